@@ -1,0 +1,76 @@
+# The tasks of the project. Every broker they need they start themselves, and stop again (tests/broker/with-brokers).
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+VERSION ?= 4.3
+WITH_BROKERS := tests/broker/with-brokers
+BROKER := tests/broker/broker
+
+# The packages whose tests need brokers. All others are tested without.
+BROKER_PACKAGES :=
+# The languages whose bindings bring an executable `test`, each with the tool it cannot do without.
+LANGUAGES := python:python3 node:node go:go
+
+.PHONY: help
+help: ## list the tasks
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: cargo ## watch messages fail, wait, come back and be parked on a real RabbitMQ
+	@cargo build --quiet -p retryrmq-demo
+	@$(WITH_BROKERS) --versions 4.3 --one -- cargo run --quiet -p retryrmq-demo
+
+.PHONY: test
+test: lint ## everything: lint, unit tests, and all that runs on RabbitMQ 3.10, 4.0 and 4.3
+	cargo test --workspace --all-features $(addprefix --exclude ,$(BROKER_PACKAGES))
+	cargo test --all-features --no-run $(addprefix -p ,$(BROKER_PACKAGES))
+	$(WITH_BROKERS) -- $(MAKE) --no-print-directory test-on-brokers
+
+.PHONY: test-on-brokers
+test-on-brokers: cargo
+	$(if $(BROKER_PACKAGES),cargo test --all-features $(addprefix -p ,$(BROKER_PACKAGES)))
+	@for language in $(LANGUAGES); do \
+		name=$${language%:*} tool=$${language#*:}; \
+		[[ -x bindings-$$name/test ]] || continue; \
+		if command -v "$$tool" >/dev/null; then "bindings-$$name/test"; \
+		else echo "bindings-$$name: not tested, because $$tool is missing"; fi; \
+	done
+
+.PHONY: bench
+bench: cargo ## measure throughput, lateness and memory on one broker
+	cargo build --release -p retryrmq-bench
+	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- cargo run --release -p retryrmq-bench
+
+.PHONY: broker
+broker: ## start a broker and leave it running: make broker VERSION=3.10|4.0|4.3
+	@$(BROKER) start $(VERSION)
+	@$(BROKER) url $(VERSION)
+	@echo "stop it with: make broker-stop VERSION=$(VERSION)"
+
+.PHONY: cluster
+cluster: ## start a cluster of three nodes and leave it running: make cluster VERSION=…
+	@$(BROKER) cluster $(VERSION)
+	@for n in 1 2 3; do $(BROKER) url $(VERSION) $$n; done
+	@echo "kill one of them with: $(BROKER) kill $(VERSION) 2; stop all with: make broker-stop VERSION=$(VERSION)"
+
+.PHONY: broker-stop
+broker-stop: ## stop what `make broker` or `make cluster` started: make broker-stop VERSION=…
+	@$(BROKER) down $(VERSION)
+
+.PHONY: lint
+lint: cargo ## formatting, clippy and the documentation, without a warning
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
+
+.PHONY: clean
+clean: ## remove what was built, and the brokers of `make broker` with their data
+	-$(BROKER) purge
+	cargo clean
+
+.PHONY: cargo
+cargo:
+	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust 1.90 or later with rustup" >&2; exit 3; }

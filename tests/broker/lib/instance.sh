@@ -1,0 +1,42 @@
+# An instance is a set of nodes that shares nothing with any other set but the downloads. Its state directory holds,
+# per node, `port`, `extra.conf` and whatever the kind of broker keeps there; sourced by `broker` and `with-brokers`.
+
+VERSIONS=(3.10 4.0 4.3)
+HOME_DIR=${RETRYRMQ_BROKER_HOME:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/retryrmq/brokers}
+RUN_DIR=$HOME_DIR/run
+
+die() { echo "${0##*/}: $*" >&2; exit "${EXIT_CODE:-1}"; }
+
+known() { # VERSION: accepts 4.3.6 for 4.3, since that is what a test sees
+    local version
+    for version in "${VERSIONS[@]}"; do
+        [[ ${1:-} != "$version" && ${1:-} != "$version".* ]] || { echo "$version"; return; }
+    done
+    die "unknown version '${1:-}': use one of ${VERSIONS[*]}"
+}
+
+open_instance() { # NAME
+    [[ $1 =~ ^[A-Za-z0-9_.-]+$ ]] || die "an instance is named by letters, digits, '.', '_' and '-', not '$1'"
+    INSTANCE=$1
+    STATE=$RUN_DIR/$INSTANCE
+}
+
+node_dir() { echo "$STATE/$1-$2"; } # VERSION N
+nodes() { # [VERSION]: the nodes of this instance, "VERSION N" a line
+    local dir name
+    for dir in "$STATE"/${1:-*}-[0-9]; do
+        [[ -d $dir ]] || continue
+        name=${dir##*/}; echo "${name%-*} ${name##*-}"
+    done
+}
+
+docker_answers() { command -v docker >/dev/null && timeout 20 docker info >/dev/null 2>&1; }
+
+choose_kind() { # [docker|private]: an instance keeps the kind that it began with
+    local kind=${1:-}
+    [[ -n $kind || ! -e $STATE/kind ]] || kind=$(<"$STATE/kind")
+    [[ -n $kind ]] || { if docker_answers; then kind=docker; elif private_possible; then kind=private; fi; }
+    [[ -n $kind ]] || EXIT_CODE=3 die "no broker to be had: set RETRYRMQ_URL to a RabbitMQ with the management" \
+        "plugin, start a Docker engine, or run as root on Debian, where Debian's own packages are used"
+    echo "$kind"
+}

@@ -1,0 +1,160 @@
+# The private kind: a version's Debian packages are extracted, not configured, into a root of their own, and a node
+# runs in it under chroot, in a private mount and UTS namespace. The root is shared by all nodes and instances and is
+# read-only to them; what a node writes is bound over /var/lib/rabbitmq from its state directory.
+
+USER_ID=975
+
+private_root() { echo "$HOME_DIR/$1"; } # VERSION
+private_suite() { case $1 in 3.10) echo bookworm ;; 4.0) echo trixie ;; 4.3) echo forky ;; esac; }
+private_node_name() { echo "rmq${1//./}n$2@localhost"; } # VERSION N
+
+private_possible() {
+    ((EUID == 0)) && command -v apt-get >/dev/null && [[ -e /etc/debian_version ]] &&
+        unshare --mount --uts true 2>/dev/null
+}
+
+private_install() { # VERSION: whole or not at all, also when two runs want it at once
+    local root log; root=$(private_root "$1") log=$HOME_DIR/$1.log
+    [[ ! -e $root/.installed ]] || return 0
+    mkdir -p "$HOME_DIR"
+    (
+        flock 8
+        private_prerequisites
+    ) 8>"$HOME_DIR/apt.lock"
+    (
+        flock 8
+        [[ ! -e $root/.installed ]] || exit 0
+        echo "installing RabbitMQ $1 into $root" >&2
+        rm -rf "$root" "$root.new"; mkdir -p "$root.new"
+        private_extract "$1" "$root.new" >"$log" 2>&1 || { tail -5 "$log" >&2; die "could not install RabbitMQ $1; see $log"; }
+        touch "$root.new/.installed"
+        mv "$root.new" "$root"
+    ) 8>"$HOME_DIR/$1.lock"
+}
+
+private_prerequisites() {
+    local wanted=()
+    command -v mmdebstrap >/dev/null || wanted+=(mmdebstrap)
+    command -v openssl >/dev/null || wanted+=(openssl)
+    ((${#wanted[@]})) || return 0
+    echo "installing ${wanted[*]} with apt-get" >&2
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${wanted[@]}"; } \
+        </dev/null >"$HOME_DIR/apt.log" 2>&1 || { tail -5 "$HOME_DIR/apt.log" >&2; die "apt-get could not install ${wanted[*]}"; }
+}
+
+private_mirror() {
+    local mirror=${RETRYRMQ_DEBIAN_MIRROR:-}
+    [[ -n $mirror ]] || mirror=$(apt-get indextargets --format '$(REPO_URI)' | grep -E '/debian/?$' | sort -u | head -1)
+    [[ -n $mirror ]] || die "apt uses no Debian mirror here; set RETRYRMQ_DEBIAN_MIRROR to one"
+    echo "$mirror"
+}
+
+private_extract() { # VERSION ROOT
+    local root=$2 mirror; mirror=$(private_mirror)
+    # The distribution that is still being made has a Release file that may be past its date.
+    mmdebstrap --quiet --mode=root --variant=extract --components=main \
+        --aptopt='Acquire::Check-Valid-Until "false"' --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
+        --include=rabbitmq-server,busybox,base-files,libc-bin "$(private_suite "$1")" "$root" "$mirror" </dev/null || return
+    chroot "$root" /bin/busybox --install -s /bin || true # what is there already stays
+    printf 'root:x:0:0::/root:/bin/sh\nrabbitmq:x:%s:%s::/var/lib/rabbitmq:/bin/sh\n' $USER_ID $USER_ID >"$root/etc/passwd"
+    printf 'root:x:0:\nrabbitmq:x:%s:\n' $USER_ID >"$root/etc/group"
+    printf '127.0.0.1 localhost\n' >"$root/etc/hosts"
+    mkdir -p "$root"/{proc,dev,sys,tmp,run,var/lib/rabbitmq,etc/rabbitmq}
+    echo '[rabbitmq_management].' >"$root/etc/rabbitmq/enabled_plugins"
+}
+
+# Runs a command as the broker's user inside the root, with the node's environment. Every step replaces the process,
+# so that the pid of the caller's background job is the pid of the broker itself.
+private_inside() { # VERSION N COMMAND…
+    local version=$1 n=$2 root dir port; shift 2
+    root=$(private_root "$version") dir=$(node_dir "$version" "$n") port=$(node_port "$version" "$n")
+    exec setsid unshare --mount --uts bash -c '
+        set -e
+        root=$1 data=$2 user=$3; shift 3
+        ulimit -n 65536 2>/dev/null || true
+        hostname localhost
+        mount --bind "$root" "$root"; mount -o remount,bind,ro "$root"
+        cd /; mount --bind "$data" "$root/var/lib/rabbitmq"
+        mount --bind /dev "$root/dev"; mount -t proc proc "$root/proc"; mount -t tmpfs tmpfs "$root/tmp"
+        exec env -i PATH=/usr/lib/rabbitmq/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/var/lib/rabbitmq LANG=C.UTF-8 \
+            chroot --userspec="$user:$user" "$root" /usr/bin/env "$@"' _ "$root" "$dir/data" $USER_ID \
+        ERL_EPMD_PORT="$(private_epmd_port)" ERL_EPMD_ADDRESS=127.0.0.1 \
+        RABBITMQ_NODENAME="$(private_node_name "$version" "$n")" RABBITMQ_NODE_PORT="$port" \
+        RABBITMQ_DIST_PORT="$(distribution_port "$port")" RABBITMQ_CONFIG_FILE=/var/lib/rabbitmq/rabbitmq.conf \
+        RABBITMQ_MNESIA_BASE=/var/lib/rabbitmq/data RABBITMQ_LOG_BASE=/var/lib/rabbitmq/log \
+        RABBITMQ_ENABLED_PLUGINS_FILE=/etc/rabbitmq/enabled_plugins RUNNING_UNDER_SYSTEMD=true \
+        RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}" \
+        "$@"
+}
+
+private_epmd_port() { cat "$STATE/epmd.port"; }
+
+# One epmd per instance, started by us rather than by the first broker, which would leave it behind.
+private_start_epmd() { # VERSION N
+    (
+        flock 8
+        ! process_of "$STATE/epmd.pid" >/dev/null || exit 0
+        [[ -s $STATE/epmd.port ]] || epmd_port "$(node_port "$1" "$2")" >"$STATE/epmd.port"
+        private_inside "$1" "$2" epmd </dev/null >"$STATE/epmd.log" 2>&1 8>&- &
+        remember_process "$STATE/epmd.pid" $!
+        for _ in {1..100}; do
+            ! listens 127.0.0.1 "$(private_epmd_port)" || exit 0
+            sleep 0.05
+        done
+        cat "$STATE/epmd.log" >&2; die "epmd does not listen on port $(private_epmd_port)"
+    ) 8>"$STATE/epmd.lock"
+}
+
+private_stop_epmd_when_idle() {
+    local version n
+    (
+        flock 8
+        while read -r version n; do ! private_running "$version" "$n" || exit 0; done < <(nodes)
+        end_process TERM "$STATE/epmd.pid"
+    ) 8>"$STATE/epmd.lock"
+}
+
+private_write_settings() { # VERSION N
+    local dir port data; dir=$(node_dir "$1" "$2") port=$(node_port "$1" "$2"); data=$dir/data
+    mkdir -p "$data"/{data,log}
+    {
+        echo "listeners.tcp.1 = 127.0.0.1:$port"
+        echo "management.tcp.ip = 127.0.0.1"
+        echo "management.tcp.port = $(management_port "$port")"
+        echo "log.file.level = info"
+        echo "disk_free_limit.absolute = 200MB"
+        echo "collect_statistics_interval = 1000" # a fifth of the usual, so that tests see counts sooner
+        tls_settings "$(tls_port "$port")" /var/lib/rabbitmq/tls 127.0.0.1
+        cat "$dir/extra.conf" 2>/dev/null || true
+    } >"$data/rabbitmq.conf"
+    rm -rf "$data/tls"; [[ ! -d $STATE/tls ]] || cp -r "$STATE/tls" "$data/tls"
+    private_cookie >"$data/.cookie.new"; chmod 400 "$data/.cookie.new"; mv -f "$data/.cookie.new" "$data/.erlang.cookie"
+    chown -R $USER_ID:$USER_ID "$data"
+}
+
+private_cookie() { # the same for all nodes of an instance, so that they can form a cluster
+    (
+        flock 8
+        [[ -s $STATE/cookie ]] || head -c 15 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$STATE/cookie"
+    ) 8>"$STATE/cookie.lock"
+    cat "$STATE/cookie"
+}
+
+private_launch() { # VERSION N
+    local dir; dir=$(node_dir "$1" "$2")
+    ! listens 127.0.0.1 "$(node_port "$1" "$2")" || die "port $(node_port "$1" "$2") of $1 (node $2) was taken while it was down"
+    private_write_settings "$1" "$2"
+    private_start_epmd "$1" "$2"
+    trap : INT TERM # not between these two lines, or nobody would know of the process
+    private_inside "$1" "$2" rabbitmq-server </dev/null >"$dir/out.log" 2>&1 &
+    remember_process "$dir/pid" $!
+    trap - INT TERM
+}
+
+private_running() { process_of "$(node_dir "$1" "$2")/pid" >/dev/null; }
+private_kill() { end_process KILL "$(node_dir "$1" "$2")/pid"; private_stop_epmd_when_idle; }
+private_stop() { end_process TERM "$(node_dir "$1" "$2")/pid"; private_stop_epmd_when_idle; }
+private_log() { cat "$(node_dir "$1" "$2")/out.log"; }
+private_ctl() { local version=$1 n=$2; shift 2; (private_inside "$version" "$n" rabbitmqctl --quiet "$@"); }
+private_forget() { :; } # a node is nothing but its state directory
+private_purge() { private_stop_epmd_when_idle; }
