@@ -1,0 +1,179 @@
+//! What was mended, for those who handle the message later.
+//!
+//! lapin cannot carry a remark along with a delivery, so it is left here under the delivery's name on its connection:
+//! channel and delivery tag. It is written before lapin sees the first byte of the frame in question, so whoever
+//! holds the delivery finds it.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    ops::BitOrAssign,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+/// Remarks nobody asks for must not pile up: beyond this many the oldest goes.
+const CAPACITY: usize = 65_536;
+
+/// What had to be mended in one message. Its `Display` is a remark for people: "message_id is not UTF-8".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mended(u32);
+
+impl Mended {
+    pub(super) const NAME: Self = Self(1 << 0);
+    pub(super) const EXCHANGE: Self = Self(1 << 1);
+    pub(super) const ROUTING_KEY: Self = Self(1 << 2);
+    pub(super) const CONTENT_TYPE: Self = Self(1 << 3);
+    pub(super) const CONTENT_ENCODING: Self = Self(1 << 4);
+    pub(super) const CORRELATION_ID: Self = Self(1 << 5);
+    pub(super) const REPLY_TO: Self = Self(1 << 6);
+    pub(super) const EXPIRATION: Self = Self(1 << 7);
+    pub(super) const MESSAGE_ID: Self = Self(1 << 8);
+    pub(super) const TYPE: Self = Self(1 << 9);
+    pub(super) const USER_ID: Self = Self(1 << 10);
+    pub(super) const APP_ID: Self = Self(1 << 11);
+    pub(super) const CLUSTER_ID: Self = Self(1 << 12);
+    pub(super) const HEADER_KEY: Self = Self(1 << 13);
+    pub(super) const TOO_DEEP: Self = Self(1 << 14);
+    pub(super) const MALFORMED_TABLE: Self = Self(1 << 15);
+    pub(super) const MALFORMED_PROPERTIES: Self = Self(1 << 16);
+    pub(super) const OVERSIZE: Self = Self(1 << 17);
+
+    /// Whether anything was.
+    pub(crate) fn any(self) -> bool {
+        self != Self::default()
+    }
+
+    fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+impl BitOrAssign for Mended {
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+const REMARKS: [(Mended, &str); 18] = [
+    (Mended::NAME, "a name is not UTF-8"),
+    (Mended::EXCHANGE, "the exchange name is not UTF-8"),
+    (Mended::ROUTING_KEY, "the routing key is not UTF-8"),
+    (Mended::CONTENT_TYPE, "content_type is not UTF-8"),
+    (Mended::CONTENT_ENCODING, "content_encoding is not UTF-8"),
+    (Mended::CORRELATION_ID, "correlation_id is not UTF-8"),
+    (Mended::REPLY_TO, "reply_to is not UTF-8"),
+    (Mended::EXPIRATION, "expiration is not UTF-8"),
+    (Mended::MESSAGE_ID, "message_id is not UTF-8"),
+    (Mended::TYPE, "type is not UTF-8"),
+    (Mended::USER_ID, "user_id is not UTF-8"),
+    (Mended::APP_ID, "app_id is not UTF-8"),
+    (Mended::CLUSTER_ID, "cluster_id is not UTF-8"),
+    (Mended::HEADER_KEY, "a header key is not UTF-8"),
+    (Mended::TOO_DEEP, "tables nested deeper than 32"),
+    (
+        Mended::MALFORMED_TABLE,
+        "a malformed table within the headers",
+    ),
+    (Mended::MALFORMED_PROPERTIES, "malformed properties"),
+    (
+        Mended::OVERSIZE,
+        "headers above the frame size, the largest left out",
+    ),
+];
+
+impl fmt::Display for Mended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (_, remark) in REMARKS.iter().filter(|(kind, _)| self.has(*kind)) {
+            write!(f, "{separator}{remark}")?;
+            separator = "; ";
+        }
+        Ok(())
+    }
+}
+
+/// The remarks of one connection, shared between its guard and its consumers.
+#[derive(Debug, Default)]
+pub(crate) struct MendedLog {
+    total: AtomicU64,
+    /// How many entries there are, so that looking for one where there is none takes no lock.
+    waiting: AtomicUsize,
+    entries: Mutex<Entries>,
+}
+
+type Key = (u16, u64);
+
+#[derive(Debug, Default)]
+struct Entries {
+    by_delivery: HashMap<Key, Mended>,
+    /// Oldest first; also holds keys that were taken since.
+    order: VecDeque<Key>,
+}
+
+impl MendedLog {
+    /// What was mended in this delivery, once. Costs a relaxed load as long as no mended message waits for its
+    /// consumer: the entry was made before lapin could make the delivery, so who holds one sees the other.
+    pub(crate) fn take(&self, channel: u16, delivery_tag: u64) -> Option<Mended> {
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut entries = self.entries();
+        let mended = entries.by_delivery.remove(&(channel, delivery_tag));
+        self.settle(&mut entries);
+        mended
+    }
+
+    /// How many messages, and frames that belong to none, were mended so far.
+    pub(crate) fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// Notes what was mended; a delivery tag of 0 is not a delivery and only counts.
+    pub(super) fn record(&self, channel: u16, delivery_tag: u64, mended: Mended) {
+        if delivery_tag == 0 {
+            self.total.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let mut entries = self.entries();
+        let key = (channel, delivery_tag);
+        if let Some(known) = entries.by_delivery.get_mut(&key) {
+            *known |= mended;
+            return;
+        }
+        self.total.fetch_add(1, Ordering::Relaxed);
+        if entries.order.len() == CAPACITY
+            && let Some(oldest) = entries.order.pop_front()
+        {
+            entries.by_delivery.remove(&oldest);
+        }
+        entries.order.push_back(key);
+        entries.by_delivery.insert(key, mended);
+        self.settle(&mut entries);
+    }
+
+    /// A channel was opened: tags count from 1 again, and what waits under the old ones is for nobody.
+    pub(super) fn forget(&self, channel: u16) {
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut entries = self.entries();
+        entries.by_delivery.retain(|key, _| key.0 != channel);
+        entries.order.retain(|key| key.0 != channel);
+        self.settle(&mut entries);
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settle(&self, entries: &mut Entries) {
+        let waiting = entries.by_delivery.len();
+        if waiting == 0 {
+            entries.order.clear();
+        }
+        self.waiting.store(waiting, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,264 @@
+//! The guard between the socket and lapin: what any publisher may send must not stop a consumer.
+//!
+//! RabbitMQ checks that a message's properties can be decoded, but not that its names are UTF-8, nor how deeply its
+//! tables are nested, nor that what it adds itself still fits the frame size it negotiated. lapin's parser gives up
+//! the connection for a name that is not UTF-8 and for a content header above the frame size, and recurses until its
+//! thread overflows, which aborts the process, for some thousand nested tables. The message is then redelivered and
+//! does it again. So every byte from the server goes through [`Sanitiser::read`] first, above TLS:
+//!
+//! ```text
+//! socket ── TLS ──► Sanitiser::read ──► lapin
+//!                     │ body and heartbeat frames: passed by length, never looked into
+//!                     │ methods and content headers: mended in place once they are whole
+//!                     └─► MendedLog: (channel, delivery tag) → what was wrong with this message
+//! ```
+//!
+//! Mending keeps the length of every frame, with one exception: a content header above the frame size loses its
+//! largest headers until it fits, because lapin cannot be given it at all. A frame that is split over reads is
+//! collected first, which holds nothing up: lapin can do nothing with half a frame either. What is not AMQP (an HTTP
+//! answer, a TLS alert) passes as it is, for lapin to refuse.
+
+mod frame;
+mod log;
+mod method;
+mod oversize;
+mod properties;
+mod table;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub(crate) use log::{Mended, MendedLog};
+
+use frame::{COLLECT_MAX, FRAME_END, HEAD, Head, METHOD, OVERHEAD};
+use method::Event;
+use std::{
+    io,
+    ops::Range,
+    sync::Arc,
+    task::{Poll, ready},
+};
+
+/// The room for a split frame grows by at most this much per read, and is given back above it.
+const COLLECT_STEP: usize = 64 << 10;
+
+/// Stateful guard over the inbound byte stream of one AMQP connection.
+#[derive(Debug)]
+pub(crate) struct Sanitiser {
+    /// lapin refuses frames above this. The server can lower it when it tunes the connection.
+    frame_max: usize,
+    /// What is left of the body or heartbeat frame that is passing, end octet included.
+    passing: u64,
+    /// The stream is not AMQP, or no longer: it is none of our business.
+    foreign: bool,
+    /// A frame that was split over reads: collected here, then mended, then handed on.
+    split: Vec<u8>,
+    /// How much of `split` was handed on, once it is complete.
+    handed: Option<usize>,
+    /// By channel, the delivery tag of the message whose content header comes next; 0 where nobody can ask for it.
+    deliveries: Vec<u64>,
+    log: Arc<MendedLog>,
+}
+
+impl Sanitiser {
+    /// A guard for a new connection on which lapin is set to `frame_max` bytes; 0 leaves the choice to the server.
+    pub(crate) fn new(frame_max: u32) -> Self {
+        Self {
+            frame_max: frame::limit(frame_max, usize::MAX),
+            passing: 0,
+            foreign: false,
+            split: Vec::new(),
+            handed: None,
+            deliveries: Vec::new(),
+            log: Arc::default(),
+        }
+    }
+
+    /// Where consumers of this connection look up whether a delivery was mended.
+    pub(crate) fn log(&self) -> &Arc<MendedLog> {
+        &self.log
+    }
+
+    /// How many messages, and frames that belong to none, were mended so far.
+    pub(crate) fn mended(&self) -> u64 {
+        self.log.total()
+    }
+
+    /// One read by lapin: fills the front of `out` with bytes that are safe to parse and returns how many.
+    ///
+    /// `source` is the socket, with the contract of a `poll_read`: it may be called several times, or not at all. What
+    /// it reads goes straight into `out` and is mended there; only a split frame takes a detour through a buffer.
+    /// As from a socket, 0 means the end, `Pending` that `source` was pending, and an error is `source`'s own, except
+    /// for a method or content header above 16 MiB: `InvalidData`, for this is no broker.
+    pub(crate) fn read(
+        &mut self,
+        out: &mut [u8],
+        mut source: impl FnMut(&mut [u8]) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if out.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        loop {
+            if let Some(from) = self.handed {
+                return Poll::Ready(Ok(self.hand_on(from, out)));
+            }
+            if self.split.is_empty() {
+                let read = ready!(source(out))?.min(out.len());
+                let safe = self.mend(&mut out[..read]);
+                if safe > 0 || read == 0 {
+                    return Poll::Ready(Ok(safe));
+                }
+                continue;
+            }
+            let missing = frame::missing(&self.split)?;
+            if missing == 0 {
+                let mut frame = std::mem::take(&mut self.split);
+                let safe = self.mend(&mut frame);
+                frame.truncate(safe);
+                self.split = frame;
+                self.handed = Some(0);
+            } else if ready!(self.collect(missing, &mut source))? == 0 {
+                // The end, within a frame: lapin cannot parse what there is of it, so it is harmless as it is.
+                self.handed = Some(0);
+            }
+        }
+    }
+
+    fn hand_on(&mut self, from: usize, out: &mut [u8]) -> usize {
+        let rest = &self.split[from..];
+        let n = rest.len().min(out.len());
+        out[..n].copy_from_slice(&rest[..n]);
+        if n == rest.len() {
+            self.handed = None;
+            self.split.clear();
+            self.split.shrink_to(COLLECT_STEP);
+        } else {
+            self.handed = Some(from + n);
+        }
+        n
+    }
+
+    /// Reads towards the `missing` bytes of the split frame, and not beyond it, so that what follows goes straight to
+    /// lapin again.
+    fn collect(
+        &mut self,
+        missing: usize,
+        source: &mut impl FnMut(&mut [u8]) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let have = self.split.len();
+        let room = missing.min(COLLECT_STEP);
+        self.split.resize(have + room, 0);
+        let result = source(&mut self.split[have..]);
+        let read = match &result {
+            Poll::Ready(Ok(n)) => (*n).min(room),
+            _ => 0,
+        };
+        self.split.truncate(have + read);
+        result
+    }
+
+    /// Mends every whole frame in `bytes` and returns how many of the leading bytes are safe to hand on. The others
+    /// are the beginning of a split frame and were moved to `split`.
+    fn mend(&mut self, bytes: &mut [u8]) -> usize {
+        let (mut at, mut end) = (0, bytes.len());
+        loop {
+            if self.foreign {
+                return end;
+            }
+            if self.passing > 0 && at < end {
+                at = self.pass(bytes, at..end);
+                continue;
+            }
+            if at == end {
+                return end;
+            }
+            match Head::of(&bytes[at..end]) {
+                Head::Foreign => self.foreign = true,
+                Head::Passed { size } => {
+                    self.passing = u64::from(size) + 1;
+                    at += HEAD;
+                }
+                Head::Mended { total } if total <= COLLECT_MAX && total <= end - at => {
+                    let kept = self.mend_frame(&mut bytes[at..at + total]);
+                    if kept < total {
+                        bytes.copy_within(at + total..end, at + kept);
+                        end -= total - kept;
+                    }
+                    at += kept;
+                }
+                Head::Partial | Head::Mended { .. } => {
+                    self.split.extend_from_slice(&bytes[at..end]);
+                    return at;
+                }
+            }
+        }
+    }
+
+    /// Passes what `within` holds of a body or heartbeat frame; returns where it ends.
+    fn pass(&mut self, bytes: &[u8], within: Range<usize>) -> usize {
+        let n = usize::try_from(self.passing).map_or(within.len(), |left| left.min(within.len()));
+        self.passing -= n as u64;
+        let end = within.start + n;
+        if self.passing == 0 && bytes[end - 1] != FRAME_END {
+            self.foreign = true;
+        }
+        end
+    }
+
+    /// Mends one whole method or content header frame; returns its length, which is smaller only where lapin would
+    /// have refused the frame for its size.
+    fn mend_frame(&mut self, frame: &mut [u8]) -> usize {
+        let total = frame.len();
+        if frame[total - 1] != FRAME_END {
+            self.foreign = true;
+            return total;
+        }
+        let channel = u16::from_be_bytes([frame[1], frame[2]]);
+        if frame[0] == METHOD {
+            self.mend_method(channel, &mut frame[HEAD..total - 1]);
+            total
+        } else {
+            self.mend_header(channel, frame)
+        }
+    }
+
+    fn mend_header(&mut self, channel: u16, frame: &mut [u8]) -> usize {
+        let end = frame.len() - 1;
+        let payload = &mut frame[HEAD..end];
+        let mut mended = properties::mend(payload);
+        let room = self.frame_max - OVERHEAD;
+        let mut kept = payload.len();
+        if kept > room {
+            kept = oversize::shrink(payload, room);
+            mended |= Mended::OVERSIZE;
+            frame[3..HEAD].copy_from_slice(&(kept as u32).to_be_bytes());
+            frame[HEAD + kept] = FRAME_END;
+        }
+        if mended.any() {
+            let tag = self.deliveries.get(usize::from(channel)).copied();
+            self.log.record(channel, tag.unwrap_or(0), mended);
+        }
+        kept + OVERHEAD
+    }
+
+    fn mend_method(&mut self, channel: u16, payload: &mut [u8]) {
+        let (event, mended) = method::mend(payload);
+        let mut delivery = 0;
+        match event {
+            Event::Content { tag } => {
+                let channel = usize::from(channel);
+                if channel >= self.deliveries.len() {
+                    self.deliveries.resize(channel + 1, 0);
+                }
+                self.deliveries[channel] = tag;
+                delivery = tag;
+            }
+            Event::ChannelOpened => self.log.forget(channel),
+            Event::Tuned { frame_max } => self.frame_max = frame::limit(frame_max, self.frame_max),
+            Event::Other => {}
+        }
+        if mended.any() {
+            self.log.record(channel, delivery, mended);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Content headers above the negotiated frame size.
+//!
+//! RabbitMQ sends them: what it adds to a message (`x-death`, `x-delivery-count`) comes on top of what the publisher
+//! was allowed, and a publisher may have negotiated more than we did. A content header cannot be split, so the frame
+//! is made to fit by leaving out headers, the largest first, and those of the protocol (`x-…`) last.
+
+use super::{
+    properties,
+    table::{self, Field},
+};
+
+struct Entry {
+    at: usize,
+    len: usize,
+    protocol: bool,
+    dropped: bool,
+}
+
+/// Leaves out headers of a well-formed payload until it fits into `room` bytes; returns its new length, which is
+/// the old one where there is nothing to leave out.
+pub(super) fn shrink(payload: &mut [u8], room: usize) -> usize {
+    let Some(headers) = properties::headers(payload) else {
+        return payload.len();
+    };
+    let mut entries = entries(&payload[headers.clone()]);
+    drop_largest(&mut entries, payload.len().saturating_sub(room));
+
+    let mut kept = headers.start;
+    for entry in entries.iter().filter(|entry| !entry.dropped) {
+        let from = headers.start + entry.at;
+        payload.copy_within(from..from + entry.len, kept);
+        kept += entry.len;
+    }
+    let table_len = (kept - headers.start) as u32;
+    payload[headers.start - 4..headers.start].copy_from_slice(&table_len.to_be_bytes());
+    let behind = payload.len() - headers.end;
+    payload.copy_within(headers.end.., kept);
+    kept + behind
+}
+
+fn entries(table: &[u8]) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    let mut at = 0;
+    while let Some(Field { key, value, .. }) = table::field(table, at) {
+        entries.push(Entry {
+            at,
+            len: value.end - at,
+            protocol: table[key].starts_with(b"x-"),
+            dropped: false,
+        });
+        at = value.end;
+    }
+    entries
+}
+
+fn drop_largest(entries: &mut [Entry], mut excess: usize) {
+    let mut order: Vec<usize> = (0..entries.len()).collect();
+    order.sort_by_key(|&index| {
+        (
+            entries[index].protocol,
+            std::cmp::Reverse(entries[index].len),
+        )
+    });
+    for index in order {
+        if excess == 0 {
+            break;
+        }
+        entries[index].dropped = true;
+        excess = excess.saturating_sub(entries[index].len);
+    }
+}

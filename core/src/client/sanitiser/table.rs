@@ -1,0 +1,115 @@
+//! Field tables and arrays: names made UTF-8, nesting made finite.
+//!
+//! A container has a tag, a length and that many bytes; so has a byte array. That is why one that lapin must not look
+//! into can be given the tag of the other, and all around it stays as it was.
+
+use super::{log::Mended, text};
+use std::ops::Range;
+
+/// Containers inside this many others are still read; deeper ones become byte arrays. lapin's parser recurses, and
+/// nobody writes such headers by hand: RabbitMQ's own `x-death` is two deep.
+const MAX_DEPTH: usize = 32;
+
+const TABLE: u8 = b'F';
+const ARRAY: u8 = b'A';
+const BYTES: u8 = b'x';
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Table,
+    Array,
+}
+
+/// Where one field of a container lies. In an array the key is empty.
+pub(super) struct Field {
+    pub(super) key: Range<usize>,
+    pub(super) tag: usize,
+    pub(super) value: Range<usize>,
+}
+
+/// Mends the content of a table that stands by itself (headers, server properties), as far as it is well formed.
+pub(super) fn mend(table: &mut [u8]) -> Mended {
+    mend_container(table, Kind::Table, 0)
+}
+
+/// Whether `table` is a sequence of whole fields of known types. What their containers hold is not looked at.
+pub(super) fn well_formed(table: &[u8]) -> bool {
+    is_well_formed(table, Kind::Table)
+}
+
+/// The field of a table that begins at `at`, if it is whole and of a known type.
+pub(super) fn field(table: &[u8], at: usize) -> Option<Field> {
+    next(table, at, Kind::Table)
+}
+
+/// The recursion is bounded by [`MAX_DEPTH`]. The order is the parser's: it meets nothing that was not mended.
+fn mend_container(bytes: &mut [u8], kind: Kind, depth: usize) -> Mended {
+    let mut mended = Mended::default();
+    let mut at = 0;
+    while let Some(field) = next(bytes, at, kind) {
+        at = field.value.end;
+        if text::mend(&mut bytes[field.key]) {
+            mended |= Mended::HEADER_KEY;
+        }
+        let inner = match bytes[field.tag] {
+            TABLE => Kind::Table,
+            ARRAY => Kind::Array,
+            _ => continue,
+        };
+        let content = field.value.start + 4..field.value.end;
+        if depth == MAX_DEPTH {
+            bytes[field.tag] = BYTES;
+            mended |= Mended::TOO_DEEP;
+        } else if !is_well_formed(&bytes[content.clone()], inner) {
+            bytes[field.tag] = BYTES;
+            mended |= Mended::MALFORMED_TABLE;
+        } else {
+            mended |= mend_container(&mut bytes[content], inner, depth + 1);
+        }
+    }
+    mended
+}
+
+fn is_well_formed(bytes: &[u8], kind: Kind) -> bool {
+    let mut at = 0;
+    while at < bytes.len() {
+        match next(bytes, at, kind) {
+            Some(field) => at = field.value.end,
+            None => return false,
+        }
+    }
+    true
+}
+
+fn next(bytes: &[u8], at: usize, kind: Kind) -> Option<Field> {
+    let key = match kind {
+        Kind::Array => at..at,
+        Kind::Table => at + 1..at + 1 + usize::from(*bytes.get(at)?),
+    };
+    let tag = key.end;
+    let start = tag + 1;
+    let len = value_len(*bytes.get(tag)?, bytes.get(start..)?)?;
+    Some(Field {
+        key,
+        tag,
+        value: start..start + len,
+    })
+}
+
+/// How many of the bytes after `tag` are its value: the types amq-protocol knows, which are more than RabbitMQ's.
+fn value_len(tag: u8, rest: &[u8]) -> Option<usize> {
+    let len = match tag {
+        b'V' => 0,
+        b't' | b'b' | b'B' => 1,
+        b's' | b'U' | b'u' => 2,
+        b'I' | b'i' | b'f' => 4,
+        b'D' => 5,
+        b'l' | b'L' | b'd' | b'T' => 8,
+        b'S' | BYTES | TABLE | ARRAY => {
+            let content = u32::from_be_bytes(*rest.first_chunk()?);
+            usize::try_from(content).ok()?.checked_add(4)?
+        }
+        _ => return None,
+    };
+    (len <= rest.len()).then_some(len)
+}
