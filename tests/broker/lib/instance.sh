@@ -24,7 +24,7 @@ open_instance() { # NAME
 node_dir() { echo "$STATE/$1-$2"; } # VERSION N
 nodes() { # [VERSION]: the nodes of this instance, "VERSION N" a line
     local dir name
-    for dir in "$STATE"/${1:-*}-[0-9]; do
+    for dir in "$STATE"/${1:-*}-*[0-9]; do
         [[ -d $dir ]] || continue
         name=${dir##*/}; echo "${name%-*} ${name##*-}"
     done

@@ -7,7 +7,9 @@ epmd_port() { echo $(($1 + 15000)); }
 distribution_port() { echo $(($1 + 20000)); }
 
 preferred_port() { # VERSION N
-    case $1 in 3.10) echo $((5610 + $2)) ;; 4.0) echo $((5620 + $2)) ;; 4.3) echo $((5630 + $2)) ;; esac
+    local base
+    case $1 in 3.10) base=5610 ;; 4.0) base=5620 ;; 4.3) base=5630 ;; esac
+    (($2 > 9)) || echo $((base + $2))
 }
 
 node_port() { cat "$(node_dir "$1" "$2")/port" 2>/dev/null; } # VERSION N
@@ -18,7 +20,7 @@ claim_ports() { # VERSION N: a node keeps what it has, because its clients recon
     (
         flock 8
         claimed=" $(cat "$RUN_DIR"/*/*/port 2>/dev/null | tr '\n' ' ' || true)"
-        for port in "$(preferred_port "$1" "$2")" {5640..5999}; do
+        for port in $(preferred_port "$1" "$2") {5640..5999}; do
             [[ $claimed != *" $port "* ]] && all_free "$port" || continue
             echo "$port" >"$dir/port"
             exit 0

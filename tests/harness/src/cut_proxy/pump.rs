@@ -1,0 +1,135 @@
+//! One connection through the proxy: bytes in both directions under the rules of the moment.
+
+use super::Direction;
+use std::io;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+/// What happens to bytes and connections now.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rules {
+    /// Grows with each cut; a connection that sees it grow ends.
+    pub(super) resets: u64,
+    pub(super) closes: u64,
+    pub(super) refuse: bool,
+    to_broker: Way,
+    to_client: Way,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Way {
+    pub(super) stalled: bool,
+    pub(super) delay: Duration,
+}
+
+impl Rules {
+    pub(super) fn each(&mut self, direction: Direction, change: impl Fn(&mut Way)) {
+        if direction.covers(Direction::ToBroker) {
+            change(&mut self.to_broker);
+        }
+        if direction.covers(Direction::ToClient) {
+            change(&mut self.to_client);
+        }
+    }
+
+    pub(super) fn resume(&mut self) {
+        self.refuse = false;
+        self.each(Direction::Both, |way| *way = Way::default());
+    }
+
+    fn way(&self, direction: Direction) -> Way {
+        if direction == Direction::ToBroker {
+            self.to_broker
+        } else {
+            self.to_client
+        }
+    }
+}
+
+pub(super) struct Link {
+    pub(super) client: TcpStream,
+    pub(super) broker: TcpStream,
+    pub(super) rules: watch::Receiver<Rules>,
+    /// The rules when the connection came; what was cut before does not concern it.
+    pub(super) since: Rules,
+}
+
+enum End {
+    Closed,
+    Reset,
+}
+
+impl Link {
+    /// Until one side closes or the rules end it.
+    pub(super) async fn run(mut self) {
+        let (from_client, to_client) = self.client.split();
+        let (from_broker, to_broker) = self.broker.split();
+        let end = tokio::select! {
+            ended = pump(from_client, to_broker, Direction::ToBroker, self.rules.clone()) => as_seen(ended),
+            ended = pump(from_broker, to_client, Direction::ToClient, self.rules.clone()) => as_seen(ended),
+            end = ended_by_rule(self.rules.clone(), &self.since) => end,
+        };
+        if matches!(end, End::Reset) {
+            reset(&self.client);
+            reset(&self.broker);
+        }
+    }
+}
+
+/// Makes the socket's end, when it is dropped, a reset.
+pub(super) fn reset(socket: &TcpStream) {
+    // A socket that the peer has reset already cannot be told.
+    let _ = socket.set_zero_linger();
+}
+
+fn as_seen(ended: io::Result<()>) -> End {
+    if ended.is_ok() {
+        End::Closed
+    } else {
+        End::Reset
+    }
+}
+
+async fn ended_by_rule(mut rules: watch::Receiver<Rules>, since: &Rules) -> End {
+    let end = |now: &Rules| now.resets > since.resets || now.closes > since.closes;
+    let changed = rules.wait_for(end).await;
+    // No rules any more means that the proxy is gone.
+    if changed.is_ok_and(|now| now.resets == since.resets) {
+        End::Closed
+    } else {
+        End::Reset
+    }
+}
+
+async fn pump(
+    mut from: impl AsyncReadExt + Unpin,
+    mut to: impl AsyncWriteExt + Unpin,
+    direction: Direction,
+    mut rules: watch::Receiver<Rules>,
+) -> io::Result<()> {
+    let mut piece = vec![0; 64 * 1024];
+    loop {
+        // While stalled nothing is read, so that the sender's buffers fill as they would with a dead peer.
+        flowing(&mut rules, direction).await;
+        let read = from.read(&mut piece).await?;
+        if read == 0 {
+            return Ok(());
+        }
+        let delay = rules.borrow().way(direction).delay;
+        tokio::time::sleep(delay).await;
+        flowing(&mut rules, direction).await; // the stall may have come while we waited for bytes
+        to.write_all(&piece[..read]).await?;
+    }
+}
+
+async fn flowing(rules: &mut watch::Receiver<Rules>, direction: Direction) {
+    if rules
+        .wait_for(|rules| !rules.way(direction).stalled)
+        .await
+        .is_err()
+    {
+        std::future::pending::<()>().await; // the proxy is gone, and ends this from outside
+    }
+}

@@ -1,0 +1,78 @@
+//! Waiting for a condition instead of sleeping and hoping.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// What a probe saw: the thing itself, or what there was instead.
+pub trait Sight {
+    /// What [`eventually`] returns.
+    type Thing;
+
+    /// The thing, or a description of what was seen in its place.
+    fn sight(self) -> Result<Self::Thing, String>;
+}
+
+impl Sight for bool {
+    type Thing = ();
+
+    fn sight(self) -> Result<(), String> {
+        self.then_some(()).ok_or_else(|| "false".into())
+    }
+}
+
+impl<T> Sight for Option<T> {
+    type Thing = T;
+
+    fn sight(self) -> Result<T, String> {
+        self.ok_or_else(|| "nothing".into())
+    }
+}
+
+impl<T, E: Display> Sight for Result<T, E> {
+    type Thing = T;
+
+    fn sight(self) -> Result<T, String> {
+        self.map_err(|error| error.to_string())
+    }
+}
+
+/// Probes until the condition holds and returns what was found.
+///
+/// `what` completes the sentence "within 10 s …": `eventually(TEN_SECONDS, "the queue is empty", …)`. The probe may
+/// return a `bool`, an `Option`, or a `Result` whose error says what was seen instead.
+///
+/// # Panics
+/// When the deadline passes, also in the middle of a probe, with what the last finished probe saw.
+pub async fn eventually<F, Fut>(
+    deadline: Duration,
+    what: &str,
+    mut probe: F,
+) -> <Fut::Output as Sight>::Thing
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output: Sight>,
+{
+    let end = Instant::now() + deadline;
+    let mut last = "no probe has finished".to_owned();
+    let mut probes = 0;
+    let mut pause = Duration::from_millis(10);
+    loop {
+        match timeout_at(end, probe()).await.map(Sight::sight) {
+            Ok(Ok(thing)) => return thing,
+            Ok(Err(seen)) => last = seen,
+            Err(_) => panic!(
+                "within {deadline:?}: {what}; not seen, the probe after {probes} others hangs, the last saw: {last}"
+            ),
+        }
+        probes += 1;
+        if Instant::now() + pause >= end {
+            panic!(
+                "within {deadline:?}: {what}; not seen in {probes} probes, the last saw: {last}"
+            );
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_millis(200));
+    }
+}

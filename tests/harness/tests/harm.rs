@@ -1,0 +1,222 @@
+//! Brokers that are killed and networks that break, and tests that fail.
+
+use retryrmq_harness::{
+    Amqp, CutProxy, Direction, Ledger, QueueType, Version, brokers, eventually, on_every_broker,
+};
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+const SOON: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn a_node_of_ones_own_is_killed_and_comes_back_with_its_data_while_the_others_notice_nothing()
+{
+    on_every_broker(|broker| async move {
+        if !broker.is_controllable() {
+            return eprintln!("skipped: {broker} was given and must not be killed");
+        }
+        let bystander = broker.connect().await;
+        let node = broker.own_node(&[]).await;
+        let amqp = node.connect().await;
+        amqp.declare("orders", QueueType::Classic).await;
+        amqp.publish("orders", "1").await;
+        node.kill().await;
+        eventually(SOON, "the client notices", || async {
+            !amqp.connection().status().connected()
+        })
+        .await;
+        assert!(Amqp::try_connect(node.url()).await.is_err());
+        node.start().await;
+        let messages = node.connect().await.drain("orders").await;
+        assert_eq!(
+            messages
+                .iter()
+                .map(|message| message.text())
+                .collect::<Vec<_>>(),
+            ["1"]
+        );
+        assert!(bystander.connection().status().connected());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_node_can_be_given_settings() {
+    on_every_broker(|broker| async move {
+        if !broker.is_controllable() {
+            return eprintln!("skipped: {broker} was given and has the settings it has");
+        }
+        let node = broker.own_node(&["channel_max = 7"]).await;
+        assert_eq!(
+            node.connect()
+                .await
+                .connection()
+                .configuration()
+                .channel_max(),
+            7
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nodes_form_a_cluster_and_a_quorum_queue_survives_one_of_them() {
+    let newest = brokers()
+        .into_iter()
+        .filter(|broker| broker.is_controllable())
+        .max_by_key(|broker| broker.version());
+    let Some(broker) = newest else {
+        return eprintln!("skipped: no broker here can be controlled");
+    };
+    let (one, two, three) = tokio::join!(
+        broker.own_node(&[]),
+        broker.own_node(&[]),
+        broker.own_node(&[])
+    );
+    two.join(&one).await;
+    three.join(&one).await;
+    let amqp = one.connect().await;
+    amqp.declare("orders", QueueType::Quorum).await;
+    eventually(SOON, "three nodes hold the queue", || async {
+        let queue = one
+            .management()
+            .queue("/", "orders")
+            .await
+            .unwrap()
+            .unwrap();
+        queue.raw["members"]
+            .as_array()
+            .is_some_and(|members| members.len() == 3)
+    })
+    .await;
+    amqp.publish("orders", "1").await;
+    one.kill().await;
+    let amqp = two.connect().await;
+    eventually(SOON, "the message is on another node", || async {
+        amqp.depth("orders").await == Some(1)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cut_connection_ends_and_a_new_one_is_let_through() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let proxy = CutProxy::to(vhost.url()).await;
+        for harm in [CutProxy::cut, CutProxy::close] {
+            let amqp = Amqp::connect(proxy.url()).await;
+            assert_eq!(proxy.open(), 1);
+            harm(&proxy);
+            eventually(SOON, "the client notices", || async {
+                !amqp.connection().status().connected()
+            })
+            .await;
+            eventually(SOON, "the proxy has let go", || async { proxy.open() == 0 }).await;
+        }
+        proxy.refuse();
+        assert!(Amqp::try_connect(proxy.url()).await.is_err());
+        proxy.resume();
+        Amqp::connect(proxy.url()).await;
+        assert_eq!(proxy.accepted(), 4);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_stall_held_back_arrives_when_it_ends() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let direct = vhost.connect().await;
+        direct.declare("orders", QueueType::Classic).await;
+        let proxy = CutProxy::to(vhost.url()).await;
+        let amqp = Amqp::connect(proxy.url()).await;
+        for (stalled, arrived) in [
+            (Direction::ToBroker, 0),
+            (Direction::ToClient, 1),
+            (Direction::Both, 0),
+        ] {
+            proxy.stall(stalled);
+            let publish = amqp.publish("orders", "1");
+            tokio::pin!(publish);
+            // Long enough for a publish and its confirm to go through many times over, were they let.
+            let looks = async {
+                eventually(SOON, "the broker has what gets through", || async {
+                    direct.depth("orders").await == Some(arrived)
+                })
+                .await;
+                for _ in 0..20 {
+                    assert_eq!(direct.depth("orders").await, Some(arrived), "{stalled:?}");
+                }
+            };
+            tokio::select! {
+                () = publish.as_mut() => panic!("a confirm came through a stall {stalled:?}"),
+                () = looks => {}
+            }
+            assert!(amqp.connection().status().connected());
+            proxy.resume();
+            publish.await;
+            assert_eq!(direct.drain("orders").await.len(), 1);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_delayed_answer_comes_no_sooner_than_the_delay() {
+    on_every_broker(|broker| async move {
+        let delay = Duration::from_millis(300);
+        let vhost = broker.vhost().await;
+        let proxy = CutProxy::to(vhost.url()).await;
+        let amqp = Amqp::connect(proxy.url()).await;
+        amqp.declare("orders", QueueType::Classic).await;
+        proxy.delay(Direction::ToClient, delay);
+        let sent = Instant::now();
+        amqp.publish("orders", "1").await;
+        assert!(sent.elapsed() >= delay);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_books_balance_over_a_cut() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let direct = vhost.connect().await;
+        direct.declare("orders", QueueType::Quorum).await;
+        let ledger = Ledger::new();
+        for id in 0..20 {
+            direct.publish("orders", id.to_string()).await;
+            ledger.published(id.to_string());
+        }
+        let proxy = CutProxy::to(vhost.url()).await;
+        let amqp = Amqp::connect(proxy.url()).await;
+        for _ in 0..5 {
+            ledger.handled(amqp.take("orders").await.unwrap().text());
+        }
+        proxy.cut();
+        for message in direct.drain("orders").await {
+            ledger.queued(message.text());
+        }
+        assert_eq!(
+            ledger.assert_nothing_lost(&format!("{broker}, cut")).queued,
+            15
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_failure_names_the_broker_it_happened_on() {
+    let oldest: Version = brokers()
+        .iter()
+        .map(|broker| broker.version())
+        .min()
+        .unwrap();
+    let run =
+        on_every_broker(|broker| async move { assert!(broker.version() > oldest, "too old") });
+    let panic = futures_util::FutureExt::catch_unwind(AssertUnwindSafe(run))
+        .await
+        .unwrap_err();
+    let says = panic.downcast_ref::<String>().unwrap();
+    assert_eq!(says, &format!("RabbitMQ {oldest}: too old"));
+}
