@@ -1,0 +1,19 @@
+//! Judges drivers by scenarios: the same files for every language. `tests/scenarios/README.md` has the format.
+//!
+//! ```text
+//! scenario.yaml ─→ stage (virtual host, queues, messages) ─→ driver ─→ lines ─┐
+//!                                                       └─→ what is left ─────┴→ seen ─→ judge ─→ sentences
+//! ```
+
+pub mod driver;
+pub mod field;
+pub mod judge;
+pub mod line;
+pub mod matcher;
+pub mod matrix;
+pub mod report;
+pub mod run;
+pub mod scenario;
+pub mod seen;
+pub mod stage;
+pub mod task;
