@@ -12,13 +12,12 @@ amqp_version() { # HOST PORT → "4.3.6", or nothing
     ) 2>/dev/null | LC_ALL=C tr -cs '[:print:]' '\n' | LC_ALL=C sed -n '/^versionS$/{n;p;q}'
 }
 
-management_answers() { # HOST PORT [USER:PASSWORD]
-    local status
-    status=$({
-        exec 3<>"/dev/tcp/$1/$2" || exit 0
+# The version as the management plugin tells it; nothing when it does not answer, or not to this user.
+management_version() { # HOST PORT [USER:PASSWORD]
+    {
+        exec 3<>"/dev/tcp/$1/$2" || return 0
         printf 'GET /api/overview HTTP/1.0\r\nHost: %s\r\nAuthorization: Basic %s\r\n\r\n' "$1" \
             "$(printf %s "${3:-guest:guest}" | base64 -w0)" >&3
-        IFS= read -r -t 5 line <&3; printf %s "$line"
-    } 2>/dev/null)
-    [[ $status == HTTP/*\ 200* ]]
+        timeout 5 cat <&3 | LC_ALL=C grep -aoE '"rabbitmq_version":"[0-9.]+' | LC_ALL=C grep -aoE '[0-9.]+$'
+    } 2>/dev/null || true
 }
