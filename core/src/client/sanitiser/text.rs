@@ -2,6 +2,10 @@
 
 /// Replaces each byte of every invalid sequence by `?`; whether there was one.
 pub(super) fn mend(mut name: &mut [u8]) -> bool {
+    // Nearly all names are, and for short ones this is the faster look.
+    if name.is_ascii() {
+        return false;
+    }
     let mut mended = false;
     while let Err(error) = std::str::from_utf8(name) {
         let bad = error.valid_up_to();
