@@ -1,0 +1,165 @@
+//! When a broker takes a message for one that goes round in circles, and drops it in silence.
+
+use lapin::BasicProperties;
+use lapin::options::BasicRejectOptions;
+use lapin::types::AMQPValue;
+use retryrmq_facts::*;
+use retryrmq_harness::{QueueType, Version, eventually, on_every_broker, on_every_queue_type};
+
+/// Fact 8.
+#[tokio::test]
+async fn a_message_that_goes_round_by_ttl_alone_is_dropped() {
+    on_every_queue_type(|broker, queue_type| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        amqp.declare_with("work", queue_type, wait_queue(queue_type, 50, "wait"))
+            .await;
+        amqp.declare_with("wait", queue_type, wait_queue(queue_type, 50, "work"))
+            .await;
+        amqp.publish("work", "").await;
+        all_gone(&amqp, &["work", "wait"]).await;
+    })
+    .await;
+}
+
+/// Fact 8. One rejection long ago protects a message on 3.10, and no longer on 4.x.
+#[tokio::test]
+async fn one_rejection_before_it_only_expires_saves_a_message_on_3_10_only() {
+    on_every_queue_type(|broker, queue_type| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        amqp.declare_with("work", queue_type, wait_queue(queue_type, 300, "wait"))
+            .await;
+        amqp.declare_with("wait", queue_type, wait_queue(queue_type, 50, "work"))
+            .await;
+        amqp.publish("work", "").await;
+        hold(amqp.channel(), "work")
+            .await
+            .reject(BasicRejectOptions { requeue: false })
+            .await
+            .unwrap();
+        if broker.version() >= Version::V4_0 {
+            all_gone(&amqp, &["work", "wait"]).await;
+            return;
+        }
+        loop {
+            let message = hold(amqp.channel(), "work").await;
+            if deaths(&message.properties)
+                .iter()
+                .any(|death| death.brief() == ("work", "expired", 2))
+            {
+                break; // it has expired twice in the work queue, and here it is
+            }
+            requeue(&message).await;
+        }
+    })
+    .await;
+}
+
+/// Fact 8.
+#[tokio::test]
+async fn a_message_past_its_delivery_limit_waits_and_does_not_return() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let mut work = dead_letters_to("wait");
+        work.push(("x-delivery-limit", int(1)));
+        amqp.declare_with("work", QueueType::Quorum, table(work))
+            .await;
+        amqp.declare_with(
+            "wait",
+            QueueType::Quorum,
+            wait_queue(QueueType::Quorum, 500, "work"),
+        )
+        .await;
+        amqp.publish("work", "").await;
+        for _ in 0..2 {
+            requeue(&hold(amqp.channel(), "work").await).await;
+        }
+        eventually(PATIENCE, "it waits", || async {
+            amqp.depth("wait").await == Some(1)
+        })
+        .await;
+        all_gone(&amqp, &["work", "wait"]).await;
+    })
+    .await;
+}
+
+/// Fact 8.
+#[tokio::test]
+async fn a_message_pushed_out_of_a_full_queue_does_not_return_to_it() {
+    on_every_queue_type(|broker, queue_type| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let mut work = dead_letters_to("wait");
+        work.push(("x-max-length", int(1)));
+        amqp.declare_with("work", queue_type, table(work)).await;
+        amqp.declare_with("wait", queue_type, wait_queue(queue_type, 50, "work"))
+            .await;
+        amqp.publish("work", "pushed out").await;
+        amqp.publish("work", "stays").await;
+        all_gone(&amqp, &["wait"]).await;
+        assert_eq!(amqp.depth("work").await, Some(1));
+        assert_eq!(amqp.take("work").await.unwrap().text(), "stays");
+    })
+    .await;
+}
+
+/// Fact 8, the way out of it. Five rounds of everything that kills a message, and it is still there.
+#[tokio::test]
+async fn a_published_copy_with_the_original_acked_is_never_taken_for_a_cycle() {
+    on_every_queue_type(|broker, queue_type| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        amqp.declare("work", queue_type).await;
+        amqp.declare_with("wait", queue_type, wait_queue(queue_type, 50, "work"))
+            .await;
+        amqp.publish("work", "").await;
+        for _ in 0..5 {
+            let message = hold(amqp.channel(), "work").await;
+            amqp.publish("wait", "").await;
+            message.ack(Default::default()).await.unwrap();
+        }
+        let message = hold(amqp.channel(), "work").await;
+        assert_eq!(
+            deaths(&message.properties).len(),
+            1,
+            "and it carries one death, not five"
+        );
+        assert_eq!(
+            deaths(&message.properties)[0].brief(),
+            ("wait", "expired", 1)
+        );
+    })
+    .await;
+}
+
+/// Fact 3.
+#[tokio::test]
+async fn a_published_x_death_can_make_a_message_vanish_on_3_10() {
+    on_every_queue_type(|broker, queue_type| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        amqp.declare("work", queue_type).await;
+        amqp.declare_with("wait", queue_type, wait_queue(queue_type, 50, "work"))
+            .await;
+        let expired = table([
+            ("queue", string("work")),
+            ("reason", string("expired")),
+            ("count", int(1)),
+            ("exchange", string("")),
+            ("routing-keys", array([string("work")])),
+        ]);
+        let copy = BasicProperties::default().with_headers(table([(
+            "x-death",
+            array([AMQPValue::FieldTable(expired)]),
+        )]));
+        amqp.publish_with("wait", "", copy).await;
+        if broker.version() < Version::V4_0 {
+            all_gone(&amqp, &["work", "wait"]).await;
+        } else {
+            hold(amqp.channel(), "work").await;
+        }
+    })
+    .await;
+}
