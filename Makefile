@@ -10,7 +10,7 @@ WITH_BROKERS := tests/broker/with-brokers
 BROKER := tests/broker/broker
 
 # The packages whose tests need brokers. All others are tested without.
-BROKER_PACKAGES := retryrmq-harness
+BROKER_PACKAGES := retryrmq-facts retryrmq-harness
 # The languages whose bindings bring an executable `test`, each with the tool it cannot do without.
 LANGUAGES := python:python3 node:node go:go
 
