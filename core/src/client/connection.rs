@@ -1,0 +1,241 @@
+//! One AMQP connection: opened, used and closed within time limits, and never closed by accident.
+
+use std::{
+    fmt,
+    future::Future,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::StreamExt;
+use lapin::{
+    Channel, ConnectionProperties, Event,
+    types::{FieldTable, ShortString},
+    uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo},
+};
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use super::{
+    Address,
+    refusal::{Doing, refusal},
+    sanitiser::MendedLog,
+    transport::{self, FRAME_MAX, Kit, Lifeline},
+};
+use crate::{Error, ErrorKind, Result};
+
+/// How long any single question to the broker may take. Long enough for a quorum queue that elects a leader.
+pub(crate) const ANSWER: Duration = Duration::from_secs(20);
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// What the broker says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// The product, `RabbitMQ`.
+    pub product: String,
+    /// The version as text, such as `4.0.5`.
+    pub version: String,
+    /// The cluster's name, empty if it does not say.
+    pub cluster: String,
+}
+
+impl Server {
+    fn read(properties: Option<&FieldTable>) -> Self {
+        let text = |name: &str| {
+            properties.and_then(|table| crate::retry::headers::string(table, name)).unwrap_or_default()
+        };
+        Self { product: text("product"), version: text("version"), cluster: text("cluster_name") }
+    }
+
+    /// Whether this is RabbitMQ `major.minor` or later. A version that cannot be read counts as old.
+    #[must_use]
+    pub fn at_least(&self, major: u32, minor: u32) -> bool {
+        let mut numbers = self.version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
+    }
+}
+
+/// An open connection.
+pub(crate) struct Connection {
+    lapin: lapin::Connection,
+    lifeline: Arc<Lifeline>,
+    server: Server,
+}
+
+impl Connection {
+    /// Opens a connection; `purpose` becomes part of the name that the management pages show.
+    ///
+    /// # Errors
+    /// As [`transport::open`], and [`ErrorKind::AuthenticationFailed`], [`ErrorKind::VhostNotFound`].
+    pub(crate) async fn open(address: &Address, purpose: &str) -> Result<Self> {
+        let (stream, lifeline) = transport::open(address).await?;
+        let lifeline = Arc::new(lifeline);
+        let stream = std::sync::Mutex::new(Some(stream));
+        let name = address.name.clone().unwrap_or_else(crate::telemetry::process_name);
+        let properties = ConnectionProperties::default()
+            .with_connection_name(format!("{name} ({purpose})").into())
+            .with_client_property(ShortString::from("product"), "retryrmq".into())
+            .with_client_property(ShortString::from("version"), env!("CARGO_PKG_VERSION").into());
+        let connecting = lapin::Connection::connector(
+            uri(address),
+            Kit::runtime(tokio::runtime::Handle::current()),
+            async move |_, _| {
+                let stream = stream.lock().unwrap_or_else(|poison| poison.into_inner()).take();
+                // Taken once: a second call would be lapin's own recovery, which is off.
+                stream
+                    .map(lapin::tcp::AsyncTcpStream::Plain)
+                    .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotConnected).into())
+            },
+            properties,
+        );
+        let doing = Doing::Connecting(address);
+        let lapin = match timeout(address.timeout.max(GOODBYE), connecting).await {
+            Ok(Ok(lapin)) => lapin,
+            Ok(Err(why)) => return Err(refusal(&doing, why)),
+            Err(_) => {
+                lifeline.cut(); // otherwise lapin's thread waits on
+                return Err(Error::new(
+                    ErrorKind::Timeout,
+                    format!("{} took the connection but did not answer in AMQP; is it RabbitMQ?", address.authority()),
+                ));
+            }
+        };
+        tokio::spawn(drain_events(lapin.events_listener(), purpose.to_owned()));
+        let server = Server::read(lifeline.server());
+        debug!(%address, purpose, version = server.version, "connected");
+        Ok(Self { lapin, lifeline, server })
+    }
+
+    /// What the broker says of itself.
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Resolves when the connection is gone, however it ended.
+    pub(crate) async fn gone(&self) {
+        self.lifeline.gone().await;
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.lapin.status().connected()
+    }
+
+    /// Opens a channel.
+    pub(crate) async fn channel(&self) -> Result<OpenChannel> {
+        let channel = ask(Doing::Opening, self.lapin.create_channel()).await?;
+        Ok(OpenChannel { channel, lifeline: Arc::clone(&self.lifeline) })
+    }
+
+    /// Says goodbye in AMQP, and hangs up if that is not answered soon.
+    pub(crate) async fn close(&self) {
+        if self.is_open() {
+            let _ = timeout(GOODBYE, self.lapin.close(200, ShortString::from("closed"))).await;
+        }
+        self.lifeline.cut();
+    }
+
+    /// Hangs up.
+    pub(crate) fn cut(&self) {
+        self.lifeline.cut();
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+/// A channel that does not take its connection with it: dropping a lapin channel while the broker is closing it sends
+/// a second close, which the broker answers by closing the connection.
+pub(crate) struct OpenChannel {
+    channel: Channel,
+    lifeline: Arc<Lifeline>,
+}
+
+impl OpenChannel {
+    pub(crate) fn lapin(&self) -> &Channel {
+        &self.channel
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.channel.status().connected()
+    }
+
+    pub(crate) fn mended(&self) -> &MendedLog {
+        &self.lifeline.mended
+    }
+
+    /// Closes the channel and waits for it.
+    pub(crate) async fn close(self) {
+        if self.is_open() {
+            let _ = timeout(GOODBYE, self.channel.close(200, ShortString::from("closed"))).await;
+        }
+    }
+}
+
+impl Drop for OpenChannel {
+    fn drop(&mut self) {
+        if !self.channel.status().connected() && !self.channel.status().closing() {
+            return;
+        }
+        // The broker may be closing this channel right now. Keep our half of it until that is settled.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let channel = self.channel.clone();
+            runtime.spawn(async move {
+                for _ in 0..40 {
+                    if !channel.status().connected() {
+                        return;
+                    }
+                    tokio::time::sleep(Duration::from_millis(25)).await;
+                }
+            });
+        }
+    }
+}
+
+/// Asks the broker something, within [`ANSWER`].
+pub(crate) async fn ask<T>(doing: Doing<'_>, question: impl Future<Output = lapin::Result<T>>) -> Result<T> {
+    match timeout(ANSWER, question).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(why)) => Err(refusal(&doing, why)),
+        Err(_) => Err(Error::new(
+            ErrorKind::Timeout,
+            format!("the broker did not answer within {} s while {doing}", ANSWER.as_secs()),
+        )),
+    }
+}
+
+/// lapin's listeners compete for events: exactly one, always drained.
+async fn drain_events(events: impl futures_util::Stream<Item = Event>, purpose: String) {
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
+        match event {
+            Event::ConnectionBlocked(reason) => {
+                warn!(purpose, reason, "the broker has stopped reading from this connection: memory or disk alarm");
+            }
+            Event::ConnectionUnblocked => warn!(purpose, "the broker reads from this connection again"),
+            other => debug!(purpose, ?other, "connection event"),
+        }
+    }
+}
+
+fn uri(address: &Address) -> AMQPUri {
+    AMQPUri {
+        // Plain to lapin: TLS is below it, in our transport.
+        scheme: AMQPScheme::AMQP,
+        authority: AMQPAuthority {
+            userinfo: AMQPUserInfo { username: address.user.clone(), password: address.password.clone() },
+            host: address.host.clone(),
+            port: address.port,
+        },
+        vhost: address.vhost.clone(),
+        query: AMQPQueryString {
+            frame_max: Some(FRAME_MAX),
+            channel_max: None,
+            heartbeat: Some(address.heartbeat),
+            connection_timeout: None,
+            auth_mechanism: None,
+        },
+    }
+}

@@ -1,0 +1,18 @@
+//! The connection to the broker: everything in which the AMQP client would lose, mix up, hang or crash stays in here.
+
+mod address;
+mod connection;
+mod link;
+mod refusal;
+mod sanitiser;
+mod session;
+mod tls;
+mod transport;
+
+pub use address::Address;
+pub use connection::Server;
+pub use session::{Client, ClientOptions};
+
+pub(crate) use connection::{ANSWER, Connection, OpenChannel, ask};
+pub(crate) use link::Link;
+pub(crate) use refusal::{Doing, refusal};

@@ -1,0 +1,201 @@
+//! The client: two supervised connections, one to consume and acknowledge, one to publish.
+//!
+//! Two, because RabbitMQ stops reading from a connection that publishes while it is short of memory or disk, and
+//! acknowledgements would be stuck behind that.
+
+use std::{
+    fmt,
+    sync::{Arc, atomic::{AtomicU64, Ordering}},
+};
+
+use super::{Address, Connection, Link, Server};
+use crate::{
+    Error, ErrorKind, Result,
+    consumer::Consumer,
+    parking::Parked,
+    publish::{Publish, Publisher},
+    telemetry::{Counters, Metrics},
+    topology::{Finding, Mode, Plan, QueueType, Route, Strategy, Wait, Waits, apply},
+};
+
+/// What a client is told beyond the URL.
+#[derive(Clone, Debug, Default)]
+pub struct ClientOptions {
+    /// The version of the application, as the history of a failed message shows it.
+    pub app_version: String,
+    /// The type of the queues in which messages wait and are parked.
+    pub queue_type: QueueType,
+}
+
+/// A connection to a broker, cheap to clone: consumers, publishing and parked messages hang from it.
+///
+/// ```no_run
+/// # async fn example() -> retryrmq::Result<()> {
+/// let rmq = retryrmq::Client::connect("amqp://localhost").await?;
+/// rmq.consumer("orders").dlx(true).run(|message| async move {
+///     println!("{:?}", message.body());
+///     Ok::<(), std::io::Error>(())
+/// }).await
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    address: Arc<Address>,
+    options: ClientOptions,
+    server: Server,
+    consuming: Arc<Link>,
+    publishing: Arc<Link>,
+    publisher: Publisher,
+    metrics: Metrics,
+    reconnects: Arc<AtomicU64>,
+}
+
+impl Client {
+    /// Connects to the broker at `url`: `amqp://user:password@host:5672/vhost`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidUrl`], [`ErrorKind::Unreachable`], [`ErrorKind::AuthenticationFailed`],
+    /// [`ErrorKind::VhostNotFound`], [`ErrorKind::TlsFailed`], [`ErrorKind::Timeout`]. Once connected, a lost
+    /// connection is re-made in the background for as long as the client lives.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::connect_with(url, ClientOptions::default()).await
+    }
+
+    /// Connects with options.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Self> {
+        let address = Arc::new(url.parse::<Address>()?);
+        let reconnects = Arc::new(AtomicU64::new(0));
+        let counted = |reconnects: &Arc<AtomicU64>| {
+            let reconnects = Arc::clone(reconnects);
+            move || {
+                reconnects.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let consuming = Link::open(Arc::clone(&address), "consume", counted(&reconnects)).await?;
+        let publishing = Arc::new(Link::open(Arc::clone(&address), "publish", counted(&reconnects)).await?);
+        let server = consuming.connection().await?.server().clone();
+        let publisher = Publisher::new(&publishing);
+        let consuming = Arc::new(consuming);
+        let metrics = Metrics::default();
+        Ok(Self(Arc::new(Inner { address, options, server, consuming, publishing, publisher, metrics, reconnects })))
+    }
+
+    /// A consumer of `queue`, to be given its options and run.
+    #[must_use]
+    pub fn consumer(&self, queue: impl Into<String>) -> Consumer {
+        Consumer::new(self.clone(), queue.into())
+    }
+
+    /// The messages parked for `queue`.
+    #[must_use]
+    pub fn parked(&self, queue: impl Into<String>) -> Parked {
+        Parked::new(self.clone(), queue.into())
+    }
+
+    /// Publishes a message and waits until the broker has confirmed it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unroutable`] when no queue takes it, [`ErrorKind::NotConfirmed`], [`ErrorKind::Timeout`] and
+    /// [`ErrorKind::ConnectionLost`] when it may or may not have been stored, [`ErrorKind::TooLarge`],
+    /// [`ErrorKind::AccessRefused`], [`ErrorKind::InvalidOption`].
+    pub async fn publish(&self, message: Publish) -> Result<()> {
+        message.validate()?;
+        let Some(delay) = message.delay.filter(|delay| !delay.is_zero()) else {
+            return self.0.publisher.publish(message).await;
+        };
+        let queue = message.queue().to_owned();
+        let route = Strategy::RetryQueues.scheme().route(&queue, Wait::Ladder(delay));
+        let Route::Copy { routing_key, expiration, .. } = route else {
+            return Err(Error::new(ErrorKind::InvalidOption, "this message cannot be delayed"));
+        };
+        let waits = Waits::new(Arc::clone(&self.0.address), queue.clone(), self.0.options.queue_type, true);
+        // The waiting queue routes to a queue by name: one that is not there would lose the message at the end.
+        let target = Plan { items: vec![crate::topology::existing(&queue)] };
+        self.examine(&target, Mode::Require).await?;
+        let safe = waits.ensure(&routing_key).await?;
+        self.0.publisher.publish(message.through(routing_key, expiration)).await?;
+        // Until then a crash of the broker may empty the queue: the caller must not be told that it is safe.
+        tokio::time::sleep_until(safe).await;
+        Ok(())
+    }
+
+    /// What the broker said of itself when this client connected.
+    #[must_use]
+    pub fn server(&self) -> &Server {
+        &self.0.server
+    }
+
+    /// All counters of this client's consumers in the Prometheus text format.
+    #[must_use]
+    pub fn metrics_text(&self) -> String {
+        self.0.metrics.text()
+    }
+
+    /// How often a connection was re-made.
+    #[must_use]
+    pub fn reconnects(&self) -> u64 {
+        self.0.reconnects.load(Ordering::Relaxed)
+    }
+
+    /// Compares a plan with the broker, making nothing.
+    ///
+    /// # Errors
+    /// As [`apply_plan`](Self::apply_plan), but a queue with other arguments is a finding, not an error.
+    pub async fn compare_plan(&self, plan: &Plan) -> Result<Vec<Finding>> {
+        self.examine(plan, Mode::Compare).await
+    }
+
+    /// Makes what a plan says and the broker lacks. Never changes or deletes what is there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Mismatch`] for a queue with other arguments, [`ErrorKind::AccessRefused`],
+    /// [`ErrorKind::StrategyRefused`].
+    pub async fn apply_plan(&self, plan: &Plan) -> Result<Vec<Finding>> {
+        self.examine(plan, Mode::Apply).await
+    }
+
+    /// Closes both connections. Consumers should be closed first; what they hold goes back to its queue.
+    pub async fn close(&self) {
+        self.0.consuming.close().await;
+        self.0.publishing.close().await;
+    }
+
+    /// On a connection of its own: every refusal closes a channel, and some close the connection.
+    pub(crate) async fn examine(&self, plan: &Plan, mode: Mode) -> Result<Vec<Finding>> {
+        let connection = Connection::open(&self.0.address, "topology").await?;
+        let findings = apply(&connection, plan, mode).await;
+        connection.close().await;
+        findings
+    }
+
+    pub(crate) fn address(&self) -> &Arc<Address> {
+        &self.0.address
+    }
+
+    pub(crate) fn options(&self) -> &ClientOptions {
+        &self.0.options
+    }
+
+    pub(crate) fn consuming(&self) -> &Link {
+        &self.0.consuming
+    }
+
+    pub(crate) fn publisher(&self) -> &Publisher {
+        &self.0.publisher
+    }
+
+    pub(crate) fn counters(&self, queue: &str) -> Counters {
+        self.0.metrics.of(queue)
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("address", &self.0.address).field("server", &self.0.server).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,82 @@
+//! TLS for `amqps://`: rustls, the platform's roots or a CA file, and a client certificate if the URL names one.
+
+use std::{path::Path, sync::Arc};
+
+use tokio::net::TcpStream;
+use tokio_rustls::{
+    TlsConnector,
+    client::TlsStream,
+    rustls::{
+        ClientConfig, RootCertStore,
+        crypto::ring,
+        pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    },
+};
+
+use super::Address;
+use crate::{Error, ErrorKind, Result};
+
+fn failed(why: impl Into<String>) -> Error {
+    Error::new(ErrorKind::TlsFailed, why)
+}
+
+/// Wraps `stream` in TLS.
+///
+/// # Errors
+/// [`ErrorKind::TlsFailed`] when a file holds no certificate or key, or the handshake fails; never a plain connection.
+pub(super) async fn handshake(address: &Address, stream: TcpStream) -> Result<TlsStream<TcpStream>> {
+    let config = config(address)?;
+    let name = address.server_name.as_deref().unwrap_or(&address.host).to_owned();
+    let name = ServerName::try_from(name.clone())
+        .map_err(|why| failed(format!("`{name}` cannot be the name on a certificate")).with_source(why))?;
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|why| {
+        let hint = if why.to_string().contains("InvalidContentType") {
+            "; the port answers without TLS: use amqp:// or the broker's TLS port"
+        } else {
+            ""
+        };
+        failed(format!("the TLS handshake with {} failed: {why}{hint}", address.authority())).with_source(why)
+    })
+}
+
+fn config(address: &Address) -> Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    match &address.ca_file {
+        Some(file) => {
+            for certificate in certificates(file)? {
+                roots
+                    .add(certificate)
+                    .map_err(|why| failed(format!("the CA file {} holds a bad certificate", file.display())).with_source(why))?;
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if roots.is_empty() {
+                return Err(failed("this system has no root certificates; name a CA file with ?cacertfile=…"));
+            }
+        }
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|why| failed("this build has no TLS versions").with_source(why))?
+        .with_root_certificates(roots);
+    match (&address.cert_file, &address.key_file) {
+        (Some(cert), Some(key)) => {
+            let key_der = PrivateKeyDer::from_pem_file(key)
+                .map_err(|why| failed(format!("the key file {} holds no private key", key.display())).with_source(why))?;
+            builder
+                .with_client_auth_cert(certificates(cert)?, key_der)
+                .map_err(|why| failed(format!("the certificate {} does not fit its key", cert.display())).with_source(why))
+        }
+        _ => Ok(builder.with_no_client_auth()),
+    }
+}
+
+/// Every certificate of a PEM file, and at least one: a file of garbage must not mean "trust nobody in particular".
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let none = || format!("the certificate file {} holds no certificate in PEM form", file.display());
+    let found: Vec<_> = CertificateDer::pem_file_iter(file)
+        .and_then(Iterator::collect)
+        .map_err(|why| failed(none()).with_source(why))?;
+    if found.is_empty() { Err(failed(none())) } else { Ok(found) }
+}

@@ -1,0 +1,261 @@
+//! Our own socket under lapin: plain or TLS, guarded against hostile frames, and breakable from outside.
+//!
+//! ```text
+//! socket ─► TLS ─► sanitiser ─► lapin's parser
+//! ```
+
+use std::{
+    io,
+    net::{Shutdown, SocketAddr},
+    pin::Pin,
+    sync::{Arc, OnceLock},
+    task::{Context, Poll, ready},
+    time::{Duration, Instant},
+};
+
+use amq_protocol::{
+    frame::{AMQPFrame, parse_frame},
+    protocol::{AMQPClass, connection::AMQPMethod},
+};
+use async_rs::{
+    Runtime, Tokio,
+    traits::{Executor, Reactor, RuntimeKit},
+    util::Task,
+};
+use futures_util::Stream;
+use lapin::types::FieldTable;
+use tokio::{
+    io::{AsyncRead as _, AsyncWrite as _, ReadBuf},
+    net::TcpStream,
+    sync::watch,
+    time::timeout,
+};
+use tokio_rustls::client::TlsStream;
+
+use super::{
+    Address,
+    sanitiser::{MendedLog, Sanitiser},
+    tls,
+};
+use crate::{Error, ErrorKind, Result};
+
+/// The largest frame we agree to: a server that negotiates none would make lapin allocate without bound.
+pub(super) const FRAME_MAX: u32 = 131_072;
+
+enum Socket {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// The stream that lapin reads and writes.
+pub(super) struct GuardedStream {
+    socket: Socket,
+    sanitiser: Sanitiser,
+    greeting: Greeting,
+    /// Dropped with the stream, that is when lapin's I/O loop ends for whatever reason.
+    _alive: watch::Sender<()>,
+}
+
+/// What stays with us while lapin owns the stream.
+pub(super) struct Lifeline {
+    socket: std::net::TcpStream,
+    gone: watch::Receiver<()>,
+    pub(super) mended: Arc<MendedLog>,
+    server: Arc<OnceLock<FieldTable>>,
+}
+
+impl Lifeline {
+    /// Ends the connection at the socket: unlike AMQP's close, this cannot hang on a stalled or blocked link.
+    pub(super) fn cut(&self) {
+        // An error means that the socket is gone already, which is what is wanted.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    /// Resolves when lapin has let go of the stream.
+    pub(super) async fn gone(&self) {
+        let mut gone = self.gone.clone();
+        while gone.changed().await.is_ok() {}
+    }
+
+    /// What the server said of itself in `connection.start`.
+    pub(super) fn server(&self) -> Option<&FieldTable> {
+        self.server.get()
+    }
+}
+
+/// Opens the socket, within the address's time-out.
+///
+/// # Errors
+/// [`ErrorKind::Unreachable`], [`ErrorKind::Timeout`] or [`ErrorKind::TlsFailed`].
+pub(super) async fn open(address: &Address) -> Result<(GuardedStream, Lifeline)> {
+    let opened = timeout(address.timeout, async {
+        let stream = TcpStream::connect((address.host.as_str(), address.port)).await.map_err(|why| {
+            Error::new(
+                ErrorKind::Unreachable,
+                format!("no broker answers at {} ({why}); check host and port, and that RabbitMQ runs", address.authority()),
+            )
+            .with_source(why)
+        })?;
+        let (stream, lifeline) = duplicate(stream).map_err(|why| {
+            Error::new(ErrorKind::Unreachable, format!("cannot use the socket to {}", address.authority())).with_source(why)
+        })?;
+        let socket = if address.tls {
+            Socket::Tls(Box::new(tls::handshake(address, stream).await?))
+        } else {
+            Socket::Plain(stream)
+        };
+        Ok((socket, lifeline))
+    });
+    let (socket, lifeline) = opened.await.map_err(|_| {
+        Error::new(
+            ErrorKind::Timeout,
+            format!("no answer from {} within {} ms while connecting", address.authority(), address.timeout.as_millis()),
+        )
+    })??;
+    let (alive, gone) = watch::channel(());
+    let sanitiser = Sanitiser::new(FRAME_MAX);
+    let greeting = Greeting::default();
+    let lifeline = Lifeline { socket: lifeline, gone, mended: Arc::clone(sanitiser.log()), server: Arc::clone(&greeting.server) };
+    Ok((GuardedStream { socket, sanitiser, greeting, _alive: alive }, lifeline))
+}
+
+fn duplicate(stream: TcpStream) -> io::Result<(TcpStream, std::net::TcpStream)> {
+    stream.set_nodelay(true)?;
+    let stream = stream.into_std()?;
+    let lifeline = stream.try_clone()?;
+    Ok((TcpStream::from_std(stream)?, lifeline))
+}
+
+/// Reads the server's properties out of the first frame; lapin does not keep them.
+#[derive(Default)]
+struct Greeting {
+    bytes: Vec<u8>,
+    server: Arc<OnceLock<FieldTable>>,
+    done: bool,
+}
+
+impl Greeting {
+    fn see(&mut self, bytes: &[u8]) {
+        if self.done {
+            return;
+        }
+        self.bytes.extend_from_slice(bytes);
+        match parse_frame(self.bytes.as_slice()) {
+            Ok((_, AMQPFrame::Method(_, AMQPClass::Connection(AMQPMethod::Start(start))))) => {
+                let _ = self.server.set(start.server_properties);
+                self.done = true;
+            }
+            Err(why) if why.is_incomplete() && self.bytes.len() < FRAME_MAX as usize => return,
+            _ => self.done = true,
+        }
+        self.bytes = Vec::new();
+    }
+}
+
+impl futures_io::AsyncRead for GuardedStream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        let Self { socket, sanitiser, greeting, .. } = self.get_mut();
+        let size = ready!(sanitiser.read(buf, |room| {
+            let mut read = ReadBuf::new(room);
+            ready!(match socket {
+                Socket::Plain(socket) => Pin::new(socket).poll_read(cx, &mut read),
+                Socket::Tls(socket) => Pin::new(socket).poll_read(cx, &mut read),
+            })?;
+            Poll::Ready(Ok(read.filled().len()))
+        }))?;
+        greeting.see(&buf[..size]);
+        Poll::Ready(Ok(size))
+    }
+}
+
+impl futures_io::AsyncWrite for GuardedStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().socket {
+            Socket::Plain(socket) => Pin::new(socket).poll_write(cx, buf),
+            Socket::Tls(socket) => Pin::new(socket).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().socket {
+            Socket::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
+            Socket::Tls(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().socket {
+            Socket::Plain(socket) => Pin::new(socket).poll_flush(cx),
+            Socket::Tls(socket) => Pin::new(socket).poll_flush(cx),
+        }
+    }
+
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().socket {
+            Socket::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
+            Socket::Tls(socket) => Pin::new(socket).poll_shutdown(cx),
+        }
+    }
+}
+
+/// lapin's runtime, with our stream in the place of its own. Bound to a handle: lapin's default takes the current
+/// runtime and panics where there is none.
+#[derive(Clone, Debug)]
+pub(super) struct Kit(Tokio);
+
+impl Kit {
+    pub(super) fn runtime(handle: tokio::runtime::Handle) -> Runtime<Self> {
+        Runtime::new(Self(Tokio::default().with_handle(handle)))
+    }
+}
+
+impl RuntimeKit for Kit {}
+
+impl Executor for Kit {
+    type Task<T: Send + 'static> = <Tokio as Executor>::Task<T>;
+
+    fn block_on<T, F: Future<Output = T>>(&self, f: F) -> T {
+        self.0.block_on(f)
+    }
+
+    fn spawn<T: Send + 'static, F: Future<Output = T> + Send + 'static>(&self, f: F) -> Task<Self::Task<T>> {
+        self.0.spawn(f)
+    }
+
+    fn spawn_blocking<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(&self, f: F) -> Task<Self::Task<T>> {
+        self.0.spawn_blocking(f)
+    }
+}
+
+/// Sockets are opened by [`open`], before lapin is asked for anything.
+fn not_here() -> io::Error {
+    io::Error::from(io::ErrorKind::Unsupported)
+}
+
+impl Reactor for Kit {
+    type TcpStream = GuardedStream;
+    type Sleep = <Tokio as Reactor>::Sleep;
+
+    fn register<H: io::Read + io::Write + Send + 'static>(
+        &self,
+        _socket: H,
+    ) -> io::Result<impl futures_io::AsyncRead + futures_io::AsyncWrite + Send + Unpin + 'static> {
+        Err::<GuardedStream, _>(not_here())
+    }
+
+    fn sleep(&self, dur: Duration) -> Self::Sleep {
+        self.0.sleep(dur)
+    }
+
+    fn interval(&self, dur: Duration) -> impl Stream<Item = Instant> + Send + 'static {
+        self.0.interval(dur)
+    }
+
+    fn tcp_connect_addr(&self, _addr: SocketAddr) -> impl Future<Output = io::Result<GuardedStream>> + Send + 'static {
+        std::future::ready(Err(not_here()))
+    }
+}

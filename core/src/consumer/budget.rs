@@ -1,0 +1,101 @@
+//! The retry budget: when most attempts fail, the messages are not the problem, and burning all their attempts on a
+//! database that is down helps nobody.
+
+use std::{collections::VecDeque, time::Duration};
+
+use crate::{Error, ErrorKind, Result};
+
+/// When to stop taking messages for a while.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pause {
+    /// The share of failed attempts above which the consumer pauses; 0.5 is half of them.
+    pub failures: f64,
+    /// Among how many of the last attempts.
+    pub window: usize,
+    /// For how long. After it, one message is taken as a probe: its success ends the pause, its failure renews it.
+    pub pause: Duration,
+}
+
+impl Default for Pause {
+    /// More than half of the last 20 attempts; 30 seconds.
+    fn default() -> Self {
+        Self { failures: 0.5, window: 20, pause: Duration::from_secs(30) }
+    }
+}
+
+impl Pause {
+    pub(super) fn validate(&self) -> Result<()> {
+        let bad = |why| Err(Error::new(ErrorKind::InvalidOption, format!("`pause` cannot work: {why}")));
+        if !(0.0..1.0).contains(&self.failures) {
+            bad("`failures` is a share of at least 0 and below 1")
+        } else if self.window == 0 || self.window > 10_000 {
+            bad("`window` is a number of attempts between 1 and 10000")
+        } else if self.pause.is_zero() {
+            bad("`pause` must be longer than 0")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// The last attempts.
+#[derive(Debug)]
+pub(super) struct Budget {
+    rule: Pause,
+    last: VecDeque<bool>,
+    failures: usize,
+}
+
+impl Budget {
+    pub(super) fn new(rule: Pause) -> Self {
+        Self { rule, last: VecDeque::with_capacity(rule.window), failures: 0 }
+    }
+
+    pub(super) fn pause(&self) -> Duration {
+        self.rule.pause
+    }
+
+    /// Takes note of an attempt; whether it is time to pause.
+    pub(super) fn note(&mut self, failed: bool) -> bool {
+        if self.last.len() == self.rule.window {
+            self.failures -= usize::from(self.last.pop_front() == Some(true));
+        }
+        self.last.push_back(failed);
+        self.failures += usize::from(failed);
+        self.last.len() == self.rule.window && self.failures as f64 > self.rule.failures * self.rule.window as f64
+    }
+
+    /// Forgets the past, when a pause begins or ends.
+    pub(super) fn reset(&mut self) {
+        self.last.clear();
+        self.failures = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_above_the_share_of_a_full_window() {
+        let mut budget = Budget::new(Pause { failures: 0.5, window: 4, pause: Duration::from_secs(1) });
+        assert_eq!([true, true, true].map(|failed| budget.note(failed)), [false; 3], "the window is not full");
+        assert!(budget.note(false), "three of four");
+        budget.reset();
+        let notes = [true, false, true, false, true, false, true, true].map(|failed| budget.note(failed));
+        assert_eq!(notes, [false, false, false, false, false, false, false, true]);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for pause in [
+            Pause { failures: 1.0, ..Pause::default() },
+            Pause { failures: f64::NAN, ..Pause::default() },
+            Pause { window: 0, ..Pause::default() },
+            Pause { pause: Duration::ZERO, ..Pause::default() },
+        ] {
+            assert_eq!(pause.validate().unwrap_err().kind(), ErrorKind::InvalidOption);
+        }
+        assert!(Pause::default().validate().is_ok());
+    }
+}

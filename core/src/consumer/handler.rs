@@ -1,0 +1,283 @@
+//! Handlers in Rust: a function from a message to a future.
+
+use std::{
+    any::Any,
+    error::Error as StdError,
+    fmt,
+    panic::AssertUnwindSafe,
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures_util::FutureExt;
+
+use super::{Delivery, Message, Subscription};
+use crate::{
+    retry::{Failure, Outcome, ParkReason, format_duration},
+    telemetry::Stats,
+};
+
+type Cause = Box<dyn StdError + Send + Sync>;
+
+/// What a handler can say besides success and failure. It travels as an error: return it, or have it anywhere in the
+/// chain of causes of the error that you return.
+#[derive(Debug)]
+pub struct Signal {
+    kind: Kind,
+    cause: Option<Cause>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    RetryAfter(Duration),
+    Park(String),
+    Defer(Duration),
+    Fatal,
+}
+
+/// A failure after which the message is to come back in `delay`, whatever the policy says; it counts as a retry.
+#[must_use]
+pub fn retry_after(delay: Duration, cause: impl Into<Cause>) -> Signal {
+    Signal { kind: Kind::RetryAfter(delay), cause: Some(cause.into()) }
+}
+
+/// Parks the message now, with this reason for people to read.
+#[must_use]
+pub fn park(why: impl Into<String>) -> Signal {
+    Signal { kind: Kind::Park(why.into()), cause: None }
+}
+
+/// Puts the message off: it comes back in `delay` and no attempt is spent.
+#[must_use]
+pub fn defer(delay: Duration) -> Signal {
+    Signal { kind: Kind::Defer(delay), cause: None }
+}
+
+/// A failure that no retry can mend: the message is parked now.
+#[must_use]
+pub fn fatal(cause: impl Into<Cause>) -> Signal {
+    Signal { kind: Kind::Fatal, cause: Some(cause.into()) }
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.kind, &self.cause) {
+            (_, Some(cause)) => fmt::Display::fmt(cause, f),
+            (Kind::Park(why), None) => f.write_str(why),
+            (Kind::RetryAfter(delay), None) => write!(f, "retry after {}", format_duration(*delay)),
+            (Kind::Defer(delay), None) => write!(f, "deferred for {}", format_duration(*delay)),
+            (Kind::Fatal, None) => f.write_str("fatal"),
+        }
+    }
+}
+
+impl StdError for Signal {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.cause.as_ref().and_then(|cause| cause.source())
+    }
+}
+
+/// Anything that handles messages; implemented for functions from a [`Message`] to a future of a result.
+pub trait Handler: Send + Sync + 'static {
+    /// One attempt.
+    fn handle(&self, message: Message) -> impl Future<Output = Outcome> + Send;
+}
+
+impl<F, R, E> Handler for F
+where
+    F: Fn(Message) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), E>> + Send,
+    E: Into<Cause>,
+{
+    async fn handle(&self, message: Message) -> Outcome {
+        match self(message).await {
+            Ok(()) => Outcome::Ack,
+            Err(error) => outcome(&*error.into(), std::any::type_name::<E>()),
+        }
+    }
+}
+
+/// The outcome behind an error: that of the first signal in its chain of causes, otherwise a retry.
+fn outcome(error: &(dyn StdError + 'static), type_name: &str) -> Outcome {
+    let mut failure = Failure::new(error.to_string()).of_type(short_type(type_name));
+    let mut chain = Vec::new();
+    let mut signal = None;
+    let mut next = Some(error);
+    // A chain of causes can be a circle.
+    while let Some(error) = next.filter(|_| chain.len() < 64) {
+        signal = signal.or_else(|| error.downcast_ref::<Signal>());
+        chain.push(error.to_string());
+        next = error.source();
+    }
+    if chain.len() > 1 {
+        failure = failure.with_stack(chain.join("\ncaused by: "));
+    }
+    match signal.map(|signal| &signal.kind) {
+        None => Outcome::retry(failure),
+        Some(Kind::RetryAfter(delay)) => Outcome::Retry { failure, delay: Some(*delay) },
+        Some(Kind::Defer(delay)) => Outcome::Defer { delay: *delay },
+        Some(Kind::Fatal) => Outcome::Park { reason: ParkReason::Fatal, failure },
+        Some(Kind::Park(why)) => {
+            Outcome::Park { reason: ParkReason::Requested, failure: Failure { error: why.clone(), ..failure } }
+        }
+    }
+}
+
+/// `alloc::string::String` → `String`; what says nothing about the error is left out.
+fn short_type(name: &str) -> String {
+    if name.contains("dyn ") {
+        return String::new();
+    }
+    let base = name.split('<').next().unwrap_or(name);
+    match base.rsplit("::").next().unwrap_or(base) {
+        "str" | "&str" | "String" | "Error" if name.contains("anyhow") || !base.contains("Error") => String::new(),
+        short => short.trim_start_matches('&').to_owned(),
+    }
+}
+
+/// A consumer that runs in the background.
+#[derive(Clone, Debug)]
+pub struct Running {
+    subscription: Arc<Subscription>,
+}
+
+impl Running {
+    /// Drains: takes no more messages, lets handlers finish, settles, gives the rest back, and returns when done.
+    pub async fn close(&self) {
+        self.subscription.close();
+        self.subscription.wait_closed().await;
+    }
+
+    /// Waits for the end, without asking for it.
+    pub async fn closed(&self) {
+        self.subscription.wait_closed().await;
+    }
+
+    /// The numbers of this queue since the client was made.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.subscription.stats()
+    }
+}
+
+pub(super) fn run_workers<H: Handler>(
+    subscription: Arc<Subscription>,
+    handler: H,
+    concurrency: usize,
+    timeout: Option<Duration>,
+) -> Running {
+    let handler = Arc::new(handler);
+    for _ in 0..concurrency {
+        tokio::spawn(work(Arc::clone(&subscription), Arc::clone(&handler), timeout));
+    }
+    Running { subscription }
+}
+
+/// A handler that keeps its thread longer than this is one that others should not wait behind.
+const QUICK: Duration = Duration::from_micros(100);
+
+/// Between two looks at the clock and the runtime, so that handlers that never wait do not starve other tasks.
+const STRETCH: u32 = 64;
+
+/// One of the consumer's workers: takes a message, handles it, settles it.
+///
+/// A worker that finds more messages wakes another one only when its own handler waits or takes its time. While handlers
+/// are done at once, one worker does it all, and nobody pays for waking the rest.
+async fn work<H: Handler>(subscription: Arc<Subscription>, handler: Arc<H>, timeout: Option<Duration>) {
+    let mut stretch = 0;
+    loop {
+        let (delivery, more) = subscription.take_one();
+        let Some(delivery) = delivery else {
+            if subscription.ready().await {
+                continue;
+            }
+            return;
+        };
+        let Delivery { token, message } = delivery;
+        let began = Instant::now();
+        let mut attempt = pin!(attempt(&*handler, message, timeout));
+        let outcome = match attempt.as_mut().now_or_never() {
+            Some(outcome) => outcome,
+            None => {
+                if more {
+                    subscription.wake_another();
+                }
+                attempt.await
+            }
+        };
+        if more && began.elapsed() > QUICK {
+            subscription.wake_another();
+        }
+        subscription.settle([(token, outcome)]);
+        stretch += 1;
+        if stretch % STRETCH == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// One attempt, with everything that can go wrong in it.
+async fn attempt<H: Handler>(handler: &H, message: Message, timeout: Option<Duration>) -> Outcome {
+    // A handler that panics before it returns its future must be caught as well.
+    let handled = AssertUnwindSafe(async { handler.handle(message).await }).catch_unwind();
+    let handled = match timeout {
+        None => handled.await,
+        Some(limit) => match tokio::time::timeout(limit, handled).await {
+            Ok(handled) => handled,
+            Err(_) => {
+                let error = format!("the handler took longer than {}", format_duration(limit));
+                return Outcome::retry(Failure::new(error).of_type("HandlerTimeout"));
+            }
+        },
+    };
+    handled.unwrap_or_else(|panic| Outcome::retry(Failure::new(panic_text(&*panic)).of_type("panic")))
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("the handler panicked: {}", text.unwrap_or("(no text)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::SECOND;
+
+    fn of<E: Into<Cause>>(error: E) -> Outcome {
+        outcome(&*error.into(), std::any::type_name::<E>())
+    }
+
+    #[test]
+    fn an_error_retries_with_its_type() {
+        let Outcome::Retry { failure, delay: None } = of(io::Error::other("disk")) else { panic!("not a retry") };
+        assert_eq!((failure.error.as_str(), failure.error_type.as_str()), ("disk", "Error"));
+        let Outcome::Retry { failure, .. } = of("just text") else { panic!("not a retry") };
+        assert_eq!((failure.error.as_str(), failure.error_type.as_str()), ("just text", ""));
+    }
+
+    #[test]
+    fn a_signal_is_found_anywhere_in_the_chain() {
+        #[derive(Debug)]
+        struct Wrapped(Signal);
+        impl fmt::Display for Wrapped {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("wrapped")
+            }
+        }
+        impl StdError for Wrapped {
+            fn source(&self) -> Option<&(dyn StdError + 'static)> {
+                Some(&self.0)
+            }
+        }
+        assert_eq!(of(Wrapped(defer(SECOND))), Outcome::Defer { delay: SECOND });
+        let Outcome::Park { reason: ParkReason::Requested, failure } = of(Wrapped(park("no such customer"))) else {
+            panic!("not parked")
+        };
+        assert_eq!(failure.error, "no such customer");
+        assert!(matches!(of(fatal("bad")), Outcome::Park { reason: ParkReason::Fatal, .. }));
+        assert!(matches!(of(retry_after(SECOND, "busy")), Outcome::Retry { delay: Some(SECOND), .. }));
+    }
+}

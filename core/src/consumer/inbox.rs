@@ -1,0 +1,157 @@
+//! Between the engine and whoever runs handlers: messages one way, outcomes the other. Both bounded by the prefetch.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Condvar, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::sync::Notify;
+
+use super::{Delivery, Token};
+use crate::retry::Outcome;
+
+#[derive(Default)]
+struct Arrivals {
+    queue: VecDeque<Delivery>,
+    /// Nothing more will come.
+    ended: bool,
+}
+
+/// What the engine and the handlers share.
+#[derive(Default)]
+pub(super) struct Inbox {
+    arrivals: Mutex<Arrivals>,
+    /// For waiting tasks, one wake-up at a time.
+    arrived: Notify,
+    /// For waiting threads.
+    arrived_blocking: Condvar,
+    blocking: AtomicUsize,
+    outcomes: Mutex<Vec<(Token, Outcome)>>,
+    /// Wakes the engine.
+    engine: Notify,
+    close: AtomicBool,
+}
+
+impl Inbox {
+    fn arrivals(&self) -> MutexGuard<'_, Arrivals> {
+        self.arrivals.lock().unwrap_or_else(|poison| poison.into_inner())
+    }
+
+    /// Messages for handlers. One waiting task is woken; it wakes the next if it sees more than it takes at once.
+    pub(super) fn deliver(&self, batch: &mut Vec<Delivery>) {
+        if batch.is_empty() {
+            return;
+        }
+        self.arrivals().queue.extend(batch.drain(..));
+        self.wake_one();
+        if self.blocking.load(Ordering::SeqCst) > 0 {
+            self.arrived_blocking.notify_all();
+        }
+    }
+
+    pub(super) fn wake_one(&self) {
+        self.arrived.notify_one();
+    }
+
+    /// Takes one message, and says whether there are more.
+    pub(super) fn take_one(&self) -> (Option<Delivery>, bool) {
+        let mut arrivals = self.arrivals();
+        let delivery = arrivals.queue.pop_front();
+        (delivery, !arrivals.queue.is_empty())
+    }
+
+    /// Takes what is there, at most `max`.
+    pub(super) fn take(&self, max: usize) -> Vec<Delivery> {
+        let mut arrivals = self.arrivals();
+        let count = arrivals.queue.len().min(max);
+        arrivals.queue.drain(..count).collect()
+    }
+
+    /// Takes back what no handler has taken.
+    pub(super) fn take_back(&self) -> Vec<Delivery> {
+        self.take(usize::MAX)
+    }
+
+    /// Waits until there is something to take (`true`), or nothing will come any more (`false`).
+    pub(super) async fn ready(&self) -> bool {
+        loop {
+            let arrived = self.arrived.notified();
+            {
+                let arrivals = self.arrivals();
+                if !arrivals.queue.is_empty() {
+                    return true;
+                }
+                if arrivals.ended {
+                    drop(arrivals);
+                    self.wake_one(); // for the next one who waits
+                    return false;
+                }
+            }
+            arrived.await;
+        }
+    }
+
+    /// As [`ready`](Self::ready) and [`take`](Self::take), for a thread; empty after `timeout` or at the end.
+    pub(super) fn take_blocking(&self, max: usize, timeout: Duration) -> Vec<Delivery> {
+        let deadline = Instant::now() + timeout;
+        self.blocking.fetch_add(1, Ordering::SeqCst);
+        let mut arrivals = self.arrivals();
+        while arrivals.queue.is_empty() && !arrivals.ended {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            arrivals = match self.arrived_blocking.wait_timeout(arrivals, left) {
+                Ok((arrivals, _)) => arrivals,
+                Err(poison) => poison.into_inner().0,
+            };
+        }
+        self.blocking.fetch_sub(1, Ordering::SeqCst);
+        let count = arrivals.queue.len().min(max);
+        arrivals.queue.drain(..count).collect()
+    }
+
+    /// Outcomes from handlers. The engine is woken once for as many as come together.
+    pub(super) fn settle(&self, settled: impl IntoIterator<Item = (Token, Outcome)>) {
+        let mut outcomes = self.outcomes.lock().unwrap_or_else(|poison| poison.into_inner());
+        let first = outcomes.is_empty();
+        outcomes.extend(settled);
+        let wake = first && !outcomes.is_empty();
+        drop(outcomes);
+        if wake {
+            self.engine.notify_one();
+        }
+    }
+
+    /// The outcomes since the last call, into `into`.
+    pub(super) fn outcomes(&self, into: &mut Vec<(Token, Outcome)>) {
+        let mut outcomes = self.outcomes.lock().unwrap_or_else(|poison| poison.into_inner());
+        std::mem::swap(&mut *outcomes, into);
+    }
+
+    /// Asks the engine to drain and end.
+    pub(super) fn close(&self) {
+        self.close.store(true, Ordering::SeqCst);
+        self.engine.notify_one();
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.close.load(Ordering::SeqCst)
+    }
+
+    /// For the engine: resolves when there are outcomes or a request to close.
+    pub(super) async fn knock(&self) {
+        self.engine.notified().await;
+    }
+
+    /// No more messages: handlers that wait are let go.
+    pub(super) fn end(&self) {
+        self.arrivals().ended = true;
+        self.wake_one();
+        self.arrived_blocking.notify_all();
+    }
+}

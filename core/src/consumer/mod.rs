@@ -1,0 +1,31 @@
+//! Retrying consume.
+//!
+//! ```text
+//! delivery ─► state from headers ─► handler ─► outcome ─► decision ─► action ─► settle
+//!             (intake)              (inbox)               (retry)     (engine)
+//! ```
+//!
+//! One engine task owns the channel, the tokens and every acknowledgement. Handlers never run on it: they take messages
+//! from the [`Subscription`] in batches and hand outcomes back, which is also the whole boundary to other languages.
+
+mod acks;
+mod agenda;
+mod budget;
+mod engine;
+mod handler;
+mod inbox;
+mod memory;
+mod message;
+mod options;
+mod session;
+mod slab;
+mod subscription;
+
+pub use budget::Pause;
+pub use handler::{Running, Signal, defer, fatal, park, retry_after};
+pub use message::Message;
+pub use options::Consumer;
+pub use slab::Token;
+pub use subscription::{Delivery, Subscription};
+
+pub(crate) use message::Received;

@@ -1,0 +1,229 @@
+//! The options of a consumer. Their defaults live here, for every language.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use super::{
+    Pause, Subscription,
+    handler::{Handler, Running, run_workers},
+};
+use crate::{
+    Client, Error, ErrorKind, Result,
+    retry::{Limits, Policy, Rule, Rules},
+    telemetry::{Event, Listener},
+    topology::{Plan, Strategy},
+};
+
+/// A consumer to be: its options, before it runs.
+///
+/// Nothing is checked or sent until [`subscribe`](Self::subscribe), [`start`](Self::start) or [`run`](Self::run).
+#[derive(Clone)]
+#[must_use = "a consumer does nothing until it is run"]
+pub struct Consumer {
+    pub(super) client: Client,
+    pub(super) queue: String,
+    pub(super) dlx: bool,
+    pub(super) rules: Rules,
+    pub(super) strategy: Strategy,
+    pub(super) prefetch: u16,
+    pub(super) concurrency: usize,
+    pub(super) handler_timeout: Option<Duration>,
+    pub(super) drain_timeout: Duration,
+    pub(super) park: bool,
+    pub(super) pause: Option<Pause>,
+    pub(super) declare: bool,
+    pub(super) limits: Limits,
+    pub(super) listener: Listener,
+}
+
+impl Consumer {
+    pub(crate) fn new(client: Client, queue: String) -> Self {
+        Self {
+            client,
+            queue,
+            dlx: false,
+            rules: Rules::default(),
+            strategy: Strategy::default(),
+            prefetch: 64,
+            concurrency: 16,
+            handler_timeout: None,
+            drain_timeout: Duration::from_secs(30),
+            park: true,
+            pause: None,
+            declare: true,
+            limits: Limits::default(),
+            listener: Listener::default(),
+        }
+    }
+
+    /// Whether failed messages are retried and parked. Off, a failure is rejected without requeue, and the queue's own
+    /// dead-lettering decides; the first one warns. Off by default.
+    pub fn dlx(mut self, dlx: bool) -> Self {
+        self.dlx = dlx;
+        self
+    }
+
+    /// The policy for failures that no rule is about. `exponential(1s, factor=4, max=5m, retries=5)` by default.
+    pub fn retry(mut self, policy: Policy) -> Self {
+        self.rules.otherwise = policy;
+        self
+    }
+
+    /// How failed messages wait. [`Strategy::RetryQueues`] by default.
+    pub fn strategy(mut self, strategy: Strategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// Rules that choose another policy; the first that holds decides.
+    pub fn rules(mut self, rules: impl IntoIterator<Item = Rule>) -> Self {
+        self.rules.rules = rules.into_iter().collect();
+        self
+    }
+
+    /// How many messages may be unacknowledged at a time (AMQP `basic.qos`), 1 to 65535; 64 by default.
+    pub fn prefetch(mut self, prefetch: u16) -> Self {
+        self.prefetch = prefetch;
+        self
+    }
+
+    /// How many handlers run at a time; 16 by default.
+    pub fn concurrency(mut self, concurrency: usize) -> Self {
+        self.concurrency = concurrency;
+        self
+    }
+
+    /// How long a handler may take; longer is a failed attempt, and the handler is dropped. No limit by default.
+    pub fn handler_timeout(mut self, timeout: Duration) -> Self {
+        self.handler_timeout = Some(timeout);
+        self
+    }
+
+    /// How long closing waits for running handlers; what they hold then goes back to the queue. 30 seconds by default.
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.drain_timeout = timeout;
+        self
+    }
+
+    /// Whether messages that are given up are parked. Off, they are acknowledged and gone; an event and a warning are
+    /// all that is left. On by default.
+    pub fn park(mut self, park: bool) -> Self {
+        self.park = park;
+        self
+    }
+
+    /// Stops taking messages for a while when too many attempts fail. Off by default.
+    pub fn pause(mut self, pause: Pause) -> Self {
+        self.pause = Some(pause);
+        self
+    }
+
+    /// Whether missing queues are made. Off, they must exist already (`retryrmq topology --apply`), and the user needs
+    /// no permission to configure. On by default.
+    pub fn declare(mut self, declare: bool) -> Self {
+        self.declare = declare;
+        self
+    }
+
+    /// The bounds on crashes and deferrals.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Tells `listener` of every event. It runs on the consumer's engine and must be quick.
+    pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.listener = Listener::new(listener);
+        self
+    }
+
+    /// What this consumer needs on the broker: pure, nothing is asked or made.
+    ///
+    /// # Errors
+    /// As [`Strategy::plan`].
+    pub fn plan(&self) -> Result<Plan> {
+        if self.dlx {
+            self.strategy.plan(&self.queue, &self.rules, self.client.options().queue_type)
+        } else {
+            Ok(Plan { items: vec![crate::topology::existing(&self.queue)] })
+        }
+    }
+
+    pub(super) fn validate(&self) -> Result<()> {
+        let bad = |why: &str| Err(Error::new(ErrorKind::InvalidOption, why));
+        if self.queue.is_empty() {
+            return bad("`queue` is empty; name the queue to consume");
+        }
+        if self.prefetch == 0 {
+            return bad("`prefetch` must be at least 1: without it the broker would send the whole queue at once");
+        }
+        if self.concurrency == 0 {
+            return bad("`concurrency` must be at least 1");
+        }
+        if self.handler_timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return bad("`handler_timeout` must be longer than 0");
+        }
+        if self.limits.crashes == 0 || self.limits.suspect == 0 {
+            return bad("`limits.crashes` and `limits.suspect` must be at least 1");
+        }
+        self.pause.as_ref().map_or(Ok(()), Pause::validate)?;
+        self.rules.validate()
+    }
+
+    /// Subscribes, and leaves the running of handlers to the caller: messages come in batches, outcomes go back.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`], [`ErrorKind::InvalidPolicy`], [`ErrorKind::StrategyRefused`],
+    /// [`ErrorKind::QueueNotFound`], [`ErrorKind::Mismatch`], [`ErrorKind::AccessRefused`], [`ErrorKind::TooLarge`],
+    /// and those of a lost connection. No message was taken.
+    pub async fn subscribe(self) -> Result<Subscription> {
+        Subscription::open(self).await
+    }
+
+    /// Starts handling messages in the background.
+    ///
+    /// A handler that returns `Ok` acknowledges; `Err` retries, or does what a [`Signal`](super::Signal) among its
+    /// causes says; a panic or the handler timeout is a failed attempt.
+    ///
+    /// # Errors
+    /// As [`subscribe`](Self::subscribe).
+    pub async fn start<H: Handler>(self, handler: H) -> Result<Running> {
+        let (concurrency, timeout) = (self.concurrency, self.handler_timeout);
+        let subscription = Arc::new(self.subscribe().await?);
+        Ok(run_workers(subscription, handler, concurrency, timeout))
+    }
+
+    /// Handles messages until the client is closed.
+    ///
+    /// # Errors
+    /// As [`subscribe`](Self::subscribe).
+    pub async fn run<H: Handler>(self, handler: H) -> Result<()> {
+        self.start(handler).await?.closed().await;
+        Ok(())
+    }
+
+    /// Handles messages until `end` resolves, a signal for example, and then drains.
+    ///
+    /// # Errors
+    /// As [`subscribe`](Self::subscribe).
+    pub async fn run_until<H: Handler>(self, end: impl Future<Output = ()> + Send, handler: H) -> Result<()> {
+        let running = self.start(handler).await?;
+        tokio::select! {
+            () = end => running.close().await,
+            () = running.closed() => {}
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Consumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer")
+            .field("queue", &self.queue)
+            .field("dlx", &self.dlx)
+            .field("retry", &self.rules.otherwise.to_string())
+            .field("strategy", &self.strategy)
+            .field("prefetch", &self.prefetch)
+            .field("concurrency", &self.concurrency)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,169 @@
+//! One channel of a consumer, from subscription to loss: intake, tags and acknowledgements.
+
+use std::sync::Arc;
+
+use futures_util::{FutureExt, StreamExt};
+use lapin::{
+    message::Delivery as Arrival,
+    options::{
+        BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions, BasicRejectOptions,
+    },
+    types::{FieldTable, ShortString},
+};
+use tokio::time::Instant;
+
+use super::acks::AckWindow;
+use crate::{
+    Result,
+    client::{Connection, Doing, OpenChannel, ask},
+};
+
+/// How a queue hands out a message that is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Return {
+    /// Back into the queue, counted: `basic.reject`, because RabbitMQ 4.3 does not count a `basic.nack`.
+    Requeue,
+    /// To the queue's dead-letter route, or dropped where it has none: `basic.reject`.
+    Reject,
+    /// To the queue's dead-letter route, uncounted: `basic.nack`.
+    DeadLetter,
+}
+
+/// What comes out of a consumer's stream.
+pub(super) enum Next {
+    Arrived(Box<Arrival>),
+    /// The channel or the connection is gone.
+    Lost,
+    /// The broker cancelled the consumer: its queue was deleted or moved.
+    Cancelled,
+}
+
+/// An open channel with at most one running consumer on it.
+pub(super) struct Session {
+    /// Tells the deliveries of this session from those of an earlier one.
+    pub(super) id: u64,
+    queue: ShortString,
+    connection: Arc<Connection>,
+    channel: OpenChannel,
+    stream: Option<lapin::Consumer>,
+    acks: AckWindow,
+}
+
+impl Session {
+    /// Opens a channel; nothing is consumed yet.
+    pub(super) async fn open(connection: Arc<Connection>, queue: ShortString, id: u64) -> Result<Self> {
+        let channel = connection.channel().await?;
+        Ok(Self { id, queue, connection, channel, stream: None, acks: AckWindow::new(1) })
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.channel.is_open() && self.connection.is_open()
+    }
+
+    pub(super) fn is_consuming(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// What was mended in a delivery, if anything was.
+    pub(super) fn mended(&self, tag: u64) -> Option<String> {
+        self.channel.mended().take(self.channel.lapin().id(), tag).map(|mended| mended.to_string())
+    }
+
+    /// Starts consuming with this prefetch. AMQP applies a prefetch to consumers that start after it, so to change it
+    /// is to [`stop`](Self::stop) and start again.
+    pub(super) async fn start(&mut self, prefetch: u16) -> Result<()> {
+        let channel = self.channel.lapin();
+        let name = self.queue.as_str();
+        ask(Doing::Consuming(name), channel.basic_qos(prefetch, BasicQosOptions::default())).await?;
+        let consume = channel.basic_consume(
+            self.queue.clone(),
+            ShortString::default(),
+            BasicConsumeOptions::default(),
+            FieldTable::default(),
+        );
+        self.stream = Some(ask(Doing::Consuming(name), consume).await?);
+        self.acks.set_prefetch(prefetch);
+        Ok(())
+    }
+
+    /// Stops consuming; returns what had arrived in the meantime. It is still unacknowledged, and this session's.
+    pub(super) async fn stop(&mut self) -> Result<Vec<Arrival>> {
+        let Some(mut stream) = self.stream.take() else { return Ok(Vec::new()) };
+        let cancel = self.channel.lapin().basic_cancel(stream.tag(), BasicCancelOptions::default());
+        ask(Doing::Consuming(self.queue.as_str()), cancel).await?;
+        let mut arrived = Vec::new();
+        while let Some(Some(Ok(arrival))) = stream.next().now_or_never() {
+            arrived.push(arrival);
+        }
+        Ok(arrived)
+    }
+
+    /// Waits for the next delivery, or for ever when nothing is consumed.
+    pub(super) async fn next(&mut self) -> Next {
+        let Some(stream) = &mut self.stream else {
+            self.connection.gone().await;
+            return Next::Lost;
+        };
+        let next = stream.next().await;
+        self.judge(next)
+    }
+
+    /// The next delivery, if it is there already.
+    pub(super) fn next_now(&mut self) -> Option<Next> {
+        let next = self.stream.as_mut()?.next().now_or_never()?;
+        Some(self.judge(next))
+    }
+
+    fn judge(&mut self, next: Option<lapin::Result<Arrival>>) -> Next {
+        match next {
+            Some(Ok(arrival)) => Next::Arrived(Box::new(arrival)),
+            ended => {
+                self.stream = None; // polled again it would pend for ever
+                if ended.is_none() && self.is_open() { Next::Cancelled } else { Next::Lost }
+            }
+        }
+    }
+
+    pub(super) fn delivered(&mut self, tag: u64) {
+        self.acks.delivered(tag);
+    }
+
+    /// The message is to be acknowledged, with the next flush.
+    pub(super) fn ack(&mut self, tag: u64) {
+        self.acks.settle(tag, Instant::now());
+    }
+
+    /// When there will be something to flush.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.acks.deadline()
+    }
+
+    /// Sends the acknowledgements that are due; with `all`, every one.
+    pub(super) async fn flush(&mut self, all: bool) -> Result<()> {
+        for ack in self.acks.flush(Instant::now(), all) {
+            let options = BasicAckOptions { multiple: ack.multiple };
+            ask(Doing::Settling, self.channel.lapin().basic_ack(ack.tag, options)).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives a message back. Does nothing when the tag is settled already.
+    pub(super) async fn give_back(&mut self, tag: u64, how: Return) -> Result<()> {
+        if !self.acks.reject(tag) {
+            return Ok(());
+        }
+        let channel = self.channel.lapin();
+        match how {
+            Return::Requeue => ask(Doing::Settling, channel.basic_reject(tag, BasicRejectOptions { requeue: true })).await,
+            Return::Reject => ask(Doing::Settling, channel.basic_reject(tag, BasicRejectOptions { requeue: false })).await,
+            Return::DeadLetter => {
+                ask(Doing::Settling, channel.basic_nack(tag, BasicNackOptions { multiple: false, requeue: false })).await
+            }
+        }
+    }
+
+    /// Closes the channel; what is unacknowledged goes back to the queue.
+    pub(super) async fn close(self) {
+        self.channel.close().await;
+    }
+}

@@ -1,0 +1,114 @@
+//! The boundary of the core: batches out, outcomes in. Handlers never cross it.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio::sync::watch;
+
+use super::{Consumer, Message, Token, engine::Engine, inbox::Inbox};
+use crate::{
+    Result,
+    retry::Outcome,
+    telemetry::{Counters, Stats},
+};
+
+/// A message and the name under which it is settled.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// Settles this delivery, once.
+    pub token: Token,
+    /// The message.
+    pub message: Message,
+}
+
+/// A running consumer whose handlers are the caller's.
+///
+/// Take messages with [`try_next_batch`](Self::try_next_batch), wait with [`ready`](Self::ready) only when that is
+/// empty, and hand outcomes to [`settle`](Self::settle). What is taken and never settled is held until the connection
+/// ends; the prefetch bounds it.
+pub struct Subscription {
+    inbox: Arc<Inbox>,
+    counters: Counters,
+    ended: watch::Receiver<()>,
+}
+
+impl Subscription {
+    pub(super) async fn open(options: Consumer) -> Result<Self> {
+        let inbox = Arc::new(Inbox::default());
+        let counters = options.client.counters(&options.queue);
+        let engine = Engine::subscribe(options, Arc::clone(&inbox), counters.clone()).await?;
+        let (ending, ended) = watch::channel(());
+        tokio::spawn(async move {
+            engine.run().await;
+            drop(ending);
+        });
+        Ok(Self { inbox, counters, ended })
+    }
+
+    /// The messages that are there, at most `max`. Never waits.
+    #[must_use]
+    pub fn try_next_batch(&self, max: usize) -> Vec<Delivery> {
+        self.inbox.take(max)
+    }
+
+    /// One message, and whether there are more.
+    pub(super) fn take_one(&self) -> (Option<Delivery>, bool) {
+        self.inbox.take_one()
+    }
+
+    /// Wakes another task that waits in [`ready`](Self::ready).
+    pub(super) fn wake_another(&self) {
+        self.inbox.wake_one();
+    }
+
+    /// Waits until there are messages (`true`), or until none will come any more (`false`).
+    pub async fn ready(&self) -> bool {
+        self.inbox.ready().await
+    }
+
+    /// For a thread: waits for messages, at most `timeout`. Empty when none came, or none will.
+    #[must_use]
+    pub fn next_batch_blocking(&self, max: usize, timeout: Duration) -> Vec<Delivery> {
+        self.inbox.take_blocking(max, timeout)
+    }
+
+    /// Hands over the outcomes of attempts. Never waits, never fails: a token that was settled before, belongs to a
+    /// lost connection or was never given out is counted as stale, and does nothing.
+    pub fn settle(&self, outcomes: impl IntoIterator<Item = (Token, Outcome)>) {
+        self.inbox.settle(outcomes);
+    }
+
+    /// Asks for the end: no more messages, what runs may finish, the rest goes back to the queue.
+    pub fn close(&self) {
+        self.inbox.close();
+    }
+
+    /// Whether the end was asked for.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.inbox.is_closing()
+    }
+
+    /// Waits for the end.
+    pub async fn wait_closed(&self) {
+        let mut ended = self.ended.clone();
+        while ended.changed().await.is_ok() {}
+    }
+
+    /// The numbers of this queue since the client was made.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.counters.stats()
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.inbox.close();
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}

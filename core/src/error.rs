@@ -1,0 +1,157 @@
+//! The one error type of the crate: a stable code, one human sentence, and the cause behind it.
+
+use std::{error, fmt};
+
+/// A result with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+type Cause = Box<dyn error::Error + Send + Sync>;
+
+/// What went wrong and what to change.
+///
+/// `Display` is one sentence that names the thing to change and never contains a password; the cause, where there is
+/// one, is behind [`source`](error::Error::source). No error of this crate means that a message was lost: what was not
+/// acknowledged stays in its queue.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    source: Option<Cause>,
+}
+
+/// The kinds of [`Error`], each with a [`code`](ErrorKind::code) that is the same in every language.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The broker's address cannot be used: unknown scheme, missing host, port out of range.
+    InvalidUrl,
+    /// An option has a value that cannot work; nothing was subscribed or published.
+    InvalidOption,
+    /// A retry policy or rule cannot be read or cannot work.
+    InvalidPolicy,
+    /// Nothing answers at the address, or what answers does not speak AMQP 0-9-1.
+    Unreachable,
+    /// The broker refuses the user or the password (AMQP 403 while connecting).
+    AuthenticationFailed,
+    /// The TLS handshake failed, or a certificate file holds no certificate.
+    TlsFailed,
+    /// The virtual host does not exist (AMQP 530 while connecting).
+    VhostNotFound,
+    /// The queue does not exist and may not be declared (AMQP 404).
+    QueueNotFound,
+    /// A queue or exchange exists with other arguments (AMQP 406).
+    Mismatch,
+    /// The user lacks a permission (AMQP 403); the sentence names the pattern that is missing.
+    AccessRefused,
+    /// The connected broker or the queue cannot serve the chosen strategy safely; the sentence names one that can.
+    StrategyRefused,
+    /// No queue takes a message with this exchange and routing key (AMQP `basic.return`).
+    Unroutable,
+    /// The broker did not confirm a publish (AMQP `basic.nack`): try again after a pause.
+    NotConfirmed,
+    /// The message does not fit: a name above 255 bytes, or headers above one frame.
+    TooLarge,
+    /// The broker did not answer in time.
+    Timeout,
+    /// The connection was lost; it is re-made in the background.
+    ConnectionLost,
+    /// The client or consumer was closed.
+    Closed,
+    /// Any other refusal by the broker; the sentence quotes it.
+    Broker,
+}
+
+impl ErrorKind {
+    /// The stable code of this kind, the same in every language, metric and JSON output.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::InvalidUrl => "invalid_url",
+            Self::InvalidOption => "invalid_option",
+            Self::InvalidPolicy => "invalid_policy",
+            Self::Unreachable => "unreachable",
+            Self::AuthenticationFailed => "authentication_failed",
+            Self::TlsFailed => "tls_failed",
+            Self::VhostNotFound => "vhost_not_found",
+            Self::QueueNotFound => "queue_not_found",
+            Self::Mismatch => "mismatch",
+            Self::AccessRefused => "access_refused",
+            Self::StrategyRefused => "strategy_refused",
+            Self::Unroutable => "unroutable",
+            Self::NotConfirmed => "not_confirmed",
+            Self::TooLarge => "too_large",
+            Self::Timeout => "timeout",
+            Self::ConnectionLost => "connection_lost",
+            Self::Closed => "closed",
+            Self::Broker => "broker_error",
+        }
+    }
+
+    /// Whether trying the same again later can succeed without anybody changing anything.
+    #[must_use]
+    pub const fn is_transient(self) -> bool {
+        matches!(self, Self::Unreachable | Self::NotConfirmed | Self::Timeout | Self::ConnectionLost)
+    }
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner { kind, message: message.into(), source: None }))
+    }
+
+    pub(crate) fn with_source(mut self, source: impl Into<Cause>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// Which kind of error this is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The stable code of the kind, such as `"queue_not_found"`.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        self.0.kind.code()
+    }
+
+    /// Whether trying the same again later can succeed.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        self.0.kind.is_transient()
+    }
+
+    /// The same error once more, for every task that waits for the same answer. The cause becomes text.
+    pub(crate) fn duplicate(&self) -> Self {
+        let copy = Self::new(self.0.kind, self.0.message.clone());
+        match &self.0.source {
+            Some(source) => copy.with_source(source.to_string()),
+            None => copy,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Error");
+        out.field("code", &self.code()).field("message", &self.0.message);
+        if let Some(source) = &self.0.source {
+            out.field("source", &source.to_string());
+        }
+        out.finish()
+    }
+}
+
+impl error::Error for Error {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| &**source as _)
+    }
+}

@@ -1,0 +1,9 @@
+//! Parked messages: read, replayed, dropped. Reading spends nothing and loses nothing.
+
+mod browse;
+mod parked;
+mod record;
+
+pub use browse::Browse;
+pub use parked::Parked;
+pub use record::Record;

@@ -1,0 +1,148 @@
+//! A message on its way out.
+
+use std::{sync::Arc, time::Duration};
+
+use lapin::{BasicProperties, types::FieldTable};
+
+use super::{Body, Job};
+use crate::{
+    Error, ErrorKind, Result,
+    retry::{MAX_DELAY, encoded_size},
+    topology,
+};
+
+/// A message to publish: persistent unless its properties say otherwise, confirmed, and reported when no queue takes
+/// it.
+///
+/// ```
+/// use retryrmq::{Publish, SECOND};
+///
+/// let message = Publish::to_queue("orders", "{\"id\": 7}").message_id("7").delay(30 * SECOND);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Publish {
+    exchange: String,
+    routing_key: String,
+    properties: BasicProperties,
+    body: Vec<u8>,
+    mandatory: bool,
+    pub(crate) delay: Option<Duration>,
+}
+
+impl Publish {
+    /// A message for one queue, by way of the default exchange.
+    #[must_use]
+    pub fn to_queue(queue: impl Into<String>, body: impl Into<Vec<u8>>) -> Self {
+        Self::to_exchange("", queue, body)
+    }
+
+    /// A message for an exchange.
+    #[must_use]
+    pub fn to_exchange(exchange: impl Into<String>, routing_key: impl Into<String>, body: impl Into<Vec<u8>>) -> Self {
+        Self {
+            exchange: exchange.into(),
+            routing_key: routing_key.into(),
+            properties: BasicProperties::default().with_delivery_mode(2),
+            body: body.into(),
+            mandatory: true,
+            delay: None,
+        }
+    }
+
+    /// All properties at once, also `delivery_mode` (2 is persistent).
+    #[must_use]
+    pub fn properties(mut self, properties: BasicProperties) -> Self {
+        self.properties = properties;
+        self
+    }
+
+    /// The headers; replaces those that were there.
+    #[must_use]
+    pub fn headers(mut self, headers: FieldTable) -> Self {
+        self.properties = self.properties.with_headers(headers);
+        self
+    }
+
+    /// The message's id, by which a redelivery of a handled message is recognised. Ids above 255 bytes are cut.
+    #[must_use]
+    pub fn message_id(mut self, id: &str) -> Self {
+        let cut = (0..=id.len().min(255)).rev().find(|at| id.is_char_boundary(*at)).unwrap_or(0);
+        self.properties = self.properties.with_message_id(id[..cut].into());
+        self
+    }
+
+    /// Whether it is an error when no queue takes the message (AMQP's `mandatory`); on unless switched off.
+    #[must_use]
+    pub fn mandatory(mut self, mandatory: bool) -> Self {
+        self.mandatory = mandatory;
+        self
+    }
+
+    /// Delivers the message later, through the waiting queues of its target queue. Only for messages
+    /// [to a queue](Self::to_queue).
+    #[must_use]
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = Some(delay);
+        self
+    }
+
+    pub(crate) fn queue(&self) -> &str {
+        &self.routing_key
+    }
+
+    pub(crate) fn validate(&self) -> Result<()> {
+        if let Some(delay) = self.delay {
+            let bad = |why: &str| Err(Error::new(ErrorKind::InvalidOption, format!("this message cannot be delayed: {why}")));
+            if !self.exchange.is_empty() {
+                return bad("a delay needs a queue as its target, not an exchange");
+            }
+            if self.properties.expiration().is_some() {
+                return bad("it has an `expiration`, which would end the wait");
+            }
+            if delay > MAX_DELAY {
+                return bad("the delay is longer than 365d");
+            }
+        }
+        // A bad expiration makes the broker close the channel, and with it everything else that is outstanding there.
+        if let Some(expiration) = self.properties.expiration()
+            && !expiration.as_str().parse::<u64>().is_ok_and(|ms| ms <= 315_360_000_000)
+        {
+            return Err(Error::new(
+                ErrorKind::InvalidOption,
+                "`expiration` must be a whole number of milliseconds, at most 315360000000, as text",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The same message by another way, for a delay.
+    pub(crate) fn through(mut self, waiting_queue: String, expiration: Option<u64>) -> Self {
+        self.routing_key = waiting_queue;
+        if let Some(ms) = expiration {
+            self.properties = self.properties.with_expiration(ms.to_string().into());
+        }
+        self.delay = None;
+        self
+    }
+
+    pub(super) fn into_job(self, done: Box<dyn FnOnce(Result<()>) + Send + Sync>) -> Result<Job> {
+        self.validate()?;
+        let headers = self.properties.headers().as_ref().map_or(0, encoded_size);
+        // A content header above one frame costs the connection.
+        if headers > 126 * 1024 {
+            return Err(Error::new(
+                ErrorKind::TooLarge,
+                format!("the headers take {headers} bytes and must fit one frame of 131072 with the other properties; put large values into the body"),
+            ));
+        }
+        let body: Body = Arc::new(self.body);
+        Ok(Job {
+            exchange: topology::name(&self.exchange)?,
+            routing_key: topology::name(&self.routing_key)?,
+            properties: self.properties,
+            body,
+            mandatory: self.mandatory,
+            done,
+        })
+    }
+}

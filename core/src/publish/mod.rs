@@ -1,0 +1,10 @@
+//! Publishing that is confirmed: one task owns each publishing channel and works in waves.
+
+mod lane;
+mod message;
+mod publisher;
+mod returned;
+
+pub use message::Publish;
+pub(crate) use lane::{Body, Job};
+pub(crate) use publisher::Publisher;

@@ -1,0 +1,354 @@
+//! The two decisions of a message's life: may it run, and what follows from how that went. Pure functions.
+
+use std::time::Duration;
+
+use super::{AgeFrom, Outcome, ParkReason, Policy, RetryState};
+
+/// Bounds that keep anything from going round for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Crashes after which a message is parked as `delivery-limit`; below the broker's own limit of 20.
+    pub crashes: u32,
+    /// Crashes from which a message runs alone, so that only the guilty pays for the next one.
+    pub suspect: u32,
+    /// Deferrals after which a message is parked as `exhausted`.
+    pub deferrals: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { crashes: 10, suspect: 3, deferrals: 1_000 }
+    }
+}
+
+/// What to do with a message before its handler sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Hand it out.
+    Run,
+    /// Hand it out with nothing else outstanding: it may be the one that takes consumers down.
+    RunAlone,
+    /// Send a copy through the shortest wait, with this count of crashes on it: its queue counts none.
+    Detour {
+        /// Crashes, this one included.
+        crashes: u32,
+    },
+    /// Park it.
+    Park(ParkReason),
+}
+
+/// Whether a message may run.
+#[must_use]
+pub fn admit(state: &RetryState, limits: &Limits) -> Admission {
+    if state.own_crashes >= limits.crashes {
+        Admission::Park(ParkReason::DeliveryLimit)
+    } else if state.uncounted_crash {
+        // A count that came along makes a suspect at most: only what we counted ourselves parks a message.
+        Admission::Detour { crashes: state.crashes.min(limits.suspect.saturating_sub(1)).saturating_add(1).max(state.own_crashes.saturating_add(1)) }
+    } else if state.crashes >= limits.crashes {
+        Admission::Park(ParkReason::DeliveryLimit)
+    } else if state.crashes >= limits.suspect {
+        Admission::RunAlone
+    } else {
+        Admission::Run
+    }
+}
+
+/// What follows from an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Acknowledge: done.
+    Ack,
+    /// Wait for `delay`, then come back at the tail as retry number `retry`.
+    Retry {
+        /// Which retry this will be; 1 is the first.
+        retry: u32,
+        /// How long to wait.
+        delay: Duration,
+        /// Whether the handler chose the delay: it then waits on the ladder, not in a queue of the policy.
+        chosen: bool,
+    },
+    /// Wait for `delay`, then come back without a retry spent.
+    Defer {
+        /// How often it was put off, this time included.
+        deferral: u32,
+        /// How long to wait.
+        delay: Duration,
+    },
+    /// Park with this reason.
+    Park(ParkReason),
+}
+
+/// Decides what follows from `outcome`. `now` is in seconds since 1970; `draw` is any random number, for the jitter.
+#[must_use]
+pub fn decide(state: &RetryState, outcome: &Outcome, policy: &Policy, limits: &Limits, now: u64, draw: u64) -> Action {
+    match outcome {
+        Outcome::Ack => Action::Ack,
+        Outcome::Park { reason, .. } => Action::Park(*reason),
+        Outcome::Retry { delay, .. } => {
+            let retry = state.retries.saturating_add(1);
+            if retry > policy.retries {
+                return Action::Park(ParkReason::Exhausted);
+            }
+            let (delay, chosen) = match delay {
+                Some(delay) => (bounded(*delay), true),
+                None => (policy.delay(retry, draw), false),
+            };
+            if too_old(state, policy, now, delay) {
+                return Action::Park(ParkReason::TooOld);
+            }
+            Action::Retry { retry, delay, chosen }
+        }
+        Outcome::Defer { delay } => {
+            let deferral = state.deferrals.saturating_add(1);
+            let delay = bounded(*delay);
+            if deferral > limits.deferrals {
+                Action::Park(ParkReason::Exhausted)
+            } else if too_old(state, policy, now, delay) {
+                Action::Park(ParkReason::TooOld)
+            } else {
+                Action::Defer { deferral, delay }
+            }
+        }
+    }
+}
+
+/// A delay that a handler chose, made one that the broker takes.
+fn bounded(delay: Duration) -> Duration {
+    delay.clamp(super::MILLISECOND, super::MAX_DELAY)
+}
+
+/// Whether the next attempt would come later than the policy allows. AMQP times are whole seconds, so a message is
+/// never parked early by rounding: the age counts from the end of the second in which it began.
+fn too_old(state: &RetryState, policy: &Policy, now: u64, delay: Duration) -> bool {
+    let Some(max_age) = policy.max_age else { return false };
+    let since = match policy.age_from {
+        AgeFrom::FirstFailure => state.first_failed_at,
+        AgeFrom::Published => state.published_at.or(state.first_failed_at),
+    };
+    let age = since.map_or(0, |since| now.saturating_sub(since.saturating_add(1)));
+    Duration::from_secs(age).saturating_add(delay) > max_age
+}
+
+#[cfg(test)]
+mod tests {
+    use lapin::{
+        BasicProperties,
+        types::{AMQPValue, DecimalValue, FieldArray, FieldTable, ShortString},
+    };
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Failure, SECOND, retry::state::Counting};
+
+    fn failed() -> Outcome {
+        Outcome::retry(Failure::new("no"))
+    }
+
+    fn policy(text: &str) -> Policy {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_message_walks_through_its_retries_and_is_parked() {
+        let policy = policy("list(1s, 10s)");
+        let mut state = RetryState::default();
+        let mut seen = Vec::new();
+        loop {
+            match decide(&state, &failed(), &policy, &Limits::default(), 0, 0) {
+                Action::Retry { retry, delay, chosen: false } => {
+                    seen.push(delay.as_secs());
+                    state.retries = retry;
+                }
+                end => {
+                    assert_eq!(end, Action::Park(ParkReason::Exhausted));
+                    break;
+                }
+            }
+        }
+        assert_eq!(seen, [1, 10]);
+    }
+
+    #[test]
+    fn crashes_make_a_suspect_and_then_a_parked_message() {
+        let limits = Limits::default();
+        let at = |crashes| admit(&RetryState { crashes, ..RetryState::default() }, &limits);
+        assert_eq!([at(0), at(2)], [Admission::Run; 2]);
+        assert_eq!([at(3), at(9)], [Admission::RunAlone; 2]);
+        assert_eq!(at(10), Admission::Park(ParkReason::DeliveryLimit));
+        let uncounted = RetryState { uncounted_crash: true, ..RetryState::default() };
+        assert_eq!(admit(&uncounted, &limits), Admission::Detour { crashes: 1 });
+    }
+
+    #[test]
+    fn age_is_counted_from_where_the_policy_says() {
+        let state = RetryState { first_failed_at: Some(100), published_at: Some(50), ..RetryState::default() };
+        let decide = |text, now| decide(&state, &failed(), &policy(text), &Limits::default(), now, 0);
+        assert!(matches!(decide("fixed(1s, max_age=10s)", 105), Action::Retry { .. }));
+        assert_eq!(decide("fixed(1s, max_age=10s)", 112), Action::Park(ParkReason::TooOld));
+        assert_eq!(decide("fixed(1s, max_age=10s, age_from=published)", 105), Action::Park(ParkReason::TooOld));
+        assert_eq!(decide("fixed(20s, max_age=10s)", 100), Action::Park(ParkReason::TooOld));
+    }
+
+    #[test]
+    fn deferrals_spend_no_retry_but_are_bounded() {
+        let outcome = Outcome::Defer { delay: SECOND };
+        let limits = Limits { deferrals: 2, ..Limits::default() };
+        let at = |deferrals| {
+            let state = RetryState { deferrals, ..RetryState::default() };
+            decide(&state, &outcome, &Policy::default(), &limits, 0, 0)
+        };
+        assert_eq!(at(1), Action::Defer { deferral: 2, delay: SECOND });
+        assert_eq!(at(2), Action::Park(ParkReason::Exhausted));
+    }
+
+    /// Any value that AMQP can carry, a few levels deep.
+    fn any_value() -> impl Strategy<Value = AMQPValue> {
+        let leaf = prop_oneof![
+            any::<bool>().prop_map(AMQPValue::Boolean),
+            any::<i8>().prop_map(AMQPValue::ShortShortInt),
+            any::<u8>().prop_map(AMQPValue::ShortShortUInt),
+            any::<i16>().prop_map(AMQPValue::ShortInt),
+            any::<u16>().prop_map(AMQPValue::ShortUInt),
+            any::<i32>().prop_map(AMQPValue::LongInt),
+            any::<u32>().prop_map(AMQPValue::LongUInt),
+            any::<i64>().prop_map(AMQPValue::LongLongInt),
+            any::<f32>().prop_map(AMQPValue::Float),
+            any::<f64>().prop_map(AMQPValue::Double),
+            (any::<u8>(), any::<u32>()).prop_map(|(scale, value)| AMQPValue::DecimalValue(DecimalValue { scale, value })),
+            any::<u64>().prop_map(AMQPValue::Timestamp),
+            prop::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| AMQPValue::LongString(bytes.into())),
+            prop::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| AMQPValue::ByteArray(bytes.into())),
+            Just(AMQPValue::Void),
+            prop::sample::select(vec!["orders", "rejected", "expired"]).prop_map(|text| AMQPValue::LongString(text.into())),
+        ];
+        leaf.prop_recursive(3, 24, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(|items| AMQPValue::FieldArray(FieldArray::from(items))),
+                prop::collection::vec((any_name(), inner), 0..6).prop_map(|entries| AMQPValue::FieldTable(table(entries))),
+            ]
+        })
+    }
+
+    fn any_name() -> impl Strategy<Value = String> {
+        prop_oneof![
+            prop::sample::select(vec![
+                "x-retry-count", "x-retry-deferrals", "x-retry-crashes", "x-retry-first-failed-at", "x-retry-history",
+                "x-retry-exchange", "x-retry-routing-key", "x-retry-replays", "x-death", "x-delivery-count",
+                "x-acquired-count", "x-retries", "count", "queue", "reason", "attempt", "at",
+            ])
+            .prop_map(str::to_owned),
+            "[a-z]{0,12}",
+        ]
+    }
+
+    fn table(entries: Vec<(String, AMQPValue)>) -> FieldTable {
+        let mut table = FieldTable::default();
+        for (name, value) in entries {
+            table.insert(ShortString::try_new(name).unwrap(), value);
+        }
+        table
+    }
+
+    fn any_headers() -> impl Strategy<Value = FieldTable> {
+        prop::collection::vec((any_name(), any_value()), 0..12).prop_map(table)
+    }
+
+    fn any_outcome() -> impl Strategy<Value = Outcome> {
+        let delay = prop::option::of(any::<u64>().prop_map(Duration::from_millis));
+        prop_oneof![
+            Just(Outcome::Ack),
+            delay.prop_map(|delay| Outcome::Retry { failure: Failure::default(), delay }),
+            Just(Outcome::Park { reason: ParkReason::Requested, failure: Failure::default() }),
+            any::<u64>().prop_map(|delay| Outcome::Defer { delay: Duration::from_millis(delay) }),
+        ]
+    }
+
+    fn any_counting() -> impl Strategy<Value = Counting> {
+        prop::sample::select(vec![Counting::Header, Counting::Deaths { carried: true }, Counting::Deliveries])
+    }
+
+    proptest! {
+        /// Whatever a publisher put into the headers: a decision is made, it counts upwards, and its delay is one that
+        /// the broker takes and the topology holds.
+        #[test]
+        fn every_header_leads_to_a_safe_decision(
+            headers in any_headers(), counting in any_counting(), redelivered: bool, outcome in any_outcome(),
+            now in 0u64..4_000_000_000, draw: u64,
+        ) {
+            let properties = BasicProperties::default().with_headers(headers);
+            let state = RetryState::read("orders", counting, redelivered, &properties);
+            let (policy, limits) = (policy("exponential(1s, jitter=0.2, max_age=1h)"), Limits::default());
+            admit(&state, &limits);
+            match decide(&state, &outcome, &policy, &limits, now, draw) {
+                Action::Ack => prop_assert_eq!(&outcome, &Outcome::Ack),
+                Action::Retry { retry, delay, chosen } => {
+                    prop_assert_eq!(retry, state.retries + 1);
+                    prop_assert!(retry <= policy.max_retries());
+                    prop_assert!(delay >= crate::MILLISECOND && delay <= crate::MAX_DELAY);
+                    prop_assert!(chosen || policy.delays().contains(&delay));
+                }
+                Action::Defer { deferral, delay } => {
+                    prop_assert!(deferral == state.deferrals + 1 && deferral <= limits.deferrals);
+                    prop_assert!(delay <= crate::MAX_DELAY);
+                }
+                Action::Park(_) => {}
+            }
+        }
+
+        /// A loop of failures ends, whatever the headers were at its start.
+        #[test]
+        fn no_message_fails_for_ever(headers in any_headers(), counting in any_counting(), redelivered: bool) {
+            let properties = BasicProperties::default().with_headers(headers);
+            let mut state = RetryState::read("orders", counting, redelivered, &properties);
+            let policy = Policy::default();
+            for _ in 0..=policy.max_retries() {
+                match decide(&state, &failed(), &policy, &Limits::default(), 0, 0) {
+                    Action::Retry { retry, .. } => state.retries = retry,
+                    end => {
+                        prop_assert!(matches!(end, Action::Park(_)));
+                        return Ok(());
+                    }
+                }
+            }
+            prop_assert!(false, "still retrying");
+        }
+    }
+
+    #[test]
+    fn forged_counts_are_not_believed() {
+        for forged in [
+            AMQPValue::LongLongInt(-1),
+            AMQPValue::LongLongInt(i64::MAX),
+            AMQPValue::LongString("3".into()),
+            AMQPValue::FieldTable(FieldTable::default()),
+            AMQPValue::Void,
+        ] {
+            let headers = table(vec![("x-retry-count".to_owned(), forged)]);
+            let state =
+                RetryState::read("orders", Counting::Header, false, &BasicProperties::default().with_headers(headers));
+            assert_eq!(state.retries, 0);
+            assert_eq!(state.distrusted.len(), 1);
+        }
+    }
+
+    #[test]
+    fn counts_of_older_patterns_are_honoured_once() {
+        let death = table(vec![
+            ("queue".to_owned(), AMQPValue::LongString("orders".into())),
+            ("reason".to_owned(), AMQPValue::LongString("rejected".into())),
+            ("count".to_owned(), AMQPValue::LongLongInt(3)),
+        ]);
+        let deaths = AMQPValue::FieldArray(FieldArray::from(vec![AMQPValue::FieldTable(death)]));
+        let read = |entries: Vec<(&str, AMQPValue)>, counting| {
+            let entries = entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+            RetryState::read("orders", counting, false, &BasicProperties::default().with_headers(table(entries))).retries
+        };
+        let ours = || ("x-retry-count", AMQPValue::LongLongInt(1));
+        assert_eq!(read(vec![("x-death", deaths.clone())], Counting::Header), 3);
+        assert_eq!(read(vec![("x-death", deaths.clone()), ours()], Counting::Header), 1);
+        assert_eq!(read(vec![("x-death", deaths), ours()], Counting::Deaths { carried: false }), 4);
+        assert_eq!(read(vec![("x-retries", AMQPValue::ShortInt(2))], Counting::Header), 2);
+        assert_eq!(read(vec![("x-death", AMQPValue::LongString("all of them".into()))], Counting::Header), 0);
+    }
+}

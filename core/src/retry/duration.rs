@@ -1,0 +1,125 @@
+//! Durations as people write them: `250ms`, `1s`, `5m`, `1h30m`. One text form in every language, flag and file.
+
+use std::time::Duration;
+
+use crate::{Error, ErrorKind, Result};
+
+/// One millisecond, the unit in which RabbitMQ counts a message's time to live.
+pub const MILLISECOND: Duration = Duration::from_millis(1);
+/// One second.
+pub const SECOND: Duration = Duration::from_secs(1);
+/// One minute.
+pub const MINUTE: Duration = Duration::from_secs(60);
+/// One hour.
+pub const HOUR: Duration = Duration::from_secs(3_600);
+/// One day.
+pub const DAY: Duration = Duration::from_secs(86_400);
+
+/// The longest delay: 365 days, well inside what every RabbitMQ version takes as `x-message-ttl`.
+pub const MAX_DELAY: Duration = Duration::from_secs(365 * 86_400);
+
+const UNITS: [(&str, Duration); 5] = [("ms", MILLISECOND), ("s", SECOND), ("m", MINUTE), ("h", HOUR), ("d", DAY)];
+
+/// Reads a duration such as `250ms`, `1s`, `1.5s`, `5m`, `1h30m` or `2d`; the units are `ms`, `s`, `m`, `h`, `d`.
+///
+/// # Errors
+/// [`ErrorKind::InvalidOption`] for an empty text, a missing or unknown unit, a negative number, or more than a
+/// thousand years.
+pub fn parse_duration(text: &str) -> Result<Duration> {
+    let bad = |why: &str| {
+        Error::new(
+            ErrorKind::InvalidOption,
+            format!("cannot read the duration `{}`: {why}; write it like 250ms, 1s, 5m or 1h30m", cut(text)),
+        )
+    };
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return Err(bad("it is empty"));
+    }
+    if rest.starts_with('-') {
+        return Err(bad("it is negative"));
+    }
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, tail) = rest.split_at(digits);
+        let value: f64 = number.parse().map_err(|_| bad("a number is missing"))?;
+        let unit = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit);
+        let (_, unit) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(|| {
+            bad(&if unit.is_empty() { "the unit is missing".to_owned() } else { format!("`{}` is no unit", cut(unit)) })
+        })?;
+        let seconds = value * unit.as_secs_f64();
+        if seconds > 3.2e10 {
+            return Err(bad("it is too long"));
+        }
+        // Whole numbers stay exact: 0.1 s in binary is not 100 ms.
+        let part = Duration::from_nanos((value * unit.as_nanos() as f64).round() as u64);
+        total = total.saturating_add(part);
+        rest = tail.trim_start();
+    }
+    Ok(total)
+}
+
+/// Writes a duration in the form that [`parse_duration`] reads, with the largest unit that leaves no remainder.
+#[must_use]
+pub fn format_duration(duration: Duration) -> String {
+    let ms = duration.as_millis();
+    for (name, unit) in UNITS.iter().rev() {
+        let unit = unit.as_millis();
+        if ms >= unit && ms.is_multiple_of(unit) {
+            return format!("{}{name}", ms / unit);
+        }
+    }
+    format!("{ms}ms")
+}
+
+/// User text inside an error sentence: bounded, so that a megabyte of rubbish does not become a megabyte of error.
+pub(super) fn cut(text: &str) -> String {
+    if text.chars().count() <= 80 { text.to_owned() } else { text.chars().take(80).chain(['…']).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn reads_what_people_write() {
+        for (text, ms) in [
+            ("250ms", 250),
+            ("1s", 1_000),
+            ("1.5s", 1_500),
+            ("0.1s", 100),
+            ("5m", 300_000),
+            ("1h30m", 5_400_000),
+            (" 2d ", 172_800_000),
+            ("1m 30s", 90_000),
+        ] {
+            assert_eq!(parse_duration(text).unwrap(), Duration::from_millis(ms), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_with_a_sentence() {
+        for text in ["", "  ", "5", "s", "-1s", "1 fortnight", "1.2.3s", "1e9s", "99999999999d", "∞"] {
+            let error = parse_duration(text).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidOption);
+            assert!(error.to_string().contains("write it like"), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(ms in 0u64..10_000_000_000) {
+            let duration = Duration::from_millis(ms);
+            prop_assert_eq!(parse_duration(&format_duration(duration)).unwrap(), duration);
+        }
+
+        #[test]
+        fn never_panics(text in ".{0,40}") {
+            let _ = parse_duration(&text);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The names on the wire, and careful reading of what stands behind them: a header is whatever a publisher chose.
+
+use lapin::types::{AMQPValue, FieldTable};
+
+pub(crate) const COUNT: &str = "x-retry-count";
+pub(crate) const DEFERRALS: &str = "x-retry-deferrals";
+pub(crate) const CRASHES: &str = "x-retry-crashes";
+pub(crate) const FIRST_FAILED_AT: &str = "x-retry-first-failed-at";
+pub(crate) const ERROR: &str = "x-retry-error";
+pub(crate) const ERROR_TYPE: &str = "x-retry-error-type";
+pub(crate) const ERROR_STACK: &str = "x-retry-error-stack";
+pub(crate) const HISTORY: &str = "x-retry-history";
+pub(crate) const EXCHANGE: &str = "x-retry-exchange";
+pub(crate) const ROUTING_KEY: &str = "x-retry-routing-key";
+pub(crate) const USER_ID: &str = "x-retry-user-id";
+pub(crate) const EXPIRATION: &str = "x-retry-expiration";
+pub(crate) const HEADERS_CUT: &str = "x-retry-headers-cut";
+pub(crate) const PROTOCOL: &str = "x-retry-protocol";
+pub(crate) const PARKED_AT: &str = "x-retry-parked-at";
+pub(crate) const PARKED_REASON: &str = "x-retry-parked-reason";
+pub(crate) const FINGERPRINT: &str = "x-retry-fingerprint";
+pub(crate) const REPLAYS: &str = "x-retry-replays";
+
+pub(crate) const DELIVERY_COUNT: &str = "x-delivery-count";
+pub(crate) const ACQUIRED_COUNT: &str = "x-acquired-count";
+pub(crate) const DEATH: &str = "x-death";
+/// The count of the delayed-exchange pipelines in use before us, honoured once.
+pub(crate) const LEGACY_RETRIES: &str = "x-retries";
+
+/// The version of the wire contract that this crate writes.
+pub(crate) const PROTOCOL_VERSION: i64 = 1;
+
+/// Counts above this are forged or broken: no policy comes near it.
+const MOST: i64 = 1_000_000;
+
+/// Headers of the broker that must not travel with a copy: a re-published `x-death` is continued by RabbitMQ 3.10,
+/// ignored by 4.x, and can make brokers before 4.0.1 drop the message as a cycle; `CC` and `BCC` would route the copy
+/// to other queues.
+pub(crate) fn is_brokers_own(name: &str) -> bool {
+    matches!(name, DEATH | DELIVERY_COUNT | ACQUIRED_COUNT | "CC" | "BCC")
+        || name.starts_with("x-first-death-")
+        || name.starts_with("x-last-death-")
+}
+
+/// Any integer type of AMQP as `i64`.
+pub(crate) fn integer(value: &AMQPValue) -> Option<i64> {
+    match *value {
+        AMQPValue::ShortShortInt(n) => Some(n.into()),
+        AMQPValue::ShortShortUInt(n) => Some(n.into()),
+        AMQPValue::ShortInt(n) => Some(n.into()),
+        AMQPValue::ShortUInt(n) => Some(n.into()),
+        AMQPValue::LongInt(n) => Some(n.into()),
+        AMQPValue::LongUInt(n) => Some(n.into()),
+        AMQPValue::LongLongInt(n) => Some(n),
+        _ => None,
+    }
+}
+
+/// A short or long string, or opaque bytes that happen to be UTF-8.
+pub(crate) fn text(value: &AMQPValue) -> Option<String> {
+    match value {
+        AMQPValue::ShortString(text) => Some(text.as_str().to_owned()),
+        AMQPValue::LongString(text) => std::str::from_utf8(text.as_bytes()).ok().map(str::to_owned),
+        AMQPValue::ByteArray(bytes) => std::str::from_utf8(bytes.as_slice()).ok().map(str::to_owned),
+        _ => None,
+    }
+}
+
+/// A count that may be absent. `Err` says why what stands there is not believed.
+pub(crate) fn count(headers: &FieldTable, name: &str) -> Result<Option<u32>, &'static str> {
+    let Some(value) = headers.inner().get(name) else { return Ok(None) };
+    match integer(value) {
+        Some(n @ 0..=MOST) => Ok(Some(u32::try_from(n).unwrap_or(u32::MAX))),
+        Some(n) if n < 0 => Err("is negative"),
+        Some(_) => Err("is larger than any count can be"),
+        None => Err("is not an integer"),
+    }
+}
+
+/// A time in seconds since 1970, as an AMQP timestamp or any integer.
+pub(crate) fn timestamp(headers: &FieldTable, name: &str) -> Result<Option<u64>, &'static str> {
+    // Year 9999: beyond it neither people nor libraries can print it.
+    const LAST: u64 = 253_402_300_799;
+    let Some(value) = headers.inner().get(name) else { return Ok(None) };
+    let seconds = match value {
+        AMQPValue::Timestamp(seconds) => Some(*seconds),
+        other => integer(other).and_then(|n| u64::try_from(n).ok()),
+    };
+    seconds.filter(|seconds| *seconds <= LAST).map(Some).ok_or("is not a time")
+}
+
+/// Text that may be absent or of another type, then `None`.
+pub(crate) fn string(headers: &FieldTable, name: &str) -> Option<String> {
+    headers.inner().get(name).and_then(text)
+}
+
+/// The `count` of the `x-death` entry of `queue` with `reason`: looked up by both, because the entry's place in the
+/// array depends on the topology.
+pub(crate) fn death_count(headers: &FieldTable, queue: &str, reason: &str) -> Result<Option<u32>, &'static str> {
+    let deaths = match headers.inner().get(DEATH) {
+        None => return Ok(None),
+        Some(AMQPValue::FieldArray(deaths)) => deaths.as_slice(),
+        Some(_) => return Err("is not an array"),
+    };
+    for death in deaths {
+        let AMQPValue::FieldTable(death) = death else { return Err("holds something that is not a table") };
+        if string(death, "queue").as_deref() == Some(queue) && string(death, "reason").as_deref() == Some(reason) {
+            return count(death, "count");
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,66 @@
+//! The fixed ladder of waiting queues for delays that a handler chooses.
+//!
+//! A queue per delay that anybody ever asks for would be queues without end; one queue for all of them would hold a
+//! short delay behind a long one. The ladder is the R10 series of preferred numbers: ten rungs a decade, each at most
+//! a quarter longer than the one before.
+
+use std::time::Duration;
+
+/// The R10 series in hundredths.
+const R10: [u64; 10] = [100, 125, 160, 200, 250, 320, 400, 500, 630, 800];
+
+/// The shortest rung that is no shorter than `delay`: 1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.3 or 8 × 10ⁿ ms, rounded up
+/// to whole milliseconds.
+///
+/// A message waits there with the exact delay as its own `expiration`: RabbitMQ takes the shorter of the two, so it is
+/// never early, exact when the rung is idle, and at most one rung late behind an earlier message.
+#[must_use]
+pub fn rung(delay: Duration) -> Duration {
+    let wanted = delay.as_nanos().div_ceil(1_000_000).max(1);
+    let mut power = 1u128;
+    loop {
+        for hundredths in R10 {
+            let step = (u128::from(hundredths) * power).div_ceil(100);
+            if step >= wanted {
+                return Duration::from_millis(u64::try_from(step).unwrap_or(u64::MAX));
+            }
+        }
+        power *= 10;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::MAX_DELAY;
+
+    #[test]
+    fn rungs_are_the_preferred_numbers() {
+        for (asked, got) in [(0, 1), (1, 1), (2, 2), (9, 10), (100, 100), (101, 125), (126, 160), (30_000, 32_000), (6_301, 8_000)] {
+            assert_eq!(rung(Duration::from_millis(asked)).as_millis(), got, "{asked}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_shorter_and_at_most_a_quarter_longer(ms in 100u64..31_536_000_000) {
+            let delay = Duration::from_millis(ms);
+            prop_assert!(rung(delay) >= delay);
+            prop_assert!(rung(delay).as_millis() <= delay.as_millis() * 13 / 10 + 1);
+            prop_assert_eq!(rung(rung(delay)), rung(delay));
+        }
+    }
+
+    #[test]
+    fn the_number_of_rungs_is_bounded() {
+        let mut rungs = std::collections::BTreeSet::new();
+        let mut delay = Duration::from_millis(1);
+        while delay < MAX_DELAY {
+            rungs.insert(rung(delay));
+            delay = rung(delay) + Duration::from_millis(1);
+        }
+        assert!(rungs.len() < 110, "{}", rungs.len());
+    }
+}

@@ -1,0 +1,35 @@
+//! The decisions, without any I/O: which policy, which delay, wait or park.
+//!
+//! ```text
+//! headers ──► RetryState ─┐
+//! handler ──► Outcome ────┼─► decide ──► Action ──► (settlement, elsewhere)
+//! options ──► Policy ─────┘
+//! ```
+
+mod backoff;
+mod decision;
+mod duration;
+mod fingerprint;
+pub(crate) mod headers;
+mod history;
+mod ladder;
+mod outcome;
+mod policy;
+mod policy_text;
+mod rules;
+mod size;
+mod stamp;
+mod state;
+
+pub use backoff::Backoff;
+pub use decision::{Action, Admission, Limits, admit, decide};
+pub use duration::{DAY, HOUR, MAX_DELAY, MILLISECOND, MINUTE, SECOND, format_duration, parse_duration};
+pub use history::HistoryEntry;
+pub use ladder::rung;
+pub use outcome::{Failure, Outcome, ParkReason};
+pub use policy::{AgeFrom, Policy};
+pub use rules::{Rule, Rules};
+pub(crate) use fingerprint::fingerprint;
+pub(crate) use size::encoded_size;
+pub(crate) use stamp::{Origin, Stamp};
+pub use state::{Counting, RetryState};

@@ -1,0 +1,154 @@
+//! What a handler makes of a message: the only thing that crosses from a language into the core.
+
+use std::{fmt, time::Duration};
+
+/// Why and how an attempt failed: becomes the message's error headers and, when it is parked, its record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Failure {
+    /// One line for people (`x-retry-error`).
+    pub error: String,
+    /// The error's type or class, for rules and for grouping (`x-retry-error-type`); empty when unknown.
+    pub error_type: String,
+    /// A stack trace or a chain of causes, if there is one (`x-retry-error-stack`, on parked messages only).
+    pub stack: Option<String>,
+}
+
+impl Failure {
+    /// A failure with a text and nothing else.
+    #[must_use]
+    pub fn new(error: impl Into<String>) -> Self {
+        Self { error: error.into(), ..Self::default() }
+    }
+
+    /// Names the error's type or class.
+    #[must_use]
+    pub fn of_type(mut self, error_type: impl Into<String>) -> Self {
+        self.error_type = error_type.into();
+        self
+    }
+
+    /// Adds a stack trace or a chain of causes.
+    #[must_use]
+    pub fn with_stack(mut self, stack: impl Into<String>) -> Self {
+        self.stack = Some(stack.into());
+        self
+    }
+}
+
+/// The end of one attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Handled: the message is acknowledged and gone.
+    Ack,
+    /// Failed: wait and try again, or park when the policy says it was enough.
+    Retry {
+        /// What went wrong.
+        failure: Failure,
+        /// The delay the handler chose; `None` leaves it to the policy.
+        delay: Option<Duration>,
+    },
+    /// Failed for good: park now, whatever the policy would allow.
+    Park {
+        /// [`ParkReason::Requested`] or [`ParkReason::Fatal`] for handlers.
+        reason: ParkReason,
+        /// What went wrong.
+        failure: Failure,
+    },
+    /// Not now: come back after `delay` without spending an attempt.
+    Defer {
+        /// How long to wait.
+        delay: Duration,
+    },
+}
+
+impl Outcome {
+    /// A failure that leaves the delay to the policy.
+    #[must_use]
+    pub fn retry(failure: Failure) -> Self {
+        Self::Retry { failure, delay: None }
+    }
+}
+
+/// Why a message was parked (`x-retry-parked-reason`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ParkReason {
+    /// All retries (or deferrals) are spent.
+    Exhausted,
+    /// The error is of a class that no retry can mend.
+    Fatal,
+    /// The handler asked for it.
+    Requested,
+    /// It took its consumer down too often.
+    DeliveryLimit,
+    /// It cannot be read as AMQP: names that are not UTF-8, tables nested without end.
+    Undecodable,
+    /// Its time to live ran out (dead-lettered by the broker).
+    Expired,
+    /// Its next attempt would come later than the policy's `max_age` allows.
+    TooOld,
+    /// Another consumer rejected it (dead-lettered by the broker).
+    Rejected,
+    /// The queue was full (dead-lettered by the broker).
+    Overflow,
+}
+
+impl ParkReason {
+    const ALL: [Self; 9] = [
+        Self::Exhausted,
+        Self::Fatal,
+        Self::Requested,
+        Self::DeliveryLimit,
+        Self::Undecodable,
+        Self::Expired,
+        Self::TooOld,
+        Self::Rejected,
+        Self::Overflow,
+    ];
+
+    /// The word on the wire, in logs and in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exhausted => "exhausted",
+            Self::Fatal => "fatal",
+            Self::Requested => "requested",
+            Self::DeliveryLimit => "delivery-limit",
+            Self::Undecodable => "undecodable",
+            Self::Expired => "expired",
+            Self::TooOld => "too-old",
+            Self::Rejected => "rejected",
+            Self::Overflow => "overflow",
+        }
+    }
+
+    /// Reads the word on the wire, or the reason that RabbitMQ writes into `x-death`.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        match word {
+            "delivery_limit" => Some(Self::DeliveryLimit),
+            "maxlen" => Some(Self::Overflow),
+            word => Self::ALL.into_iter().find(|reason| reason.as_str() == word),
+        }
+    }
+}
+
+impl fmt::Display for ParkReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_is_read_back() {
+        for reason in ParkReason::ALL {
+            assert_eq!(ParkReason::parse(reason.as_str()), Some(reason));
+        }
+        assert_eq!(ParkReason::parse("delivery_limit"), Some(ParkReason::DeliveryLimit));
+        assert_eq!(ParkReason::parse("bored"), None);
+    }
+}

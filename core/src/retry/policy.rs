@@ -1,0 +1,195 @@
+//! A retry policy: how long to wait, how often, and for how long at most.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use super::{
+    Backoff,
+    duration::{MAX_DELAY, MILLISECOND, MINUTE, SECOND, format_duration},
+};
+use crate::{Error, ErrorKind, Result};
+
+/// Where a message's age is counted from, for [`Policy::max_age`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum AgeFrom {
+    /// From its first failure (`x-retry-first-failed-at`).
+    #[default]
+    FirstFailure,
+    /// From its publication (the `timestamp` property, where the publisher set one; otherwise the first failure).
+    Published,
+}
+
+/// When a failed message is tried again, and when it is parked instead.
+///
+/// Made by the constructors of [`Backoff`] or read from text, the same text in every language:
+///
+/// ```
+/// use retryrmq::{Backoff, Policy, SECOND};
+///
+/// let policy: Policy = "fixed(5s, retries=3)".parse()?;
+/// assert_eq!(policy, Backoff::fixed(5 * SECOND).retries(3));
+/// # Ok::<(), retryrmq::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    pub(super) backoff: Backoff,
+    pub(super) retries: u32,
+    pub(super) jitter: f64,
+    pub(super) max_age: Option<Duration>,
+    pub(super) age_from: AgeFrom,
+}
+
+/// More waiting queues than this for one policy are a mistake, not a need.
+const MOST_DELAYS: usize = 64;
+
+impl Policy {
+    pub(super) fn new(backoff: Backoff) -> Self {
+        Self { backoff, retries: 5, jitter: 0.0, max_age: None, age_from: AgeFrom::default() }
+    }
+
+    /// How many retries before the message is parked; attempts are one more. 0 parks at the first failure.
+    #[must_use]
+    pub fn retries(mut self, retries: u32) -> Self {
+        self.retries = retries;
+        self
+    }
+
+    /// The longest delay, for the linear and exponential shapes; the others ignore it.
+    #[must_use]
+    pub fn max(mut self, longest: Duration) -> Self {
+        match &mut self.backoff {
+            Backoff::Linear { max, .. } | Backoff::Exponential { max, .. } => *max = longest,
+            Backoff::Fixed { .. } | Backoff::List { .. } => {}
+        }
+        self
+    }
+
+    /// What every further delay is multiplied by, for the exponential shape; the others ignore it.
+    #[must_use]
+    pub fn factor(mut self, times: f64) -> Self {
+        if let Backoff::Exponential { factor, .. } = &mut self.backoff {
+            *factor = times;
+        }
+        self
+    }
+
+    /// What is added for every further retry, for the linear shape; the others ignore it.
+    #[must_use]
+    pub fn step(mut self, longer: Duration) -> Self {
+        if let Backoff::Linear { step, .. } = &mut self.backoff {
+            *step = longer;
+        }
+        self
+    }
+
+    /// Spreads a delay over three: `1 - jitter`, `1 - jitter / 2` and 1 times the delay, chosen at random.
+    ///
+    /// Three queues rather than a random expiration in one: RabbitMQ releases a queue in order, so random expirations
+    /// in one queue all wait for the longest.
+    #[must_use]
+    pub fn jitter(mut self, share: f64) -> Self {
+        self.jitter = share;
+        self
+    }
+
+    /// Parks a message as `too-old` when its next attempt would come later than this after its first failure.
+    #[must_use]
+    pub fn max_age(mut self, age: Duration) -> Self {
+        self.max_age = Some(age);
+        self
+    }
+
+    /// Where [`max_age`](Self::max_age) counts from.
+    #[must_use]
+    pub fn age_from(mut self, from: AgeFrom) -> Self {
+        self.age_from = from;
+        self
+    }
+
+    /// The shape of the delays.
+    #[must_use]
+    pub fn backoff(&self) -> &Backoff {
+        &self.backoff
+    }
+
+    /// How many retries there are before a message is parked.
+    #[must_use]
+    pub fn max_retries(&self) -> u32 {
+        self.retries
+    }
+
+    /// The delay before retry number `retry` (1 is the first). `draw` is any random number; it picks the jitter.
+    #[must_use]
+    pub fn delay(&self, retry: u32, draw: u64) -> Duration {
+        let spread = self.spread(self.backoff.delay(retry));
+        spread[usize::try_from(draw % spread.len() as u64).unwrap_or(0)]
+    }
+
+    /// Every delay this policy can ask for, in ascending order: one waiting queue each.
+    #[must_use]
+    pub fn delays(&self) -> BTreeSet<Duration> {
+        let mut delays = BTreeSet::new();
+        for retry in 1..=self.retries {
+            let before = delays.len();
+            delays.extend(self.spread(self.backoff.delay(retry)));
+            let capped = delays.len() == before && !matches!(self.backoff, Backoff::List { .. });
+            if capped || delays.len() > MOST_DELAYS {
+                break; // from here on the delays repeat, or `validate` refuses anyway
+            }
+        }
+        delays
+    }
+
+    fn spread(&self, delay: Duration) -> [Duration; 3] {
+        if self.jitter == 0.0 {
+            return [delay; 3];
+        }
+        let share = |of: f64| Duration::from_millis(((delay.as_millis() as f64 * of).round() as u64).max(1));
+        [share(1.0 - self.jitter), share(1.0 - self.jitter / 2.0), delay]
+    }
+
+    /// Checks everything that a constructor cannot: called when a consumer subscribes and when text is read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidPolicy`] with a sentence that names the part to change.
+    pub fn validate(&self) -> Result<()> {
+        let bad = |why: String| Err(Error::new(ErrorKind::InvalidPolicy, format!("the retry policy {self} {why}")));
+        let named: Vec<(&str, Duration)> = match &self.backoff {
+            Backoff::Fixed { delay } => vec![("its delay", *delay)],
+            Backoff::Linear { initial, max, .. } | Backoff::Exponential { initial, max, .. } => {
+                vec![("its first delay", *initial), ("`max`", *max)]
+            }
+            Backoff::List { delays } if delays.is_empty() => return bad("lists no delay; write list(1s, 10s)".into()),
+            Backoff::List { delays } => delays.iter().map(|delay| ("a delay", *delay)).collect(),
+        };
+        for (name, delay) in named {
+            if delay < MILLISECOND {
+                return bad(format!("cannot work: {name} must be at least 1ms"));
+            }
+            if delay > MAX_DELAY {
+                return bad(format!("cannot work: {name} is longer than {}", format_duration(MAX_DELAY)));
+            }
+        }
+        if let Backoff::Exponential { factor, .. } = &self.backoff
+            && !(factor.is_finite() && *factor >= 1.0)
+        {
+            return bad("cannot work: `factor` must be a number of at least 1".into());
+        }
+        if !(0.0..=0.9).contains(&self.jitter) {
+            return bad("cannot work: `jitter` must lie between 0 and 0.9".into());
+        }
+        if self.max_age == Some(Duration::ZERO) {
+            return bad("cannot work: `max_age` must be longer than 0".into());
+        }
+        if self.delays().len() > MOST_DELAYS {
+            return bad(format!("needs more than {MOST_DELAYS} waiting queues; raise `step` or lower `max`"));
+        }
+        Ok(())
+    }
+}
+
+impl Default for Policy {
+    /// `exponential(1s, factor=4, max=5m, retries=5)`: 1, 4, 16, 64 and 256 seconds.
+    fn default() -> Self {
+        Backoff::exponential(SECOND).max(5 * MINUTE)
+    }
+}

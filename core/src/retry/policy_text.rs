@@ -1,0 +1,231 @@
+//! The one text form of a policy: `exponential(1s, factor=4, max=5m, retries=5, jitter=0.2)`.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use super::{
+    AgeFrom, Backoff, Policy,
+    duration::{cut, format_duration, parse_duration},
+};
+use crate::{Error, ErrorKind, Result};
+
+const FORMS: &str = "write fixed(5s), linear(1s, step=2s, max=1m), list(1s, 10s, 1m) or exponential(1s, factor=4, \
+                     max=5m), each with retries=5, jitter=0.2, max_age=1h, age_from=published as needed";
+
+fn bad(text: &str, why: impl fmt::Display) -> Error {
+    Error::new(ErrorKind::InvalidPolicy, format!("cannot read the retry policy `{}`: {why}; {FORMS}", cut(text)))
+}
+
+impl FromStr for Policy {
+    type Err = Error;
+
+    /// Reads the text form.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidPolicy`], with the words that are known, for anything else.
+    fn from_str(text: &str) -> Result<Self> {
+        let (shape, arguments) = text
+            .trim()
+            .strip_suffix(')')
+            .and_then(|text| text.split_once('('))
+            .ok_or_else(|| bad(text, "it is not of the form shape(…)"))?;
+        let mut delays = Vec::new();
+        let mut named = Vec::new();
+        for argument in arguments.split(',').map(str::trim).filter(|argument| !argument.is_empty()) {
+            match argument.split_once('=') {
+                Some((name, value)) => named.push((name.trim(), value.trim())),
+                None if named.is_empty() => delays.push(duration(text, argument)?),
+                None => return Err(bad(text, format!("`{}` must stand before the named values", cut(argument)))),
+            }
+        }
+        let first = delays.first().copied().ok_or_else(|| bad(text, "its first delay is missing"))?;
+        let shape = shape.trim();
+        if shape != "list" && delays.len() > 1 {
+            return Err(bad(text, format!("`{}` takes one delay", cut(shape))));
+        }
+        let mut policy = match shape {
+            "fixed" => Backoff::fixed(first),
+            "linear" => Backoff::linear(first),
+            "list" => Backoff::list(delays),
+            "exponential" => Backoff::exponential(first),
+            other => return Err(bad(text, format!("`{}` is no known shape", cut(other)))),
+        };
+        let mut seen = Vec::new();
+        for (name, value) in named {
+            if seen.contains(&name) {
+                return Err(bad(text, format!("`{name}` stands twice")));
+            }
+            seen.push(name);
+            policy = policy.with(text, name, value)?;
+        }
+        policy.validate()?;
+        Ok(policy)
+    }
+}
+
+impl Policy {
+    fn with(self, text: &str, name: &str, value: &str) -> Result<Self> {
+        let no_number = || bad(text, format!("`{name}={}` is not a number it can take", cut(value)));
+        let fits = match name {
+            "max" => matches!(self.backoff, Backoff::Linear { .. } | Backoff::Exponential { .. }),
+            "step" => matches!(self.backoff, Backoff::Linear { .. }),
+            "factor" => matches!(self.backoff, Backoff::Exponential { .. }),
+            _ => true,
+        };
+        if !fits {
+            return Err(bad(text, format!("this shape has no `{name}`")));
+        }
+        Ok(match name {
+            "retries" => self.retries(value.parse().map_err(|_| no_number())?),
+            "jitter" => self.jitter(value.parse().map_err(|_| no_number())?),
+            "factor" => self.factor(value.parse().map_err(|_| no_number())?),
+            "max" => self.max(duration(text, value)?),
+            "step" => self.step(duration(text, value)?),
+            "max_age" => self.max_age(duration(text, value)?),
+            "age_from" => self.age_from(match value {
+                "first-failure" => AgeFrom::FirstFailure,
+                "published" => AgeFrom::Published,
+                _ => return Err(bad(text, "`age_from` is first-failure or published")),
+            }),
+            other => return Err(bad(text, format!("`{}` is no known word", cut(other)))),
+        })
+    }
+}
+
+fn duration(text: &str, value: &str) -> Result<Duration> {
+    parse_duration(value).map_err(|error| bad(text, error))
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let show = format_duration;
+        match &self.backoff {
+            Backoff::Fixed { delay } => write!(f, "fixed({}", show(*delay))?,
+            Backoff::Linear { initial, step, max } => {
+                write!(f, "linear({}, step={}, max={}", show(*initial), show(*step), show(*max))?;
+            }
+            Backoff::List { delays } => {
+                let delays: Vec<_> = delays.iter().copied().map(show).collect();
+                write!(f, "list({}", delays.join(", "))?;
+            }
+            Backoff::Exponential { initial, factor, max } => {
+                write!(f, "exponential({}, factor={factor}, max={}", show(*initial), show(*max))?;
+            }
+        }
+        match &self.backoff {
+            Backoff::List { delays } if delays.len() == self.retries as usize => {}
+            _ => write!(f, ", retries={}", self.retries)?,
+        }
+        if self.jitter != 0.0 {
+            write!(f, ", jitter={}", self.jitter)?;
+        }
+        if let Some(age) = self.max_age {
+            write!(f, ", max_age={}", show(age))?;
+        }
+        if self.age_from == AgeFrom::Published {
+            f.write_str(", age_from=published")?;
+        }
+        f.write_str(")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::SECOND;
+
+    fn millis(policy: &Policy) -> Vec<u128> {
+        (1..=policy.max_retries()).map(|retry| policy.delay(retry, 2).as_millis()).collect()
+    }
+
+    #[test]
+    fn the_default_is_what_the_documents_say() {
+        assert_eq!(Policy::default().to_string(), "exponential(1s, factor=4, max=5m, retries=5)");
+        assert_eq!(millis(&Policy::default()), [1_000, 4_000, 16_000, 64_000, 256_000]);
+    }
+
+    #[test]
+    fn every_shape_is_read() {
+        for (text, expected) in [
+            ("fixed(5s, retries=3)", vec![5_000, 5_000, 5_000]),
+            ("linear(1s, step=2s, max=4s, retries=4)", vec![1_000, 3_000, 4_000, 4_000]),
+            ("list(1s, 10s, 1m)", vec![1_000, 10_000, 60_000]),
+            ("list(1s, 10s, retries=3)", vec![1_000, 10_000, 10_000]),
+            (" exponential( 100ms , factor = 2 , max=300ms,retries=4 ) ", vec![100, 200, 300, 300]),
+        ] {
+            assert_eq!(millis(&text.parse().unwrap()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn jitter_takes_three_rungs() {
+        let policy: Policy = "fixed(1s, jitter=0.2)".parse().unwrap();
+        let delays: Vec<_> = policy.delays().into_iter().map(|delay| delay.as_millis()).collect();
+        assert_eq!(delays, [800, 900, 1_000]);
+        assert_eq!((0..3).map(|draw| policy.delay(1, draw).as_millis()).collect::<Vec<_>>(), [800, 900, 1_000]);
+    }
+
+    #[test]
+    fn refuses_with_a_sentence_that_names_the_part() {
+        for (text, part) in [
+            ("", "shape(…)"),
+            ("fixed", "shape(…)"),
+            ("fixed()", "first delay is missing"),
+            ("fixed(1s, 2s)", "takes one delay"),
+            ("sometimes(1s)", "`sometimes`"),
+            ("fixed(0ms)", "at least 1ms"),
+            ("fixed(-1s)", "negative"),
+            ("fixed(1099511627777ms)", "longer than 365d"),
+            ("fixed(1s, retries=-1)", "`retries=-1`"),
+            ("fixed(1s, retries=4294967296)", "retries="),
+            ("fixed(1s, colour=red)", "`colour`"),
+            ("fixed(1s, factor=2)", "no `factor`"),
+            ("fixed(1s, retries=1, retries=2)", "twice"),
+            ("fixed(retries=3, 1s)", "before the named"),
+            ("fixed(1s, jitter=1.5)", "`jitter`"),
+            ("fixed(1s, jitter=NaN)", "`jitter`"),
+            ("exponential(1s, factor=0.5)", "`factor`"),
+            ("exponential(1s, factor=inf)", "`factor`"),
+            ("linear(1s, step=1s, max=1h, retries=1000)", "waiting queues"),
+        ] {
+            let error = text.parse::<Policy>().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidPolicy, "{text}");
+            assert!(error.to_string().contains(part), "{text}: {error}");
+        }
+    }
+
+    fn any_policy() -> impl Strategy<Value = Policy> {
+        let delay = (1u64..100_000_000).prop_map(Duration::from_millis);
+        let shape = prop_oneof![
+            delay.clone().prop_map(Backoff::fixed),
+            (delay.clone(), delay.clone(), delay.clone())
+                .prop_map(|(initial, step, max)| Backoff::linear(initial).step(step).max(max)),
+            prop::collection::vec(delay.clone(), 1..6).prop_map(Backoff::list),
+            (delay.clone(), 10u32..100, delay)
+                .prop_map(|(initial, tenths, max)| Backoff::exponential(initial).factor(f64::from(tenths) / 10.0).max(max)),
+        ];
+        (shape, 0u32..20, 0u32..=9).prop_map(|(policy, retries, tenths)| {
+            policy.retries(retries).jitter(f64::from(tenths) / 10.0).max_age(retries.max(1) * SECOND)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(policy in any_policy()) {
+            prop_assert_eq!(policy.to_string().parse::<Policy>().unwrap(), policy);
+        }
+
+        #[test]
+        fn every_delay_has_its_queue(policy in any_policy(), retry in 1u32..1_000, draw: u64) {
+            let delay = policy.delay(retry.min(policy.max_retries().max(1)), draw);
+            prop_assert!(policy.max_retries() == 0 || policy.delays().contains(&delay));
+            prop_assert!(delay >= Duration::from_millis(1));
+        }
+
+        #[test]
+        fn never_panics(text in "[a-z(),=0-9.ms ]{0,60}") {
+            let _ = text.parse::<Policy>();
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Rules that choose another policy by routing key, header or error class.
+//!
+//! One text form: `routing_key=eu.#, error=*Timeout => fixed(5s, retries=3)`. The first rule whose conditions all hold
+//! decides; the consumer's own policy decides where none does.
+
+use std::{fmt, str::FromStr};
+
+use lapin::types::{AMQPValue, FieldTable};
+
+use super::{Failure, Policy, duration::cut, headers};
+use crate::{Error, ErrorKind, Result};
+
+/// A policy and the conditions under which it takes the place of the consumer's own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    conditions: Vec<Condition>,
+    policy: Policy,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Condition {
+    /// A topic pattern as in AMQP bindings: words between dots, `*` one word, `#` any number of words.
+    RoutingKey(String),
+    /// A header's value as text; `*` stands for any text.
+    Header { name: String, value: String },
+    /// The error's type; `*` stands for any text.
+    Error(String),
+}
+
+impl Rule {
+    /// A rule that holds for every failure until conditions are added.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        Self { conditions: Vec::new(), policy }
+    }
+
+    /// Holds where the original routing key matches a topic pattern (`eu.*`, `orders.#`).
+    #[must_use]
+    pub fn routing_key(mut self, pattern: impl Into<String>) -> Self {
+        self.conditions.push(Condition::RoutingKey(pattern.into()));
+        self
+    }
+
+    /// Holds where a header has this value; `*` in the value stands for any text.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.conditions.push(Condition::Header { name: name.into(), value: value.into() });
+        self
+    }
+
+    /// Holds where the error's type matches; `*` stands for any text.
+    #[must_use]
+    pub fn error(mut self, pattern: impl Into<String>) -> Self {
+        self.conditions.push(Condition::Error(pattern.into()));
+        self
+    }
+
+    /// The policy that this rule chooses.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    fn holds(&self, routing_key: &str, headers: Option<&FieldTable>, failure: &Failure) -> bool {
+        self.conditions.iter().all(|condition| match condition {
+            Condition::RoutingKey(pattern) => topic_matches(pattern, routing_key),
+            Condition::Header { name, value } => headers
+                .and_then(|headers| headers.inner().get(name.as_str()))
+                .and_then(scalar_text)
+                .is_some_and(|text| glob_matches(value, &text)),
+            Condition::Error(pattern) => glob_matches(pattern, &failure.error_type),
+        })
+    }
+}
+
+impl FromStr for Rule {
+    type Err = Error;
+
+    /// Reads `CONDITION[, CONDITION…] => POLICY`, a condition being `routing_key=PATTERN`, `header.NAME=VALUE` or
+    /// `error=PATTERN`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidPolicy`] for anything else.
+    fn from_str(text: &str) -> Result<Self> {
+        let bad = |why: String| {
+            Error::new(
+                ErrorKind::InvalidPolicy,
+                format!(
+                    "cannot read the rule `{}`: {why}; write it like routing_key=eu.# => fixed(5s, retries=3), \
+                     header.kind=invoice => list(1s, 1m) or error=*Timeout => fixed(1s)",
+                    cut(text)
+                ),
+            )
+        };
+        let (conditions, policy) = text.rsplit_once("=>").ok_or_else(|| bad("`=>` is missing".to_owned()))?;
+        let mut rule = Self::new(policy.parse()?);
+        for condition in conditions.split(',').map(str::trim) {
+            let (name, value) =
+                condition.split_once('=').ok_or_else(|| bad(format!("`{}` has no `=`", cut(condition))))?;
+            let value = value.trim();
+            rule = match name.trim() {
+                "routing_key" => rule.routing_key(value),
+                "error" => rule.error(value),
+                name => match name.strip_prefix("header.") {
+                    Some(header) if !header.is_empty() => rule.header(header, value),
+                    _ => return Err(bad(format!("`{}` is no known condition", cut(name)))),
+                },
+            };
+        }
+        Ok(rule)
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, condition) in self.conditions.iter().enumerate() {
+            f.write_str(if index == 0 { "" } else { ", " })?;
+            match condition {
+                Condition::RoutingKey(pattern) => write!(f, "routing_key={pattern}")?,
+                Condition::Header { name, value } => write!(f, "header.{name}={value}")?,
+                Condition::Error(pattern) => write!(f, "error={pattern}")?,
+            }
+        }
+        write!(f, " => {}", self.policy)
+    }
+}
+
+/// The consumer's own policy and the rules that come before it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rules {
+    /// Tried in order; the first that holds decides.
+    pub rules: Vec<Rule>,
+    /// Decides where no rule holds.
+    pub otherwise: Policy,
+}
+
+impl Rules {
+    /// The policy for a failure. `routing_key` is the one the message was first published with.
+    #[must_use]
+    pub fn policy(&self, routing_key: &str, headers: Option<&FieldTable>, failure: &Failure) -> &Policy {
+        self.rules
+            .iter()
+            .find(|rule| rule.holds(routing_key, headers, failure))
+            .map_or(&self.otherwise, |rule| &rule.policy)
+    }
+
+    /// Every policy that may decide, the consumer's own first.
+    pub fn policies(&self) -> impl Iterator<Item = &Policy> {
+        std::iter::once(&self.otherwise).chain(self.rules.iter().map(Rule::policy))
+    }
+
+    /// Checks every policy.
+    ///
+    /// # Errors
+    /// As [`Policy::validate`].
+    pub fn validate(&self) -> Result<()> {
+        self.policies().try_for_each(Policy::validate)
+    }
+}
+
+/// A header value as the text that a rule compares with: strings, numbers and booleans; nothing else.
+fn scalar_text(value: &AMQPValue) -> Option<String> {
+    match value {
+        AMQPValue::Boolean(flag) => Some(flag.to_string()),
+        AMQPValue::Float(number) => Some(number.to_string()),
+        AMQPValue::Double(number) => Some(number.to_string()),
+        other => headers::integer(other).map(|number| number.to_string()).or_else(|| headers::text(other)),
+    }
+}
+
+/// AMQP topic matching: `*` is exactly one word, `#` any number of words.
+fn topic_matches(pattern: &str, key: &str) -> bool {
+    let pattern: Vec<&str> = pattern.split('.').collect();
+    let key: Vec<&str> = if key.is_empty() { Vec::new() } else { key.split('.').collect() };
+    wild(&pattern, &key, |word| *word == "#", |word, with| *word == "*" || word == with)
+}
+
+/// `*` is any text, also none; everything else stands for itself.
+fn glob_matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    wild(&pattern, &text, |sign| *sign == '*', |sign, with| sign == with)
+}
+
+/// Matching with one kind of "any number" wildcard, in time `pattern × text` at most, without recursion.
+fn wild<T>(pattern: &[T], text: &[T], any: impl Fn(&T) -> bool, one: impl Fn(&T, &T) -> bool) -> bool {
+    let (mut p, mut t) = (0, 0);
+    let mut retry = None;
+    while t < text.len() {
+        if p < pattern.len() && any(&pattern[p]) {
+            retry = Some((p, t));
+            p += 1;
+        } else if p < pattern.len() && one(&pattern[p], &text[t]) {
+            p += 1;
+            t += 1;
+        } else if let Some((star, from)) = retry {
+            retry = Some((star, from + 1));
+            p = star + 1;
+            t = from + 1;
+        } else {
+            return false;
+        }
+    }
+    pattern[p..].iter().all(any)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn topics_match_as_in_bindings() {
+        for (pattern, key, expected) in [
+            ("#", "", true),
+            ("#", "a.b", true),
+            ("*", "a", true),
+            ("*", "a.b", false),
+            ("eu.#", "eu", true),
+            ("eu.#", "eu.de.berlin", true),
+            ("eu.#", "us.ny", false),
+            ("#.error", "a.b.error", true),
+            ("a.*.c", "a.b.c", true),
+            ("a.*.c", "a.c", false),
+            ("#.a.#", "x.a.y.z", true),
+            ("eu", "eu", true),
+        ] {
+            assert_eq!(topic_matches(pattern, key), expected, "{pattern} {key}");
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_holds_decides() {
+        let rules = Rules {
+            rules: vec![
+                "routing_key=eu.#, error=*Timeout => fixed(1s)".parse().unwrap(),
+                "error=*Timeout => fixed(2s)".parse().unwrap(),
+                "header.kind=invoice* => fixed(3s)".parse().unwrap(),
+                "header.size=7 => fixed(4s)".parse().unwrap(),
+            ],
+            otherwise: "fixed(9s)".parse().unwrap(),
+        };
+        let timeout = Failure::new("late").of_type("ReadTimeout");
+        let mut headers = FieldTable::default();
+        headers.insert("kind".into(), AMQPValue::LongString("invoice-b".into()));
+        let mut sized = FieldTable::default();
+        sized.insert("size".into(), AMQPValue::ShortShortInt(7));
+        let chosen = |key, headers, failure| rules.policy(key, headers, failure).to_string();
+        assert!(chosen("eu.de", None, &timeout).starts_with("fixed(1s"));
+        assert!(chosen("us.ny", None, &timeout).starts_with("fixed(2s"));
+        assert!(chosen("us.ny", Some(&headers), &Failure::new("x")).starts_with("fixed(3s"));
+        assert!(chosen("us.ny", Some(&sized), &Failure::new("x")).starts_with("fixed(4s"));
+        assert!(chosen("us.ny", None, &Failure::new("x")).starts_with("fixed(9s"));
+    }
+
+    #[test]
+    fn text_is_read_back_and_rubbish_refused() {
+        let text = "routing_key=eu.#, header.kind=a*, error=*Timeout => fixed(1s, retries=5)";
+        assert_eq!(text.parse::<Rule>().unwrap().to_string(), text);
+        for bad in ["", "fixed(1s)", "colour=red => fixed(1s)", "header.=1 => fixed(1s)", "error => fixed(1s)", "error=x => never"] {
+            assert_eq!(bad.parse::<Rule>().unwrap_err().kind(), ErrorKind::InvalidPolicy, "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn matching_always_ends(pattern in "[a*#.]{0,30}", text in "[a.]{0,60}") {
+            topic_matches(&pattern, &text);
+            glob_matches(&pattern, &text);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Keeps the headers of a copy inside one frame: a content header that is larger costs the connection (AMQP 501).
+
+use std::collections::BTreeMap;
+
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+
+use super::headers;
+
+/// The bytes a table takes on the wire, its length prefix included (AMQP 0-9-1, 4.2.5.5).
+pub(crate) fn encoded_size(table: &FieldTable) -> usize {
+    4 + table.inner().iter().map(|(name, value)| 1 + name.as_str().len() + value_size(value)).sum::<usize>()
+}
+
+fn value_size(value: &AMQPValue) -> usize {
+    1 + match value {
+        AMQPValue::Boolean(_) | AMQPValue::ShortShortInt(_) | AMQPValue::ShortShortUInt(_) => 1,
+        AMQPValue::ShortInt(_) | AMQPValue::ShortUInt(_) => 2,
+        AMQPValue::LongInt(_) | AMQPValue::LongUInt(_) | AMQPValue::Float(_) => 4,
+        AMQPValue::DecimalValue(_) => 5,
+        AMQPValue::LongLongInt(_) | AMQPValue::Double(_) | AMQPValue::Timestamp(_) => 8,
+        AMQPValue::ShortString(text) => 1 + text.as_str().len(),
+        AMQPValue::LongString(text) => 4 + text.len(),
+        AMQPValue::ByteArray(bytes) => 4 + bytes.len(),
+        AMQPValue::FieldArray(items) => 4 + items.as_slice().iter().map(value_size).sum::<usize>(),
+        AMQPValue::FieldTable(table) => encoded_size(table),
+        AMQPValue::Void => 0,
+    }
+}
+
+/// Makes `table` fit: first without our stack, then without our history, then with our error cut, and only then by
+/// leaving out the message's own headers, largest first, which `x-retry-headers-cut` tells.
+pub(super) fn fit(table: &mut FieldTable, budget: usize) {
+    let mut entries: BTreeMap<ShortString, AMQPValue> =
+        table.inner().iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let size = |entries: &BTreeMap<ShortString, AMQPValue>| encoded_size(&FieldTable::from(entries.clone()));
+    for ours in [headers::ERROR_STACK, headers::HISTORY, headers::ERROR] {
+        if size(&entries) <= budget {
+            break;
+        }
+        entries.remove(ours);
+    }
+    let mut over = size(&entries).saturating_sub(budget);
+    if over > 0 {
+        entries.insert(ShortString::from(headers::HEADERS_CUT), AMQPValue::Boolean(true));
+        over += 2 + headers::HEADERS_CUT.len() + 1;
+        let mut sizes: Vec<(usize, ShortString)> = entries
+            .iter()
+            .filter(|(name, _)| !name.as_str().starts_with("x-retry-"))
+            .map(|(name, value)| (1 + name.as_str().len() + value_size(value), name.clone()))
+            .collect();
+        sizes.sort();
+        while over > 0
+            && let Some((size, name)) = sizes.pop()
+        {
+            entries.remove(&name);
+            over = over.saturating_sub(size);
+        }
+        // A forged header under one of our names can be as large as any other.
+        while size(&entries) > budget
+            && let Some(name) = entries.iter().max_by_key(|(_, value)| value_size(value)).map(|(name, _)| name.clone())
+        {
+            entries.remove(&name);
+        }
+    }
+    *table = entries.into();
+}

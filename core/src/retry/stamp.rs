@@ -1,0 +1,223 @@
+//! Writes the headers of a copy: what the next consumer, and a person at a parking queue, will know of the message.
+
+use lapin::{
+    BasicProperties,
+    types::{AMQPValue, FieldTable, ShortString},
+};
+
+use super::{
+    Failure, HistoryEntry, ParkReason, RetryState,
+    fingerprint::fingerprint,
+    headers,
+    size::{encoded_size, fit},
+};
+
+/// Who writes: constant for one consumer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Origin {
+    pub(crate) host: String,
+    pub(crate) app_version: String,
+}
+
+/// What is written on a copy of one message.
+pub(crate) struct Stamp<'a> {
+    pub(crate) origin: &'a Origin,
+    pub(crate) properties: &'a BasicProperties,
+    /// Where the message was first published, which the copy's own exchange and routing key no longer say.
+    pub(crate) exchange: &'a str,
+    pub(crate) routing_key: &'a str,
+    pub(crate) state: &'a RetryState,
+    /// Seconds since 1970.
+    pub(crate) now: u64,
+}
+
+/// Bytes that all headers and properties of a copy may take: one frame of 131 072 bytes, and room to spare for what
+/// the broker adds on its way (`x-death`, `x-delivery-count`).
+const FRAME_BUDGET: usize = 126 * 1024;
+const ERROR_MAX: usize = 1024;
+const HISTORY_MAX: usize = 8 * 1024;
+const STACK_MAX: usize = 16 * 1024;
+
+impl Stamp<'_> {
+    /// The copy that waits for retry number `retry`.
+    pub(crate) fn retry(&self, retry: u32, failure: &Failure, expiration: Option<u64>) -> BasicProperties {
+        let mut copy = self.copy();
+        // The attempt went to its end: whatever crashed before, this message did not take this consumer down.
+        remove(&mut copy, headers::CRASHES);
+        self.count(&mut copy, headers::COUNT, retry);
+        self.failure(&mut copy, failure);
+        self.finish(copy, expiration)
+    }
+
+    /// The copy of a message that a handler put off: counted as such, no retry spent.
+    pub(crate) fn deferral(&self, deferral: u32, expiration: Option<u64>) -> BasicProperties {
+        let mut copy = self.copy();
+        self.count(&mut copy, headers::COUNT, self.state.retries);
+        self.count(&mut copy, headers::DEFERRALS, deferral);
+        remove(&mut copy, headers::CRASHES);
+        self.finish(copy, expiration)
+    }
+
+    /// The copy of a message that a classic queue returned: `crashes` in all.
+    pub(crate) fn detour(&self, crashes: u32, expiration: Option<u64>) -> BasicProperties {
+        let mut copy = self.copy();
+        self.count(&mut copy, headers::COUNT, self.state.retries);
+        self.count(&mut copy, headers::CRASHES, crashes);
+        self.finish(copy, expiration)
+    }
+
+    /// The parked copy, with the record that a person reads.
+    pub(crate) fn parked(&self, reason: ParkReason, failure: &Failure) -> BasicProperties {
+        let mut copy = self.copy();
+        self.count(&mut copy, headers::COUNT, self.state.retries);
+        self.failure(&mut copy, failure);
+        if self.state.crashes > 0 {
+            self.count(&mut copy, headers::CRASHES, self.state.crashes);
+        }
+        insert(&mut copy, headers::PARKED_AT, AMQPValue::Timestamp(self.now));
+        insert(&mut copy, headers::PARKED_REASON, long(reason.as_str()));
+        insert(&mut copy, headers::FINGERPRINT, long(&fingerprint(&failure.error_type, &failure.error)));
+        if let Some(stack) = &failure.stack {
+            insert(&mut copy, headers::ERROR_STACK, long(&cut_middle(stack, STACK_MAX)));
+        }
+        self.finish(copy, None)
+    }
+
+    /// A fresh copy of a parked message, with nothing but the broker's own headers left out: its count of deliveries
+    /// starts again.
+    pub(crate) fn renewed(&self) -> BasicProperties {
+        self.finish(self.copy(), None)
+    }
+
+    /// The copy that goes back to its work queue from a parking queue: no retries spent, one replay more.
+    pub(crate) fn replay(&self) -> BasicProperties {
+        let mut copy = self.copy();
+        for name in [
+            headers::COUNT,
+            headers::DEFERRALS,
+            headers::CRASHES,
+            headers::FIRST_FAILED_AT,
+            headers::PARKED_AT,
+            headers::PARKED_REASON,
+            headers::ERROR_STACK,
+            headers::FINGERPRINT,
+        ] {
+            remove(&mut copy, name);
+        }
+        self.count(&mut copy, headers::REPLAYS, self.state.replays.saturating_add(1));
+        self.finish(copy, None)
+    }
+
+    /// The message's own headers without the broker's, and with what every copy of ours carries.
+    fn copy(&self) -> FieldTable {
+        let mut table = FieldTable::default();
+        if let Some(original) = self.properties.headers() {
+            for (name, value) in original {
+                if !headers::is_brokers_own(name.as_str()) {
+                    table.insert(name.clone(), value.clone());
+                }
+            }
+        }
+        insert(&mut table, headers::PROTOCOL, AMQPValue::LongLongInt(headers::PROTOCOL_VERSION));
+        insert(&mut table, headers::EXCHANGE, long(self.exchange));
+        insert(&mut table, headers::ROUTING_KEY, long(self.routing_key));
+        for (name, value) in
+            [(headers::USER_ID, self.properties.user_id()), (headers::EXPIRATION, self.properties.expiration())]
+        {
+            if let Some(value) = value {
+                insert(&mut table, name, long(value.as_str()));
+            }
+        }
+        table
+    }
+
+    fn failure(&self, table: &mut FieldTable, failure: &Failure) {
+        let first = self.state.first_failed_at.unwrap_or(self.now);
+        insert(table, headers::FIRST_FAILED_AT, AMQPValue::Timestamp(first));
+        let error = cut_middle(&failure.error, ERROR_MAX);
+        insert(table, headers::ERROR, long(&error));
+        if failure.error_type.is_empty() {
+            remove(table, headers::ERROR_TYPE);
+        } else {
+            insert(table, headers::ERROR_TYPE, long(&cut_middle(&failure.error_type, 255)));
+        }
+        let mut history = self.properties.headers().as_ref().map(HistoryEntry::read).unwrap_or_default();
+        history.push(HistoryEntry {
+            attempt: self.state.attempt(),
+            at: self.now,
+            error,
+            host: cut_middle(&self.origin.host, 255),
+            app_version: cut_middle(&self.origin.app_version, 255),
+        });
+        remove(table, headers::HISTORY);
+        if let Some(history) = HistoryEntry::write_all(&history, HISTORY_MAX) {
+            insert(table, headers::HISTORY, history);
+        }
+    }
+
+    fn count(&self, table: &mut FieldTable, name: &str, count: u32) {
+        insert(table, name, AMQPValue::LongLongInt(count.into()));
+    }
+
+    /// Properties of the copy: all of the original's but `user_id` (a broker refuses one that is not the connection's
+    /// own) and `expiration` (which would cut the wait short), persistent, and small enough for one frame.
+    fn finish(&self, mut table: FieldTable, expiration: Option<u64>) -> BasicProperties {
+        let old = self.properties;
+        let mut new = BasicProperties::default().with_delivery_mode(2);
+        let mut names = 0;
+        macro_rules! keep {
+            ($($get:ident => $set:ident),*) => {$(
+                if let Some(value) = old.$get() {
+                    names += value.as_str().len() + 1;
+                    new = new.$set(value.clone());
+                }
+            )*};
+        }
+        keep!(
+            content_type => with_content_type, content_encoding => with_content_encoding,
+            correlation_id => with_correlation_id, reply_to => with_reply_to, message_id => with_message_id,
+            kind => with_type, app_id => with_app_id, cluster_id => with_cluster_id
+        );
+        if let Some(priority) = old.priority() {
+            new = new.with_priority(*priority);
+        }
+        if let Some(timestamp) = old.timestamp() {
+            new = new.with_timestamp(*timestamp);
+        }
+        if let Some(ms) = expiration {
+            new = new.with_expiration(ShortString::from(ms.to_string()));
+        }
+        let budget = FRAME_BUDGET - names;
+        if encoded_size(&table) > budget {
+            fit(&mut table, budget);
+        }
+        new.with_headers(table)
+    }
+}
+
+fn insert(table: &mut FieldTable, name: &str, value: AMQPValue) {
+    table.insert(ShortString::from(name), value);
+}
+
+fn remove(table: &mut FieldTable, name: &str) {
+    if table.contains_key(name) {
+        let kept = table.inner().iter().filter(|(key, _)| key.as_str() != name);
+        *table = kept.map(|(key, value)| (key.clone(), value.clone())).collect::<std::collections::BTreeMap<_, _>>().into();
+    }
+}
+
+fn long(text: &str) -> AMQPValue {
+    AMQPValue::LongString(text.into())
+}
+
+/// Keeps the beginning and the end, where an error's cause and place stand.
+fn cut_middle(text: &str, max: usize) -> String {
+    const MARK: &str = " … ";
+    if text.len() <= max {
+        return text.to_owned();
+    }
+    let half = (max - MARK.len()) / 2;
+    let head = (0..=half).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let tail = (text.len() - half..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    format!("{}{MARK}{}", &text[..head], &text[tail..])
+}

@@ -1,0 +1,168 @@
+//! Events: what happened to which message, as typed values.
+
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::retry::ParkReason;
+
+/// Something an operator or a test would want to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A failed message is on its way to wait; its original is acknowledged.
+    Retried {
+        /// The work queue.
+        queue: String,
+        /// The message's id, if its publisher gave it one.
+        message_id: Option<String>,
+        /// The attempt that failed; 1 is the first delivery.
+        attempt: u32,
+        /// How long it waits.
+        delay: Duration,
+        /// Why it failed.
+        error: String,
+    },
+    /// A message was put off by its handler.
+    Deferred {
+        /// The work queue.
+        queue: String,
+        /// The message's id, if its publisher gave it one.
+        message_id: Option<String>,
+        /// How long it waits.
+        delay: Duration,
+    },
+    /// A message was parked.
+    Parked {
+        /// The work queue.
+        queue: String,
+        /// The message's id, if its publisher gave it one.
+        message_id: Option<String>,
+        /// The last attempt made.
+        attempt: u32,
+        /// Why it was parked.
+        reason: ParkReason,
+        /// The last failure.
+        error: String,
+    },
+    /// With `dlx = false`: a failed message was rejected; the queue's own dead-lettering decides.
+    Rejected {
+        /// The work queue.
+        queue: String,
+        /// The message's id, if its publisher gave it one.
+        message_id: Option<String>,
+        /// Why it failed.
+        error: String,
+    },
+    /// A message that was with a consumer when that went away takes a detour, counted.
+    Detoured {
+        /// The work queue.
+        queue: String,
+        /// The message's id, if its publisher gave it one.
+        message_id: Option<String>,
+        /// Crashes so far.
+        crashes: u32,
+    },
+    /// A redelivery of a message that was handled before the connection dropped was acknowledged, not run again.
+    AlreadyHandled {
+        /// The work queue.
+        queue: String,
+        /// The message's id.
+        message_id: Option<String>,
+    },
+    /// A parked message went back to its work queue.
+    Replayed {
+        /// The work queue.
+        queue: String,
+        /// The message's id, if its publisher gave it one.
+        message_id: Option<String>,
+    },
+    /// A copy could not be stored; it is tried again, and the original is still unacknowledged.
+    PublishFailed {
+        /// The work queue.
+        queue: String,
+        /// The message's id, if its publisher gave it one.
+        message_id: Option<String>,
+        /// Why.
+        error: String,
+    },
+    /// Copies could not be stored for long: the message goes back to its queue.
+    Requeued {
+        /// The work queue.
+        queue: String,
+        /// The message's id, if its publisher gave it one.
+        message_id: Option<String>,
+    },
+    /// The connection or the channel was lost; what was unacknowledged comes again.
+    Disconnected {
+        /// The work queue.
+        queue: String,
+    },
+    /// Consuming again after a loss.
+    Reconnected {
+        /// The work queue.
+        queue: String,
+    },
+    /// Too large a share of attempts failed: no messages are taken for a while.
+    Paused {
+        /// The work queue.
+        queue: String,
+        /// For how long.
+        pause: Duration,
+    },
+    /// The probe message succeeded: messages are taken again.
+    Resumed {
+        /// The work queue.
+        queue: String,
+    },
+}
+
+impl Event {
+    /// The event's stable name: `retried`, `parked`, …
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Retried { .. } => "retried",
+            Self::Deferred { .. } => "deferred",
+            Self::Parked { .. } => "parked",
+            Self::Rejected { .. } => "rejected",
+            Self::Detoured { .. } => "detoured",
+            Self::AlreadyHandled { .. } => "already_handled",
+            Self::Replayed { .. } => "replayed",
+            Self::PublishFailed { .. } => "publish_failed",
+            Self::Requeued { .. } => "requeued",
+            Self::Disconnected { .. } => "disconnected",
+            Self::Reconnected { .. } => "reconnected",
+            Self::Paused { .. } => "paused",
+            Self::Resumed { .. } => "resumed",
+        }
+    }
+}
+
+/// Who wants to know.
+#[derive(Clone, Default)]
+pub(crate) struct Listener(Option<Arc<dyn Fn(&Event) + Send + Sync>>);
+
+impl Listener {
+    pub(crate) fn new(listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(listener)))
+    }
+
+    /// Tells, if anybody wants to know. A listener that panics does not take the consumer with it.
+    pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
+        if let Some(listener) = &self.0
+            && catch_unwind(AssertUnwindSafe(|| listener(&event()))).is_err()
+        {
+            tracing::error!("an event listener panicked");
+        }
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Listener" } else { "no listener" })
+    }
+}

@@ -1,0 +1,115 @@
+//! Counters of a consumer, as numbers and in the Prometheus text format.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    queue: String,
+}
+
+macro_rules! counters {
+    ($($name:ident: $help:literal),* $(,)?) => {
+        /// The counters of one queue, shared by everything that counts.
+        #[derive(Clone, Debug, Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: Counter<u64, AtomicU64>,)*
+            pub(crate) outstanding: Gauge,
+        }
+
+        /// The numbers of a consumer since it began.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Stats {
+            $(#[doc = $help] pub $name: u64,)*
+            #[doc = "Messages delivered and not settled yet."]
+            pub outstanding: u64,
+        }
+
+        impl Counters {
+            pub(crate) fn stats(&self) -> Stats {
+                Stats {
+                    $($name: self.$name.get(),)*
+                    outstanding: u64::try_from(self.outstanding.get()).unwrap_or(0),
+                }
+            }
+        }
+
+        struct Families {
+            $($name: Family<Labels, Counter<u64, AtomicU64>>,)*
+            outstanding: Family<Labels, Gauge>,
+        }
+
+        impl Families {
+            fn register(registry: &mut Registry) -> Self {
+                let families = Self { $($name: Family::default(),)* outstanding: Family::default() };
+                $(registry.register(
+                    concat!("retryrmq_messages_", stringify!($name)),
+                    $help.trim_end_matches('.'),
+                    families.$name.clone(),
+                );)*
+                registry.register("retryrmq_messages_outstanding", "Messages delivered and not settled yet", families.outstanding.clone());
+                families
+            }
+
+            fn of(&self, queue: &str) -> Counters {
+                let labels = Labels { queue: queue.to_owned() };
+                Counters {
+                    $($name: self.$name.get_or_create(&labels).clone(),)*
+                    outstanding: self.outstanding.get_or_create(&labels).clone(),
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    delivered: "Messages delivered to the consumer.",
+    acked: "Messages handled and acknowledged.",
+    failed: "Attempts that failed.",
+    retried: "Messages sent to wait for another attempt.",
+    deferred: "Messages put off by their handler.",
+    parked: "Messages parked.",
+    rejected: "Messages rejected because the consumer has no retries.",
+    detoured: "Messages that were with a consumer when it went away, sent on a counted detour.",
+    already_handled: "Redeliveries of handled messages, acknowledged without running them again.",
+    requeued: "Messages given back to their queue.",
+    stale: "Settlements of messages that were already settled or belong to a lost connection.",
+    publish_failures: "Copies that could not be stored at once.",
+    reconnects: "Times the consumer came back after a loss.",
+    pauses: "Times the consumer paused because too many attempts failed.",
+}
+
+/// The metrics of one client.
+pub(crate) struct Metrics {
+    registry: Registry,
+    families: Families,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let families = Families::register(&mut registry);
+        Self { registry, families }
+    }
+}
+
+impl Metrics {
+    /// The counters of `queue`: the same for every consumer of it.
+    pub(crate) fn of(&self, queue: &str) -> Counters {
+        self.families.of(queue)
+    }
+
+    /// All of them in the Prometheus text format.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing into a string cannot fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}

@@ -1,0 +1,176 @@
+//! Compares a plan with the broker, and makes what is missing.
+
+use lapin::{
+    ExchangeKind,
+    options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
+    types::FieldTable,
+};
+
+use super::{
+    Item, Plan,
+    plan::{field_table, name},
+};
+use crate::{
+    Error, ErrorKind, Result,
+    client::{Connection, Doing, OpenChannel, ask},
+};
+
+/// What became of one item of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The item.
+    pub item: Item,
+    /// Its state on the broker.
+    pub status: Status,
+}
+
+/// The state of one item on the broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Status {
+    /// It exists and fits.
+    Present,
+    /// It did not exist and was made just now.
+    Created,
+    /// It does not exist.
+    Missing,
+    /// It exists with other arguments; the text is the broker's.
+    Differs(String),
+    /// Only the broker's management API could tell.
+    Unknown,
+}
+
+/// How far to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Look, and make nothing.
+    Compare,
+    /// Make what is missing, refuse what differs.
+    Apply,
+    /// Make nothing, refuse what is missing.
+    Require,
+}
+
+/// Goes through `plan` on `connection`, which should be used for nothing else: every refusal closes a channel, and some
+/// close the connection.
+///
+/// # Errors
+/// [`ErrorKind::Mismatch`], [`ErrorKind::QueueNotFound`], [`ErrorKind::AccessRefused`], [`ErrorKind::StrategyRefused`];
+/// what was made before stays.
+pub(crate) async fn apply(connection: &Connection, plan: &Plan, mode: Mode) -> Result<Vec<Finding>> {
+    let mut broker = Broker { connection, channel: None };
+    let mut findings = Vec::with_capacity(plan.items.len());
+    for item in &plan.items {
+        let status = match item {
+            Item::Queue { name, arguments, any_arguments, .. } => {
+                broker.queue(name, field_table(arguments), *any_arguments, mode).await?
+            }
+            Item::Exchange { name, kind, arguments, .. } => {
+                broker.exchange(name, kind, field_table(arguments), mode).await?
+            }
+            Item::Binding { queue, exchange, routing_key } => broker.binding(queue, exchange, routing_key, mode).await?,
+        };
+        findings.push(Finding { item: item.clone(), status });
+    }
+    if let Some(channel) = broker.channel.take() {
+        channel.close().await;
+    }
+    Ok(findings)
+}
+
+struct Broker<'a> {
+    connection: &'a Connection,
+    channel: Option<OpenChannel>,
+}
+
+impl Broker<'_> {
+    /// The channel, or another one when the last question closed it.
+    async fn channel(&mut self) -> Result<&OpenChannel> {
+        if !self.channel.as_ref().is_some_and(OpenChannel::is_open) {
+            self.channel = Some(self.connection.channel().await?);
+        }
+        self.channel.as_ref().ok_or_else(|| Error::new(ErrorKind::ConnectionLost, "the connection was lost"))
+    }
+
+    async fn queue(&mut self, queue: &str, arguments: FieldTable, any: bool, mode: Mode) -> Result<Status> {
+        let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+        let passive = QueueDeclareOptions { passive: true, ..durable };
+        let wire = name(queue)?;
+        let channel = self.channel().await?.lapin();
+        let looked =
+            ask(Doing::Looking(queue), channel.queue_declare(wire.clone(), passive, FieldTable::default())).await;
+        let present = match looked {
+            Ok(_) => true,
+            Err(error) if error.kind() == ErrorKind::QueueNotFound => false,
+            // RabbitMQ 4.3 wants a permission for a look; the declaration, if there is one, will say which.
+            Err(error) if error.kind() == ErrorKind::AccessRefused && mode == Mode::Apply => false,
+            Err(error) => return Err(error),
+        };
+        match (present, mode) {
+            (true, Mode::Require) => return Ok(Status::Present),
+            (true, _) if any => return Ok(Status::Present),
+            (false, Mode::Compare) => return Ok(Status::Missing),
+            (false, Mode::Require) => {
+                return Err(Error::new(
+                    ErrorKind::QueueNotFound,
+                    format!(
+                        "the queue `{queue}` does not exist and `declare` is off; make it with `retryrmq topology --apply`, or turn `declare` on"
+                    ),
+                ));
+            }
+            _ => {}
+        }
+        let channel = self.channel().await?.lapin();
+        match ask(Doing::Declaring(queue), channel.queue_declare(wire, durable, arguments)).await {
+            Ok(_) if present => Ok(Status::Present),
+            Ok(_) => Ok(Status::Created),
+            Err(error) if error.kind() == ErrorKind::Mismatch && mode == Mode::Compare => {
+                Ok(Status::Differs(error.to_string()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn exchange(&mut self, exchange: &str, kind: &str, arguments: FieldTable, mode: Mode) -> Result<Status> {
+        let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+        let passive = ExchangeDeclareOptions { passive: true, ..durable };
+        let wire = name(exchange)?;
+        let custom = || ExchangeKind::Custom(kind.to_owned());
+        let channel = self.channel().await?.lapin();
+        let looked = channel.exchange_declare(wire.clone(), custom(), passive, FieldTable::default());
+        let present = match ask(Doing::Exchange(exchange), looked).await {
+            Ok(()) => true,
+            Err(error) if error.kind() == ErrorKind::QueueNotFound => false,
+            Err(error) => return Err(error),
+        };
+        match (present, mode) {
+            (true, _) => return Ok(Status::Present),
+            (false, Mode::Compare) => return Ok(Status::Missing),
+            (false, _) => {}
+        }
+        let channel = self.channel().await?.lapin();
+        match ask(Doing::Exchange(exchange), channel.exchange_declare(wire, custom(), durable, arguments)).await {
+            Ok(()) => Ok(Status::Created),
+            // 406 from RabbitMQ 4, 503 and the end of the connection from 3.10.
+            Err(error) if error.to_string().contains("unknown exchange type") => Err(Error::new(
+                ErrorKind::StrategyRefused,
+                format!(
+                    "the broker has no exchange type `{kind}`, which the strategy delayed-exchange needs; enable the \
+                     plugin rabbitmq_delayed_message_exchange, or use the strategy retry-queues"
+                ),
+            )
+            .with_source(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn binding(&mut self, queue: &str, exchange: &str, routing_key: &str, mode: Mode) -> Result<Status> {
+        if mode == Mode::Compare {
+            return Ok(Status::Unknown);
+        }
+        let (wire, exchange, routing_key) = (name(queue)?, name(exchange)?, name(routing_key)?);
+        let channel = self.channel().await?.lapin();
+        let bound = channel.queue_bind(wire, exchange, routing_key, QueueBindOptions::default(), FieldTable::default());
+        ask(Doing::Binding(queue), bound).await.map(|()| Status::Present)
+    }
+}

@@ -1,0 +1,74 @@
+//! `dead-letter`: reject → dead-letter route → waiting queue → back. The broker does it all; the count is in `x-death`.
+
+use super::{
+    Item, Plan, QueueType,
+    plan::{self, text, waiting_queue},
+    strategy::{Route, Scheme, Strategy, Target, Wait, refused},
+};
+use crate::{Result, client::Server, retry::Counting};
+
+pub(super) struct DeadLetter;
+
+/// Quorum queues of RabbitMQ 4.x show dead-letter rounds in the delivery count, which their limit of 20 is about; with
+/// other consumers that reject on the same queue the rounds count there. Five are left for crashes.
+const MOST_RETRIES: u32 = 15;
+
+impl Scheme for DeadLetter {
+    fn counting(&self, server: &Server) -> Counting {
+        Counting::Deaths { carried: server.at_least(4, 0) && !server.at_least(4, 3) }
+    }
+
+    fn check_rules(&self, target: &Target<'_>) -> Result<()> {
+        target.only_delay(Strategy::DeadLetter).map(drop)
+    }
+
+    fn check_server(&self, server: &Server, target: &Target<'_>) -> Result<()> {
+        let retries = target.rules.policies().map(|policy| policy.max_retries()).max().unwrap_or(0);
+        if server.at_least(4, 0) && retries > MOST_RETRIES {
+            return Err(refused(
+                Strategy::DeadLetter,
+                format!("cannot hold {retries} retries on RabbitMQ {}: quorum queues there count every round against their delivery limit of 20", server.version),
+                "at most 15 retries, or the strategy retry-queues",
+            ));
+        }
+        Ok(())
+    }
+
+    fn plan(&self, target: &Target<'_>) -> Plan {
+        let mut items = vec![plan::parking(target.queue, target.queue_type)];
+        if let Ok(delay) = target.only_delay(Strategy::DeadLetter) {
+            items.push(plan::waiting(target.queue, delay, target.queue_type));
+            items.push(Item::Queue {
+                name: target.queue.to_owned(),
+                arguments: vec![
+                    ("x-queue-type", text(target.queue_type.as_str())),
+                    ("x-dead-letter-exchange", text("")),
+                    ("x-dead-letter-routing-key", text(waiting_queue(target.queue, delay))),
+                ]
+                .into_iter()
+                .chain(at_least_once(target.queue_type))
+                .collect(),
+                any_arguments: false,
+                purpose: "the work queue, dead-lettering to where messages wait",
+            });
+        }
+        Plan { items }
+    }
+
+    fn route(&self, queue: &str, wait: Wait) -> Route {
+        match wait {
+            Wait::Policy(_) => Route::DeadLetter,
+            Wait::Ladder(delay) => Route::ladder(queue, delay),
+        }
+    }
+}
+
+/// A rejected message has no copy that anybody confirmed: its queue must not lose it on the way.
+fn at_least_once(queue_type: QueueType) -> Vec<(&'static str, super::Argument)> {
+    match queue_type {
+        QueueType::Quorum => {
+            vec![("x-dead-letter-strategy", text("at-least-once")), ("x-overflow", text("reject-publish"))]
+        }
+        QueueType::Classic => Vec::new(),
+    }
+}

@@ -1,0 +1,62 @@
+//! `delayed-exchange`: a copy through an exchange of the delayed-message plugin, which holds it for `x-delay` ms.
+//! The plugin was archived in January 2026 and cannot run on RabbitMQ 4.3 or later.
+
+use super::{
+    Item, Plan,
+    plan::{self, text},
+    strategy::{Route, Scheme, Strategy, Target, Wait, refused},
+};
+use crate::{Result, client::Server, retry::Counting};
+
+pub(super) struct DelayedExchange;
+
+fn exchange(queue: &str) -> String {
+    format!("{queue}.delayed")
+}
+
+impl Scheme for DelayedExchange {
+    fn counting(&self, _: &Server) -> Counting {
+        Counting::Header
+    }
+
+    fn check_rules(&self, _: &Target<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn check_server(&self, server: &Server, _: &Target<'_>) -> Result<()> {
+        if server.at_least(4, 3) {
+            let why = format!("needs the delayed-message plugin, which cannot run on RabbitMQ {}", server.version);
+            return Err(refused(Strategy::DelayedExchange, why, "the strategy retry-queues"));
+        }
+        Ok(())
+    }
+
+    fn plan(&self, target: &Target<'_>) -> Plan {
+        let queue = target.queue.to_owned();
+        Plan {
+            items: vec![
+                plan::parking(target.queue, target.queue_type),
+                plan::work(target.queue),
+                Item::Exchange {
+                    name: exchange(target.queue),
+                    kind: "x-delayed-message",
+                    arguments: vec![("x-delayed-type", text("direct"))],
+                    purpose: "messages wait in here",
+                },
+                Item::Binding { exchange: exchange(target.queue), routing_key: queue.clone(), queue },
+            ],
+        }
+    }
+
+    fn route(&self, queue: &str, wait: Wait) -> Route {
+        let (Wait::Policy(delay) | Wait::Ladder(delay)) = wait;
+        Route::Copy {
+            exchange: exchange(queue),
+            routing_key: queue.to_owned(),
+            expiration: None,
+            delay_header: Some(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX)),
+            // The plugin takes the message out of routing, so the broker would return every one of them.
+            mandatory: false,
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Which queues and exchanges a consumer needs: planned by pure functions, one file a strategy, then compared with the
+//! broker, and only then applied.
+//!
+//! ```text
+//!              reject / confirmed copy             time to live runs out
+//!   orders ───────────────────────────► orders.retry.<ms> ──────────────► orders (tail, this queue only)
+//!      └──────────────────────────────► orders.parked ── replay ────────► orders
+//! ```
+
+mod apply;
+mod dead_letter;
+mod delayed_exchange;
+mod native;
+mod plan;
+mod retry_queues;
+mod strategy;
+mod waits;
+
+pub(crate) use apply::{Mode, apply};
+pub use apply::{Finding, Status};
+pub(crate) use plan::{existing, name};
+pub use plan::{Argument, Item, Plan, QueueType, parking_queue, waiting_queue};
+pub use strategy::Strategy;
+pub(crate) use strategy::{Route, Target, Wait, detour};
+pub(crate) use waits::Waits;

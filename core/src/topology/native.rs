@@ -1,0 +1,89 @@
+//! `native`: the delayed retry of RabbitMQ 4.3's quorum queues. A returned message is delayed by
+//! `min × delivery count`, at most `max`, and comes back at the head.
+
+use super::{
+    Argument, Item, Plan, QueueType,
+    plan::{self, parking_queue, text},
+    strategy::{Route, Scheme, Strategy, Target, Wait, refused},
+};
+use crate::{
+    Result,
+    client::Server,
+    retry::{Backoff, Counting},
+};
+
+pub(super) struct Native;
+
+/// First delay and longest delay in ms, for a policy that this strategy can serve.
+fn delays(target: &Target<'_>) -> Result<(i64, i64)> {
+    let refuse = |why: &str| {
+        Err(refused(Strategy::Native, why, "fixed(5s), linear(5s, step=5s), or the strategy retry-queues"))
+    };
+    if !target.rules.rules.is_empty() {
+        return refuse("has one policy for all messages and cannot follow rules");
+    }
+    let policy = &target.rules.otherwise;
+    if policy.delays().len() > 1 && policy.delay(1, 0) != policy.delay(1, 2) {
+        return refuse("cannot jitter");
+    }
+    let ms = |delay: std::time::Duration| i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+    match policy.backoff() {
+        Backoff::Fixed { delay } => Ok((ms(*delay), ms(*delay))),
+        Backoff::Linear { initial, step, max } if initial == step => Ok((ms(*initial), ms(*max))),
+        Backoff::Linear { .. } => refuse("is linear with a step equal to the first delay"),
+        _ => refuse("delays linearly"),
+    }
+}
+
+impl Scheme for Native {
+    fn counting(&self, _: &Server) -> Counting {
+        Counting::Deliveries
+    }
+
+    fn check_rules(&self, target: &Target<'_>) -> Result<()> {
+        if target.queue_type == QueueType::Classic {
+            return Err(refused(Strategy::Native, "is a feature of quorum queues", "the strategy retry-queues"));
+        }
+        delays(target).map(drop)
+    }
+
+    fn check_server(&self, server: &Server, _: &Target<'_>) -> Result<()> {
+        if server.at_least(4, 3) {
+            return Ok(());
+        }
+        let why = format!("needs RabbitMQ 4.3, and this is {}, which would take the arguments and ignore them", server.version);
+        Err(refused(Strategy::Native, why, "the strategy retry-queues"))
+    }
+
+    fn plan(&self, target: &Target<'_>) -> Plan {
+        let mut items = vec![plan::parking(target.queue, target.queue_type)];
+        if let Ok((min, max)) = delays(target) {
+            // Ours park at the last retry; the broker's own limit lies behind it, for crashes.
+            let limit = i64::from(target.rules.otherwise.max_retries()) + 20;
+            items.push(Item::Queue {
+                name: target.queue.to_owned(),
+                arguments: vec![
+                    ("x-queue-type", text("quorum")),
+                    ("x-delayed-retry-type", text("failed")),
+                    ("x-delayed-retry-min", Argument::Number(min)),
+                    ("x-delayed-retry-max", Argument::Number(max)),
+                    ("x-delivery-limit", Argument::Number(limit)),
+                    ("x-dead-letter-exchange", text("")),
+                    ("x-dead-letter-routing-key", text(parking_queue(target.queue))),
+                    ("x-dead-letter-strategy", text("at-least-once")),
+                    ("x-overflow", text("reject-publish")),
+                ],
+                any_arguments: false,
+                purpose: "the work queue, delaying what is returned",
+            });
+        }
+        Plan { items }
+    }
+
+    fn route(&self, queue: &str, wait: Wait) -> Route {
+        match wait {
+            Wait::Policy(_) => Route::Requeue,
+            Wait::Ladder(delay) => Route::ladder(queue, delay),
+        }
+    }
+}

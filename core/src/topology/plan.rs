@@ -1,0 +1,241 @@
+//! A plan: the queues, exchanges and bindings that a consumer needs, as data.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+
+use crate::{Error, ErrorKind, Result};
+
+/// The type of the queues in which messages wait and are parked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum QueueType {
+    /// Replicated, and with at-least-once dead-lettering: what waits here has nobody else to look after it.
+    #[default]
+    Quorum,
+    /// Faster on a single node; a message that returns while its work queue is full or gone is dropped by RabbitMQ.
+    Classic,
+}
+
+impl QueueType {
+    /// The value of `x-queue-type`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Quorum => "quorum",
+            Self::Classic => "classic",
+        }
+    }
+}
+
+impl FromStr for QueueType {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "quorum" => Ok(Self::Quorum),
+            "classic" => Ok(Self::Classic),
+            other => Err(Error::new(
+                ErrorKind::InvalidOption,
+                format!("`{}` is no queue type; it is quorum or classic", other.chars().take(40).collect::<String>()),
+            )),
+        }
+    }
+}
+
+/// The value of an argument of a queue or exchange.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Argument {
+    /// A string.
+    Text(String),
+    /// A signed 64-bit integer.
+    Number(i64),
+}
+
+impl fmt::Display for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write!(f, "\"{text}\""),
+            Self::Number(number) => write!(f, "{number}"),
+        }
+    }
+}
+
+/// One thing that must exist on the broker. All of them are durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A queue.
+    Queue {
+        /// Its name.
+        name: String,
+        /// Its arguments, `x-queue-type` always among them.
+        arguments: Vec<(&'static str, Argument)>,
+        /// Whether one that exists is taken as it is. Otherwise it must have exactly these arguments.
+        any_arguments: bool,
+        /// What it is for, in a few words.
+        purpose: &'static str,
+    },
+    /// An exchange.
+    Exchange {
+        /// Its name.
+        name: String,
+        /// Its type, such as `x-delayed-message`.
+        kind: &'static str,
+        /// Its arguments.
+        arguments: Vec<(&'static str, Argument)>,
+        /// What it is for, in a few words.
+        purpose: &'static str,
+    },
+    /// A binding of a queue to an exchange.
+    Binding {
+        /// The queue.
+        queue: String,
+        /// The exchange.
+        exchange: String,
+        /// The routing key.
+        routing_key: String,
+    },
+}
+
+impl Item {
+    /// The name of the queue or exchange that is made or bound.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Queue { name, .. } | Self::Exchange { name, .. } | Self::Binding { queue: name, .. } => name,
+        }
+    }
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |arguments: &[(&str, Argument)]| {
+            arguments.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(", ")
+        };
+        match self {
+            Self::Queue { name, arguments, .. } => write!(f, "queue {name} ({})", list(arguments)),
+            Self::Exchange { name, kind, arguments, .. } => write!(f, "exchange {name} (type={kind}, {})", list(arguments)),
+            Self::Binding { queue, exchange, routing_key } => {
+                write!(f, "binding of {queue} to {exchange} with {routing_key}")
+            }
+        }
+    }
+}
+
+/// Everything a consumer needs, in the order in which it has to be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The items.
+    pub items: Vec<Item>,
+}
+
+impl Plan {
+    /// Checks every name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] for a name that AMQP cannot carry.
+    pub(crate) fn validate(&self) -> Result<()> {
+        self.items.iter().try_for_each(|item| name(item.name()).map(drop))
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.items.iter().try_for_each(|item| writeln!(f, "{item}"))
+    }
+}
+
+/// The name of the queue in which messages of `queue` wait for `delay`.
+#[must_use]
+pub fn waiting_queue(queue: &str, delay: Duration) -> String {
+    format!("{queue}.retry.{}", delay.as_millis())
+}
+
+/// The name of the queue in which messages of `queue` are parked.
+#[must_use]
+pub fn parking_queue(queue: &str) -> String {
+    format!("{queue}.parked")
+}
+
+/// A name that AMQP can carry: at most 255 bytes.
+pub(crate) fn name(text: &str) -> Result<ShortString> {
+    ShortString::try_new(text).map_err(|why| {
+        let head: String = text.chars().take(40).collect();
+        Error::new(
+            ErrorKind::TooLarge,
+            format!("the name `{head}…` has {} bytes and AMQP carries 255; shorten the queue's name", text.len()),
+        )
+        .with_source(why)
+    })
+}
+
+/// Arguments as AMQP carries them.
+pub(super) fn field_table(arguments: &[(&'static str, Argument)]) -> FieldTable {
+    let mut table = FieldTable::default();
+    for (name, value) in arguments {
+        let value = match value {
+            Argument::Text(text) => AMQPValue::LongString(text.as_str().into()),
+            Argument::Number(number) => AMQPValue::LongLongInt(*number),
+        };
+        table.insert(ShortString::from(*name), value);
+    }
+    table
+}
+
+pub(super) fn text(value: impl Into<String>) -> Argument {
+    Argument::Text(value.into())
+}
+
+/// A queue in which messages of `queue` wait `delay` and from which they go back to its tail, and to no other queue:
+/// the default exchange routes by queue name.
+pub(super) fn waiting(queue: &str, delay: Duration, queue_type: QueueType) -> Item {
+    let mut arguments = vec![
+        ("x-queue-type", text(queue_type.as_str())),
+        ("x-message-ttl", Argument::Number(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX))),
+        ("x-dead-letter-exchange", text("")),
+        ("x-dead-letter-routing-key", text(queue)),
+    ];
+    if queue_type == QueueType::Quorum {
+        // Both are needed: without reject-publish RabbitMQ falls back to at-most-once without a word.
+        arguments.push(("x-dead-letter-strategy", text("at-least-once")));
+        arguments.push(("x-overflow", text("reject-publish")));
+    }
+    Item::Queue { name: waiting_queue(queue, delay), arguments, any_arguments: false, purpose: "messages wait here" }
+}
+
+/// The queue in which messages of `queue` are parked.
+pub(super) fn parking(queue: &str, queue_type: QueueType) -> Item {
+    let mut arguments = vec![("x-queue-type", text(queue_type.as_str()))];
+    if queue_type == QueueType::Quorum {
+        // RabbitMQ 4.0 and later drop a message at its 21st look-and-put-back. A number, not -1 for "unlimited":
+        // 3.10 takes -1 for "none" and loses the message at the first return.
+        arguments.push(("x-delivery-limit", Argument::Number(1_000_000_000)));
+    }
+    Item::Queue { name: parking_queue(queue), arguments, any_arguments: true, purpose: "messages are parked here" }
+}
+
+/// The work queue, for the case that it does not exist: durable, quorum, and what the broker itself gives up on
+/// (delivery limit, expiry, rejection by others) goes to the parking queue.
+pub(super) fn work(queue: &str) -> Item {
+    Item::Queue {
+        name: queue.to_owned(),
+        arguments: vec![
+            ("x-queue-type", text("quorum")),
+            ("x-dead-letter-exchange", text("")),
+            ("x-dead-letter-routing-key", text(parking_queue(queue))),
+            ("x-dead-letter-strategy", text("at-least-once")),
+            ("x-overflow", text("reject-publish")),
+        ],
+        any_arguments: true,
+        purpose: "the work queue",
+    }
+}
+
+/// A queue that must be there already, whatever it is like.
+pub(crate) fn existing(queue: &str) -> Item {
+    Item::Queue {
+        name: queue.to_owned(),
+        arguments: Vec::new(),
+        any_arguments: true,
+        purpose: "must exist",
+    }
+}

@@ -1,0 +1,43 @@
+//! `retry-queues`: a queue per delay, and nothing about the work queue changes.
+
+use super::{
+    Plan,
+    plan::{self, waiting_queue},
+    strategy::{Route, Scheme, Target, Wait},
+};
+use crate::{Result, client::Server, retry::Counting};
+
+pub(super) struct RetryQueues;
+
+impl Scheme for RetryQueues {
+    fn counting(&self, _: &Server) -> Counting {
+        Counting::Header
+    }
+
+    fn check_rules(&self, _: &Target<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn check_server(&self, _: &Server, _: &Target<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn plan(&self, target: &Target<'_>) -> Plan {
+        let mut items = vec![plan::parking(target.queue, target.queue_type), plan::work(target.queue)];
+        items.extend(target.delays().into_iter().map(|delay| plan::waiting(target.queue, delay, target.queue_type)));
+        Plan { items }
+    }
+
+    fn route(&self, queue: &str, wait: Wait) -> Route {
+        match wait {
+            Wait::Policy(delay) => Route::Copy {
+                exchange: String::new(),
+                routing_key: waiting_queue(queue, delay),
+                expiration: None,
+                delay_header: None,
+                mandatory: true,
+            },
+            Wait::Ladder(delay) => Route::ladder(queue, delay),
+        }
+    }
+}
