@@ -18,14 +18,21 @@ docker_write_settings() { # VERSION N
         tls_settings 5671 /etc/rabbitmq/tls 0.0.0.0
         cat "$dir/extra.conf" 2>/dev/null || true
     } >"$dir/node.conf"
+    chmod 644 "$dir/node.conf" # the broker reads it as another user
+}
+
+docker_make_network() { # one at a time: Docker makes two of the same name when asked twice at once
+    (
+        flock 8
+        docker network inspect "$(docker_network)" >/dev/null 2>&1 || docker network create "$(docker_network)" >/dev/null
+    ) 8>"$STATE/network.lock"
 }
 
 docker_launch() { # VERSION N
     local dir port container cookie; dir=$(node_dir "$1" "$2") port=$(node_port "$1" "$2") container=$(docker_container "$1" "$2")
     docker_write_settings "$1" "$2"
     if docker container inspect "$container" >/dev/null 2>&1; then docker start "$container" >/dev/null; return; fi
-    docker network inspect "$(docker_network)" >/dev/null 2>&1 || docker network create "$(docker_network)" >/dev/null 2>&1 ||
-        docker network inspect "$(docker_network)" >/dev/null # another node's start made it at the same moment
+    docker_make_network
     cookie="-setcookie retryrmq-$INSTANCE" # given on the command line, because a cookie file must belong to the image's user
     mkdir -p "$STATE/tls"
     docker run --detach --name "$container" --hostname "$container" --network "$(docker_network)" \
