@@ -58,7 +58,11 @@ impl Backoff {
     /// Delays that grow by one second, up to five minutes; change that with [`Policy::step`] and [`Policy::max`].
     #[must_use]
     pub fn linear(initial: Duration) -> Policy {
-        Policy::new(Self::Linear { initial, step: SECOND, max: 5 * MINUTE })
+        Policy::new(Self::Linear {
+            initial,
+            step: SECOND,
+            max: 5 * MINUTE,
+        })
     }
 
     /// The delays as listed, and as many retries as there are delays.
@@ -72,7 +76,11 @@ impl Backoff {
     /// Delays that grow fourfold, up to five minutes; change that with [`Policy::factor`] and [`Policy::max`].
     #[must_use]
     pub fn exponential(initial: Duration) -> Policy {
-        Policy::new(Self::Exponential { initial, factor: 4.0, max: 5 * MINUTE })
+        Policy::new(Self::Exponential {
+            initial,
+            factor: 4.0,
+            max: 5 * MINUTE,
+        })
     }
 
     /// The delay before retry number `retry` (1 is the first), before jitter, in whole milliseconds.
@@ -81,17 +89,28 @@ impl Backoff {
         let steps = retry.saturating_sub(1);
         let delay = match self {
             Self::Fixed { delay } => *delay,
-            Self::Linear { initial, step, max } => initial.saturating_add(step.saturating_mul(steps)).min(*max),
+            Self::Linear { initial, step, max } => {
+                initial.saturating_add(step.saturating_mul(steps)).min(*max)
+            }
             Self::List { delays } => {
-                let index = usize::try_from(steps).unwrap_or(usize::MAX).min(delays.len().saturating_sub(1));
+                let index = usize::try_from(steps)
+                    .unwrap_or(usize::MAX)
+                    .min(delays.len().saturating_sub(1));
                 delays.get(index).copied().unwrap_or_default()
             }
-            Self::Exponential { initial, factor, max } => {
-                let grown = initial.as_secs_f64() * factor.powi(i32::try_from(steps).unwrap_or(i32::MAX));
+            Self::Exponential {
+                initial,
+                factor,
+                max,
+            } => {
+                let grown =
+                    initial.as_secs_f64() * factor.powi(i32::try_from(steps).unwrap_or(i32::MAX));
                 // `min` also catches the infinity that a large count grows to.
                 Duration::from_secs_f64(grown.min(max.as_secs_f64()))
             }
         };
-        Duration::from_millis(u64::try_from(delay.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
+        Duration::from_millis(
+            u64::try_from(delay.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX),
+        )
     }
 }

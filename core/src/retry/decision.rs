@@ -17,7 +17,11 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { crashes: 10, suspect: 3, deferrals: 1_000 }
+        Self {
+            crashes: 10,
+            suspect: 3,
+            deferrals: 1_000,
+        }
     }
 }
 
@@ -44,7 +48,13 @@ pub fn admit(state: &RetryState, limits: &Limits) -> Admission {
         Admission::Park(ParkReason::DeliveryLimit)
     } else if state.uncounted_crash {
         // A count that came along makes a suspect at most: only what we counted ourselves parks a message.
-        Admission::Detour { crashes: state.crashes.min(limits.suspect.saturating_sub(1)).saturating_add(1).max(state.own_crashes.saturating_add(1)) }
+        Admission::Detour {
+            crashes: state
+                .crashes
+                .min(limits.suspect.saturating_sub(1))
+                .saturating_add(1)
+                .max(state.own_crashes.saturating_add(1)),
+        }
     } else if state.crashes >= limits.crashes {
         Admission::Park(ParkReason::DeliveryLimit)
     } else if state.crashes >= limits.suspect {
@@ -81,7 +91,14 @@ pub enum Action {
 
 /// Decides what follows from `outcome`. `now` is in seconds since 1970; `draw` is any random number, for the jitter.
 #[must_use]
-pub fn decide(state: &RetryState, outcome: &Outcome, policy: &Policy, limits: &Limits, now: u64, draw: u64) -> Action {
+pub fn decide(
+    state: &RetryState,
+    outcome: &Outcome,
+    policy: &Policy,
+    limits: &Limits,
+    now: u64,
+    draw: u64,
+) -> Action {
     match outcome {
         Outcome::Ack => Action::Ack,
         Outcome::Park { reason, .. } => Action::Park(*reason),
@@ -97,7 +114,11 @@ pub fn decide(state: &RetryState, outcome: &Outcome, policy: &Policy, limits: &L
             if too_old(state, policy, now, delay) {
                 return Action::Park(ParkReason::TooOld);
             }
-            Action::Retry { retry, delay, chosen }
+            Action::Retry {
+                retry,
+                delay,
+                chosen,
+            }
         }
         Outcome::Defer { delay } => {
             let deferral = state.deferrals.saturating_add(1);
@@ -121,7 +142,9 @@ fn bounded(delay: Duration) -> Duration {
 /// Whether the next attempt would come later than the policy allows. AMQP times are whole seconds, so a message is
 /// never parked early by rounding: the age counts from the end of the second in which it began.
 fn too_old(state: &RetryState, policy: &Policy, now: u64, delay: Duration) -> bool {
-    let Some(max_age) = policy.max_age else { return false };
+    let Some(max_age) = policy.max_age else {
+        return false;
+    };
     let since = match policy.age_from {
         AgeFrom::FirstFailure => state.first_failed_at,
         AgeFrom::Published => state.published_at.or(state.first_failed_at),
@@ -156,7 +179,11 @@ mod tests {
         let mut seen = Vec::new();
         loop {
             match decide(&state, &failed(), &policy, &Limits::default(), 0, 0) {
-                Action::Retry { retry, delay, chosen: false } => {
+                Action::Retry {
+                    retry,
+                    delay,
+                    chosen: false,
+                } => {
                     seen.push(delay.as_secs());
                     state.retries = retry;
                 }
@@ -172,33 +199,73 @@ mod tests {
     #[test]
     fn crashes_make_a_suspect_and_then_a_parked_message() {
         let limits = Limits::default();
-        let at = |crashes| admit(&RetryState { crashes, ..RetryState::default() }, &limits);
+        let at = |crashes| {
+            admit(
+                &RetryState {
+                    crashes,
+                    ..RetryState::default()
+                },
+                &limits,
+            )
+        };
         assert_eq!([at(0), at(2)], [Admission::Run; 2]);
         assert_eq!([at(3), at(9)], [Admission::RunAlone; 2]);
         assert_eq!(at(10), Admission::Park(ParkReason::DeliveryLimit));
-        let uncounted = RetryState { uncounted_crash: true, ..RetryState::default() };
+        let uncounted = RetryState {
+            uncounted_crash: true,
+            ..RetryState::default()
+        };
         assert_eq!(admit(&uncounted, &limits), Admission::Detour { crashes: 1 });
     }
 
     #[test]
     fn age_is_counted_from_where_the_policy_says() {
-        let state = RetryState { first_failed_at: Some(100), published_at: Some(50), ..RetryState::default() };
-        let decide = |text, now| decide(&state, &failed(), &policy(text), &Limits::default(), now, 0);
-        assert!(matches!(decide("fixed(1s, max_age=10s)", 105), Action::Retry { .. }));
-        assert_eq!(decide("fixed(1s, max_age=10s)", 112), Action::Park(ParkReason::TooOld));
-        assert_eq!(decide("fixed(1s, max_age=10s, age_from=published)", 105), Action::Park(ParkReason::TooOld));
-        assert_eq!(decide("fixed(20s, max_age=10s)", 100), Action::Park(ParkReason::TooOld));
+        let state = RetryState {
+            first_failed_at: Some(100),
+            published_at: Some(50),
+            ..RetryState::default()
+        };
+        let decide =
+            |text, now| decide(&state, &failed(), &policy(text), &Limits::default(), now, 0);
+        assert!(matches!(
+            decide("fixed(1s, max_age=10s)", 105),
+            Action::Retry { .. }
+        ));
+        assert_eq!(
+            decide("fixed(1s, max_age=10s)", 112),
+            Action::Park(ParkReason::TooOld)
+        );
+        assert_eq!(
+            decide("fixed(1s, max_age=10s, age_from=published)", 105),
+            Action::Park(ParkReason::TooOld)
+        );
+        assert_eq!(
+            decide("fixed(20s, max_age=10s)", 100),
+            Action::Park(ParkReason::TooOld)
+        );
     }
 
     #[test]
     fn deferrals_spend_no_retry_but_are_bounded() {
         let outcome = Outcome::Defer { delay: SECOND };
-        let limits = Limits { deferrals: 2, ..Limits::default() };
+        let limits = Limits {
+            deferrals: 2,
+            ..Limits::default()
+        };
         let at = |deferrals| {
-            let state = RetryState { deferrals, ..RetryState::default() };
+            let state = RetryState {
+                deferrals,
+                ..RetryState::default()
+            };
             decide(&state, &outcome, &Policy::default(), &limits, 0, 0)
         };
-        assert_eq!(at(1), Action::Defer { deferral: 2, delay: SECOND });
+        assert_eq!(
+            at(1),
+            Action::Defer {
+                deferral: 2,
+                delay: SECOND
+            }
+        );
         assert_eq!(at(2), Action::Park(ParkReason::Exhausted));
     }
 
@@ -215,17 +282,23 @@ mod tests {
             any::<i64>().prop_map(AMQPValue::LongLongInt),
             any::<f32>().prop_map(AMQPValue::Float),
             any::<f64>().prop_map(AMQPValue::Double),
-            (any::<u8>(), any::<u32>()).prop_map(|(scale, value)| AMQPValue::DecimalValue(DecimalValue { scale, value })),
+            (any::<u8>(), any::<u32>())
+                .prop_map(|(scale, value)| AMQPValue::DecimalValue(DecimalValue { scale, value })),
             any::<u64>().prop_map(AMQPValue::Timestamp),
-            prop::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| AMQPValue::LongString(bytes.into())),
-            prop::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| AMQPValue::ByteArray(bytes.into())),
+            prop::collection::vec(any::<u8>(), 0..40)
+                .prop_map(|bytes| AMQPValue::LongString(bytes.into())),
+            prop::collection::vec(any::<u8>(), 0..40)
+                .prop_map(|bytes| AMQPValue::ByteArray(bytes.into())),
             Just(AMQPValue::Void),
-            prop::sample::select(vec!["orders", "rejected", "expired"]).prop_map(|text| AMQPValue::LongString(text.into())),
+            prop::sample::select(vec!["orders", "rejected", "expired"])
+                .prop_map(|text| AMQPValue::LongString(text.into())),
         ];
         leaf.prop_recursive(3, 24, 6, |inner| {
             prop_oneof![
-                prop::collection::vec(inner.clone(), 0..6).prop_map(|items| AMQPValue::FieldArray(FieldArray::from(items))),
-                prop::collection::vec((any_name(), inner), 0..6).prop_map(|entries| AMQPValue::FieldTable(table(entries))),
+                prop::collection::vec(inner.clone(), 0..6)
+                    .prop_map(|items| AMQPValue::FieldArray(FieldArray::from(items))),
+                prop::collection::vec((any_name(), inner), 0..6)
+                    .prop_map(|entries| AMQPValue::FieldTable(table(entries))),
             ]
         })
     }
@@ -233,9 +306,23 @@ mod tests {
     fn any_name() -> impl Strategy<Value = String> {
         prop_oneof![
             prop::sample::select(vec![
-                "x-retry-count", "x-retry-deferrals", "x-retry-crashes", "x-retry-first-failed-at", "x-retry-history",
-                "x-retry-exchange", "x-retry-routing-key", "x-retry-replays", "x-death", "x-delivery-count",
-                "x-acquired-count", "x-retries", "count", "queue", "reason", "attempt", "at",
+                "x-retry-count",
+                "x-retry-deferrals",
+                "x-retry-crashes",
+                "x-retry-first-failed-at",
+                "x-retry-history",
+                "x-retry-exchange",
+                "x-retry-routing-key",
+                "x-retry-replays",
+                "x-death",
+                "x-delivery-count",
+                "x-acquired-count",
+                "x-retries",
+                "count",
+                "queue",
+                "reason",
+                "attempt",
+                "at",
             ])
             .prop_map(str::to_owned),
             "[a-z]{0,12}",
@@ -258,14 +345,26 @@ mod tests {
         let delay = prop::option::of(any::<u64>().prop_map(Duration::from_millis));
         prop_oneof![
             Just(Outcome::Ack),
-            delay.prop_map(|delay| Outcome::Retry { failure: Failure::default(), delay }),
-            Just(Outcome::Park { reason: ParkReason::Requested, failure: Failure::default() }),
-            any::<u64>().prop_map(|delay| Outcome::Defer { delay: Duration::from_millis(delay) }),
+            delay.prop_map(|delay| Outcome::Retry {
+                failure: Failure::default(),
+                delay
+            }),
+            Just(Outcome::Park {
+                reason: ParkReason::Requested,
+                failure: Failure::default()
+            }),
+            any::<u64>().prop_map(|delay| Outcome::Defer {
+                delay: Duration::from_millis(delay)
+            }),
         ]
     }
 
     fn any_counting() -> impl Strategy<Value = Counting> {
-        prop::sample::select(vec![Counting::Header, Counting::Deaths { carried: true }, Counting::Deliveries])
+        prop::sample::select(vec![
+            Counting::Header,
+            Counting::Deaths { carried: true },
+            Counting::Deliveries,
+        ])
     }
 
     proptest! {
@@ -325,8 +424,12 @@ mod tests {
             AMQPValue::Void,
         ] {
             let headers = table(vec![("x-retry-count".to_owned(), forged)]);
-            let state =
-                RetryState::read("orders", Counting::Header, false, &BasicProperties::default().with_headers(headers));
+            let state = RetryState::read(
+                "orders",
+                Counting::Header,
+                false,
+                &BasicProperties::default().with_headers(headers),
+            );
             assert_eq!(state.retries, 0);
             assert_eq!(state.distrusted.len(), 1);
         }
@@ -336,19 +439,52 @@ mod tests {
     fn counts_of_older_patterns_are_honoured_once() {
         let death = table(vec![
             ("queue".to_owned(), AMQPValue::LongString("orders".into())),
-            ("reason".to_owned(), AMQPValue::LongString("rejected".into())),
+            (
+                "reason".to_owned(),
+                AMQPValue::LongString("rejected".into()),
+            ),
             ("count".to_owned(), AMQPValue::LongLongInt(3)),
         ]);
         let deaths = AMQPValue::FieldArray(FieldArray::from(vec![AMQPValue::FieldTable(death)]));
         let read = |entries: Vec<(&str, AMQPValue)>, counting| {
-            let entries = entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-            RetryState::read("orders", counting, false, &BasicProperties::default().with_headers(table(entries))).retries
+            let entries = entries
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect();
+            RetryState::read(
+                "orders",
+                counting,
+                false,
+                &BasicProperties::default().with_headers(table(entries)),
+            )
+            .retries
         };
         let ours = || ("x-retry-count", AMQPValue::LongLongInt(1));
         assert_eq!(read(vec![("x-death", deaths.clone())], Counting::Header), 3);
-        assert_eq!(read(vec![("x-death", deaths.clone()), ours()], Counting::Header), 1);
-        assert_eq!(read(vec![("x-death", deaths), ours()], Counting::Deaths { carried: false }), 4);
-        assert_eq!(read(vec![("x-retries", AMQPValue::ShortInt(2))], Counting::Header), 2);
-        assert_eq!(read(vec![("x-death", AMQPValue::LongString("all of them".into()))], Counting::Header), 0);
+        assert_eq!(
+            read(vec![("x-death", deaths.clone()), ours()], Counting::Header),
+            1
+        );
+        assert_eq!(
+            read(
+                vec![("x-death", deaths), ours()],
+                Counting::Deaths { carried: false }
+            ),
+            4
+        );
+        assert_eq!(
+            read(
+                vec![("x-retries", AMQPValue::ShortInt(2))],
+                Counting::Header
+            ),
+            2
+        );
+        assert_eq!(
+            read(
+                vec![("x-death", AMQPValue::LongString("all of them".into()))],
+                Counting::Header
+            ),
+            0
+        );
     }
 }

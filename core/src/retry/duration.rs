@@ -18,7 +18,13 @@ pub const DAY: Duration = Duration::from_secs(86_400);
 /// The longest delay: 365 days, well inside what every RabbitMQ version takes as `x-message-ttl`.
 pub const MAX_DELAY: Duration = Duration::from_secs(365 * 86_400);
 
-const UNITS: [(&str, Duration); 5] = [("ms", MILLISECOND), ("s", SECOND), ("m", MINUTE), ("h", HOUR), ("d", DAY)];
+const UNITS: [(&str, Duration); 5] = [
+    ("ms", MILLISECOND),
+    ("s", SECOND),
+    ("m", MINUTE),
+    ("h", HOUR),
+    ("d", DAY),
+];
 
 /// Reads a duration such as `250ms`, `1s`, `1.5s`, `5m`, `1h30m` or `2d`; the units are `ms`, `s`, `m`, `h`, `d`.
 ///
@@ -29,7 +35,10 @@ pub fn parse_duration(text: &str) -> Result<Duration> {
     let bad = |why: &str| {
         Error::new(
             ErrorKind::InvalidOption,
-            format!("cannot read the duration `{}`: {why}; write it like 250ms, 1s, 5m or 1h30m", cut(text)),
+            format!(
+                "cannot read the duration `{}`: {why}; write it like 250ms, 1s, 5m or 1h30m",
+                cut(text)
+            ),
         )
     };
     let mut rest = text.trim();
@@ -41,14 +50,25 @@ pub fn parse_duration(text: &str) -> Result<Duration> {
     }
     let mut total = Duration::ZERO;
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(rest.len());
         let (number, tail) = rest.split_at(digits);
         let value: f64 = number.parse().map_err(|_| bad("a number is missing"))?;
-        let unit = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
+        let unit = tail
+            .find(|c: char| !c.is_ascii_alphabetic())
+            .unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit);
-        let (_, unit) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(|| {
-            bad(&if unit.is_empty() { "the unit is missing".to_owned() } else { format!("`{}` is no unit", cut(unit)) })
-        })?;
+        let (_, unit) = UNITS
+            .iter()
+            .find(|(name, _)| *name == unit)
+            .ok_or_else(|| {
+                bad(&if unit.is_empty() {
+                    "the unit is missing".to_owned()
+                } else {
+                    format!("`{}` is no unit", cut(unit))
+                })
+            })?;
         let seconds = value * unit.as_secs_f64();
         if seconds > 3.2e10 {
             return Err(bad("it is too long"));
@@ -76,7 +96,11 @@ pub fn format_duration(duration: Duration) -> String {
 
 /// User text inside an error sentence: bounded, so that a megabyte of rubbish does not become a megabyte of error.
 pub(super) fn cut(text: &str) -> String {
-    if text.chars().count() <= 80 { text.to_owned() } else { text.chars().take(80).chain(['…']).collect() }
+    if text.chars().count() <= 80 {
+        text.to_owned()
+    } else {
+        text.chars().take(80).chain(['…']).collect()
+    }
 }
 
 #[cfg(test)]
@@ -97,13 +121,28 @@ mod tests {
             (" 2d ", 172_800_000),
             ("1m 30s", 90_000),
         ] {
-            assert_eq!(parse_duration(text).unwrap(), Duration::from_millis(ms), "{text}");
+            assert_eq!(
+                parse_duration(text).unwrap(),
+                Duration::from_millis(ms),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn refuses_with_a_sentence() {
-        for text in ["", "  ", "5", "s", "-1s", "1 fortnight", "1.2.3s", "1e9s", "99999999999d", "∞"] {
+        for text in [
+            "",
+            "  ",
+            "5",
+            "s",
+            "-1s",
+            "1 fortnight",
+            "1.2.3s",
+            "1e9s",
+            "99999999999d",
+            "∞",
+        ] {
             let error = parse_duration(text).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidOption);
             assert!(error.to_string().contains("write it like"), "{error}");

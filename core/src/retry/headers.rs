@@ -61,14 +61,18 @@ pub(crate) fn text(value: &AMQPValue) -> Option<String> {
     match value {
         AMQPValue::ShortString(text) => Some(text.as_str().to_owned()),
         AMQPValue::LongString(text) => std::str::from_utf8(text.as_bytes()).ok().map(str::to_owned),
-        AMQPValue::ByteArray(bytes) => std::str::from_utf8(bytes.as_slice()).ok().map(str::to_owned),
+        AMQPValue::ByteArray(bytes) => std::str::from_utf8(bytes.as_slice())
+            .ok()
+            .map(str::to_owned),
         _ => None,
     }
 }
 
 /// A count that may be absent. `Err` says why what stands there is not believed.
 pub(crate) fn count(headers: &FieldTable, name: &str) -> Result<Option<u32>, &'static str> {
-    let Some(value) = headers.inner().get(name) else { return Ok(None) };
+    let Some(value) = headers.inner().get(name) else {
+        return Ok(None);
+    };
     match integer(value) {
         Some(n @ 0..=MOST) => Ok(Some(u32::try_from(n).unwrap_or(u32::MAX))),
         Some(n) if n < 0 => Err("is negative"),
@@ -81,12 +85,17 @@ pub(crate) fn count(headers: &FieldTable, name: &str) -> Result<Option<u32>, &'s
 pub(crate) fn timestamp(headers: &FieldTable, name: &str) -> Result<Option<u64>, &'static str> {
     // Year 9999: beyond it neither people nor libraries can print it.
     const LAST: u64 = 253_402_300_799;
-    let Some(value) = headers.inner().get(name) else { return Ok(None) };
+    let Some(value) = headers.inner().get(name) else {
+        return Ok(None);
+    };
     let seconds = match value {
         AMQPValue::Timestamp(seconds) => Some(*seconds),
         other => integer(other).and_then(|n| u64::try_from(n).ok()),
     };
-    seconds.filter(|seconds| *seconds <= LAST).map(Some).ok_or("is not a time")
+    seconds
+        .filter(|seconds| *seconds <= LAST)
+        .map(Some)
+        .ok_or("is not a time")
 }
 
 /// Text that may be absent or of another type, then `None`.
@@ -96,15 +105,23 @@ pub(crate) fn string(headers: &FieldTable, name: &str) -> Option<String> {
 
 /// The `count` of the `x-death` entry of `queue` with `reason`: looked up by both, because the entry's place in the
 /// array depends on the topology.
-pub(crate) fn death_count(headers: &FieldTable, queue: &str, reason: &str) -> Result<Option<u32>, &'static str> {
+pub(crate) fn death_count(
+    headers: &FieldTable,
+    queue: &str,
+    reason: &str,
+) -> Result<Option<u32>, &'static str> {
     let deaths = match headers.inner().get(DEATH) {
         None => return Ok(None),
         Some(AMQPValue::FieldArray(deaths)) => deaths.as_slice(),
         Some(_) => return Err("is not an array"),
     };
     for death in deaths {
-        let AMQPValue::FieldTable(death) = death else { return Err("holds something that is not a table") };
-        if string(death, "queue").as_deref() == Some(queue) && string(death, "reason").as_deref() == Some(reason) {
+        let AMQPValue::FieldTable(death) = death else {
+            return Err("holds something that is not a table");
+        };
+        if string(death, "queue").as_deref() == Some(queue)
+            && string(death, "reason").as_deref() == Some(reason)
+        {
             return count(death, "count");
         }
     }

@@ -26,7 +26,9 @@ impl HistoryEntry {
     /// Reads the history of a message; entries of another shape are left out.
     #[must_use]
     pub fn read(table: &FieldTable) -> Vec<Self> {
-        let Some(AMQPValue::FieldArray(entries)) = table.inner().get(headers::HISTORY) else { return Vec::new() };
+        let Some(AMQPValue::FieldArray(entries)) = table.inner().get(headers::HISTORY) else {
+            return Vec::new();
+        };
         entries
             .as_slice()
             .iter()
@@ -46,7 +48,10 @@ impl HistoryEntry {
     fn write(&self) -> AMQPValue {
         let mut table = FieldTable::default();
         let text = |text: &str| AMQPValue::LongString(text.into());
-        table.insert("attempt".into(), AMQPValue::LongLongInt(self.attempt.into()));
+        table.insert(
+            "attempt".into(),
+            AMQPValue::LongLongInt(self.attempt.into()),
+        );
         table.insert("at".into(), AMQPValue::Timestamp(self.at));
         table.insert("error".into(), text(&self.error));
         table.insert("host".into(), text(&self.host));

@@ -38,8 +38,22 @@ mod tests {
 
     #[test]
     fn rungs_are_the_preferred_numbers() {
-        for (asked, got) in [(0, 1), (1, 1), (2, 2), (9, 10), (100, 100), (101, 125), (126, 160), (30_000, 32_000), (6_301, 8_000)] {
-            assert_eq!(rung(Duration::from_millis(asked)).as_millis(), got, "{asked}");
+        for (asked, got) in [
+            (0, 1),
+            (1, 1),
+            (2, 2),
+            (9, 10),
+            (100, 100),
+            (101, 125),
+            (126, 160),
+            (30_000, 32_000),
+            (6_301, 8_000),
+        ] {
+            assert_eq!(
+                rung(Duration::from_millis(asked)).as_millis(),
+                got,
+                "{asked}"
+            );
         }
     }
 

@@ -23,13 +23,15 @@ mod state;
 
 pub use backoff::Backoff;
 pub use decision::{Action, Admission, Limits, admit, decide};
-pub use duration::{DAY, HOUR, MAX_DELAY, MILLISECOND, MINUTE, SECOND, format_duration, parse_duration};
+pub use duration::{
+    DAY, HOUR, MAX_DELAY, MILLISECOND, MINUTE, SECOND, format_duration, parse_duration,
+};
+pub(crate) use fingerprint::fingerprint;
 pub use history::HistoryEntry;
 pub use ladder::rung;
 pub use outcome::{Failure, Outcome, ParkReason};
 pub use policy::{AgeFrom, Policy};
 pub use rules::{Rule, Rules};
-pub(crate) use fingerprint::fingerprint;
 pub(crate) use size::encoded_size;
 pub(crate) use stamp::{Origin, Stamp};
 pub use state::{Counting, RetryState};

@@ -17,7 +17,10 @@ impl Failure {
     /// A failure with a text and nothing else.
     #[must_use]
     pub fn new(error: impl Into<String>) -> Self {
-        Self { error: error.into(), ..Self::default() }
+        Self {
+            error: error.into(),
+            ..Self::default()
+        }
     }
 
     /// Names the error's type or class.
@@ -65,7 +68,10 @@ impl Outcome {
     /// A failure that leaves the delay to the policy.
     #[must_use]
     pub fn retry(failure: Failure) -> Self {
-        Self::Retry { failure, delay: None }
+        Self::Retry {
+            failure,
+            delay: None,
+        }
     }
 }
 
@@ -148,7 +154,10 @@ mod tests {
         for reason in ParkReason::ALL {
             assert_eq!(ParkReason::parse(reason.as_str()), Some(reason));
         }
-        assert_eq!(ParkReason::parse("delivery_limit"), Some(ParkReason::DeliveryLimit));
+        assert_eq!(
+            ParkReason::parse("delivery_limit"),
+            Some(ParkReason::DeliveryLimit)
+        );
         assert_eq!(ParkReason::parse("bored"), None);
     }
 }

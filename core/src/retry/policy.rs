@@ -43,7 +43,13 @@ const MOST_DELAYS: usize = 64;
 
 impl Policy {
     pub(super) fn new(backoff: Backoff) -> Self {
-        Self { backoff, retries: 5, jitter: 0.0, max_age: None, age_from: AgeFrom::default() }
+        Self {
+            backoff,
+            retries: 5,
+            jitter: 0.0,
+            max_age: None,
+            age_from: AgeFrom::default(),
+        }
     }
 
     /// How many retries before the message is parked; attempts are one more. 0 parks at the first failure.
@@ -143,8 +149,14 @@ impl Policy {
         if self.jitter == 0.0 {
             return [delay; 3];
         }
-        let share = |of: f64| Duration::from_millis(((delay.as_millis() as f64 * of).round() as u64).max(1));
-        [share(1.0 - self.jitter), share(1.0 - self.jitter / 2.0), delay]
+        let share = |of: f64| {
+            Duration::from_millis(((delay.as_millis() as f64 * of).round() as u64).max(1))
+        };
+        [
+            share(1.0 - self.jitter),
+            share(1.0 - self.jitter / 2.0),
+            delay,
+        ]
     }
 
     /// Checks everything that a constructor cannot: called when a consumer subscribes and when text is read.
@@ -152,13 +164,20 @@ impl Policy {
     /// # Errors
     /// [`ErrorKind::InvalidPolicy`] with a sentence that names the part to change.
     pub fn validate(&self) -> Result<()> {
-        let bad = |why: String| Err(Error::new(ErrorKind::InvalidPolicy, format!("the retry policy {self} {why}")));
+        let bad = |why: String| {
+            Err(Error::new(
+                ErrorKind::InvalidPolicy,
+                format!("the retry policy {self} {why}"),
+            ))
+        };
         let named: Vec<(&str, Duration)> = match &self.backoff {
             Backoff::Fixed { delay } => vec![("its delay", *delay)],
             Backoff::Linear { initial, max, .. } | Backoff::Exponential { initial, max, .. } => {
                 vec![("its first delay", *initial), ("`max`", *max)]
             }
-            Backoff::List { delays } if delays.is_empty() => return bad("lists no delay; write list(1s, 10s)".into()),
+            Backoff::List { delays } if delays.is_empty() => {
+                return bad("lists no delay; write list(1s, 10s)".into());
+            }
             Backoff::List { delays } => delays.iter().map(|delay| ("a delay", *delay)).collect(),
         };
         for (name, delay) in named {
@@ -166,7 +185,10 @@ impl Policy {
                 return bad(format!("cannot work: {name} must be at least 1ms"));
             }
             if delay > MAX_DELAY {
-                return bad(format!("cannot work: {name} is longer than {}", format_duration(MAX_DELAY)));
+                return bad(format!(
+                    "cannot work: {name} is longer than {}",
+                    format_duration(MAX_DELAY)
+                ));
             }
         }
         if let Backoff::Exponential { factor, .. } = &self.backoff
@@ -181,7 +203,9 @@ impl Policy {
             return bad("cannot work: `max_age` must be longer than 0".into());
         }
         if self.delays().len() > MOST_DELAYS {
-            return bad(format!("needs more than {MOST_DELAYS} waiting queues; raise `step` or lower `max`"));
+            return bad(format!(
+                "needs more than {MOST_DELAYS} waiting queues; raise `step` or lower `max`"
+            ));
         }
         Ok(())
     }

@@ -12,7 +12,13 @@ const FORMS: &str = "write fixed(5s), linear(1s, step=2s, max=1m), list(1s, 10s,
                      max=5m), each with retries=5, jitter=0.2, max_age=1h, age_from=published as needed";
 
 fn bad(text: &str, why: impl fmt::Display) -> Error {
-    Error::new(ErrorKind::InvalidPolicy, format!("cannot read the retry policy `{}`: {why}; {FORMS}", cut(text)))
+    Error::new(
+        ErrorKind::InvalidPolicy,
+        format!(
+            "cannot read the retry policy `{}`: {why}; {FORMS}",
+            cut(text)
+        ),
+    )
 }
 
 impl FromStr for Policy {
@@ -30,14 +36,26 @@ impl FromStr for Policy {
             .ok_or_else(|| bad(text, "it is not of the form shape(…)"))?;
         let mut delays = Vec::new();
         let mut named = Vec::new();
-        for argument in arguments.split(',').map(str::trim).filter(|argument| !argument.is_empty()) {
+        for argument in arguments
+            .split(',')
+            .map(str::trim)
+            .filter(|argument| !argument.is_empty())
+        {
             match argument.split_once('=') {
                 Some((name, value)) => named.push((name.trim(), value.trim())),
                 None if named.is_empty() => delays.push(duration(text, argument)?),
-                None => return Err(bad(text, format!("`{}` must stand before the named values", cut(argument)))),
+                None => {
+                    return Err(bad(
+                        text,
+                        format!("`{}` must stand before the named values", cut(argument)),
+                    ));
+                }
             }
         }
-        let first = delays.first().copied().ok_or_else(|| bad(text, "its first delay is missing"))?;
+        let first = delays
+            .first()
+            .copied()
+            .ok_or_else(|| bad(text, "its first delay is missing"))?;
         let shape = shape.trim();
         if shape != "list" && delays.len() > 1 {
             return Err(bad(text, format!("`{}` takes one delay", cut(shape))));
@@ -64,9 +82,17 @@ impl FromStr for Policy {
 
 impl Policy {
     fn with(self, text: &str, name: &str, value: &str) -> Result<Self> {
-        let no_number = || bad(text, format!("`{name}={}` is not a number it can take", cut(value)));
+        let no_number = || {
+            bad(
+                text,
+                format!("`{name}={}` is not a number it can take", cut(value)),
+            )
+        };
         let fits = match name {
-            "max" => matches!(self.backoff, Backoff::Linear { .. } | Backoff::Exponential { .. }),
+            "max" => matches!(
+                self.backoff,
+                Backoff::Linear { .. } | Backoff::Exponential { .. }
+            ),
             "step" => matches!(self.backoff, Backoff::Linear { .. }),
             "factor" => matches!(self.backoff, Backoff::Exponential { .. }),
             _ => true,
@@ -101,14 +127,29 @@ impl fmt::Display for Policy {
         match &self.backoff {
             Backoff::Fixed { delay } => write!(f, "fixed({}", show(*delay))?,
             Backoff::Linear { initial, step, max } => {
-                write!(f, "linear({}, step={}, max={}", show(*initial), show(*step), show(*max))?;
+                write!(
+                    f,
+                    "linear({}, step={}, max={}",
+                    show(*initial),
+                    show(*step),
+                    show(*max)
+                )?;
             }
             Backoff::List { delays } => {
                 let delays: Vec<_> = delays.iter().copied().map(show).collect();
                 write!(f, "list({}", delays.join(", "))?;
             }
-            Backoff::Exponential { initial, factor, max } => {
-                write!(f, "exponential({}, factor={factor}, max={}", show(*initial), show(*max))?;
+            Backoff::Exponential {
+                initial,
+                factor,
+                max,
+            } => {
+                write!(
+                    f,
+                    "exponential({}, factor={factor}, max={}",
+                    show(*initial),
+                    show(*max)
+                )?;
             }
         }
         match &self.backoff {
@@ -136,23 +177,37 @@ mod tests {
     use crate::SECOND;
 
     fn millis(policy: &Policy) -> Vec<u128> {
-        (1..=policy.max_retries()).map(|retry| policy.delay(retry, 2).as_millis()).collect()
+        (1..=policy.max_retries())
+            .map(|retry| policy.delay(retry, 2).as_millis())
+            .collect()
     }
 
     #[test]
     fn the_default_is_what_the_documents_say() {
-        assert_eq!(Policy::default().to_string(), "exponential(1s, factor=4, max=5m, retries=5)");
-        assert_eq!(millis(&Policy::default()), [1_000, 4_000, 16_000, 64_000, 256_000]);
+        assert_eq!(
+            Policy::default().to_string(),
+            "exponential(1s, factor=4, max=5m, retries=5)"
+        );
+        assert_eq!(
+            millis(&Policy::default()),
+            [1_000, 4_000, 16_000, 64_000, 256_000]
+        );
     }
 
     #[test]
     fn every_shape_is_read() {
         for (text, expected) in [
             ("fixed(5s, retries=3)", vec![5_000, 5_000, 5_000]),
-            ("linear(1s, step=2s, max=4s, retries=4)", vec![1_000, 3_000, 4_000, 4_000]),
+            (
+                "linear(1s, step=2s, max=4s, retries=4)",
+                vec![1_000, 3_000, 4_000, 4_000],
+            ),
             ("list(1s, 10s, 1m)", vec![1_000, 10_000, 60_000]),
             ("list(1s, 10s, retries=3)", vec![1_000, 10_000, 10_000]),
-            (" exponential( 100ms , factor = 2 , max=300ms,retries=4 ) ", vec![100, 200, 300, 300]),
+            (
+                " exponential( 100ms , factor = 2 , max=300ms,retries=4 ) ",
+                vec![100, 200, 300, 300],
+            ),
         ] {
             assert_eq!(millis(&text.parse().unwrap()), expected, "{text}");
         }
@@ -161,9 +216,18 @@ mod tests {
     #[test]
     fn jitter_takes_three_rungs() {
         let policy: Policy = "fixed(1s, jitter=0.2)".parse().unwrap();
-        let delays: Vec<_> = policy.delays().into_iter().map(|delay| delay.as_millis()).collect();
+        let delays: Vec<_> = policy
+            .delays()
+            .into_iter()
+            .map(|delay| delay.as_millis())
+            .collect();
         assert_eq!(delays, [800, 900, 1_000]);
-        assert_eq!((0..3).map(|draw| policy.delay(1, draw).as_millis()).collect::<Vec<_>>(), [800, 900, 1_000]);
+        assert_eq!(
+            (0..3)
+                .map(|draw| policy.delay(1, draw).as_millis())
+                .collect::<Vec<_>>(),
+            [800, 900, 1_000]
+        );
     }
 
     #[test]
@@ -187,7 +251,10 @@ mod tests {
             ("fixed(1s, jitter=NaN)", "`jitter`"),
             ("exponential(1s, factor=0.5)", "`factor`"),
             ("exponential(1s, factor=inf)", "`factor`"),
-            ("linear(1s, step=1s, max=1h, retries=1000)", "waiting queues"),
+            (
+                "linear(1s, step=1s, max=1h, retries=1000)",
+                "waiting queues",
+            ),
         ] {
             let error = text.parse::<Policy>().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidPolicy, "{text}");
@@ -202,11 +269,17 @@ mod tests {
             (delay.clone(), delay.clone(), delay.clone())
                 .prop_map(|(initial, step, max)| Backoff::linear(initial).step(step).max(max)),
             prop::collection::vec(delay.clone(), 1..6).prop_map(Backoff::list),
-            (delay.clone(), 10u32..100, delay)
-                .prop_map(|(initial, tenths, max)| Backoff::exponential(initial).factor(f64::from(tenths) / 10.0).max(max)),
+            (delay.clone(), 10u32..100, delay).prop_map(|(initial, tenths, max)| {
+                Backoff::exponential(initial)
+                    .factor(f64::from(tenths) / 10.0)
+                    .max(max)
+            }),
         ];
         (shape, 0u32..20, 0u32..=9).prop_map(|(policy, retries, tenths)| {
-            policy.retries(retries).jitter(f64::from(tenths) / 10.0).max_age(retries.max(1) * SECOND)
+            policy
+                .retries(retries)
+                .jitter(f64::from(tenths) / 10.0)
+                .max_age(retries.max(1) * SECOND)
         })
     }
 

@@ -31,7 +31,10 @@ impl Rule {
     /// A rule that holds for every failure until conditions are added.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
-        Self { conditions: Vec::new(), policy }
+        Self {
+            conditions: Vec::new(),
+            policy,
+        }
     }
 
     /// Holds where the original routing key matches a topic pattern (`eu.*`, `orders.#`).
@@ -44,7 +47,10 @@ impl Rule {
     /// Holds where a header has this value; `*` in the value stands for any text.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.conditions.push(Condition::Header { name: name.into(), value: value.into() });
+        self.conditions.push(Condition::Header {
+            name: name.into(),
+            value: value.into(),
+        });
         self
     }
 
@@ -92,11 +98,14 @@ impl FromStr for Rule {
                 ),
             )
         };
-        let (conditions, policy) = text.rsplit_once("=>").ok_or_else(|| bad("`=>` is missing".to_owned()))?;
+        let (conditions, policy) = text
+            .rsplit_once("=>")
+            .ok_or_else(|| bad("`=>` is missing".to_owned()))?;
         let mut rule = Self::new(policy.parse()?);
         for condition in conditions.split(',').map(str::trim) {
-            let (name, value) =
-                condition.split_once('=').ok_or_else(|| bad(format!("`{}` has no `=`", cut(condition))))?;
+            let (name, value) = condition
+                .split_once('=')
+                .ok_or_else(|| bad(format!("`{}` has no `=`", cut(condition))))?;
             let value = value.trim();
             rule = match name.trim() {
                 "routing_key" => rule.routing_key(value),
@@ -137,7 +146,12 @@ pub struct Rules {
 impl Rules {
     /// The policy for a failure. `routing_key` is the one the message was first published with.
     #[must_use]
-    pub fn policy(&self, routing_key: &str, headers: Option<&FieldTable>, failure: &Failure) -> &Policy {
+    pub fn policy(
+        &self,
+        routing_key: &str,
+        headers: Option<&FieldTable>,
+        failure: &Failure,
+    ) -> &Policy {
         self.rules
             .iter()
             .find(|rule| rule.holds(routing_key, headers, failure))
@@ -164,25 +178,47 @@ fn scalar_text(value: &AMQPValue) -> Option<String> {
         AMQPValue::Boolean(flag) => Some(flag.to_string()),
         AMQPValue::Float(number) => Some(number.to_string()),
         AMQPValue::Double(number) => Some(number.to_string()),
-        other => headers::integer(other).map(|number| number.to_string()).or_else(|| headers::text(other)),
+        other => headers::integer(other)
+            .map(|number| number.to_string())
+            .or_else(|| headers::text(other)),
     }
 }
 
 /// AMQP topic matching: `*` is exactly one word, `#` any number of words.
 fn topic_matches(pattern: &str, key: &str) -> bool {
     let pattern: Vec<&str> = pattern.split('.').collect();
-    let key: Vec<&str> = if key.is_empty() { Vec::new() } else { key.split('.').collect() };
-    wild(&pattern, &key, |word| *word == "#", |word, with| *word == "*" || word == with)
+    let key: Vec<&str> = if key.is_empty() {
+        Vec::new()
+    } else {
+        key.split('.').collect()
+    };
+    wild(
+        &pattern,
+        &key,
+        |word| *word == "#",
+        |word, with| *word == "*" || word == with,
+    )
 }
 
 /// `*` is any text, also none; everything else stands for itself.
 fn glob_matches(pattern: &str, text: &str) -> bool {
-    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    wild(&pattern, &text, |sign| *sign == '*', |sign, with| sign == with)
+    let (pattern, text): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), text.chars().collect());
+    wild(
+        &pattern,
+        &text,
+        |sign| *sign == '*',
+        |sign, with| sign == with,
+    )
 }
 
 /// Matching with one kind of "any number" wildcard, in time `pattern × text` at most, without recursion.
-fn wild<T>(pattern: &[T], text: &[T], any: impl Fn(&T) -> bool, one: impl Fn(&T, &T) -> bool) -> bool {
+fn wild<T>(
+    pattern: &[T],
+    text: &[T],
+    any: impl Fn(&T) -> bool,
+    one: impl Fn(&T, &T) -> bool,
+) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut retry = None;
     while t < text.len() {
@@ -233,7 +269,9 @@ mod tests {
     fn the_first_rule_that_holds_decides() {
         let rules = Rules {
             rules: vec![
-                "routing_key=eu.#, error=*Timeout => fixed(1s)".parse().unwrap(),
+                "routing_key=eu.#, error=*Timeout => fixed(1s)"
+                    .parse()
+                    .unwrap(),
                 "error=*Timeout => fixed(2s)".parse().unwrap(),
                 "header.kind=invoice* => fixed(3s)".parse().unwrap(),
                 "header.size=7 => fixed(4s)".parse().unwrap(),
@@ -245,20 +283,32 @@ mod tests {
         headers.insert("kind".into(), AMQPValue::LongString("invoice-b".into()));
         let mut sized = FieldTable::default();
         sized.insert("size".into(), AMQPValue::ShortShortInt(7));
+        let other = Failure::new("x");
         let chosen = |key, headers, failure| rules.policy(key, headers, failure).to_string();
         assert!(chosen("eu.de", None, &timeout).starts_with("fixed(1s"));
         assert!(chosen("us.ny", None, &timeout).starts_with("fixed(2s"));
-        assert!(chosen("us.ny", Some(&headers), &Failure::new("x")).starts_with("fixed(3s"));
-        assert!(chosen("us.ny", Some(&sized), &Failure::new("x")).starts_with("fixed(4s"));
-        assert!(chosen("us.ny", None, &Failure::new("x")).starts_with("fixed(9s"));
+        assert!(chosen("us.ny", Some(&headers), &other).starts_with("fixed(3s"));
+        assert!(chosen("us.ny", Some(&sized), &other).starts_with("fixed(4s"));
+        assert!(chosen("us.ny", None, &other).starts_with("fixed(9s"));
     }
 
     #[test]
     fn text_is_read_back_and_rubbish_refused() {
         let text = "routing_key=eu.#, header.kind=a*, error=*Timeout => fixed(1s, retries=5)";
         assert_eq!(text.parse::<Rule>().unwrap().to_string(), text);
-        for bad in ["", "fixed(1s)", "colour=red => fixed(1s)", "header.=1 => fixed(1s)", "error => fixed(1s)", "error=x => never"] {
-            assert_eq!(bad.parse::<Rule>().unwrap_err().kind(), ErrorKind::InvalidPolicy, "{bad}");
+        for bad in [
+            "",
+            "fixed(1s)",
+            "colour=red => fixed(1s)",
+            "header.=1 => fixed(1s)",
+            "error => fixed(1s)",
+            "error=x => never",
+        ] {
+            assert_eq!(
+                bad.parse::<Rule>().unwrap_err().kind(),
+                ErrorKind::InvalidPolicy,
+                "{bad}"
+            );
         }
     }
 

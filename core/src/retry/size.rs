@@ -8,7 +8,11 @@ use super::headers;
 
 /// The bytes a table takes on the wire, its length prefix included (AMQP 0-9-1, 4.2.5.5).
 pub(crate) fn encoded_size(table: &FieldTable) -> usize {
-    4 + table.inner().iter().map(|(name, value)| 1 + name.as_str().len() + value_size(value)).sum::<usize>()
+    4 + table
+        .inner()
+        .iter()
+        .map(|(name, value)| 1 + name.as_str().len() + value_size(value))
+        .sum::<usize>()
 }
 
 fn value_size(value: &AMQPValue) -> usize {
@@ -30,9 +34,14 @@ fn value_size(value: &AMQPValue) -> usize {
 /// Makes `table` fit: first without our stack, then without our history, then with our error cut, and only then by
 /// leaving out the message's own headers, largest first, which `x-retry-headers-cut` tells.
 pub(super) fn fit(table: &mut FieldTable, budget: usize) {
-    let mut entries: BTreeMap<ShortString, AMQPValue> =
-        table.inner().iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-    let size = |entries: &BTreeMap<ShortString, AMQPValue>| encoded_size(&FieldTable::from(entries.clone()));
+    let mut entries: BTreeMap<ShortString, AMQPValue> = table
+        .inner()
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    let size = |entries: &BTreeMap<ShortString, AMQPValue>| {
+        encoded_size(&FieldTable::from(entries.clone()))
+    };
     for ours in [headers::ERROR_STACK, headers::HISTORY, headers::ERROR] {
         if size(&entries) <= budget {
             break;
@@ -41,7 +50,10 @@ pub(super) fn fit(table: &mut FieldTable, budget: usize) {
     }
     let mut over = size(&entries).saturating_sub(budget);
     if over > 0 {
-        entries.insert(ShortString::from(headers::HEADERS_CUT), AMQPValue::Boolean(true));
+        entries.insert(
+            ShortString::from(headers::HEADERS_CUT),
+            AMQPValue::Boolean(true),
+        );
         over += 2 + headers::HEADERS_CUT.len() + 1;
         let mut sizes: Vec<(usize, ShortString)> = entries
             .iter()
@@ -57,7 +69,10 @@ pub(super) fn fit(table: &mut FieldTable, budget: usize) {
         }
         // A forged header under one of our names can be as large as any other.
         while size(&entries) > budget
-            && let Some(name) = entries.iter().max_by_key(|(_, value)| value_size(value)).map(|(name, _)| name.clone())
+            && let Some(name) = entries
+                .iter()
+                .max_by_key(|(_, value)| value_size(value))
+                .map(|(name, _)| name.clone())
         {
             entries.remove(&name);
         }

@@ -40,7 +40,12 @@ const STACK_MAX: usize = 16 * 1024;
 
 impl Stamp<'_> {
     /// The copy that waits for retry number `retry`.
-    pub(crate) fn retry(&self, retry: u32, failure: &Failure, expiration: Option<u64>) -> BasicProperties {
+    pub(crate) fn retry(
+        &self,
+        retry: u32,
+        failure: &Failure,
+        expiration: Option<u64>,
+    ) -> BasicProperties {
         let mut copy = self.copy();
         // The attempt went to its end: whatever crashed before, this message did not take this consumer down.
         remove(&mut copy, headers::CRASHES);
@@ -74,11 +79,23 @@ impl Stamp<'_> {
         if self.state.crashes > 0 {
             self.count(&mut copy, headers::CRASHES, self.state.crashes);
         }
-        insert(&mut copy, headers::PARKED_AT, AMQPValue::Timestamp(self.now));
+        insert(
+            &mut copy,
+            headers::PARKED_AT,
+            AMQPValue::Timestamp(self.now),
+        );
         insert(&mut copy, headers::PARKED_REASON, long(reason.as_str()));
-        insert(&mut copy, headers::FINGERPRINT, long(&fingerprint(&failure.error_type, &failure.error)));
+        insert(
+            &mut copy,
+            headers::FINGERPRINT,
+            long(&fingerprint(&failure.error_type, &failure.error)),
+        );
         if let Some(stack) = &failure.stack {
-            insert(&mut copy, headers::ERROR_STACK, long(&cut_middle(stack, STACK_MAX)));
+            insert(
+                &mut copy,
+                headers::ERROR_STACK,
+                long(&cut_middle(stack, STACK_MAX)),
+            );
         }
         self.finish(copy, None)
     }
@@ -104,7 +121,11 @@ impl Stamp<'_> {
         ] {
             remove(&mut copy, name);
         }
-        self.count(&mut copy, headers::REPLAYS, self.state.replays.saturating_add(1));
+        self.count(
+            &mut copy,
+            headers::REPLAYS,
+            self.state.replays.saturating_add(1),
+        );
         self.finish(copy, None)
     }
 
@@ -118,12 +139,17 @@ impl Stamp<'_> {
                 }
             }
         }
-        insert(&mut table, headers::PROTOCOL, AMQPValue::LongLongInt(headers::PROTOCOL_VERSION));
+        insert(
+            &mut table,
+            headers::PROTOCOL,
+            AMQPValue::LongLongInt(headers::PROTOCOL_VERSION),
+        );
         insert(&mut table, headers::EXCHANGE, long(self.exchange));
         insert(&mut table, headers::ROUTING_KEY, long(self.routing_key));
-        for (name, value) in
-            [(headers::USER_ID, self.properties.user_id()), (headers::EXPIRATION, self.properties.expiration())]
-        {
+        for (name, value) in [
+            (headers::USER_ID, self.properties.user_id()),
+            (headers::EXPIRATION, self.properties.expiration()),
+        ] {
             if let Some(value) = value {
                 insert(&mut table, name, long(value.as_str()));
             }
@@ -139,9 +165,18 @@ impl Stamp<'_> {
         if failure.error_type.is_empty() {
             remove(table, headers::ERROR_TYPE);
         } else {
-            insert(table, headers::ERROR_TYPE, long(&cut_middle(&failure.error_type, 255)));
+            insert(
+                table,
+                headers::ERROR_TYPE,
+                long(&cut_middle(&failure.error_type, 255)),
+            );
         }
-        let mut history = self.properties.headers().as_ref().map(HistoryEntry::read).unwrap_or_default();
+        let mut history = self
+            .properties
+            .headers()
+            .as_ref()
+            .map(HistoryEntry::read)
+            .unwrap_or_default();
         history.push(HistoryEntry {
             attempt: self.state.attempt(),
             at: self.now,
@@ -202,7 +237,10 @@ fn insert(table: &mut FieldTable, name: &str, value: AMQPValue) {
 fn remove(table: &mut FieldTable, name: &str) {
     if table.contains_key(name) {
         let kept = table.inner().iter().filter(|(key, _)| key.as_str() != name);
-        *table = kept.map(|(key, value)| (key.clone(), value.clone())).collect::<std::collections::BTreeMap<_, _>>().into();
+        *table = kept
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect::<std::collections::BTreeMap<_, _>>()
+            .into();
     }
 }
 
@@ -217,7 +255,12 @@ fn cut_middle(text: &str, max: usize) -> String {
         return text.to_owned();
     }
     let half = (max - MARK.len()) / 2;
-    let head = (0..=half).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    let tail = (text.len() - half..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    let head = (0..=half)
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(0);
+    let tail = (text.len() - half..=text.len())
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(text.len());
     format!("{}{MARK}{}", &text[..head], &text[tail..])
 }

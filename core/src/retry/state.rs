@@ -51,8 +51,16 @@ impl RetryState {
     /// Reads the state of a message that came from `queue`. Never fails: what cannot be believed counts as absent and
     /// is listed in [`distrusted`](Self::distrusted).
     #[must_use]
-    pub fn read(queue: &str, counting: Counting, redelivered: bool, properties: &BasicProperties) -> Self {
-        let mut state = Self { published_at: *properties.timestamp(), ..Self::default() };
+    pub fn read(
+        queue: &str,
+        counting: Counting,
+        redelivered: bool,
+        properties: &BasicProperties,
+    ) -> Self {
+        let mut state = Self {
+            published_at: *properties.timestamp(),
+            ..Self::default()
+        };
         let empty = FieldTable::default();
         let table = properties.headers().as_ref().unwrap_or(&empty);
         if table.inner().is_empty() {
@@ -60,9 +68,15 @@ impl RetryState {
             return state;
         }
         let own = state.believe(headers::COUNT, headers::count(table, headers::COUNT));
-        let deaths = state.believe(headers::DEATH, headers::death_count(table, queue, "rejected"));
+        let deaths = state.believe(
+            headers::DEATH,
+            headers::death_count(table, queue, "rejected"),
+        );
         let returns = if redelivered {
-            state.believe(headers::DELIVERY_COUNT, headers::count(table, headers::DELIVERY_COUNT))
+            state.believe(
+                headers::DELIVERY_COUNT,
+                headers::count(table, headers::DELIVERY_COUNT),
+            )
         } else {
             None // whatever stands there came with the message: a first delivery has no past
         };
@@ -71,7 +85,9 @@ impl RetryState {
             Counting::Deaths { .. } => own.unwrap_or(0).saturating_add(deaths.unwrap_or(0)),
             Counting::Deliveries => own.unwrap_or(0).saturating_add(returns.unwrap_or(0)),
         };
-        let counted = state.believe(headers::CRASHES, headers::count(table, headers::CRASHES)).unwrap_or(0);
+        let counted = state
+            .believe(headers::CRASHES, headers::count(table, headers::CRASHES))
+            .unwrap_or(0);
         state.own_crashes = counted;
         state.crashes = match counting {
             Counting::Header => counted.saturating_add(returns.unwrap_or(0)),
@@ -86,17 +102,29 @@ impl RetryState {
         // of ours may have brought the count along, out of the quorum queue that it was dead-lettered from or out of
         // its publisher's head: past the first return, or with a death elsewhere on it, it is counted by us instead.
         let foreign = !table.contains_key(headers::PROTOCOL)
-            && (returns.is_some_and(|returns| returns > 1) || (table.contains_key(headers::DEATH) && deaths.is_none()));
+            && (returns.is_some_and(|returns| returns > 1)
+                || (table.contains_key(headers::DEATH) && deaths.is_none()));
         state.uncounted_crash = redelivered
             && match counting {
-                Counting::Header => foreign || (returns.is_none() && !table.contains_key(headers::ACQUIRED_COUNT)),
+                Counting::Header => {
+                    foreign || (returns.is_none() && !table.contains_key(headers::ACQUIRED_COUNT))
+                }
                 Counting::Deaths { .. } => returns.is_none() && deaths.is_none(),
                 Counting::Deliveries => false,
             };
-        state.deferrals = state.believe(headers::DEFERRALS, headers::count(table, headers::DEFERRALS)).unwrap_or(0);
-        state.replays = state.believe(headers::REPLAYS, headers::count(table, headers::REPLAYS)).unwrap_or(0);
-        state.first_failed_at =
-            state.believe(headers::FIRST_FAILED_AT, headers::timestamp(table, headers::FIRST_FAILED_AT));
+        state.deferrals = state
+            .believe(
+                headers::DEFERRALS,
+                headers::count(table, headers::DEFERRALS),
+            )
+            .unwrap_or(0);
+        state.replays = state
+            .believe(headers::REPLAYS, headers::count(table, headers::REPLAYS))
+            .unwrap_or(0);
+        state.first_failed_at = state.believe(
+            headers::FIRST_FAILED_AT,
+            headers::timestamp(table, headers::FIRST_FAILED_AT),
+        );
         if own.is_some() || state.deferrals > 0 || counted > 0 || state.replays > 0 {
             state.exchange = headers::string(table, headers::EXCHANGE);
             state.routing_key = headers::string(table, headers::ROUTING_KEY);
@@ -112,10 +140,17 @@ impl RetryState {
     }
 
     fn legacy(&mut self, table: &FieldTable) -> Option<u32> {
-        self.believe(headers::LEGACY_RETRIES, headers::count(table, headers::LEGACY_RETRIES))
+        self.believe(
+            headers::LEGACY_RETRIES,
+            headers::count(table, headers::LEGACY_RETRIES),
+        )
     }
 
-    fn believe<T>(&mut self, header: &'static str, read: Result<Option<T>, &'static str>) -> Option<T> {
+    fn believe<T>(
+        &mut self,
+        header: &'static str,
+        read: Result<Option<T>, &'static str>,
+    ) -> Option<T> {
         read.unwrap_or_else(|why| {
             self.distrusted.push((header, why));
             None
