@@ -91,13 +91,20 @@ impl ErrorKind {
     /// Whether trying the same again later can succeed without anybody changing anything.
     #[must_use]
     pub const fn is_transient(self) -> bool {
-        matches!(self, Self::Unreachable | Self::NotConfirmed | Self::Timeout | Self::ConnectionLost)
+        matches!(
+            self,
+            Self::Unreachable | Self::NotConfirmed | Self::Timeout | Self::ConnectionLost
+        )
     }
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, message: message.into(), source: None }))
+        Self(Box::new(Inner {
+            kind,
+            message: message.into(),
+            source: None,
+        }))
     }
 
     pub(crate) fn with_source(mut self, source: impl Into<Cause>) -> Self {
@@ -142,7 +149,8 @@ impl fmt::Display for Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Error");
-        out.field("code", &self.code()).field("message", &self.0.message);
+        out.field("code", &self.code())
+            .field("message", &self.0.message);
         if let Some(source) = &self.0.source {
             out.field("source", &source.to_string());
         }

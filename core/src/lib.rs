@@ -11,16 +11,19 @@ mod topology;
 
 pub use client::{Address, Client, ClientOptions, Server};
 pub use consumer::{
-    Consumer, Delivery, Message, Pause, Running, Signal, Subscription, Token, defer, fatal, park, retry_after,
+    Consumer, Delivery, Handler, Message, Pause, Running, Signal, Subscription, Token, defer, fatal, park,
+    retry_after,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use lapin::{BasicProperties, types};
 pub use parking::{Browse, Parked, Record};
 pub use publish::Publish;
 pub use retry::{
-    Action, Admission, AgeFrom, Backoff, Counting, DAY, Failure, HOUR, HistoryEntry, Limits, MAX_DELAY, MILLISECOND,
-    MINUTE, Outcome, ParkReason, Policy, RetryState, Rule, Rules, SECOND, admit, decide, format_duration,
-    parse_duration, rung,
+    Action, Admission, AgeFrom, Backoff, Counting, DAY, Failure, HOUR, HistoryEntry, Limits,
+    MAX_DELAY, MILLISECOND, MINUTE, Outcome, ParkReason, Policy, RetryState, Rule, Rules, SECOND,
+    admit, decide, format_duration, parse_duration, rung,
 };
 pub use telemetry::{Event, Stats};
-pub use topology::{Argument, Finding, Item, Plan, QueueType, Status, Strategy, parking_queue, waiting_queue};
+pub use topology::{
+    Argument, Finding, Item, Plan, QueueType, Status, Strategy, parking_queue, waiting_queue,
+};

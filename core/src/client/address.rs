@@ -43,7 +43,9 @@ impl FromStr for Address {
         let bad = |why: &str| {
             Error::new(
                 ErrorKind::InvalidUrl,
-                format!("cannot use this broker URL: {why}; write it like amqp://user:password@host:5672/vhost"),
+                format!(
+                    "cannot use this broker URL: {why}; write it like amqp://user:password@host:5672/vhost"
+                ),
             )
         };
         let url = Url::parse(text.trim()).map_err(|why| bad(&why.to_string()))?;
@@ -54,7 +56,9 @@ impl FromStr for Address {
         };
         let host = match url.host() {
             Some(Host::Domain("")) | None => "localhost".to_owned(),
-            Some(Host::Domain(name)) => decoded(name).ok_or_else(|| bad("the host is not UTF-8"))?,
+            Some(Host::Domain(name)) => {
+                decoded(name).ok_or_else(|| bad("the host is not UTF-8"))?
+            }
             Some(Host::Ipv4(ip)) => ip.to_string(),
             Some(Host::Ipv6(ip)) => ip.to_string(),
         };
@@ -73,7 +77,8 @@ impl FromStr for Address {
             host,
             port: url.port().unwrap_or(if tls { 5671 } else { 5672 }),
             user: decoded(user).ok_or_else(|| bad("the user is not UTF-8"))?,
-            password: decoded(password.unwrap_or("guest")).ok_or_else(|| bad("the password is not UTF-8"))?,
+            password: decoded(password.unwrap_or("guest"))
+                .ok_or_else(|| bad("the password is not UTF-8"))?,
             vhost,
             heartbeat: 30,
             timeout: Duration::from_secs(10),
@@ -89,16 +94,26 @@ impl FromStr for Address {
         if password.is_none() && !url.username().is_empty() && user != "guest" {
             return Err(bad("there is a user and no password"));
         }
-        if [&address.vhost, &address.user].iter().any(|name| name.len() > 255) {
+        if [&address.vhost, &address.user]
+            .iter()
+            .any(|name| name.len() > 255)
+        {
             return Err(bad("the virtual host or the user is longer than 255 bytes"));
         }
         for (name, value) in url.query_pairs() {
-            let number = || value.parse::<u32>().map_err(|_| bad(&format!("`{name}` is not a number")));
+            let number = || {
+                value
+                    .parse::<u32>()
+                    .map_err(|_| bad(&format!("`{name}` is not a number")))
+            };
             match &*name {
                 "heartbeat" => {
-                    address.heartbeat = u16::try_from(number()?).map_err(|_| bad("`heartbeat` is above 65535"))?;
+                    address.heartbeat =
+                        u16::try_from(number()?).map_err(|_| bad("`heartbeat` is above 65535"))?;
                 }
-                "connection_timeout" => address.timeout = Duration::from_millis(number()?.max(1).into()),
+                "connection_timeout" => {
+                    address.timeout = Duration::from_millis(number()?.max(1).into())
+                }
                 "cacertfile" => address.ca_file = Some(value.into_owned().into()),
                 "certfile" => address.cert_file = Some(value.into_owned().into()),
                 "keyfile" => address.key_file = Some(value.into_owned().into()),
@@ -108,7 +123,11 @@ impl FromStr for Address {
                 "channel_max" | "frame_max" => {}
                 "auth_mechanism" if value.eq_ignore_ascii_case("plain") => {}
                 "verify" if value == "verify_peer" => {}
-                "verify" => return Err(bad("`verify` can only be verify_peer: an unverified server may be anyone")),
+                "verify" => {
+                    return Err(bad(
+                        "`verify` can only be verify_peer: an unverified server may be anyone",
+                    ));
+                }
                 other => return Err(bad(&format!("the parameter `{other}` is not known"))),
             }
         }
@@ -116,7 +135,9 @@ impl FromStr for Address {
             return Err(bad("`certfile` and `keyfile` go together"));
         }
         if !tls && (address.ca_file.is_some() || address.cert_file.is_some()) {
-            return Err(bad("certificates are given but the scheme is amqp, not amqps"));
+            return Err(bad(
+                "certificates are given but the scheme is amqp, not amqps",
+            ));
         }
         Ok(address)
     }
@@ -148,7 +169,8 @@ impl Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls { "amqps" } else { "amqp" };
-        let vhost = percent_encoding::utf8_percent_encode(&self.vhost, percent_encoding::NON_ALPHANUMERIC);
+        let vhost =
+            percent_encoding::utf8_percent_encode(&self.vhost, percent_encoding::NON_ALPHANUMERIC);
         write!(f, "{scheme}://{}@{}/{vhost}", self.user, self.authority())
     }
 }
@@ -160,7 +182,10 @@ impl fmt::Debug for Address {
 }
 
 fn decoded(text: &str) -> Option<String> {
-    percent_decode_str(text).decode_utf8().ok().map(|text| text.into_owned())
+    percent_decode_str(text)
+        .decode_utf8()
+        .ok()
+        .map(|text| text.into_owned())
 }
 
 #[cfg(test)]
@@ -173,7 +198,12 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_assumed() {
-        for url in ["amqp://localhost", "amqp://localhost/", "amqp://localhost/%2f", "amqp://guest:guest@localhost:5672/%2F"] {
+        for url in [
+            "amqp://localhost",
+            "amqp://localhost/",
+            "amqp://localhost/%2f",
+            "amqp://guest:guest@localhost:5672/%2F",
+        ] {
             assert_eq!(read(url), read("amqp://localhost"), "{url}");
         }
         assert_eq!(read("amqps://h").port, 5671);
@@ -204,14 +234,30 @@ mod tests {
         ] {
             let error = url.parse::<Address>().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{url}");
-            assert!(!format!("{error} {error:?}").contains("s3cret"), "{error:?}");
+            assert!(
+                !format!("{error} {error:?}").contains("s3cret"),
+                "{error:?}"
+            );
         }
     }
 
     #[test]
     fn rubbish_is_refused_with_a_sentence() {
-        for url in ["", "localhost", "amqp://h:0", "amqp://maria@h", "amqp://h?heartbeat=x", "amqp://h?certfile=a", "amqp://h?cacertfile=a", "amqps://h?verify=verify_none"] {
-            assert_eq!(url.parse::<Address>().unwrap_err().kind(), ErrorKind::InvalidUrl, "{url}");
+        for url in [
+            "",
+            "localhost",
+            "amqp://h:0",
+            "amqp://maria@h",
+            "amqp://h?heartbeat=x",
+            "amqp://h?certfile=a",
+            "amqp://h?cacertfile=a",
+            "amqps://h?verify=verify_none",
+        ] {
+            assert_eq!(
+                url.parse::<Address>().unwrap_err().kind(),
+                ErrorKind::InvalidUrl,
+                "{url}"
+            );
         }
     }
 }

@@ -1,11 +1,6 @@
 //! One AMQP connection: opened, used and closed within time limits, and never closed by accident.
 
-use std::{
-    fmt,
-    future::Future,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 use lapin::{
@@ -42,15 +37,24 @@ pub struct Server {
 impl Server {
     fn read(properties: Option<&FieldTable>) -> Self {
         let text = |name: &str| {
-            properties.and_then(|table| crate::retry::headers::string(table, name)).unwrap_or_default()
+            properties
+                .and_then(|table| crate::retry::headers::string(table, name))
+                .unwrap_or_default()
         };
-        Self { product: text("product"), version: text("version"), cluster: text("cluster_name") }
+        Self {
+            product: text("product"),
+            version: text("version"),
+            cluster: text("cluster_name"),
+        }
     }
 
     /// Whether this is RabbitMQ `major.minor` or later. A version that cannot be read counts as old.
     #[must_use]
     pub fn at_least(&self, major: u32, minor: u32) -> bool {
-        let mut numbers = self.version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+        let mut numbers = self
+            .version
+            .split('.')
+            .map(|part| part.parse::<u32>().unwrap_or(0));
         (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
     }
 }
@@ -71,16 +75,25 @@ impl Connection {
         let (stream, lifeline) = transport::open(address).await?;
         let lifeline = Arc::new(lifeline);
         let stream = std::sync::Mutex::new(Some(stream));
-        let name = address.name.clone().unwrap_or_else(crate::telemetry::process_name);
+        let name = address
+            .name
+            .clone()
+            .unwrap_or_else(crate::telemetry::process_name);
         let properties = ConnectionProperties::default()
             .with_connection_name(format!("{name} ({purpose})").into())
             .with_client_property(ShortString::from("product"), "retryrmq".into())
-            .with_client_property(ShortString::from("version"), env!("CARGO_PKG_VERSION").into());
+            .with_client_property(
+                ShortString::from("version"),
+                env!("CARGO_PKG_VERSION").into(),
+            );
         let connecting = lapin::Connection::connector(
             uri(address),
             Kit::runtime(tokio::runtime::Handle::current()),
             async move |_, _| {
-                let stream = stream.lock().unwrap_or_else(|poison| poison.into_inner()).take();
+                let stream = stream
+                    .lock()
+                    .unwrap_or_else(|poison| poison.into_inner())
+                    .take();
                 // Taken once: a second call would be lapin's own recovery, which is off.
                 stream
                     .map(lapin::tcp::AsyncTcpStream::Plain)
@@ -96,14 +109,21 @@ impl Connection {
                 lifeline.cut(); // otherwise lapin's thread waits on
                 return Err(Error::new(
                     ErrorKind::Timeout,
-                    format!("{} took the connection but did not answer in AMQP; is it RabbitMQ?", address.authority()),
+                    format!(
+                        "{} took the connection but did not answer in AMQP; is it RabbitMQ?",
+                        address.authority()
+                    ),
                 ));
             }
         };
         tokio::spawn(drain_events(lapin.events_listener(), purpose.to_owned()));
         let server = Server::read(lifeline.server());
         debug!(%address, purpose, version = server.version, "connected");
-        Ok(Self { lapin, lifeline, server })
+        Ok(Self {
+            lapin,
+            lifeline,
+            server,
+        })
     }
 
     /// What the broker says of itself.
@@ -123,7 +143,10 @@ impl Connection {
     /// Opens a channel.
     pub(crate) async fn channel(&self) -> Result<OpenChannel> {
         let channel = ask(Doing::Opening, self.lapin.create_channel()).await?;
-        Ok(OpenChannel { channel, lifeline: Arc::clone(&self.lifeline) })
+        Ok(OpenChannel {
+            channel,
+            lifeline: Arc::clone(&self.lifeline),
+        })
     }
 
     /// Says goodbye in AMQP, and hangs up if that is not answered soon.
@@ -142,7 +165,9 @@ impl Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("server", &self.server).finish_non_exhaustive()
+        f.debug_struct("Connection")
+            .field("server", &self.server)
+            .finish_non_exhaustive()
     }
 }
 
@@ -169,7 +194,11 @@ impl OpenChannel {
     /// Closes the channel and waits for it.
     pub(crate) async fn close(self) {
         if self.is_open() {
-            let _ = timeout(GOODBYE, self.channel.close(200, ShortString::from("closed"))).await;
+            let _ = timeout(
+                GOODBYE,
+                self.channel.close(200, ShortString::from("closed")),
+            )
+            .await;
         }
     }
 }
@@ -195,13 +224,19 @@ impl Drop for OpenChannel {
 }
 
 /// Asks the broker something, within [`ANSWER`].
-pub(crate) async fn ask<T>(doing: Doing<'_>, question: impl Future<Output = lapin::Result<T>>) -> Result<T> {
+pub(crate) async fn ask<T>(
+    doing: Doing<'_>,
+    question: impl Future<Output = lapin::Result<T>>,
+) -> Result<T> {
     match timeout(ANSWER, question).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(why)) => Err(refusal(&doing, why)),
         Err(_) => Err(Error::new(
             ErrorKind::Timeout,
-            format!("the broker did not answer within {} s while {doing}", ANSWER.as_secs()),
+            format!(
+                "the broker did not answer within {} s while {doing}",
+                ANSWER.as_secs()
+            ),
         )),
     }
 }
@@ -212,9 +247,15 @@ async fn drain_events(events: impl futures_util::Stream<Item = Event>, purpose: 
     while let Some(event) = events.next().await {
         match event {
             Event::ConnectionBlocked(reason) => {
-                warn!(purpose, reason, "the broker has stopped reading from this connection: memory or disk alarm");
+                warn!(
+                    purpose,
+                    reason,
+                    "the broker has stopped reading from this connection: memory or disk alarm"
+                );
             }
-            Event::ConnectionUnblocked => warn!(purpose, "the broker reads from this connection again"),
+            Event::ConnectionUnblocked => {
+                warn!(purpose, "the broker reads from this connection again")
+            }
             other => debug!(purpose, ?other, "connection event"),
         }
     }
@@ -225,7 +266,10 @@ fn uri(address: &Address) -> AMQPUri {
         // Plain to lapin: TLS is below it, in our transport.
         scheme: AMQPScheme::AMQP,
         authority: AMQPAuthority {
-            userinfo: AMQPUserInfo { username: address.user.clone(), password: address.password.clone() },
+            userinfo: AMQPUserInfo {
+                username: address.user.clone(),
+                password: address.password.clone(),
+            },
             host: address.host.clone(),
             port: address.port,
         },

@@ -39,8 +39,18 @@ impl Link {
         let first = Arc::new(Connection::open(&address, purpose).await?);
         let (set, state) = watch::channel(State::Up(Arc::clone(&first)));
         let set = Arc::new(set);
-        let supervisor = tokio::spawn(supervise(address, purpose, Arc::clone(&set), first, on_return));
-        Ok(Self { state, set, supervisor })
+        let supervisor = tokio::spawn(supervise(
+            address,
+            purpose,
+            Arc::clone(&set),
+            first,
+            on_return,
+        ));
+        Ok(Self {
+            state,
+            set,
+            supervisor,
+        })
     }
 
     /// The open connection; waits while there is none.

@@ -5,7 +5,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, atomic::{AtomicU64, Ordering}},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use super::{Address, Connection, Link, Server};
@@ -77,12 +80,22 @@ impl Client {
             }
         };
         let consuming = Link::open(Arc::clone(&address), "consume", counted(&reconnects)).await?;
-        let publishing = Arc::new(Link::open(Arc::clone(&address), "publish", counted(&reconnects)).await?);
+        let publishing =
+            Arc::new(Link::open(Arc::clone(&address), "publish", counted(&reconnects)).await?);
         let server = consuming.connection().await?.server().clone();
         let publisher = Publisher::new(&publishing);
         let consuming = Arc::new(consuming);
         let metrics = Metrics::default();
-        Ok(Self(Arc::new(Inner { address, options, server, consuming, publishing, publisher, metrics, reconnects })))
+        Ok(Self(Arc::new(Inner {
+            address,
+            options,
+            server,
+            consuming,
+            publishing,
+            publisher,
+            metrics,
+            reconnects,
+        })))
     }
 
     /// A consumer of `queue`, to be given its options and run.
@@ -109,16 +122,36 @@ impl Client {
             return self.0.publisher.publish(message).await;
         };
         let queue = message.queue().to_owned();
-        let route = Strategy::RetryQueues.scheme().route(&queue, Wait::Ladder(delay));
-        let Route::Copy { routing_key, expiration, .. } = route else {
-            return Err(Error::new(ErrorKind::InvalidOption, "this message cannot be delayed"));
+        let route = Strategy::RetryQueues
+            .scheme()
+            .route(&queue, Wait::Ladder(delay));
+        let Route::Copy {
+            routing_key,
+            expiration,
+            ..
+        } = route
+        else {
+            return Err(Error::new(
+                ErrorKind::InvalidOption,
+                "this message cannot be delayed",
+            ));
         };
-        let waits = Waits::new(Arc::clone(&self.0.address), queue.clone(), self.0.options.queue_type, true);
+        let waits = Waits::new(
+            Arc::clone(&self.0.address),
+            queue.clone(),
+            self.0.options.queue_type,
+            true,
+        );
         // The waiting queue routes to a queue by name: one that is not there would lose the message at the end.
-        let target = Plan { items: vec![crate::topology::existing(&queue)] };
+        let target = Plan {
+            items: vec![crate::topology::existing(&queue)],
+        };
         self.examine(&target, Mode::Require).await?;
         let safe = waits.ensure(&routing_key).await?;
-        self.0.publisher.publish(message.through(routing_key, expiration)).await?;
+        self.0
+            .publisher
+            .publish(message.through(routing_key, expiration))
+            .await?;
         // Until then a crash of the broker may empty the queue: the caller must not be told that it is safe.
         tokio::time::sleep_until(safe).await;
         Ok(())
@@ -196,6 +229,9 @@ impl Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("address", &self.0.address).field("server", &self.0.server).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("address", &self.0.address)
+            .field("server", &self.0.server)
+            .finish_non_exhaustive()
     }
 }

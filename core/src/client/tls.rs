@@ -24,19 +24,34 @@ fn failed(why: impl Into<String>) -> Error {
 ///
 /// # Errors
 /// [`ErrorKind::TlsFailed`] when a file holds no certificate or key, or the handshake fails; never a plain connection.
-pub(super) async fn handshake(address: &Address, stream: TcpStream) -> Result<TlsStream<TcpStream>> {
+pub(super) async fn handshake(
+    address: &Address,
+    stream: TcpStream,
+) -> Result<TlsStream<TcpStream>> {
     let config = config(address)?;
-    let name = address.server_name.as_deref().unwrap_or(&address.host).to_owned();
-    let name = ServerName::try_from(name.clone())
-        .map_err(|why| failed(format!("`{name}` cannot be the name on a certificate")).with_source(why))?;
-    TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|why| {
-        let hint = if why.to_string().contains("InvalidContentType") {
-            "; the port answers without TLS: use amqp:// or the broker's TLS port"
-        } else {
-            ""
-        };
-        failed(format!("the TLS handshake with {} failed: {why}{hint}", address.authority())).with_source(why)
-    })
+    let name = address
+        .server_name
+        .as_deref()
+        .unwrap_or(&address.host)
+        .to_owned();
+    let name = ServerName::try_from(name.clone()).map_err(|why| {
+        failed(format!("`{name}` cannot be the name on a certificate")).with_source(why)
+    })?;
+    TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .map_err(|why| {
+            let hint = if why.to_string().contains("InvalidContentType") {
+                "; the port answers without TLS: use amqp:// or the broker's TLS port"
+            } else {
+                ""
+            };
+            failed(format!(
+                "the TLS handshake with {} failed: {why}{hint}",
+                address.authority()
+            ))
+            .with_source(why)
+        })
 }
 
 fn config(address: &Address) -> Result<ClientConfig> {
@@ -44,15 +59,21 @@ fn config(address: &Address) -> Result<ClientConfig> {
     match &address.ca_file {
         Some(file) => {
             for certificate in certificates(file)? {
-                roots
-                    .add(certificate)
-                    .map_err(|why| failed(format!("the CA file {} holds a bad certificate", file.display())).with_source(why))?;
+                roots.add(certificate).map_err(|why| {
+                    failed(format!(
+                        "the CA file {} holds a bad certificate",
+                        file.display()
+                    ))
+                    .with_source(why)
+                })?;
             }
         }
         None => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if roots.is_empty() {
-                return Err(failed("this system has no root certificates; name a CA file with ?cacertfile=…"));
+                return Err(failed(
+                    "this system has no root certificates; name a CA file with ?cacertfile=…",
+                ));
             }
         }
     }
@@ -62,11 +83,22 @@ fn config(address: &Address) -> Result<ClientConfig> {
         .with_root_certificates(roots);
     match (&address.cert_file, &address.key_file) {
         (Some(cert), Some(key)) => {
-            let key_der = PrivateKeyDer::from_pem_file(key)
-                .map_err(|why| failed(format!("the key file {} holds no private key", key.display())).with_source(why))?;
+            let key_der = PrivateKeyDer::from_pem_file(key).map_err(|why| {
+                failed(format!(
+                    "the key file {} holds no private key",
+                    key.display()
+                ))
+                .with_source(why)
+            })?;
             builder
                 .with_client_auth_cert(certificates(cert)?, key_der)
-                .map_err(|why| failed(format!("the certificate {} does not fit its key", cert.display())).with_source(why))
+                .map_err(|why| {
+                    failed(format!(
+                        "the certificate {} does not fit its key",
+                        cert.display()
+                    ))
+                    .with_source(why)
+                })
         }
         _ => Ok(builder.with_no_client_auth()),
     }
@@ -74,9 +106,18 @@ fn config(address: &Address) -> Result<ClientConfig> {
 
 /// Every certificate of a PEM file, and at least one: a file of garbage must not mean "trust nobody in particular".
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let none = || format!("the certificate file {} holds no certificate in PEM form", file.display());
+    let none = || {
+        format!(
+            "the certificate file {} holds no certificate in PEM form",
+            file.display()
+        )
+    };
     let found: Vec<_> = CertificateDer::pem_file_iter(file)
         .and_then(Iterator::collect)
         .map_err(|why| failed(none()).with_source(why))?;
-    if found.is_empty() { Err(failed(none())) } else { Ok(found) }
+    if found.is_empty() {
+        Err(failed(none()))
+    } else {
+        Ok(found)
+    }
 }

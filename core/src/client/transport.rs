@@ -97,7 +97,11 @@ pub(super) async fn open(address: &Address) -> Result<(GuardedStream, Lifeline)>
             .with_source(why)
         })?;
         let (stream, lifeline) = duplicate(stream).map_err(|why| {
-            Error::new(ErrorKind::Unreachable, format!("cannot use the socket to {}", address.authority())).with_source(why)
+            Error::new(
+                ErrorKind::Unreachable,
+                format!("cannot use the socket to {}", address.authority()),
+            )
+            .with_source(why)
         })?;
         let socket = if address.tls {
             Socket::Tls(Box::new(tls::handshake(address, stream).await?))
@@ -109,14 +113,31 @@ pub(super) async fn open(address: &Address) -> Result<(GuardedStream, Lifeline)>
     let (socket, lifeline) = opened.await.map_err(|_| {
         Error::new(
             ErrorKind::Timeout,
-            format!("no answer from {} within {} ms while connecting", address.authority(), address.timeout.as_millis()),
+            format!(
+                "no answer from {} within {} ms while connecting",
+                address.authority(),
+                address.timeout.as_millis()
+            ),
         )
     })??;
     let (alive, gone) = watch::channel(());
     let sanitiser = Sanitiser::new(FRAME_MAX);
     let greeting = Greeting::default();
-    let lifeline = Lifeline { socket: lifeline, gone, mended: Arc::clone(sanitiser.log()), server: Arc::clone(&greeting.server) };
-    Ok((GuardedStream { socket, sanitiser, greeting, _alive: alive }, lifeline))
+    let lifeline = Lifeline {
+        socket: lifeline,
+        gone,
+        mended: Arc::clone(sanitiser.log()),
+        server: Arc::clone(&greeting.server),
+    };
+    Ok((
+        GuardedStream {
+            socket,
+            sanitiser,
+            greeting,
+            _alive: alive,
+        },
+        lifeline,
+    ))
 }
 
 fn duplicate(stream: TcpStream) -> io::Result<(TcpStream, std::net::TcpStream)> {
@@ -153,8 +174,17 @@ impl Greeting {
 }
 
 impl futures_io::AsyncRead for GuardedStream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        let Self { socket, sanitiser, greeting, .. } = self.get_mut();
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let Self {
+            socket,
+            sanitiser,
+            greeting,
+            ..
+        } = self.get_mut();
         let size = ready!(sanitiser.read(buf, |room| {
             let mut read = ReadBuf::new(room);
             ready!(match socket {
@@ -169,7 +199,11 @@ impl futures_io::AsyncRead for GuardedStream {
 }
 
 impl futures_io::AsyncWrite for GuardedStream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match &mut self.get_mut().socket {
             Socket::Plain(socket) => Pin::new(socket).poll_write(cx, buf),
             Socket::Tls(socket) => Pin::new(socket).poll_write(cx, buf),
@@ -222,11 +256,17 @@ impl Executor for Kit {
         self.0.block_on(f)
     }
 
-    fn spawn<T: Send + 'static, F: Future<Output = T> + Send + 'static>(&self, f: F) -> Task<Self::Task<T>> {
+    fn spawn<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+        &self,
+        f: F,
+    ) -> Task<Self::Task<T>> {
         self.0.spawn(f)
     }
 
-    fn spawn_blocking<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(&self, f: F) -> Task<Self::Task<T>> {
+    fn spawn_blocking<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
+        &self,
+        f: F,
+    ) -> Task<Self::Task<T>> {
         self.0.spawn_blocking(f)
     }
 }
@@ -243,7 +283,8 @@ impl Reactor for Kit {
     fn register<H: io::Read + io::Write + Send + 'static>(
         &self,
         _socket: H,
-    ) -> io::Result<impl futures_io::AsyncRead + futures_io::AsyncWrite + Send + Unpin + 'static> {
+    ) -> io::Result<impl futures_io::AsyncRead + futures_io::AsyncWrite + Send + Unpin + 'static>
+    {
         Err::<GuardedStream, _>(not_here())
     }
 
@@ -255,7 +296,10 @@ impl Reactor for Kit {
         self.0.interval(dur)
     }
 
-    fn tcp_connect_addr(&self, _addr: SocketAddr) -> impl Future<Output = io::Result<GuardedStream>> + Send + 'static {
+    fn tcp_connect_addr(
+        &self,
+        _addr: SocketAddr,
+    ) -> impl Future<Output = io::Result<GuardedStream>> + Send + 'static {
         std::future::ready(Err(not_here()))
     }
 }

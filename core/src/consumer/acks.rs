@@ -45,7 +45,13 @@ pub(super) struct AckWindow {
 impl AckWindow {
     /// For a channel with this prefetch: a quarter of it may be settled and unacknowledged.
     pub(super) fn new(prefetch: u16) -> Self {
-        Self { base: 1, tags: VecDeque::new(), settled: 0, since: None, batch: usize::from(prefetch / 4).max(1) }
+        Self {
+            base: 1,
+            tags: VecDeque::new(),
+            settled: 0,
+            since: None,
+            batch: usize::from(prefetch / 4).max(1),
+        }
     }
 
     pub(super) fn set_prefetch(&mut self, prefetch: u16) {
@@ -89,20 +95,42 @@ impl AckWindow {
 
     /// What is to be acknowledged now. `all` waits for nothing.
     pub(super) fn flush(&mut self, now: Instant, all: bool) -> Vec<Ack> {
-        let due = all || self.settled >= self.batch || self.deadline().is_some_and(|deadline| now >= deadline);
+        let due = all
+            || self.settled >= self.batch
+            || self.deadline().is_some_and(|deadline| now >= deadline);
         if self.settled == 0 || !due {
             return Vec::new();
         }
         let mut acks = Vec::new();
-        let prefix = self.tags.iter().position(|tag| *tag == Tag::Outstanding).unwrap_or(self.tags.len());
-        let settled_in_prefix = self.tags.iter().take(prefix).filter(|tag| **tag == Tag::Settled).count();
-        if let Some(last) = self.tags.iter().take(prefix).rposition(|tag| *tag == Tag::Settled) {
-            acks.push(Ack { tag: self.base + last as u64, multiple: settled_in_prefix > 1 });
+        let prefix = self
+            .tags
+            .iter()
+            .position(|tag| *tag == Tag::Outstanding)
+            .unwrap_or(self.tags.len());
+        let settled_in_prefix = self
+            .tags
+            .iter()
+            .take(prefix)
+            .filter(|tag| **tag == Tag::Settled)
+            .count();
+        if let Some(last) = self
+            .tags
+            .iter()
+            .take(prefix)
+            .rposition(|tag| *tag == Tag::Settled)
+        {
+            acks.push(Ack {
+                tag: self.base + last as u64,
+                multiple: settled_in_prefix > 1,
+            });
         }
         for (offset, tag) in self.tags.iter_mut().enumerate() {
             if *tag == Tag::Settled {
                 if offset >= prefix {
-                    acks.push(Ack { tag: self.base + offset as u64, multiple: false });
+                    acks.push(Ack {
+                        tag: self.base + offset as u64,
+                        multiple: false,
+                    });
                 }
                 *tag = Tag::Done;
             }
@@ -142,11 +170,33 @@ mod tests {
         for tag in [1, 2, 3] {
             window.settle(tag, now);
         }
-        assert_eq!(window.flush(now, false), [], "a quarter of 16 is not reached");
+        assert_eq!(
+            window.flush(now, false),
+            [],
+            "a quarter of 16 is not reached"
+        );
         window.settle(5, now);
-        assert_eq!(window.flush(now, false), [Ack { tag: 3, multiple: true }, Ack { tag: 5, multiple: false }]);
+        assert_eq!(
+            window.flush(now, false),
+            [
+                Ack {
+                    tag: 3,
+                    multiple: true
+                },
+                Ack {
+                    tag: 5,
+                    multiple: false
+                }
+            ]
+        );
         window.settle(4, now);
-        assert_eq!(window.flush(now, true), [Ack { tag: 4, multiple: false }]);
+        assert_eq!(
+            window.flush(now, true),
+            [Ack {
+                tag: 4,
+                multiple: false
+            }]
+        );
         assert_eq!(window.flush(now, true), []);
     }
 
@@ -158,7 +208,13 @@ mod tests {
         window.settle(1, now);
         assert_eq!(window.flush(now, false), []);
         let due = window.deadline().unwrap();
-        assert_eq!(window.flush(due, false), [Ack { tag: 1, multiple: false }]);
+        assert_eq!(
+            window.flush(due, false),
+            [Ack {
+                tag: 1,
+                multiple: false
+            }]
+        );
         assert_eq!(window.deadline(), None);
     }
 

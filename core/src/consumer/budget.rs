@@ -19,13 +19,22 @@ pub struct Pause {
 impl Default for Pause {
     /// More than half of the last 20 attempts; 30 seconds.
     fn default() -> Self {
-        Self { failures: 0.5, window: 20, pause: Duration::from_secs(30) }
+        Self {
+            failures: 0.5,
+            window: 20,
+            pause: Duration::from_secs(30),
+        }
     }
 }
 
 impl Pause {
     pub(super) fn validate(&self) -> Result<()> {
-        let bad = |why| Err(Error::new(ErrorKind::InvalidOption, format!("`pause` cannot work: {why}")));
+        let bad = |why| {
+            Err(Error::new(
+                ErrorKind::InvalidOption,
+                format!("`pause` cannot work: {why}"),
+            ))
+        };
         if !(0.0..1.0).contains(&self.failures) {
             bad("`failures` is a share of at least 0 and below 1")
         } else if self.window == 0 || self.window > 10_000 {
@@ -48,7 +57,11 @@ pub(super) struct Budget {
 
 impl Budget {
     pub(super) fn new(rule: Pause) -> Self {
-        Self { rule, last: VecDeque::with_capacity(rule.window), failures: 0 }
+        Self {
+            rule,
+            last: VecDeque::with_capacity(rule.window),
+            failures: 0,
+        }
     }
 
     pub(super) fn pause(&self) -> Duration {
@@ -62,7 +75,8 @@ impl Budget {
         }
         self.last.push_back(failed);
         self.failures += usize::from(failed);
-        self.last.len() == self.rule.window && self.failures as f64 > self.rule.failures * self.rule.window as f64
+        self.last.len() == self.rule.window
+            && self.failures as f64 > self.rule.failures * self.rule.window as f64
     }
 
     /// Forgets the past, when a pause begins or ends.
@@ -78,23 +92,50 @@ mod tests {
 
     #[test]
     fn pauses_above_the_share_of_a_full_window() {
-        let mut budget = Budget::new(Pause { failures: 0.5, window: 4, pause: Duration::from_secs(1) });
-        assert_eq!([true, true, true].map(|failed| budget.note(failed)), [false; 3], "the window is not full");
+        let mut budget = Budget::new(Pause {
+            failures: 0.5,
+            window: 4,
+            pause: Duration::from_secs(1),
+        });
+        assert_eq!(
+            [true, true, true].map(|failed| budget.note(failed)),
+            [false; 3],
+            "the window is not full"
+        );
         assert!(budget.note(false), "three of four");
         budget.reset();
-        let notes = [true, false, true, false, true, false, true, true].map(|failed| budget.note(failed));
-        assert_eq!(notes, [false, false, false, false, false, false, false, true]);
+        let notes =
+            [true, false, true, false, true, false, true, true].map(|failed| budget.note(failed));
+        assert_eq!(
+            notes,
+            [false, false, false, false, false, false, false, true]
+        );
     }
 
     #[test]
     fn nonsense_is_refused() {
         for pause in [
-            Pause { failures: 1.0, ..Pause::default() },
-            Pause { failures: f64::NAN, ..Pause::default() },
-            Pause { window: 0, ..Pause::default() },
-            Pause { pause: Duration::ZERO, ..Pause::default() },
+            Pause {
+                failures: 1.0,
+                ..Pause::default()
+            },
+            Pause {
+                failures: f64::NAN,
+                ..Pause::default()
+            },
+            Pause {
+                window: 0,
+                ..Pause::default()
+            },
+            Pause {
+                pause: Duration::ZERO,
+                ..Pause::default()
+            },
         ] {
-            assert_eq!(pause.validate().unwrap_err().kind(), ErrorKind::InvalidOption);
+            assert_eq!(
+                pause.validate().unwrap_err().kind(),
+                ErrorKind::InvalidOption
+            );
         }
         assert!(Pause::default().validate().is_ok());
     }

@@ -21,7 +21,10 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     publish::Job,
-    retry::{Action, Admission, Counting, Failure, Origin, Outcome, ParkReason, RetryState, Stamp, admit, decide},
+    retry::{
+        Action, Admission, Counting, Failure, Origin, Outcome, ParkReason, RetryState, Stamp,
+        admit, decide,
+    },
     telemetry::{Counters, Event, HOST},
     topology::{self, Mode, Plan, Route, Target, Wait, Waits, parking_queue},
 };
@@ -107,7 +110,11 @@ pub(super) struct Engine {
 
 impl Engine {
     /// Checks the options, prepares the broker and opens the first channel.
-    pub(super) async fn subscribe(options: Consumer, inbox: Arc<Inbox>, counters: Counters) -> Result<Self> {
+    pub(super) async fn subscribe(
+        options: Consumer,
+        inbox: Arc<Inbox>,
+        counters: Counters,
+    ) -> Result<Self> {
         options.validate()?;
         let client = options.client.clone();
         let plan = options.plan()?;
@@ -116,12 +123,28 @@ impl Engine {
         if options.dlx {
             // The name of the longest queue that this consumer may ever make on the fly.
             topology::name(&topology::waiting_queue(&options.queue, crate::MAX_DELAY))?;
-            let target = Target { queue: &options.queue, rules: &options.rules, queue_type };
-            options.strategy.scheme().check_server(client.server(), &target)?;
+            let target = Target {
+                queue: &options.queue,
+                rules: &options.rules,
+                queue_type,
+            };
+            options
+                .strategy
+                .scheme()
+                .check_server(client.server(), &target)?;
         }
-        let mode = if options.declare && options.dlx { Mode::Apply } else { Mode::Require };
+        let mode = if options.declare && options.dlx {
+            Mode::Apply
+        } else {
+            Mode::Require
+        };
         let findings = client.examine(&plan, mode).await?;
-        let waits = Waits::new(Arc::clone(client.address()), options.queue.clone(), queue_type, options.declare);
+        let waits = Waits::new(
+            Arc::clone(client.address()),
+            options.queue.clone(),
+            queue_type,
+            options.declare,
+        );
         waits.note(&findings);
         let connection = client.consuming().connection().await?;
         let mut session = Session::open(connection, wire_queue.clone(), 1).await?;
@@ -136,7 +159,10 @@ impl Engine {
             } else {
                 Counting::Header
             },
-            origin: Origin { host: HOST.clone(), app_version: client.options().app_version.clone() },
+            origin: Origin {
+                host: HOST.clone(),
+                app_version: client.options().app_version.clone(),
+            },
             waits: Arc::new(waits),
             inbox,
             counters,
@@ -174,7 +200,9 @@ impl Engine {
             let _ = session.flush(true).await; // the broker redelivers what it did not hear of
             session.close().await;
         }
-        self.counters.outstanding.dec_by(i64::try_from(self.entries.len()).unwrap_or(0));
+        self.counters
+            .outstanding
+            .dec_by(i64::try_from(self.entries.len()).unwrap_or(0));
         self.inbox.end();
     }
 
@@ -245,7 +273,9 @@ impl Engine {
     }
 
     fn is_done(&self) -> bool {
-        let Some(until) = self.drain_until else { return false };
+        let Some(until) = self.drain_until else {
+            return false;
+        };
         self.entries.len() == 0 || Instant::now() >= until
     }
 
@@ -254,7 +284,9 @@ impl Engine {
     /// Takes every delivery that is there already.
     async fn arrive(&mut self) {
         for _ in 0..self.options.prefetch {
-            let Some(next) = self.session.as_mut().and_then(Session::next_now) else { break };
+            let Some(next) = self.session.as_mut().and_then(Session::next_now) else {
+                break;
+            };
             self.take(next).await;
         }
     }
@@ -271,11 +303,18 @@ impl Engine {
     }
 
     async fn admit(&mut self, arrival: Arrival) {
-        let Some(session) = &mut self.session else { return };
+        let Some(session) = &mut self.session else {
+            return;
+        };
         let tag = arrival.delivery_tag;
         session.delivered(tag);
         let mended = session.mended(tag);
-        let state = RetryState::read(&self.name, self.counting, arrival.redelivered, &arrival.properties);
+        let state = RetryState::read(
+            &self.name,
+            self.counting,
+            arrival.redelivered,
+            &arrival.properties,
+        );
         for (header, why) in &state.distrusted {
             warn!(queue = %self.name, header, why, "a header is not believed and counts as absent");
         }
@@ -291,12 +330,19 @@ impl Engine {
         });
         self.counters.delivered.inc();
         self.counters.outstanding.inc();
-        let entry = Entry { received: Arc::clone(&received), session: session.id, tag, phase: Phase::Out };
+        let entry = Entry {
+            received: Arc::clone(&received),
+            session: session.id,
+            tag,
+            phase: Phase::Out,
+        };
         if self.memory.knows(&received) {
             let token = self.entries.insert(entry);
             self.counters.already_handled.inc();
             let (queue, message_id) = (self.queue(), received.message_id());
-            self.options.listener.tell(|| Event::AlreadyHandled { queue, message_id });
+            self.options
+                .listener
+                .tell(|| Event::AlreadyHandled { queue, message_id });
             self.release(token);
             return;
         }
@@ -305,22 +351,34 @@ impl Engine {
             self.give_back(token, Return::Requeue).await;
             return;
         }
-        let admission = if self.options.dlx { admit(&received.state, &self.options.limits) } else { Admission::Run };
+        let admission = if self.options.dlx {
+            admit(&received.state, &self.options.limits)
+        } else {
+            Admission::Run
+        };
         match admission {
             Admission::Run => {
                 if !self.probing {
                     self.cautious = false;
                 }
-                self.arrivals.push(Delivery { token, message: Message(received) });
+                self.arrivals.push(Delivery {
+                    token,
+                    message: Message(received),
+                });
             }
-            Admission::RunAlone if self.suspect.is_some() => self.give_back(token, Return::Requeue).await,
+            Admission::RunAlone if self.suspect.is_some() => {
+                self.give_back(token, Return::Requeue).await
+            }
             Admission::RunAlone => {
                 self.set_phase(token, Phase::Suspect);
                 self.suspect = Some(token);
             }
             Admission::Detour { crashes } => self.detour(token, crashes),
             Admission::Park(reason) => {
-                let error = format!("it was with a consumer {} times when that went away", received.state.crashes);
+                let error = format!(
+                    "it was with a consumer {} times when that went away",
+                    received.state.crashes
+                );
                 self.park(token, reason, &Failure::new(error)).await;
             }
         }
@@ -328,14 +386,19 @@ impl Engine {
 
     /// Opens or closes the tap, so that the broker sends what may be sent now.
     async fn adjust_intake(&mut self) {
-        let want = if self.drain_until.is_some() || self.paused_until.is_some() || self.suspect.is_some() {
+        let want = if self.drain_until.is_some()
+            || self.paused_until.is_some()
+            || self.suspect.is_some()
+        {
             Intake::Stopped
         } else if self.cautious && self.options.prefetch > 1 {
             Intake::Narrow
         } else {
             Intake::Wide
         };
-        let Some(session) = &mut self.session else { return };
+        let Some(session) = &mut self.session else {
+            return;
+        };
         if want == self.intake && (want == Intake::Stopped) != session.is_consuming() {
             return;
         }
@@ -355,7 +418,9 @@ impl Engine {
             Intake::Narrow => 1,
             Intake::Wide => self.options.prefetch,
         };
-        let Some(session) = &mut self.session else { return };
+        let Some(session) = &mut self.session else {
+            return;
+        };
         match session.start(prefetch).await {
             Ok(()) => self.intake = want,
             Err(error) => self.survive(Err(error)),
@@ -382,9 +447,17 @@ impl Engine {
 
     /// Gives back what no handler has begun with.
     async fn return_the_unstarted(&mut self) {
-        let mut unstarted: Vec<Token> = self.inbox.take_back().into_iter().map(|delivery| delivery.token).collect();
+        let mut unstarted: Vec<Token> = self
+            .inbox
+            .take_back()
+            .into_iter()
+            .map(|delivery| delivery.token)
+            .collect();
         unstarted.extend(self.arrivals.drain(..).map(|delivery| delivery.token));
-        let suspects = self.entries.iter().filter(|(_, entry)| matches!(entry.phase, Phase::Suspect));
+        let suspects = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| matches!(entry.phase, Phase::Suspect));
         unstarted.extend(suspects.map(|(token, _)| token));
         for token in unstarted {
             self.give_back(token, Return::Requeue).await;
@@ -402,7 +475,9 @@ impl Engine {
 
     /// The channel is gone: what was not begun will come again, what runs may finish, and a new channel is opened.
     fn lose_session(&mut self) {
-        let Some(session) = self.session.take() else { return };
+        let Some(session) = self.session.take() else {
+            return;
+        };
         drop(session);
         self.intake = Intake::Stopped;
         let queue = self.queue();
@@ -428,9 +503,17 @@ impl Engine {
     /// Opens the next session in the background; it arrives as mail.
     fn open_session(&mut self, pause: Duration) {
         self.sessions += 1;
-        let (client, plan, queue, id) =
-            (self.options.client.clone(), self.plan.clone(), self.wire_queue.clone(), self.sessions);
-        let mode = if self.options.declare && self.options.dlx { Mode::Apply } else { Mode::Require };
+        let (client, plan, queue, id) = (
+            self.options.client.clone(),
+            self.plan.clone(),
+            self.wire_queue.clone(),
+            self.sessions,
+        );
+        let mode = if self.options.declare && self.options.dlx {
+            Mode::Apply
+        } else {
+            Mode::Require
+        };
         let (mail, waits) = (self.mail.clone(), Arc::clone(&self.waits));
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
@@ -465,7 +548,11 @@ impl Engine {
                 }
                 Err(error) => {
                     error!(queue = %self.name, %error, "cannot consume; trying again");
-                    self.open_session(if error.is_transient() { FIRST_PAUSE * 5 } else { LONGEST_PAUSE });
+                    self.open_session(if error.is_transient() {
+                        FIRST_PAUSE * 5
+                    } else {
+                        LONGEST_PAUSE
+                    });
                 }
             },
         }
@@ -489,7 +576,9 @@ impl Engine {
                 self.release(token);
                 self.note_attempt(false).await;
             }
-            Outcome::Defer { .. } if self.options.dlx => self.follow(token, &received, &outcome).await,
+            Outcome::Defer { .. } if self.options.dlx => {
+                self.follow(token, &received, &outcome).await
+            }
             outcome => {
                 self.counters.failed.inc();
                 if self.options.dlx {
@@ -515,7 +604,11 @@ impl Engine {
         }
         self.counters.rejected.inc();
         let (queue, message_id, error) = (self.queue(), received.message_id(), failure.error);
-        self.options.listener.tell(|| Event::Rejected { queue, message_id, error });
+        self.options.listener.tell(|| Event::Rejected {
+            queue,
+            message_id,
+            error,
+        });
         self.give_back(token, Return::Reject).await;
     }
 
@@ -523,9 +616,19 @@ impl Engine {
     async fn follow(&mut self, token: Token, received: &Arc<Received>, outcome: &Outcome) {
         let failure = failure_of(outcome);
         let headers = received.properties.headers().as_ref();
-        let policy = self.options.rules.policy(received.routing_key(), headers, &failure);
+        let policy = self
+            .options
+            .rules
+            .policy(received.routing_key(), headers, &failure);
         let state = &received.state;
-        let mut action = decide(state, outcome, policy, &self.options.limits, now(), fastrand::u64(..));
+        let mut action = decide(
+            state,
+            outcome,
+            policy,
+            &self.options.limits,
+            now(),
+            fastrand::u64(..),
+        );
         if received.mended.is_some() && matches!(action, Action::Retry { .. }) {
             action = Action::Park(ParkReason::Undecodable);
         }
@@ -533,22 +636,46 @@ impl Engine {
         let (queue, message_id) = (self.queue(), received.message_id());
         match action {
             Action::Ack => self.release(token),
-            Action::Retry { retry, delay, chosen } => {
-                let wait = if chosen { Wait::Ladder(delay) } else { Wait::Policy(delay) };
-                let event = Event::Retried { queue, message_id, attempt: state.attempt(), delay, error: failure.error.clone() };
+            Action::Retry {
+                retry,
+                delay,
+                chosen,
+            } => {
+                let wait = if chosen {
+                    Wait::Ladder(delay)
+                } else {
+                    Wait::Policy(delay)
+                };
+                let event = Event::Retried {
+                    queue,
+                    message_id,
+                    attempt: state.attempt(),
+                    delay,
+                    error: failure.error.clone(),
+                };
                 let route = self.options.strategy.scheme().route(&self.name, wait);
                 let properties = stamp.retry(retry, &failure, expiration(&route));
                 self.wait_by(token, route, properties, event).await;
             }
             Action::Defer { deferral, delay } => {
-                let event = Event::Deferred { queue, message_id, delay };
-                let route = self.options.strategy.scheme().route(&self.name, Wait::Ladder(delay));
+                let event = Event::Deferred {
+                    queue,
+                    message_id,
+                    delay,
+                };
+                let route = self
+                    .options
+                    .strategy
+                    .scheme()
+                    .route(&self.name, Wait::Ladder(delay));
                 let properties = stamp.deferral(deferral, expiration(&route));
                 self.wait_by(token, route, properties, event).await;
             }
             Action::Park(reason) => {
                 let failure = match outcome {
-                    Outcome::Defer { .. } => Failure::new(format!("it was deferred {} times", state.deferrals)),
+                    Outcome::Defer { .. } => {
+                        Failure::new(format!("it was deferred {} times", state.deferrals))
+                    }
                     _ => failure,
                 };
                 self.park(token, reason, &failure).await;
@@ -557,14 +684,36 @@ impl Engine {
     }
 
     /// Sends a message to where it waits.
-    async fn wait_by(&mut self, token: Token, route: Route, properties: lapin::BasicProperties, event: Event) {
+    async fn wait_by(
+        &mut self,
+        token: Token,
+        route: Route,
+        properties: lapin::BasicProperties,
+        event: Event,
+    ) {
         match route {
-            Route::Copy { exchange, routing_key, mandatory, delay_header, .. } => {
+            Route::Copy {
+                exchange,
+                routing_key,
+                mandatory,
+                delay_header,
+                ..
+            } => {
                 let properties = match delay_header {
                     Some(ms) => with_delay(properties, ms),
                     None => properties,
                 };
-                self.copy(token, Copying { exchange, routing_key, properties, mandatory, event, tries: 0 });
+                self.copy(
+                    token,
+                    Copying {
+                        exchange,
+                        routing_key,
+                        properties,
+                        mandatory,
+                        event,
+                        tries: 0,
+                    },
+                );
             }
             Route::DeadLetter => {
                 self.happened(&event);
@@ -578,20 +727,46 @@ impl Engine {
     }
 
     fn detour(&mut self, token: Token, crashes: u32) {
-        let Some(entry) = self.entries.get_mut(token) else { return };
+        let Some(entry) = self.entries.get_mut(token) else {
+            return;
+        };
         let received = Arc::clone(&entry.received);
-        let event = Event::Detoured { queue: self.queue(), message_id: received.message_id(), crashes };
-        let Route::Copy { exchange, routing_key, expiration, mandatory, .. } =
-            topology::detour(&self.name, self.options.rules.otherwise.delays().first().copied())
+        let event = Event::Detoured {
+            queue: self.queue(),
+            message_id: received.message_id(),
+            crashes,
+        };
+        let Route::Copy {
+            exchange,
+            routing_key,
+            expiration,
+            mandatory,
+            ..
+        } = topology::detour(
+            &self.name,
+            self.options.rules.otherwise.delays().first().copied(),
+        )
         else {
             return;
         };
         let properties = self.stamp(&received).detour(crashes, expiration);
-        self.copy(token, Copying { exchange, routing_key, properties, mandatory, event, tries: 0 });
+        self.copy(
+            token,
+            Copying {
+                exchange,
+                routing_key,
+                properties,
+                mandatory,
+                event,
+                tries: 0,
+            },
+        );
     }
 
     async fn park(&mut self, token: Token, reason: ParkReason, failure: &Failure) {
-        let Some(entry) = self.entries.get_mut(token) else { return };
+        let Some(entry) = self.entries.get_mut(token) else {
+            return;
+        };
         let received = Arc::clone(&entry.received);
         let event = Event::Parked {
             queue: self.queue(),
@@ -608,17 +783,33 @@ impl Engine {
         }
         let properties = self.stamp(&received).parked(reason, failure);
         let routing_key = parking_queue(&self.name);
-        self.copy(token, Copying { exchange: String::new(), routing_key, properties, mandatory: true, event, tries: 0 });
+        self.copy(
+            token,
+            Copying {
+                exchange: String::new(),
+                routing_key,
+                properties,
+                mandatory: true,
+                event,
+                tries: 0,
+            },
+        );
     }
 
     // ---- copies -----------------------------------------------------------------------------------------------------
 
     /// Publishes a copy; its original stays unacknowledged until the copy is confirmed.
     fn copy(&mut self, token: Token, copying: Copying) {
-        let Some(entry) = self.entries.get_mut(token) else { return };
+        let Some(entry) = self.entries.get_mut(token) else {
+            return;
+        };
         let received = Arc::clone(&entry.received);
         entry.phase = Phase::Copying(Box::new(copying.clone()));
-        let (mail, client, waits) = (self.mail.clone(), self.options.client.clone(), Arc::clone(&self.waits));
+        let (mail, client, waits) = (
+            self.mail.clone(),
+            self.options.client.clone(),
+            Arc::clone(&self.waits),
+        );
         let done = {
             let mail = mail.clone();
             Box::new(move |result| {
@@ -653,13 +844,23 @@ impl Engine {
     }
 
     fn copied(&mut self, token: Token, result: Result<()>) {
-        let Some(entry) = self.entries.get_mut(token) else { return };
-        let Phase::Copying(copying) = &mut entry.phase else { return };
-        let current = self.session.as_ref().is_some_and(|session| session.id == entry.session);
+        let Some(entry) = self.entries.get_mut(token) else {
+            return;
+        };
+        let Phase::Copying(copying) = &mut entry.phase else {
+            return;
+        };
+        let current = self
+            .session
+            .as_ref()
+            .is_some_and(|session| session.id == entry.session);
         match result {
             Ok(()) => {
                 let event = copying.event.clone();
-                let safe = self.waits.safe_from(&copying.routing_key).filter(|safe| *safe > Instant::now());
+                let safe = self
+                    .waits
+                    .safe_from(&copying.routing_key)
+                    .filter(|safe| *safe > Instant::now());
                 self.happened(&event);
                 match safe {
                     Some(safe) if current => self.agenda.add(safe, token, Task::Release),
@@ -674,8 +875,14 @@ impl Engine {
                     self.waits.forget(&copying.routing_key);
                 }
                 self.complain(error, message_id);
-                let pause = (FIRST_PAUSE * 2u32.pow(tries.min(8))).min(LONGEST_PAUSE).mul_f64(0.75 + fastrand::f64() / 2.0);
-                let task = if tries >= TRIES { Task::Requeue } else { Task::Resubmit };
+                let pause = (FIRST_PAUSE * 2u32.pow(tries.min(8)))
+                    .min(LONGEST_PAUSE)
+                    .mul_f64(0.75 + fastrand::f64() / 2.0);
+                let task = if tries >= TRIES {
+                    Task::Requeue
+                } else {
+                    Task::Resubmit
+                };
                 self.agenda.add(Instant::now() + pause, token, task);
             }
         }
@@ -685,12 +892,21 @@ impl Engine {
         warn!(queue = %self.name, %error, "a copy could not be stored; its original is kept, and it is tried again");
         self.counters.publish_failures.inc();
         let (queue, error) = (self.queue(), error.to_string());
-        self.options.listener.tell(|| Event::PublishFailed { queue, message_id, error });
+        self.options.listener.tell(|| Event::PublishFailed {
+            queue,
+            message_id,
+            error,
+        });
     }
 
     async fn perform(&mut self, token: Token, task: Task) {
-        let Some(entry) = self.entries.get_mut(token) else { return };
-        let current = self.session.as_ref().is_some_and(|session| session.id == entry.session);
+        let Some(entry) = self.entries.get_mut(token) else {
+            return;
+        };
+        let current = self
+            .session
+            .as_ref()
+            .is_some_and(|session| session.id == entry.session);
         match task {
             Task::Release => self.release(token),
             Task::Resubmit if current => {
@@ -702,7 +918,9 @@ impl Engine {
             Task::Requeue if current => {
                 let message_id = entry.received.message_id();
                 let queue = self.queue();
-                self.options.listener.tell(|| Event::Requeued { queue, message_id });
+                self.options
+                    .listener
+                    .tell(|| Event::Requeued { queue, message_id });
                 self.give_back(token, Return::Requeue).await;
             }
             Task::Resubmit | Task::Requeue => self.forget(token),
@@ -713,7 +931,9 @@ impl Engine {
 
     /// Done: acknowledged with the next flush, and remembered in case the acknowledgement gets lost.
     fn release(&mut self, token: Token) {
-        let Some(entry) = self.entries.remove(token) else { return };
+        let Some(entry) = self.entries.remove(token) else {
+            return;
+        };
         self.counters.outstanding.dec();
         self.memory.remember(&entry.received);
         self.suspect_ended(token);
@@ -727,7 +947,9 @@ impl Engine {
 
     /// Back to the queue, or to its dead-letter route.
     async fn give_back(&mut self, token: Token, how: Return) {
-        let Some(entry) = self.entries.remove(token) else { return };
+        let Some(entry) = self.entries.remove(token) else {
+            return;
+        };
         self.counters.outstanding.dec();
         self.suspect_ended(token);
         if how == Return::Requeue {
@@ -758,7 +980,9 @@ impl Engine {
     // ---- the retry budget -------------------------------------------------------------------------------------------
 
     async fn note_attempt(&mut self, failed: bool) {
-        let Some(budget) = &mut self.budget else { return };
+        let Some(budget) = &mut self.budget else {
+            return;
+        };
         let pause = budget.pause();
         if self.probing {
             self.probing = false;
@@ -780,7 +1004,9 @@ impl Engine {
         self.counters.pauses.inc();
         self.paused_until = Some(Instant::now() + pause);
         let queue = self.queue();
-        self.options.listener.tell(|| Event::Paused { queue, pause });
+        self.options
+            .listener
+            .tell(|| Event::Paused { queue, pause });
         self.return_the_unstarted().await;
     }
 
@@ -836,12 +1062,16 @@ fn expiration(route: &Route) -> Option<u64> {
 
 fn with_delay(properties: lapin::BasicProperties, ms: i64) -> lapin::BasicProperties {
     let mut headers = properties.headers().clone().unwrap_or_default();
-    headers.insert(ShortString::from("x-delay"), lapin::types::AMQPValue::LongLongInt(ms));
+    headers.insert(
+        ShortString::from("x-delay"),
+        lapin::types::AMQPValue::LongLongInt(ms),
+    );
     properties.with_headers(headers)
 }
 
 /// Seconds since 1970, the resolution of AMQP's timestamps.
 fn now() -> u64 {
-    std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
+    std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .map_or(0, |since| since.as_secs())
 }
-

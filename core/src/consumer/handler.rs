@@ -39,25 +39,37 @@ enum Kind {
 /// A failure after which the message is to come back in `delay`, whatever the policy says; it counts as a retry.
 #[must_use]
 pub fn retry_after(delay: Duration, cause: impl Into<Cause>) -> Signal {
-    Signal { kind: Kind::RetryAfter(delay), cause: Some(cause.into()) }
+    Signal {
+        kind: Kind::RetryAfter(delay),
+        cause: Some(cause.into()),
+    }
 }
 
 /// Parks the message now, with this reason for people to read.
 #[must_use]
 pub fn park(why: impl Into<String>) -> Signal {
-    Signal { kind: Kind::Park(why.into()), cause: None }
+    Signal {
+        kind: Kind::Park(why.into()),
+        cause: None,
+    }
 }
 
 /// Puts the message off: it comes back in `delay` and no attempt is spent.
 #[must_use]
 pub fn defer(delay: Duration) -> Signal {
-    Signal { kind: Kind::Defer(delay), cause: None }
+    Signal {
+        kind: Kind::Defer(delay),
+        cause: None,
+    }
 }
 
 /// A failure that no retry can mend: the message is parked now.
 #[must_use]
 pub fn fatal(cause: impl Into<Cause>) -> Signal {
-    Signal { kind: Kind::Fatal, cause: Some(cause.into()) }
+    Signal {
+        kind: Kind::Fatal,
+        cause: Some(cause.into()),
+    }
 }
 
 impl fmt::Display for Signal {
@@ -115,12 +127,22 @@ fn outcome(error: &(dyn StdError + 'static), type_name: &str) -> Outcome {
     }
     match signal.map(|signal| &signal.kind) {
         None => Outcome::retry(failure),
-        Some(Kind::RetryAfter(delay)) => Outcome::Retry { failure, delay: Some(*delay) },
+        Some(Kind::RetryAfter(delay)) => Outcome::Retry {
+            failure,
+            delay: Some(*delay),
+        },
         Some(Kind::Defer(delay)) => Outcome::Defer { delay: *delay },
-        Some(Kind::Fatal) => Outcome::Park { reason: ParkReason::Fatal, failure },
-        Some(Kind::Park(why)) => {
-            Outcome::Park { reason: ParkReason::Requested, failure: Failure { error: why.clone(), ..failure } }
-        }
+        Some(Kind::Fatal) => Outcome::Park {
+            reason: ParkReason::Fatal,
+            failure,
+        },
+        Some(Kind::Park(why)) => Outcome::Park {
+            reason: ParkReason::Requested,
+            failure: Failure {
+                error: why.clone(),
+                ..failure
+            },
+        },
     }
 }
 
@@ -131,7 +153,11 @@ fn short_type(name: &str) -> String {
     }
     let base = name.split('<').next().unwrap_or(name);
     match base.rsplit("::").next().unwrap_or(base) {
-        "str" | "&str" | "String" | "Error" if name.contains("anyhow") || !base.contains("Error") => String::new(),
+        "str" | "&str" | "String" | "Error"
+            if name.contains("anyhow") || !base.contains("Error") =>
+        {
+            String::new()
+        }
         short => short.trim_start_matches('&').to_owned(),
     }
 }
@@ -169,7 +195,11 @@ pub(super) fn run_workers<H: Handler>(
 ) -> Running {
     let handler = Arc::new(handler);
     for _ in 0..concurrency {
-        tokio::spawn(work(Arc::clone(&subscription), Arc::clone(&handler), timeout));
+        tokio::spawn(work(
+            Arc::clone(&subscription),
+            Arc::clone(&handler),
+            timeout,
+        ));
     }
     Running { subscription }
 }
@@ -184,7 +214,11 @@ const STRETCH: u32 = 64;
 ///
 /// A worker that finds more messages wakes another one only when its own handler waits or takes its time. While handlers
 /// are done at once, one worker does it all, and nobody pays for waking the rest.
-async fn work<H: Handler>(subscription: Arc<Subscription>, handler: Arc<H>, timeout: Option<Duration>) {
+async fn work<H: Handler>(
+    subscription: Arc<Subscription>,
+    handler: Arc<H>,
+    timeout: Option<Duration>,
+) {
     let mut stretch = 0;
     loop {
         let (delivery, more) = subscription.take_one();
@@ -231,11 +265,15 @@ async fn attempt<H: Handler>(handler: &H, message: Message, timeout: Option<Dura
             }
         },
     };
-    handled.unwrap_or_else(|panic| Outcome::retry(Failure::new(panic_text(&*panic)).of_type("panic")))
+    handled
+        .unwrap_or_else(|panic| Outcome::retry(Failure::new(panic_text(&*panic)).of_type("panic")))
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("the handler panicked: {}", text.unwrap_or("(no text)"))
 }
 
@@ -252,10 +290,24 @@ mod tests {
 
     #[test]
     fn an_error_retries_with_its_type() {
-        let Outcome::Retry { failure, delay: None } = of(io::Error::other("disk")) else { panic!("not a retry") };
-        assert_eq!((failure.error.as_str(), failure.error_type.as_str()), ("disk", "Error"));
-        let Outcome::Retry { failure, .. } = of("just text") else { panic!("not a retry") };
-        assert_eq!((failure.error.as_str(), failure.error_type.as_str()), ("just text", ""));
+        let Outcome::Retry {
+            failure,
+            delay: None,
+        } = of(io::Error::other("disk"))
+        else {
+            panic!("not a retry")
+        };
+        assert_eq!(
+            (failure.error.as_str(), failure.error_type.as_str()),
+            ("disk", "Error")
+        );
+        let Outcome::Retry { failure, .. } = of("just text") else {
+            panic!("not a retry")
+        };
+        assert_eq!(
+            (failure.error.as_str(), failure.error_type.as_str()),
+            ("just text", "")
+        );
     }
 
     #[test]
@@ -273,11 +325,27 @@ mod tests {
             }
         }
         assert_eq!(of(Wrapped(defer(SECOND))), Outcome::Defer { delay: SECOND });
-        let Outcome::Park { reason: ParkReason::Requested, failure } = of(Wrapped(park("no such customer"))) else {
+        let Outcome::Park {
+            reason: ParkReason::Requested,
+            failure,
+        } = of(Wrapped(park("no such customer")))
+        else {
             panic!("not parked")
         };
         assert_eq!(failure.error, "no such customer");
-        assert!(matches!(of(fatal("bad")), Outcome::Park { reason: ParkReason::Fatal, .. }));
-        assert!(matches!(of(retry_after(SECOND, "busy")), Outcome::Retry { delay: Some(SECOND), .. }));
+        assert!(matches!(
+            of(fatal("bad")),
+            Outcome::Park {
+                reason: ParkReason::Fatal,
+                ..
+            }
+        ));
+        assert!(matches!(
+            of(retry_after(SECOND, "busy")),
+            Outcome::Retry {
+                delay: Some(SECOND),
+                ..
+            }
+        ));
     }
 }

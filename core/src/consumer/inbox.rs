@@ -38,7 +38,9 @@ pub(super) struct Inbox {
 
 impl Inbox {
     fn arrivals(&self) -> MutexGuard<'_, Arrivals> {
-        self.arrivals.lock().unwrap_or_else(|poison| poison.into_inner())
+        self.arrivals
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner())
     }
 
     /// Messages for handlers. One waiting task is woken; it wakes the next if it sees more than it takes at once.
@@ -117,7 +119,10 @@ impl Inbox {
 
     /// Outcomes from handlers. The engine is woken once for as many as come together.
     pub(super) fn settle(&self, settled: impl IntoIterator<Item = (Token, Outcome)>) {
-        let mut outcomes = self.outcomes.lock().unwrap_or_else(|poison| poison.into_inner());
+        let mut outcomes = self
+            .outcomes
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner());
         let first = outcomes.is_empty();
         outcomes.extend(settled);
         let wake = first && !outcomes.is_empty();
@@ -129,7 +134,10 @@ impl Inbox {
 
     /// The outcomes since the last call, into `into`.
     pub(super) fn outcomes(&self, into: &mut Vec<(Token, Outcome)>) {
-        let mut outcomes = self.outcomes.lock().unwrap_or_else(|poison| poison.into_inner());
+        let mut outcomes = self
+            .outcomes
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner());
         std::mem::swap(&mut *outcomes, into);
     }
 

@@ -24,7 +24,12 @@ impl Memory {
     /// Remembers as many as can be unacknowledged at a time, twice over.
     pub(super) fn new(prefetch: u16) -> Self {
         let capacity = usize::from(prefetch) * 2;
-        Self { keys: RandomState::new(), marks: HashSet::new(), order: VecDeque::new(), capacity }
+        Self {
+            keys: RandomState::new(),
+            marks: HashSet::new(),
+            order: VecDeque::new(),
+            capacity,
+        }
     }
 
     /// A mark of everything that tells this attempt of this message from others. The id alone would not do: publishers
@@ -36,7 +41,12 @@ impl Memory {
             salt.hash(&mut hasher);
             id.as_str().hash(&mut hasher);
             message.routing_key.as_str().hash(&mut hasher);
-            (message.state.retries, message.state.deferrals, message.state.replays).hash(&mut hasher);
+            (
+                message.state.retries,
+                message.state.deferrals,
+                message.state.replays,
+            )
+                .hash(&mut hasher);
             let body = &message.body;
             body.len().hash(&mut hasher);
             body[..body.len().min(LOOK)].hash(&mut hasher);
@@ -64,7 +74,9 @@ impl Memory {
     pub(super) fn knows(&self, message: &Received) -> bool {
         message.redelivered
             && !self.marks.is_empty()
-            && self.mark(message).is_some_and(|mark| self.marks.contains(&mark))
+            && self
+                .mark(message)
+                .is_some_and(|mark| self.marks.contains(&mark))
     }
 }
 
@@ -89,8 +101,14 @@ mod tests {
         memory.remember(&message(Some("1"), "a", false));
         memory.remember(&message(None, "b", false));
         assert!(memory.knows(&message(Some("1"), "a", true)));
-        assert!(!memory.knows(&message(Some("1"), "a", false)), "a second message with the same id and body");
-        assert!(!memory.knows(&message(Some("1"), "b", true)), "the same id, another message");
+        assert!(
+            !memory.knows(&message(Some("1"), "a", false)),
+            "a second message with the same id and body"
+        );
+        assert!(
+            !memory.knows(&message(Some("1"), "b", true)),
+            "the same id, another message"
+        );
         assert!(!memory.knows(&message(None, "b", true)), "no id");
     }
 
@@ -101,6 +119,9 @@ mod tests {
             memory.remember(&message(Some(&id.to_string()), "", false));
         }
         assert_eq!((memory.marks.len(), memory.order.len()), (4, 4));
-        assert!(memory.knows(&message(Some("99"), "", true)) && !memory.knows(&message(Some("0"), "", true)));
+        assert!(
+            memory.knows(&message(Some("99"), "", true))
+                && !memory.knows(&message(Some("0"), "", true))
+        );
     }
 }

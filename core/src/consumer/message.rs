@@ -35,16 +35,25 @@ impl AsRef<[u8]> for Received {
 impl Received {
     /// The exchange it was first published to: a copy of ours comes through the default exchange.
     pub(crate) fn exchange(&self) -> &str {
-        self.state.exchange.as_deref().unwrap_or(self.exchange.as_str())
+        self.state
+            .exchange
+            .as_deref()
+            .unwrap_or(self.exchange.as_str())
     }
 
     /// The routing key it was first published with.
     pub(crate) fn routing_key(&self) -> &str {
-        self.state.routing_key.as_deref().unwrap_or(self.routing_key.as_str())
+        self.state
+            .routing_key
+            .as_deref()
+            .unwrap_or(self.routing_key.as_str())
     }
 
     pub(crate) fn message_id(&self) -> Option<String> {
-        self.properties.message_id().as_ref().map(|id| id.as_str().to_owned())
+        self.properties
+            .message_id()
+            .as_ref()
+            .map(|id| id.as_str().to_owned())
     }
 
     #[cfg(test)]
@@ -100,7 +109,11 @@ impl Message {
     /// The id its publisher gave it.
     #[must_use]
     pub fn message_id(&self) -> Option<&str> {
-        self.0.properties.message_id().as_ref().map(ShortString::as_str)
+        self.0
+            .properties
+            .message_id()
+            .as_ref()
+            .map(ShortString::as_str)
     }
 
     /// Which attempt this is: 1 on first delivery.
@@ -118,7 +131,10 @@ impl Message {
     /// When the first attempt failed, to the second.
     #[must_use]
     pub fn first_failed_at(&self) -> Option<SystemTime> {
-        self.0.state.first_failed_at.map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+        self.0
+            .state
+            .first_failed_at
+            .map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
     }
 
     /// Why the last attempt failed.

@@ -142,9 +142,12 @@ impl Consumer {
     /// As [`Strategy::plan`].
     pub fn plan(&self) -> Result<Plan> {
         if self.dlx {
-            self.strategy.plan(&self.queue, &self.rules, self.client.options().queue_type)
+            self.strategy
+                .plan(&self.queue, &self.rules, self.client.options().queue_type)
         } else {
-            Ok(Plan { items: vec![crate::topology::existing(&self.queue)] })
+            Ok(Plan {
+                items: vec![crate::topology::existing(&self.queue)],
+            })
         }
     }
 
@@ -154,12 +157,17 @@ impl Consumer {
             return bad("`queue` is empty; name the queue to consume");
         }
         if self.prefetch == 0 {
-            return bad("`prefetch` must be at least 1: without it the broker would send the whole queue at once");
+            return bad(
+                "`prefetch` must be at least 1: without it the broker would send the whole queue at once",
+            );
         }
         if self.concurrency == 0 {
             return bad("`concurrency` must be at least 1");
         }
-        if self.handler_timeout.is_some_and(|timeout| timeout.is_zero()) {
+        if self
+            .handler_timeout
+            .is_some_and(|timeout| timeout.is_zero())
+        {
             return bad("`handler_timeout` must be longer than 0");
         }
         if self.limits.crashes == 0 || self.limits.suspect == 0 {
@@ -205,7 +213,11 @@ impl Consumer {
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe).
-    pub async fn run_until<H: Handler>(self, end: impl Future<Output = ()> + Send, handler: H) -> Result<()> {
+    pub async fn run_until<H: Handler>(
+        self,
+        end: impl Future<Output = ()> + Send,
+        handler: H,
+    ) -> Result<()> {
         let running = self.start(handler).await?;
         tokio::select! {
             () = end => running.close().await,

@@ -6,7 +6,8 @@ use futures_util::{FutureExt, StreamExt};
 use lapin::{
     message::Delivery as Arrival,
     options::{
-        BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions, BasicRejectOptions,
+        BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions,
+        BasicQosOptions, BasicRejectOptions,
     },
     types::{FieldTable, ShortString},
 };
@@ -51,9 +52,20 @@ pub(super) struct Session {
 
 impl Session {
     /// Opens a channel; nothing is consumed yet.
-    pub(super) async fn open(connection: Arc<Connection>, queue: ShortString, id: u64) -> Result<Self> {
+    pub(super) async fn open(
+        connection: Arc<Connection>,
+        queue: ShortString,
+        id: u64,
+    ) -> Result<Self> {
         let channel = connection.channel().await?;
-        Ok(Self { id, queue, connection, channel, stream: None, acks: AckWindow::new(1) })
+        Ok(Self {
+            id,
+            queue,
+            connection,
+            channel,
+            stream: None,
+            acks: AckWindow::new(1),
+        })
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -66,7 +78,10 @@ impl Session {
 
     /// What was mended in a delivery, if anything was.
     pub(super) fn mended(&self, tag: u64) -> Option<String> {
-        self.channel.mended().take(self.channel.lapin().id(), tag).map(|mended| mended.to_string())
+        self.channel
+            .mended()
+            .take(self.channel.lapin().id(), tag)
+            .map(|mended| mended.to_string())
     }
 
     /// Starts consuming with this prefetch. AMQP applies a prefetch to consumers that start after it, so to change it
@@ -74,7 +89,11 @@ impl Session {
     pub(super) async fn start(&mut self, prefetch: u16) -> Result<()> {
         let channel = self.channel.lapin();
         let name = self.queue.as_str();
-        ask(Doing::Consuming(name), channel.basic_qos(prefetch, BasicQosOptions::default())).await?;
+        ask(
+            Doing::Consuming(name),
+            channel.basic_qos(prefetch, BasicQosOptions::default()),
+        )
+        .await?;
         let consume = channel.basic_consume(
             self.queue.clone(),
             ShortString::default(),
@@ -88,8 +107,13 @@ impl Session {
 
     /// Stops consuming; returns what had arrived in the meantime. It is still unacknowledged, and this session's.
     pub(super) async fn stop(&mut self) -> Result<Vec<Arrival>> {
-        let Some(mut stream) = self.stream.take() else { return Ok(Vec::new()) };
-        let cancel = self.channel.lapin().basic_cancel(stream.tag(), BasicCancelOptions::default());
+        let Some(mut stream) = self.stream.take() else {
+            return Ok(Vec::new());
+        };
+        let cancel = self
+            .channel
+            .lapin()
+            .basic_cancel(stream.tag(), BasicCancelOptions::default());
         ask(Doing::Consuming(self.queue.as_str()), cancel).await?;
         let mut arrived = Vec::new();
         while let Some(Some(Ok(arrival))) = stream.next().now_or_never() {
@@ -119,7 +143,11 @@ impl Session {
             Some(Ok(arrival)) => Next::Arrived(Box::new(arrival)),
             ended => {
                 self.stream = None; // polled again it would pend for ever
-                if ended.is_none() && self.is_open() { Next::Cancelled } else { Next::Lost }
+                if ended.is_none() && self.is_open() {
+                    Next::Cancelled
+                } else {
+                    Next::Lost
+                }
             }
         }
     }
@@ -141,8 +169,14 @@ impl Session {
     /// Sends the acknowledgements that are due; with `all`, every one.
     pub(super) async fn flush(&mut self, all: bool) -> Result<()> {
         for ack in self.acks.flush(Instant::now(), all) {
-            let options = BasicAckOptions { multiple: ack.multiple };
-            ask(Doing::Settling, self.channel.lapin().basic_ack(ack.tag, options)).await?;
+            let options = BasicAckOptions {
+                multiple: ack.multiple,
+            };
+            ask(
+                Doing::Settling,
+                self.channel.lapin().basic_ack(ack.tag, options),
+            )
+            .await?;
         }
         Ok(())
     }
@@ -154,10 +188,32 @@ impl Session {
         }
         let channel = self.channel.lapin();
         match how {
-            Return::Requeue => ask(Doing::Settling, channel.basic_reject(tag, BasicRejectOptions { requeue: true })).await,
-            Return::Reject => ask(Doing::Settling, channel.basic_reject(tag, BasicRejectOptions { requeue: false })).await,
+            Return::Requeue => {
+                ask(
+                    Doing::Settling,
+                    channel.basic_reject(tag, BasicRejectOptions { requeue: true }),
+                )
+                .await
+            }
+            Return::Reject => {
+                ask(
+                    Doing::Settling,
+                    channel.basic_reject(tag, BasicRejectOptions { requeue: false }),
+                )
+                .await
+            }
             Return::DeadLetter => {
-                ask(Doing::Settling, channel.basic_nack(tag, BasicNackOptions { multiple: false, requeue: false })).await
+                ask(
+                    Doing::Settling,
+                    channel.basic_nack(
+                        tag,
+                        BasicNackOptions {
+                            multiple: false,
+                            requeue: false,
+                        },
+                    ),
+                )
+                .await
             }
         }
     }

@@ -56,13 +56,21 @@ struct Slot<T> {
 
 impl<T> Slab<T> {
     pub(super) fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), generation: 0, len: 0 }
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            generation: 0,
+            len: 0,
+        }
     }
 
     pub(super) fn insert(&mut self, value: T) -> Token {
         // A generation for the whole slab: a token is not given out again before 2³³ others.
         self.generation += 1;
-        let slot = Slot { generation: self.generation & GENERATION_MASK, value: Some(value) };
+        let slot = Slot {
+            generation: self.generation & GENERATION_MASK,
+            value: Some(value),
+        };
         self.len += 1;
         let index = match self.free.pop() {
             Some(index) => {
@@ -79,7 +87,11 @@ impl<T> Slab<T> {
 
     pub(super) fn get_mut(&mut self, token: Token) -> Option<&mut T> {
         let slot = self.slots.get_mut(token.index())?;
-        if slot.generation == token.generation() { slot.value.as_mut() } else { None }
+        if slot.generation == token.generation() {
+            slot.value.as_mut()
+        } else {
+            None
+        }
     }
 
     pub(super) fn remove(&mut self, token: Token) -> Option<T> {
@@ -99,7 +111,9 @@ impl<T> Slab<T> {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Token, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
-            slot.value.as_ref().map(|value| (Token::new(index, slot.generation), value))
+            slot.value
+                .as_ref()
+                .map(|value| (Token::new(index, slot.generation), value))
         })
     }
 }

@@ -41,7 +41,11 @@ impl Subscription {
             engine.run().await;
             drop(ending);
         });
-        Ok(Self { inbox, counters, ended })
+        Ok(Self {
+            inbox,
+            counters,
+            ended,
+        })
     }
 
     /// The messages that are there, at most `max`. Never waits.
@@ -109,6 +113,8 @@ impl Drop for Subscription {
 
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscription").field("stats", &self.stats()).finish_non_exhaustive()
+        f.debug_struct("Subscription")
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
     }
 }

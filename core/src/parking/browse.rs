@@ -41,8 +41,13 @@ impl Browse {
         // A connection of its own: a walk may hold very many messages, and its end must not wait for anybody.
         let connection = Connection::open(client.address(), "parked").await?;
         let channel = connection.channel().await?;
-        let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let looked = channel.lapin().queue_declare(parking.clone(), passive, FieldTable::default());
+        let passive = QueueDeclareOptions {
+            passive: true,
+            ..QueueDeclareOptions::default()
+        };
+        let looked = channel
+            .lapin()
+            .queue_declare(parking.clone(), passive, FieldTable::default());
         let found = ask(Doing::Looking(&parking_name), looked).await.map_err(|error| match error.kind() {
             ErrorKind::QueueNotFound => Error::new(
                 ErrorKind::QueueNotFound,
@@ -52,7 +57,15 @@ impl Browse {
             _ => error,
         })?;
         let (client, queue, left) = (client.clone(), Arc::from(queue), found.message_count());
-        Ok(Self { client, queue, parking, connection, channel, held: BTreeMap::new(), left })
+        Ok(Self {
+            client,
+            queue,
+            parking,
+            connection,
+            channel,
+            held: BTreeMap::new(),
+            left,
+        })
     }
 
     /// How many messages were ready when the walk began and have not been seen yet.
@@ -70,7 +83,10 @@ impl Browse {
             return Ok(None);
         }
         self.left -= 1;
-        let got = self.channel.lapin().basic_get(self.parking.clone(), BasicGetOptions::default());
+        let got = self
+            .channel
+            .lapin()
+            .basic_get(self.parking.clone(), BasicGetOptions::default());
         let Some(got) = ask(Doing::Getting(self.parking.as_str()), got).await? else {
             self.left = 0;
             return Ok(None);
@@ -80,11 +96,20 @@ impl Browse {
             .properties
             .headers()
             .as_ref()
-            .and_then(|table| headers::count(table, headers::DELIVERY_COUNT).ok().flatten())
+            .and_then(|table| {
+                headers::count(table, headers::DELIVERY_COUNT)
+                    .ok()
+                    .flatten()
+            })
             .unwrap_or(0);
         let tag = delivery.delivery_tag;
-        let record =
-            Record::read(&self.queue, delivery.data, delivery.properties, delivery.exchange, delivery.routing_key);
+        let record = Record::read(
+            &self.queue,
+            delivery.data,
+            delivery.properties,
+            delivery.exchange,
+            delivery.routing_key,
+        );
         self.held.insert(tag, (Arc::clone(&record.received), worn));
         Ok(Some(record))
     }
@@ -99,7 +124,8 @@ impl Browse {
         let tag = self.tag(record)?;
         let origin = Origin::default();
         let properties = stamp(&origin, &record.received).replay();
-        self.publish(&self.queue.clone(), properties, &record.received).await?;
+        self.publish(&self.queue.clone(), properties, &record.received)
+            .await?;
         self.settle(tag).await
     }
 
@@ -126,7 +152,10 @@ impl Browse {
             .collect();
         let mut result = Ok(());
         for (tag, received) in worn {
-            let origin = Origin { host: HOST.clone(), app_version: String::new() };
+            let origin = Origin {
+                host: HOST.clone(),
+                app_version: String::new(),
+            };
             let properties = stamp(&origin, &received).renewed();
             let parking = self.parking.as_str().to_owned();
             result = match self.publish(&parking, properties, &received).await {
@@ -152,7 +181,10 @@ impl Browse {
     }
 
     async fn settle(&mut self, tag: u64) -> Result<()> {
-        let acked = self.channel.lapin().basic_ack(tag, BasicAckOptions { multiple: false });
+        let acked = self
+            .channel
+            .lapin()
+            .basic_ack(tag, BasicAckOptions { multiple: false });
         ask(Doing::Settling, acked).await?;
         self.held.remove(&tag);
         Ok(())
@@ -175,7 +207,9 @@ impl Browse {
                 let _ = done.send(result);
             }),
         });
-        answer.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the client was closed")))
+        answer
+            .await
+            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the client was closed")))
     }
 }
 
@@ -192,6 +226,9 @@ fn stamp<'a>(origin: &'a Origin, received: &'a crate::consumer::Received) -> Sta
 
 impl std::fmt::Debug for Browse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Browse").field("queue", &self.queue).field("held", &self.held.len()).finish_non_exhaustive()
+        f.debug_struct("Browse")
+            .field("queue", &self.queue)
+            .field("held", &self.held.len())
+            .finish_non_exhaustive()
     }
 }

@@ -63,15 +63,22 @@ impl Record {
         let deaths = deaths(table);
         let (reason, parked_at, error) = if ours {
             (
-                text(headers::PARKED_REASON).as_deref().and_then(ParkReason::parse),
+                text(headers::PARKED_REASON)
+                    .as_deref()
+                    .and_then(ParkReason::parse),
                 headers::timestamp(table, headers::PARKED_AT).ok().flatten(),
                 text(headers::ERROR).unwrap_or_default(),
             )
         } else {
             let newest = deaths.first();
             let word = newest.and_then(|death| headers::string(death, "reason"));
-            let error = match (&word, newest.and_then(|death| headers::string(death, "queue"))) {
-                (Some(word), Some(from)) => format!("dead-lettered by the broker out of {from} ({word})"),
+            let error = match (
+                &word,
+                newest.and_then(|death| headers::string(death, "queue")),
+            ) {
+                (Some(word), Some(from)) => {
+                    format!("dead-lettered by the broker out of {from} ({word})")
+                }
                 _ => String::new(),
             };
             (
@@ -85,15 +92,29 @@ impl Record {
             if let Some(oldest) = deaths.last() {
                 state.exchange = headers::string(oldest, "exchange");
                 state.routing_key = match oldest.inner().get("routing-keys") {
-                    Some(AMQPValue::FieldArray(keys)) => keys.as_slice().first().and_then(headers::text),
+                    Some(AMQPValue::FieldArray(keys)) => {
+                        keys.as_slice().first().and_then(headers::text)
+                    }
                     _ => None,
                 };
             }
         }
-        let error_type = if ours { text(headers::ERROR_TYPE).unwrap_or_default() } else { String::new() };
-        let mark = text(headers::FINGERPRINT).filter(|_| ours).unwrap_or_else(|| fingerprint(&error_type, &error));
+        let error_type = if ours {
+            text(headers::ERROR_TYPE).unwrap_or_default()
+        } else {
+            String::new()
+        };
+        let mark = text(headers::FINGERPRINT)
+            .filter(|_| ours)
+            .unwrap_or_else(|| fingerprint(&error_type, &error));
         let history = HistoryEntry::read(table);
-        let attempts = if ours { history.last().map_or(state.attempt(), |last| last.attempt.max(state.retries)) } else { state.retries };
+        let attempts = if ours {
+            history
+                .last()
+                .map_or(state.attempt(), |last| last.attempt.max(state.retries))
+        } else {
+            state.retries
+        };
         let stack = text(headers::ERROR_STACK).filter(|_| ours);
         let received = Received {
             queue: Arc::clone(queue),

@@ -66,10 +66,19 @@ pub(super) async fn run(link: Arc<Link>, mut jobs: mpsc::UnboundedReceiver<Job>)
 
 async fn open(link: &Link) -> Result<OpenChannel> {
     let connection = timeout(PATIENCE, link.connection()).await.map_err(|_| {
-        Error::new(ErrorKind::ConnectionLost, "there is no connection to the broker to publish on; it is being re-made")
+        Error::new(
+            ErrorKind::ConnectionLost,
+            "there is no connection to the broker to publish on; it is being re-made",
+        )
     })??;
     let channel = connection.channel().await?;
-    ask(Doing::Opening, channel.lapin().confirm_select(ConfirmSelectOptions::default())).await?;
+    ask(
+        Doing::Opening,
+        channel
+            .lapin()
+            .confirm_select(ConfirmSelectOptions::default()),
+    )
+    .await?;
     Ok(channel)
 }
 
@@ -78,9 +87,12 @@ async fn open(link: &Link) -> Result<OpenChannel> {
 async fn publish(link: &Link, channel: OpenChannel, wave: Vec<Job>) -> Option<OpenChannel> {
     let alone = wave.len() == 1;
     let (channel, refused) = send(channel, wave).await;
-    let Some((error, jobs)) = refused else { return channel };
+    let Some((error, jobs)) = refused else {
+        return channel;
+    };
     if alone {
-        jobs.into_iter().for_each(|job| (job.done)(Err(error.duplicate())));
+        jobs.into_iter()
+            .for_each(|job| (job.done)(Err(error.duplicate())));
         return channel;
     }
     debug!(%error, jobs = jobs.len(), "a wave was refused; publishing one by one");
@@ -95,7 +107,8 @@ async fn publish(link: &Link, channel: OpenChannel, wave: Vec<Job>) -> Option<Op
                 let (open, refused) = send(open, vec![job]).await;
                 channel = open;
                 if let Some((error, jobs)) = refused {
-                    jobs.into_iter().for_each(|job| (job.done)(Err(error.duplicate())));
+                    jobs.into_iter()
+                        .for_each(|job| (job.done)(Err(error.duplicate())));
                 }
             }
             Err(error) => (job.done)(Err(error)),
@@ -105,11 +118,17 @@ async fn publish(link: &Link, channel: OpenChannel, wave: Vec<Job>) -> Option<Op
 }
 
 /// Sends a wave and awaits all its confirms. What comes back is what the channel's end left in doubt.
-async fn send(channel: OpenChannel, wave: Vec<Job>) -> (Option<OpenChannel>, Option<(Error, Vec<Job>)>) {
+async fn send(
+    channel: OpenChannel,
+    wave: Vec<Job>,
+) -> (Option<OpenChannel>, Option<(Error, Vec<Job>)>) {
     let mut confirms = Vec::with_capacity(wave.len());
     let deadline = Instant::now() + ANSWER;
     for job in &wave {
-        let options = BasicPublishOptions { mandatory: job.mandatory, immediate: false };
+        let options = BasicPublishOptions {
+            mandatory: job.mandatory,
+            immediate: false,
+        };
         let body: &[u8] = (*job.body).as_ref();
         let sent = channel.lapin().basic_publish(
             job.exchange.clone(),
@@ -134,11 +153,15 @@ async fn send(channel: OpenChannel, wave: Vec<Job>) -> (Option<OpenChannel>, Opt
                 }
                 Ok(Ok(Confirmation::Nack(back))) => {
                     returned.extend(back);
-                    Err(Error::new(ErrorKind::NotConfirmed, "the broker did not take the message (basic.nack); try again after a pause"))
+                    Err(Error::new(
+                        ErrorKind::NotConfirmed,
+                        "the broker did not take the message (basic.nack); try again after a pause",
+                    ))
                 }
-                Ok(Ok(Confirmation::NotRequested)) => {
-                    Err(Error::new(ErrorKind::NotConfirmed, "the channel gives no publisher confirms"))
-                }
+                Ok(Ok(Confirmation::NotRequested)) => Err(Error::new(
+                    ErrorKind::NotConfirmed,
+                    "the channel gives no publisher confirms",
+                )),
                 Ok(Err(why)) => Err(refusal(&Doing::Publishing, why)),
                 Err(_) => Err(no_answer()),
             },
@@ -146,7 +169,9 @@ async fn send(channel: OpenChannel, wave: Vec<Job>) -> (Option<OpenChannel>, Opt
         });
     }
     let unrouted = returned_jobs(&wave, &returned);
-    let timed_out = results.iter().any(|result| matches!(result, Err(error) if error.kind() == ErrorKind::Timeout));
+    let timed_out = results
+        .iter()
+        .any(|result| matches!(result, Err(error) if error.kind() == ErrorKind::Timeout));
     // A refusal closes the channel because of one message; what became of the others is unknown.
     let refused = results.iter().find_map(|result| match result {
         Err(error) if is_refusal(error.kind()) => Some(error.duplicate()),
@@ -165,7 +190,10 @@ async fn send(channel: OpenChannel, wave: Vec<Job>) -> (Option<OpenChannel>, Opt
                 );
                 (job.done)(Err(error));
             }
-            Err(error) if refused.is_some() && (is_refusal(error.kind()) || error.kind() == ErrorKind::ConnectionLost) => {
+            Err(error)
+                if refused.is_some()
+                    && (is_refusal(error.kind()) || error.kind() == ErrorKind::ConnectionLost) =>
+            {
                 doubtful.push(job);
             }
             result => (job.done)(result),
@@ -176,10 +204,24 @@ async fn send(channel: OpenChannel, wave: Vec<Job>) -> (Option<OpenChannel>, Opt
     (channel, refused.map(|error| (error, doubtful)))
 }
 
+/// Whether the broker closed the channel because of a message.
 fn is_refusal(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::AccessRefused | ErrorKind::QueueNotFound | ErrorKind::Mismatch | ErrorKind::Broker)
+    matches!(
+        kind,
+        ErrorKind::AccessRefused
+            | ErrorKind::Unroutable
+            | ErrorKind::InvalidOption
+            | ErrorKind::TooLarge
+            | ErrorKind::Broker
+    )
 }
 
 fn no_answer() -> Error {
-    Error::new(ErrorKind::Timeout, format!("the broker did not confirm a message within {} s", ANSWER.as_secs()))
+    Error::new(
+        ErrorKind::Timeout,
+        format!(
+            "the broker did not confirm a message within {} s",
+            ANSWER.as_secs()
+        ),
+    )
 }

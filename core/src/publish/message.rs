@@ -29,6 +29,10 @@ pub struct Publish {
     pub(crate) delay: Option<Duration>,
 }
 
+/// What a frame of 131 072 bytes leaves for a content header, with room to spare for what the broker adds on its way to
+/// a consumer (`x-death`, `x-delivery-count`).
+const CONTENT_HEADER_MAX: usize = 126 * 1024;
+
 impl Publish {
     /// A message for one queue, by way of the default exchange.
     #[must_use]
@@ -38,7 +42,11 @@ impl Publish {
 
     /// A message for an exchange.
     #[must_use]
-    pub fn to_exchange(exchange: impl Into<String>, routing_key: impl Into<String>, body: impl Into<Vec<u8>>) -> Self {
+    pub fn to_exchange(
+        exchange: impl Into<String>,
+        routing_key: impl Into<String>,
+        body: impl Into<Vec<u8>>,
+    ) -> Self {
         Self {
             exchange: exchange.into(),
             routing_key: routing_key.into(),
@@ -66,7 +74,10 @@ impl Publish {
     /// The message's id, by which a redelivery of a handled message is recognised. Ids above 255 bytes are cut.
     #[must_use]
     pub fn message_id(mut self, id: &str) -> Self {
-        let cut = (0..=id.len().min(255)).rev().find(|at| id.is_char_boundary(*at)).unwrap_or(0);
+        let cut = (0..=id.len().min(255))
+            .rev()
+            .find(|at| id.is_char_boundary(*at))
+            .unwrap_or(0);
         self.properties = self.properties.with_message_id(id[..cut].into());
         self
     }
@@ -92,7 +103,12 @@ impl Publish {
 
     pub(crate) fn validate(&self) -> Result<()> {
         if let Some(delay) = self.delay {
-            let bad = |why: &str| Err(Error::new(ErrorKind::InvalidOption, format!("this message cannot be delayed: {why}")));
+            let bad = |why: &str| {
+                Err(Error::new(
+                    ErrorKind::InvalidOption,
+                    format!("this message cannot be delayed: {why}"),
+                ))
+            };
             if !self.exchange.is_empty() {
                 return bad("a delay needs a queue as its target, not an exchange");
             }
@@ -105,7 +121,10 @@ impl Publish {
         }
         // A bad expiration makes the broker close the channel, and with it everything else that is outstanding there.
         if let Some(expiration) = self.properties.expiration()
-            && !expiration.as_str().parse::<u64>().is_ok_and(|ms| ms <= 315_360_000_000)
+            && !expiration
+                .as_str()
+                .parse::<u64>()
+                .is_ok_and(|ms| ms <= 315_360_000_000)
         {
             return Err(Error::new(
                 ErrorKind::InvalidOption,
@@ -127,12 +146,15 @@ impl Publish {
 
     pub(super) fn into_job(self, done: Box<dyn FnOnce(Result<()>) + Send + Sync>) -> Result<Job> {
         self.validate()?;
-        let headers = self.properties.headers().as_ref().map_or(0, encoded_size);
-        // A content header above one frame costs the connection.
-        if headers > 126 * 1024 {
+        let size = content_header_size(&self.properties);
+        // A content header above one frame costs the connection, and with it everything else that is outstanding.
+        if size > CONTENT_HEADER_MAX {
             return Err(Error::new(
                 ErrorKind::TooLarge,
-                format!("the headers take {headers} bytes and must fit one frame of 131072 with the other properties; put large values into the body"),
+                format!(
+                    "the headers and properties take {size} bytes and must fit one frame, which has room for \
+                     {CONTENT_HEADER_MAX}; put large values into the body"
+                ),
             ));
         }
         let body: Body = Arc::new(self.body);
@@ -145,4 +167,27 @@ impl Publish {
             done,
         })
     }
+}
+
+/// The bytes that the properties take on the wire, with the class, the body's size and the flags before them.
+fn content_header_size(properties: &BasicProperties) -> usize {
+    const BEFORE: usize = 2 + 2 + 8 + 2;
+    let texts: usize = [
+        properties.content_type(),
+        properties.content_encoding(),
+        properties.correlation_id(),
+        properties.reply_to(),
+        properties.expiration(),
+        properties.message_id(),
+        properties.kind(),
+        properties.user_id(),
+        properties.app_id(),
+        properties.cluster_id(),
+    ]
+    .into_iter()
+    .flatten()
+    .map(|text| 1 + text.as_str().len())
+    .sum();
+    let numbers = 2 + 8; // delivery mode and priority, timestamp
+    BEFORE + texts + numbers + properties.headers().as_ref().map_or(0, encoded_size)
 }

@@ -5,6 +5,6 @@ mod message;
 mod publisher;
 mod returned;
 
-pub use message::Publish;
 pub(crate) use lane::{Body, Job};
+pub use message::Publish;
 pub(crate) use publisher::Publisher;

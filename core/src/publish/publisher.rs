@@ -8,10 +8,7 @@ use std::{
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{Job, Publish, lane};
-use crate::{
-    Error, ErrorKind, Result,
-    client::Link,
-};
+use crate::{Error, ErrorKind, Result, client::Link};
 
 const LANES: usize = 4;
 
@@ -35,12 +32,18 @@ impl Publisher {
                 sender
             })
             .collect();
-        Self { lanes, choice: RandomState::new(), room: Semaphore::new(OUTSTANDING) }
+        Self {
+            lanes,
+            choice: RandomState::new(),
+            room: Semaphore::new(OUTSTANDING),
+        }
     }
 
     /// Hands a job to its lane. The job's `done` is called once, whatever happens.
     pub(crate) fn submit(&self, job: Job) {
-        let hash = self.choice.hash_one((job.exchange.as_str(), job.routing_key.as_str()));
+        let hash = self
+            .choice
+            .hash_one((job.exchange.as_str(), job.routing_key.as_str()));
         let lane = usize::try_from(hash % LANES as u64).unwrap_or(0);
         if let Err(mpsc::error::SendError(job)) = self.lanes[lane].send(job) {
             (job.done)(Err(Error::new(ErrorKind::Closed, "the client was closed")));
@@ -49,12 +52,16 @@ impl Publisher {
 
     /// Publishes and waits for the confirm.
     pub(crate) async fn publish(&self, message: Publish) -> Result<()> {
-        let _room = self.room.acquire().await.map_err(|why| Error::new(ErrorKind::Closed, "the client was closed").with_source(why))?;
+        let _room = self.room.acquire().await.map_err(|why| {
+            Error::new(ErrorKind::Closed, "the client was closed").with_source(why)
+        })?;
         let (done, answer) = oneshot::channel();
         self.submit(message.into_job(Box::new(move |result| {
             // Whoever asked may have gone; the message is published all the same.
             let _ = done.send(result);
         }))?);
-        answer.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the client was closed")))
+        answer
+            .await
+            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the client was closed")))
     }
 }

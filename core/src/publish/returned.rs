@@ -36,13 +36,19 @@ pub(super) fn returned_jobs(wave: &[Job], returned: &[BasicReturnMessage]) -> Ve
         let likeness = Likeness {
             exchange: message.exchange.as_str(),
             routing_key: message.routing_key.as_str(),
-            message_id: message.properties.message_id().as_ref().map(|id| id.as_str()),
+            message_id: message
+                .properties
+                .message_id()
+                .as_ref()
+                .map(|id| id.as_str()),
             body: &message.data,
         };
         match groups.get(&likeness) {
             Some(group) => {
-                let equal =
-                    group.iter().copied().find(|index| !back[*index] && wave[*index].properties == message.properties);
+                let equal = group
+                    .iter()
+                    .copied()
+                    .find(|index| !back[*index] && wave[*index].properties == message.properties);
                 match equal {
                     Some(index) => back[index] = true,
                     None => group.iter().for_each(|index| back[*index] = true),
@@ -51,7 +57,8 @@ pub(super) fn returned_jobs(wave: &[Job], returned: &[BasicReturnMessage]) -> Ve
             // Nothing alike was sent, so all that went the same way are in doubt.
             None => {
                 for (index, job) in wave.iter().enumerate() {
-                    back[index] |= job.exchange == message.exchange && job.routing_key == message.routing_key;
+                    back[index] |=
+                        job.exchange == message.exchange && job.routing_key == message.routing_key;
                 }
             }
         }
@@ -79,30 +86,56 @@ mod tests {
     }
 
     fn back(routing_key: &str, body: &str, id: &str) -> BasicReturnMessage {
-        let mut delivery =
-            Delivery::mock(0, ShortString::default(), routing_key.into(), false, body.as_bytes().to_vec());
+        let mut delivery = Delivery::mock(
+            0,
+            ShortString::default(),
+            routing_key.into(),
+            false,
+            body.as_bytes().to_vec(),
+        );
         delivery.properties = BasicProperties::default().with_message_id(id.into());
-        BasicReturnMessage { delivery, reply_code: 312, reply_text: "NO_ROUTE".into() }
+        BasicReturnMessage {
+            delivery,
+            reply_code: 312,
+            reply_text: "NO_ROUTE".into(),
+        }
     }
 
     #[test]
     fn each_return_finds_its_job() {
-        let wave = [job("a", "x", "1"), job("b", "x", "2"), job("a", "x", "3"), job("a", "y", "1")];
+        let wave = [
+            job("a", "x", "1"),
+            job("b", "x", "2"),
+            job("a", "x", "3"),
+            job("a", "y", "1"),
+        ];
         assert_eq!(returned_jobs(&wave, &[]), [false; 4]);
-        assert_eq!(returned_jobs(&wave, &[back("b", "x", "2")]), [false, true, false, false]);
-        assert_eq!(returned_jobs(&wave, &[back("a", "y", "1"), back("a", "x", "3")]), [false, false, true, true]);
+        assert_eq!(
+            returned_jobs(&wave, &[back("b", "x", "2")]),
+            [false, true, false, false]
+        );
+        assert_eq!(
+            returned_jobs(&wave, &[back("a", "y", "1"), back("a", "x", "3")]),
+            [false, false, true, true]
+        );
     }
 
     #[test]
     fn equal_messages_come_back_one_by_one() {
         let wave = [job("a", "x", "1"), job("a", "x", "1")];
         assert_eq!(returned_jobs(&wave, &[back("a", "x", "1")]), [true, false]);
-        assert_eq!(returned_jobs(&wave, &[back("a", "x", "1"), back("a", "x", "1")]), [true, true]);
+        assert_eq!(
+            returned_jobs(&wave, &[back("a", "x", "1"), back("a", "x", "1")]),
+            [true, true]
+        );
     }
 
     #[test]
     fn doubt_is_a_duplicate_never_a_loss() {
         let wave = [job("a", "x", "1"), job("a", "x", "2"), job("b", "x", "3")];
-        assert_eq!(returned_jobs(&wave, &[back("a", "z", "9")]), [true, true, false]);
+        assert_eq!(
+            returned_jobs(&wave, &[back("a", "z", "9")]),
+            [true, true, false]
+        );
     }
 }

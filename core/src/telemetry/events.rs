@@ -163,6 +163,10 @@ impl Listener {
 
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Listener" } else { "no listener" })
+        f.write_str(if self.0.is_some() {
+            "Listener"
+        } else {
+            "no listener"
+        })
     }
 }

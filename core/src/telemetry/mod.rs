@@ -4,19 +4,32 @@ mod events;
 mod metrics;
 
 pub use events::Event;
-pub use metrics::Stats;
 pub(crate) use events::Listener;
+pub use metrics::Stats;
 pub(crate) use metrics::{Counters, Metrics};
 
 use once_cell::sync::Lazy;
 
 /// This machine's name, as the history of a message shows it.
-pub(crate) static HOST: Lazy<String> =
-    Lazy::new(|| gethostname::gethostname().to_string_lossy().chars().take(120).collect());
+pub(crate) static HOST: Lazy<String> = Lazy::new(|| {
+    gethostname::gethostname()
+        .to_string_lossy()
+        .chars()
+        .take(120)
+        .collect()
+});
 
 /// This process, as the management pages show its connections.
 pub(crate) fn process_name() -> String {
     let program = std::env::args_os().next().map(std::path::PathBuf::from);
-    let program = program.as_deref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
-    format!("{} {}@{}", program.as_deref().unwrap_or("retryrmq"), std::process::id(), *HOST)
+    let program = program
+        .as_deref()
+        .and_then(|path| path.file_name())
+        .map(|name| name.to_string_lossy().into_owned());
+    format!(
+        "{} {}@{}",
+        program.as_deref().unwrap_or("retryrmq"),
+        std::process::id(),
+        *HOST
+    )
 }

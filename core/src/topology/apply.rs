@@ -57,20 +57,48 @@ pub(crate) enum Mode {
 /// # Errors
 /// [`ErrorKind::Mismatch`], [`ErrorKind::QueueNotFound`], [`ErrorKind::AccessRefused`], [`ErrorKind::StrategyRefused`];
 /// what was made before stays.
-pub(crate) async fn apply(connection: &Connection, plan: &Plan, mode: Mode) -> Result<Vec<Finding>> {
-    let mut broker = Broker { connection, channel: None };
+pub(crate) async fn apply(
+    connection: &Connection,
+    plan: &Plan,
+    mode: Mode,
+) -> Result<Vec<Finding>> {
+    let mut broker = Broker {
+        connection,
+        channel: None,
+    };
     let mut findings = Vec::with_capacity(plan.items.len());
     for item in &plan.items {
         let status = match item {
-            Item::Queue { name, arguments, any_arguments, .. } => {
-                broker.queue(name, field_table(arguments), *any_arguments, mode).await?
+            Item::Queue {
+                name,
+                arguments,
+                any_arguments,
+                ..
+            } => {
+                broker
+                    .queue(name, field_table(arguments), *any_arguments, mode)
+                    .await?
             }
-            Item::Exchange { name, kind, arguments, .. } => {
-                broker.exchange(name, kind, field_table(arguments), mode).await?
+            Item::Exchange {
+                name,
+                kind,
+                arguments,
+                ..
+            } => {
+                broker
+                    .exchange(name, kind, field_table(arguments), mode)
+                    .await?
             }
-            Item::Binding { queue, exchange, routing_key } => broker.binding(queue, exchange, routing_key, mode).await?,
+            Item::Binding {
+                queue,
+                exchange,
+                routing_key,
+            } => broker.binding(queue, exchange, routing_key, mode).await?,
         };
-        findings.push(Finding { item: item.clone(), status });
+        findings.push(Finding {
+            item: item.clone(),
+            status,
+        });
     }
     if let Some(channel) = broker.channel.take() {
         channel.close().await;
@@ -89,16 +117,33 @@ impl Broker<'_> {
         if !self.channel.as_ref().is_some_and(OpenChannel::is_open) {
             self.channel = Some(self.connection.channel().await?);
         }
-        self.channel.as_ref().ok_or_else(|| Error::new(ErrorKind::ConnectionLost, "the connection was lost"))
+        self.channel
+            .as_ref()
+            .ok_or_else(|| Error::new(ErrorKind::ConnectionLost, "the connection was lost"))
     }
 
-    async fn queue(&mut self, queue: &str, arguments: FieldTable, any: bool, mode: Mode) -> Result<Status> {
-        let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-        let passive = QueueDeclareOptions { passive: true, ..durable };
+    async fn queue(
+        &mut self,
+        queue: &str,
+        arguments: FieldTable,
+        any: bool,
+        mode: Mode,
+    ) -> Result<Status> {
+        let durable = QueueDeclareOptions {
+            durable: true,
+            ..QueueDeclareOptions::default()
+        };
+        let passive = QueueDeclareOptions {
+            passive: true,
+            ..durable
+        };
         let wire = name(queue)?;
         let channel = self.channel().await?.lapin();
-        let looked =
-            ask(Doing::Looking(queue), channel.queue_declare(wire.clone(), passive, FieldTable::default())).await;
+        let looked = ask(
+            Doing::Looking(queue),
+            channel.queue_declare(wire.clone(), passive, FieldTable::default()),
+        )
+        .await;
         let present = match looked {
             Ok(_) => true,
             Err(error) if error.kind() == ErrorKind::QueueNotFound => false,
@@ -114,14 +159,19 @@ impl Broker<'_> {
                 return Err(Error::new(
                     ErrorKind::QueueNotFound,
                     format!(
-                        "the queue `{queue}` does not exist and `declare` is off; make it with `retryrmq topology --apply`, or turn `declare` on"
+                        "the queue `{queue}` does not exist; declare it (`retryrmq topology --apply` does), or let a consumer make it, which it does with `dlx` and `declare` on"
                     ),
                 ));
             }
             _ => {}
         }
         let channel = self.channel().await?.lapin();
-        match ask(Doing::Declaring(queue), channel.queue_declare(wire, durable, arguments)).await {
+        match ask(
+            Doing::Declaring(queue),
+            channel.queue_declare(wire, durable, arguments),
+        )
+        .await
+        {
             Ok(_) if present => Ok(Status::Present),
             Ok(_) => Ok(Status::Created),
             Err(error) if error.kind() == ErrorKind::Mismatch && mode == Mode::Compare => {
@@ -131,13 +181,26 @@ impl Broker<'_> {
         }
     }
 
-    async fn exchange(&mut self, exchange: &str, kind: &str, arguments: FieldTable, mode: Mode) -> Result<Status> {
-        let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
-        let passive = ExchangeDeclareOptions { passive: true, ..durable };
+    async fn exchange(
+        &mut self,
+        exchange: &str,
+        kind: &str,
+        arguments: FieldTable,
+        mode: Mode,
+    ) -> Result<Status> {
+        let durable = ExchangeDeclareOptions {
+            durable: true,
+            ..ExchangeDeclareOptions::default()
+        };
+        let passive = ExchangeDeclareOptions {
+            passive: true,
+            ..durable
+        };
         let wire = name(exchange)?;
         let custom = || ExchangeKind::Custom(kind.to_owned());
         let channel = self.channel().await?.lapin();
-        let looked = channel.exchange_declare(wire.clone(), custom(), passive, FieldTable::default());
+        let looked =
+            channel.exchange_declare(wire.clone(), custom(), passive, FieldTable::default());
         let present = match ask(Doing::Exchange(exchange), looked).await {
             Ok(()) => true,
             Err(error) if error.kind() == ErrorKind::QueueNotFound => false,
@@ -164,13 +227,27 @@ impl Broker<'_> {
         }
     }
 
-    async fn binding(&mut self, queue: &str, exchange: &str, routing_key: &str, mode: Mode) -> Result<Status> {
+    async fn binding(
+        &mut self,
+        queue: &str,
+        exchange: &str,
+        routing_key: &str,
+        mode: Mode,
+    ) -> Result<Status> {
         if mode == Mode::Compare {
             return Ok(Status::Unknown);
         }
         let (wire, exchange, routing_key) = (name(queue)?, name(exchange)?, name(routing_key)?);
         let channel = self.channel().await?.lapin();
-        let bound = channel.queue_bind(wire, exchange, routing_key, QueueBindOptions::default(), FieldTable::default());
-        ask(Doing::Binding(queue), bound).await.map(|()| Status::Present)
+        let bound = channel.queue_bind(
+            wire,
+            exchange,
+            routing_key,
+            QueueBindOptions::default(),
+            FieldTable::default(),
+        );
+        ask(Doing::Binding(queue), bound)
+            .await
+            .map(|()| Status::Present)
     }
 }

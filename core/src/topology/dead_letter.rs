@@ -15,7 +15,9 @@ const MOST_RETRIES: u32 = 15;
 
 impl Scheme for DeadLetter {
     fn counting(&self, server: &Server) -> Counting {
-        Counting::Deaths { carried: server.at_least(4, 0) && !server.at_least(4, 3) }
+        Counting::Deaths {
+            carried: server.at_least(4, 0) && !server.at_least(4, 3),
+        }
     }
 
     fn check_rules(&self, target: &Target<'_>) -> Result<()> {
@@ -23,11 +25,19 @@ impl Scheme for DeadLetter {
     }
 
     fn check_server(&self, server: &Server, target: &Target<'_>) -> Result<()> {
-        let retries = target.rules.policies().map(|policy| policy.max_retries()).max().unwrap_or(0);
+        let retries = target
+            .rules
+            .policies()
+            .map(|policy| policy.max_retries())
+            .max()
+            .unwrap_or(0);
         if server.at_least(4, 0) && retries > MOST_RETRIES {
             return Err(refused(
                 Strategy::DeadLetter,
-                format!("cannot hold {retries} retries on RabbitMQ {}: quorum queues there count every round against their delivery limit of 20", server.version),
+                format!(
+                    "cannot hold {retries} retries on RabbitMQ {}: quorum queues there count every round against their delivery limit of 20",
+                    server.version
+                ),
                 "at most 15 retries, or the strategy retry-queues",
             ));
         }
@@ -43,7 +53,10 @@ impl Scheme for DeadLetter {
                 arguments: vec![
                     ("x-queue-type", text(target.queue_type.as_str())),
                     ("x-dead-letter-exchange", text("")),
-                    ("x-dead-letter-routing-key", text(waiting_queue(target.queue, delay))),
+                    (
+                        "x-dead-letter-routing-key",
+                        text(waiting_queue(target.queue, delay)),
+                    ),
                 ]
                 .into_iter()
                 .chain(at_least_once(target.queue_type))
@@ -67,7 +80,10 @@ impl Scheme for DeadLetter {
 fn at_least_once(queue_type: QueueType) -> Vec<(&'static str, super::Argument)> {
     match queue_type {
         QueueType::Quorum => {
-            vec![("x-dead-letter-strategy", text("at-least-once")), ("x-overflow", text("reject-publish"))]
+            vec![
+                ("x-dead-letter-strategy", text("at-least-once")),
+                ("x-overflow", text("reject-publish")),
+            ]
         }
         QueueType::Classic => Vec::new(),
     }

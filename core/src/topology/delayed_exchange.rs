@@ -25,8 +25,15 @@ impl Scheme for DelayedExchange {
 
     fn check_server(&self, server: &Server, _: &Target<'_>) -> Result<()> {
         if server.at_least(4, 3) {
-            let why = format!("needs the delayed-message plugin, which cannot run on RabbitMQ {}", server.version);
-            return Err(refused(Strategy::DelayedExchange, why, "the strategy retry-queues"));
+            let why = format!(
+                "needs the delayed-message plugin, which cannot run on RabbitMQ {}",
+                server.version
+            );
+            return Err(refused(
+                Strategy::DelayedExchange,
+                why,
+                "the strategy retry-queues",
+            ));
         }
         Ok(())
     }
@@ -43,7 +50,11 @@ impl Scheme for DelayedExchange {
                     arguments: vec![("x-delayed-type", text("direct"))],
                     purpose: "messages wait in here",
                 },
-                Item::Binding { exchange: exchange(target.queue), routing_key: queue.clone(), queue },
+                Item::Binding {
+                    exchange: exchange(target.queue),
+                    routing_key: queue.clone(),
+                    queue,
+                },
             ],
         }
     }

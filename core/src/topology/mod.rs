@@ -16,10 +16,10 @@ mod retry_queues;
 mod strategy;
 mod waits;
 
-pub(crate) use apply::{Mode, apply};
 pub use apply::{Finding, Status};
-pub(crate) use plan::{existing, name};
+pub(crate) use apply::{Mode, apply};
 pub use plan::{Argument, Item, Plan, QueueType, parking_queue, waiting_queue};
+pub(crate) use plan::{existing, name};
 pub use strategy::Strategy;
 pub(crate) use strategy::{Route, Target, Wait, detour};
 pub(crate) use waits::Waits;

@@ -17,7 +17,11 @@ pub(super) struct Native;
 /// First delay and longest delay in ms, for a policy that this strategy can serve.
 fn delays(target: &Target<'_>) -> Result<(i64, i64)> {
     let refuse = |why: &str| {
-        Err(refused(Strategy::Native, why, "fixed(5s), linear(5s, step=5s), or the strategy retry-queues"))
+        Err(refused(
+            Strategy::Native,
+            why,
+            "fixed(5s), linear(5s, step=5s), or the strategy retry-queues",
+        ))
     };
     if !target.rules.rules.is_empty() {
         return refuse("has one policy for all messages and cannot follow rules");
@@ -42,7 +46,11 @@ impl Scheme for Native {
 
     fn check_rules(&self, target: &Target<'_>) -> Result<()> {
         if target.queue_type == QueueType::Classic {
-            return Err(refused(Strategy::Native, "is a feature of quorum queues", "the strategy retry-queues"));
+            return Err(refused(
+                Strategy::Native,
+                "is a feature of quorum queues",
+                "the strategy retry-queues",
+            ));
         }
         delays(target).map(drop)
     }
@@ -51,7 +59,10 @@ impl Scheme for Native {
         if server.at_least(4, 3) {
             return Ok(());
         }
-        let why = format!("needs RabbitMQ 4.3, and this is {}, which would take the arguments and ignore them", server.version);
+        let why = format!(
+            "needs RabbitMQ 4.3, and this is {}, which would take the arguments and ignore them",
+            server.version
+        );
         Err(refused(Strategy::Native, why, "the strategy retry-queues"))
     }
 
@@ -69,7 +80,10 @@ impl Scheme for Native {
                     ("x-delayed-retry-max", Argument::Number(max)),
                     ("x-delivery-limit", Argument::Number(limit)),
                     ("x-dead-letter-exchange", text("")),
-                    ("x-dead-letter-routing-key", text(parking_queue(target.queue))),
+                    (
+                        "x-dead-letter-routing-key",
+                        text(parking_queue(target.queue)),
+                    ),
                     ("x-dead-letter-strategy", text("at-least-once")),
                     ("x-overflow", text("reject-publish")),
                 ],

@@ -36,7 +36,10 @@ impl FromStr for QueueType {
             "classic" => Ok(Self::Classic),
             other => Err(Error::new(
                 ErrorKind::InvalidOption,
-                format!("`{}` is no queue type; it is quorum or classic", other.chars().take(40).collect::<String>()),
+                format!(
+                    "`{}` is no queue type; it is quorum or classic",
+                    other.chars().take(40).collect::<String>()
+                ),
             )),
         }
     }
@@ -101,7 +104,9 @@ impl Item {
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
-            Self::Queue { name, .. } | Self::Exchange { name, .. } | Self::Binding { queue: name, .. } => name,
+            Self::Queue { name, .. }
+            | Self::Exchange { name, .. }
+            | Self::Binding { queue: name, .. } => name,
         }
     }
 }
@@ -109,12 +114,27 @@ impl Item {
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |arguments: &[(&str, Argument)]| {
-            arguments.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(", ")
+            arguments
+                .iter()
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         match self {
-            Self::Queue { name, arguments, .. } => write!(f, "queue {name} ({})", list(arguments)),
-            Self::Exchange { name, kind, arguments, .. } => write!(f, "exchange {name} (type={kind}, {})", list(arguments)),
-            Self::Binding { queue, exchange, routing_key } => {
+            Self::Queue {
+                name, arguments, ..
+            } => write!(f, "queue {name} ({})", list(arguments)),
+            Self::Exchange {
+                name,
+                kind,
+                arguments,
+                ..
+            } => write!(f, "exchange {name} (type={kind}, {})", list(arguments)),
+            Self::Binding {
+                queue,
+                exchange,
+                routing_key,
+            } => {
                 write!(f, "binding of {queue} to {exchange} with {routing_key}")
             }
         }
@@ -134,7 +154,9 @@ impl Plan {
     /// # Errors
     /// [`ErrorKind::TooLarge`] for a name that AMQP cannot carry.
     pub(crate) fn validate(&self) -> Result<()> {
-        self.items.iter().try_for_each(|item| name(item.name()).map(drop))
+        self.items
+            .iter()
+            .try_for_each(|item| name(item.name()).map(drop))
     }
 }
 
@@ -162,7 +184,10 @@ pub(crate) fn name(text: &str) -> Result<ShortString> {
         let head: String = text.chars().take(40).collect();
         Error::new(
             ErrorKind::TooLarge,
-            format!("the name `{head}…` has {} bytes and AMQP carries 255; shorten the queue's name", text.len()),
+            format!(
+                "the name `{head}…` has {} bytes and AMQP carries 255; shorten the queue's name",
+                text.len()
+            ),
         )
         .with_source(why)
     })
@@ -190,7 +215,10 @@ pub(super) fn text(value: impl Into<String>) -> Argument {
 pub(super) fn waiting(queue: &str, delay: Duration, queue_type: QueueType) -> Item {
     let mut arguments = vec![
         ("x-queue-type", text(queue_type.as_str())),
-        ("x-message-ttl", Argument::Number(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX))),
+        (
+            "x-message-ttl",
+            Argument::Number(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX)),
+        ),
         ("x-dead-letter-exchange", text("")),
         ("x-dead-letter-routing-key", text(queue)),
     ];
@@ -199,7 +227,12 @@ pub(super) fn waiting(queue: &str, delay: Duration, queue_type: QueueType) -> It
         arguments.push(("x-dead-letter-strategy", text("at-least-once")));
         arguments.push(("x-overflow", text("reject-publish")));
     }
-    Item::Queue { name: waiting_queue(queue, delay), arguments, any_arguments: false, purpose: "messages wait here" }
+    Item::Queue {
+        name: waiting_queue(queue, delay),
+        arguments,
+        any_arguments: false,
+        purpose: "messages wait here",
+    }
 }
 
 /// The queue in which messages of `queue` are parked.
@@ -210,7 +243,12 @@ pub(super) fn parking(queue: &str, queue_type: QueueType) -> Item {
         // 3.10 takes -1 for "none" and loses the message at the first return.
         arguments.push(("x-delivery-limit", Argument::Number(1_000_000_000)));
     }
-    Item::Queue { name: parking_queue(queue), arguments, any_arguments: true, purpose: "messages are parked here" }
+    Item::Queue {
+        name: parking_queue(queue),
+        arguments,
+        any_arguments: true,
+        purpose: "messages are parked here",
+    }
 }
 
 /// The work queue, for the case that it does not exist: durable, quorum, and what the broker itself gives up on

@@ -23,8 +23,16 @@ impl Scheme for RetryQueues {
     }
 
     fn plan(&self, target: &Target<'_>) -> Plan {
-        let mut items = vec![plan::parking(target.queue, target.queue_type), plan::work(target.queue)];
-        items.extend(target.delays().into_iter().map(|delay| plan::waiting(target.queue, delay, target.queue_type)));
+        let mut items = vec![
+            plan::parking(target.queue, target.queue_type),
+            plan::work(target.queue),
+        ];
+        items.extend(
+            target
+                .delays()
+                .into_iter()
+                .map(|delay| plan::waiting(target.queue, delay, target.queue_type)),
+        );
         Plan { items }
     }
 

@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, fmt, str::FromStr, time::Duration};
 
 use super::{
-    Plan, QueueType, dead_letter::DeadLetter, delayed_exchange::DelayedExchange, native::Native, plan,
-    retry_queues::RetryQueues,
+    Plan, QueueType, dead_letter::DeadLetter, delayed_exchange::DelayedExchange, native::Native,
+    plan, retry_queues::RetryQueues,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -31,7 +31,12 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    const ALL: [Self; 4] = [Self::RetryQueues, Self::DeadLetter, Self::Native, Self::DelayedExchange];
+    const ALL: [Self; 4] = [
+        Self::RetryQueues,
+        Self::DeadLetter,
+        Self::Native,
+        Self::DelayedExchange,
+    ];
 
     /// The word for it in every language, flag and metric.
     #[must_use]
@@ -60,7 +65,11 @@ impl Strategy {
     /// and [`ErrorKind::TooLarge`] as their documentation says.
     pub fn plan(self, queue: &str, rules: &Rules, queue_type: QueueType) -> Result<Plan> {
         rules.validate()?;
-        let target = Target { queue, rules, queue_type };
+        let target = Target {
+            queue,
+            rules,
+            queue_type,
+        };
         self.scheme().check_rules(&target)?;
         let plan = self.scheme().plan(&target);
         plan.validate()?;
@@ -100,7 +109,10 @@ pub(crate) struct Target<'a> {
 impl Target<'_> {
     /// Every delay that any of the policies can ask for.
     pub(super) fn delays(&self) -> BTreeSet<Duration> {
-        self.rules.policies().flat_map(|policy| policy.delays()).collect()
+        self.rules
+            .policies()
+            .flat_map(|policy| policy.delays())
+            .collect()
     }
 
     /// The single delay of a strategy that has no more than one.
@@ -108,8 +120,14 @@ impl Target<'_> {
         let delays = self.delays();
         match delays.first() {
             Some(delay) if delays.len() == 1 => Ok(*delay),
-            _ => Err(refused(strategy, format!("has one delay for all messages, and the policy asks for {}", delays.len()),
-                "a policy such as fixed(5s) without rules, or the strategy retry-queues")),
+            _ => Err(refused(
+                strategy,
+                format!(
+                    "has one delay for all messages, and the policy asks for {}",
+                    delays.len()
+                ),
+                "a policy such as fixed(5s) without rules, or the strategy retry-queues",
+            )),
         }
     }
 }
@@ -151,7 +169,8 @@ impl Route {
         Self::Copy {
             exchange: String::new(),
             routing_key: plan::waiting_queue(queue, rung),
-            expiration: (rung != delay).then(|| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
+            expiration: (rung != delay)
+                .then(|| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
             delay_header: None,
             mandatory: true,
         }
@@ -177,14 +196,19 @@ pub(crate) trait Scheme: Send + Sync {
 }
 
 pub(super) fn refused(strategy: Strategy, why: impl fmt::Display, instead: &str) -> Error {
-    Error::new(ErrorKind::StrategyRefused, format!("the strategy {strategy} {why}; use {instead}"))
+    Error::new(
+        ErrorKind::StrategyRefused,
+        format!("the strategy {strategy} {why}; use {instead}"),
+    )
 }
 
 /// The way of a message whose queue does not count crashes: a copy through the shortest wait there is.
 pub(crate) fn detour(queue: &str, shortest: Option<Duration>) -> Route {
     const SHORTEST: Duration = Duration::from_millis(100);
     match shortest {
-        Some(delay) if delay <= Duration::from_secs(1) => RetryQueues.route(queue, Wait::Policy(delay)),
+        Some(delay) if delay <= Duration::from_secs(1) => {
+            RetryQueues.route(queue, Wait::Policy(delay))
+        }
         _ => Route::ladder(queue, SHORTEST),
     }
 }

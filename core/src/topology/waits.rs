@@ -30,17 +30,35 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    pub(crate) fn new(address: Arc<Address>, queue: String, queue_type: QueueType, declare: bool) -> Self {
+    pub(crate) fn new(
+        address: Arc<Address>,
+        queue: String,
+        queue_type: QueueType,
+        declare: bool,
+    ) -> Self {
         let (safe_from, making) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { address, queue, queue_type, declare, safe_from, making }
+        Self {
+            address,
+            queue,
+            queue_type,
+            declare,
+            safe_from,
+            making,
+        }
     }
 
     /// Takes note of what a plan found or made.
     pub(crate) fn note(&self, findings: &[Finding]) {
         let now = Instant::now();
         for finding in findings {
-            let safe = if finding.status == Status::Created { now + SAFE_AGE } else { now };
-            self.lock().entry(finding.item.name().to_owned()).or_insert(safe);
+            let safe = if finding.status == Status::Created {
+                now + SAFE_AGE
+            } else {
+                now
+            };
+            self.lock()
+                .entry(finding.item.name().to_owned())
+                .or_insert(safe);
         }
     }
 
@@ -65,7 +83,11 @@ impl Waits {
         }
         let item = self.item(name);
         let connection = Connection::open(&self.address, "topology").await?;
-        let mode = if self.declare { Mode::Apply } else { Mode::Require };
+        let mode = if self.declare {
+            Mode::Apply
+        } else {
+            Mode::Require
+        };
         let findings = apply(&connection, &Plan { items: vec![item] }, mode).await;
         connection.close().await;
         self.note(&findings?);
@@ -84,6 +106,8 @@ impl Waits {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Instant>> {
-        self.safe_from.lock().unwrap_or_else(|poison| poison.into_inner())
+        self.safe_from
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner())
     }
 }

@@ -1,0 +1,65 @@
+//! The exit codes, in one place: for the code and for the help.
+
+use std::process::ExitCode;
+
+use retryrmq::ErrorKind;
+
+/// How the command ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Ok = 0,
+    Failed = 1,
+    Usage = 2,
+    NotFound = 3,
+    Unconnected = 4,
+    Refused = 5,
+    /// A second Ctrl-C or SIGTERM: stopped at once.
+    Interrupted = 130,
+}
+
+/// For `retryrmq exit-codes` and its help.
+pub(crate) const TABLE: &str = "\
+What the exit codes mean:
+
+    0  done; `topology`: everything is there
+    1  failed on the way: a lost connection, a broker that does not answer, an operation that went wrong
+    2  an option, a policy, a URL or the command to run makes no sense; nothing was done
+    3  not found: the queue, the parked message, or any queue that takes the message;
+       `topology`: something is missing
+    4  cannot connect: nothing answers, wrong user or password, TLS, no such virtual host
+    5  the broker refuses: a permission is missing, a queue has other arguments, a strategy it cannot
+       serve; `topology`: something differs
+  130  stopped at once by a second Ctrl-C or SIGTERM; what was running goes back to its queue
+
+With --json an error is one JSON object on standard error: `error` (a sentence), `code` (stable, such
+as `queue_not_found`) and `exit`.
+
+What the exit status of a COMMAND run by `retryrmq consume` does is in `retryrmq help consume`.
+";
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+impl From<ErrorKind> for Exit {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::InvalidUrl
+            | ErrorKind::InvalidOption
+            | ErrorKind::InvalidPolicy
+            | ErrorKind::TooLarge => Self::Usage,
+            ErrorKind::QueueNotFound | ErrorKind::Unroutable => Self::NotFound,
+            ErrorKind::Unreachable
+            | ErrorKind::AuthenticationFailed
+            | ErrorKind::TlsFailed
+            | ErrorKind::VhostNotFound => Self::Unconnected,
+            ErrorKind::Mismatch
+            | ErrorKind::AccessRefused
+            | ErrorKind::StrategyRefused
+            | ErrorKind::Broker => Self::Refused,
+            _ => Self::Failed,
+        }
+    }
+}

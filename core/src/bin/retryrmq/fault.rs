@@ -1,0 +1,73 @@
+//! Why the command could not do what it was asked: one sentence, a stable code, an exit code.
+
+use std::io;
+
+use crate::exit::Exit;
+
+/// An error of the command.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    sentence: String,
+    code: &'static str,
+    exit: Exit,
+    closed_pipe: bool,
+}
+
+impl Fault {
+    fn new(exit: Exit, code: &'static str, sentence: impl Into<String>) -> Self {
+        Self { sentence: sentence.into(), code, exit, closed_pipe: false }
+    }
+
+    /// Options that make no sense together, or a command that cannot be run.
+    pub(crate) fn usage(sentence: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, "invalid_option", sentence)
+    }
+
+    /// What was named is not there.
+    pub(crate) fn not_found(sentence: impl Into<String>) -> Self {
+        Self::new(Exit::NotFound, "not_found", sentence)
+    }
+
+    /// Anything else.
+    pub(crate) fn failed(sentence: impl Into<String>) -> Self {
+        Self::new(Exit::Failed, "failed", sentence)
+    }
+
+    pub(crate) fn sentence(&self) -> &str {
+        &self.sentence
+    }
+
+    pub(crate) fn code(&self) -> &'static str {
+        self.code
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// Whether the reader of our output has gone, as `head` does: no reason to complain.
+    pub(crate) fn is_closed_pipe(&self) -> bool {
+        self.closed_pipe
+    }
+
+    /// The same with an addition to its sentence.
+    pub(crate) fn after(mut self, done: &str) -> Self {
+        self.sentence = format!("{}; {done}", self.sentence);
+        self
+    }
+}
+
+impl From<retryrmq::Error> for Fault {
+    fn from(error: retryrmq::Error) -> Self {
+        Self::new(error.kind().into(), error.code(), error.to_string())
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self {
+            closed_pipe: error.kind() == io::ErrorKind::BrokenPipe,
+            ..Self::failed(format!("cannot write the output: {error}"))
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The options of every subcommand.
+
+use clap::{ArgAction, Args, ValueEnum};
+use retryrmq::{Client, ClientOptions, QueueType};
+
+use crate::fault::Fault;
+
+/// Options that stand before or after any subcommand.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// The broker: amqp://user:password@host:5672/vhost, or amqps:// for TLS
+    ///
+    /// The virtual host is percent-encoded (`%2f` is `/`). Prefer the environment variable: other users of the machine
+    /// can see the arguments of a program, not its environment.
+    // Not parsed by clap, whose complaint would show the password; nor are values from the environment ever shown.
+    #[arg(
+        long,
+        global = true,
+        env = "RETRYRMQ_URL",
+        hide_env_values = true,
+        value_name = "URL",
+        default_value = "amqp://localhost"
+    )]
+    pub(crate) url: String,
+
+    /// Print JSON: one object a line where there are many, otherwise one document
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Say more on standard error; twice for everything
+    #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with = "quiet")]
+    pub(crate) verbose: u8,
+
+    /// Say nothing on standard error but errors
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+
+    /// When to use colours; `auto` also honours NO_COLOR
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_possible_values = false)]
+    pub(crate) color: When,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum When {
+    Auto,
+    Always,
+    Never,
+}
+
+impl Global {
+    /// Connects.
+    pub(crate) async fn connect(&self) -> Result<Client, Fault> {
+        Ok(Client::connect(&self.url).await?)
+    }
+
+    /// Connects for a consumer, whose waiting and parking queues are of this type.
+    pub(crate) async fn connect_for(&self, queue_type: QueueType) -> Result<Client, Fault> {
+        let options = ClientOptions { queue_type, ..ClientOptions::default() };
+        Ok(Client::connect_with(&self.url, options).await?)
+    }
+}

@@ -1,0 +1,61 @@
+//! Points in time, for people and for programs.
+
+use std::time::{Duration, SystemTime};
+
+use jiff::{Timestamp, tz::TimeZone};
+
+/// RFC 3339 in UTC, for JSON; `None` outside the years it can write.
+pub(crate) fn rfc3339(time: SystemTime) -> Option<String> {
+    Timestamp::try_from(time).ok().map(|time| time.to_string())
+}
+
+/// RFC 3339 of seconds since 1970.
+pub(crate) fn rfc3339_of_seconds(seconds: u64) -> Option<String> {
+    let time = Timestamp::from_second(i64::try_from(seconds).ok()?).ok()?;
+    Some(time.to_string())
+}
+
+/// `2026-11-21 03:04:05 +01:00`, in the machine's time zone.
+pub(crate) fn absolute(time: SystemTime) -> String {
+    match Timestamp::try_from(time) {
+        Ok(time) => time.to_zoned(TimeZone::system()).strftime("%F %T %:z").to_string(),
+        Err(_) => "beyond the calendar".to_owned(),
+    }
+}
+
+/// `03:04:05`, now, in the machine's time zone.
+pub(crate) fn clock() -> String {
+    Timestamp::now().to_zoned(TimeZone::system()).strftime("%T").to_string()
+}
+
+/// `12 s ago`, `5 min ago`, `3 h ago`, `9 days ago`.
+pub(crate) fn ago(time: SystemTime) -> String {
+    match SystemTime::now().duration_since(time) {
+        Ok(age) => format!("{} ago", rough(age)),
+        Err(ahead) if ahead.duration() < Duration::from_secs(5) => "now".to_owned(),
+        Err(ahead) => format!("in {}", rough(ahead.duration())),
+    }
+}
+
+fn rough(age: Duration) -> String {
+    match age.as_secs() {
+        seconds @ ..100 => format!("{seconds} s"),
+        seconds @ ..5_940 => format!("{} min", (seconds + 30) / 60),
+        seconds @ ..129_600 => format!("{} h", (seconds + 1_800) / 3_600),
+        seconds => format!("{} days", (seconds + 43_200) / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_rough() {
+        for (seconds, text) in [(0, "0 s"), (99, "99 s"), (100, "2 min"), (5_939, "99 min"), (7_200, "2 h"), (864_000, "10 days")] {
+            assert_eq!(rough(Duration::from_secs(seconds)), text);
+        }
+        assert_eq!(rfc3339_of_seconds(0).unwrap(), "1970-01-01T00:00:00Z");
+        assert_eq!(rfc3339_of_seconds(u64::MAX), None);
+    }
+}

@@ -1,0 +1,176 @@
+//! Standard output and standard error: plain, coloured or JSON, and quiet when nobody listens any more.
+
+use std::io::{self, IsTerminal, Write};
+
+use comfy_table::{Cell, ContentArrangement, Row, Table, TableStyle};
+use console::Style;
+use serde::Serialize;
+
+use crate::{
+    exit::Exit,
+    fault::Fault,
+    global::{Global, When},
+    moment,
+};
+
+/// How to print.
+#[derive(Clone, Debug)]
+pub(crate) struct Output {
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+    color_out: bool,
+    color_err: bool,
+    /// Columns of the terminal; `None` when standard output is none.
+    width: Option<u16>,
+}
+
+impl Output {
+    pub(crate) fn new(global: &Global) -> Self {
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+            || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let color = |terminal: bool| match global.color {
+            When::Always => true,
+            When::Never => false,
+            When::Auto => terminal && !no_color,
+        };
+        let (out, err) = (io::stdout().is_terminal(), io::stderr().is_terminal());
+        let width = out.then(|| console::Term::stdout().size_checked().map_or(80, |(_, columns)| columns.max(40)));
+        Self {
+            json: global.json,
+            quiet: global.quiet,
+            verbose: global.verbose > 0,
+            color_out: color(out),
+            color_err: color(err),
+            width,
+        }
+    }
+
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.verbose
+    }
+
+    pub(crate) fn colors_stderr(&self) -> bool {
+        self.color_err
+    }
+
+    /// Columns of the terminal; `None` when the output goes to a file or a program.
+    pub(crate) fn width(&self) -> Option<u16> {
+        self.width
+    }
+
+    /// A line for people on standard output.
+    pub(crate) fn line(&self, text: &str) -> Result<(), Fault> {
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        out.write_all(b"\n")?;
+        Ok(out.flush()?)
+    }
+
+    /// Bytes as they are.
+    pub(crate) fn raw(&self, bytes: &[u8]) -> Result<(), Fault> {
+        let mut out = io::stdout().lock();
+        out.write_all(bytes)?;
+        Ok(out.flush()?)
+    }
+
+    /// One JSON object on a line of its own.
+    pub(crate) fn json_line(&self, value: &impl Serialize) -> Result<(), Fault> {
+        self.line(&text_of(value, false)?)
+    }
+
+    /// The one JSON document of this command.
+    pub(crate) fn json_document(&self, value: &impl Serialize) -> Result<(), Fault> {
+        self.line(&text_of(value, self.width.is_some())?)
+    }
+
+    /// Text for standard output in a style, where there are colours.
+    pub(crate) fn paint(&self, text: impl AsRef<str>, style: Style) -> String {
+        style.force_styling(self.color_out).apply_to(text.as_ref()).to_string()
+    }
+
+    /// A heading or label on standard output.
+    pub(crate) fn bold(&self, text: impl AsRef<str>) -> String {
+        self.paint(text, Style::new().bold())
+    }
+
+    /// What is less important.
+    pub(crate) fn dim(&self, text: impl AsRef<str>) -> String {
+        self.paint(text, Style::new().dim())
+    }
+
+    /// A remark for people on standard error: what is not asked for with `--quiet` or `--json`.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet && !self.json {
+            err_line(text);
+        }
+    }
+
+    /// Something that happened, for people, on standard error: time, a coloured word, the rest.
+    pub(crate) fn happened(&self, word: &str, style: Style, rest: &str) {
+        if !self.quiet && !self.json {
+            let style = style.force_styling(self.color_err);
+            let dim = Style::new().dim().force_styling(self.color_err);
+            err_line(&format!("{}  {}  {rest}", dim.apply_to(moment::clock()), style.apply_to(format!("{word:<5}"))));
+        }
+    }
+
+    /// The error that ends the command.
+    pub(crate) fn fault(&self, fault: &Fault) {
+        if self.json {
+            fault_as_json(fault.sentence(), fault.code(), fault.exit());
+        } else {
+            let word = Style::new().red().bold().force_styling(self.color_err).apply_to("error:");
+            err_line(&format!("{word} {}", crate::visible::line(fault.sentence())));
+        }
+    }
+
+    /// A table without lines: columns two spaces apart, as wide as the terminal, rows cut to one line there.
+    pub(crate) fn table(&self, header: &[&str], rows: impl IntoIterator<Item = Vec<Cell>>) -> Table {
+        let mut table = Table::new();
+        table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_truncation_indicator("…");
+        if self.color_out {
+            table.enforce_styling();
+        } else {
+            table.force_no_tty();
+        }
+        table.set_header(header.iter().map(|name| Cell::new(name).add_attribute(comfy_table::Attribute::Dim)));
+        for cells in rows {
+            let mut row = Row::from(cells);
+            match self.width {
+                Some(width) => {
+                    table.set_width(width);
+                    row.max_height(1);
+                }
+                None => {
+                    table.set_content_arrangement(ContentArrangement::Disabled);
+                }
+            }
+            table.add_row(row);
+        }
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        table
+    }
+}
+
+/// An error as a JSON object on standard error.
+pub(crate) fn fault_as_json(sentence: &str, code: &str, exit: Exit) {
+    err_line(&serde_json::json!({ "error": sentence, "code": code, "exit": exit as u8 }).to_string());
+}
+
+/// A line on standard error. When that is closed there is nobody left to tell.
+pub(crate) fn err_line(text: &str) {
+    let _ = io::stderr().lock().write_all(format!("{text}\n").as_bytes());
+}
+
+fn text_of(value: &impl Serialize, pretty: bool) -> Result<String, Fault> {
+    let text = if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
+    text.map_err(|why| Fault::failed(format!("cannot write JSON: {why}")))
+}

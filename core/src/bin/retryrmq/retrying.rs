@@ -1,0 +1,55 @@
+//! The options about retrying, for the subcommands that consume with them or plan for them.
+
+use clap::Args;
+use retryrmq::{Policy, QueueType, Rule, Rules, Strategy};
+
+use crate::fault::Fault;
+
+/// How failures are retried.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Retrying")]
+pub(crate) struct Retrying {
+    /// When a failed message is tried again, and how often
+    ///
+    /// `fixed(5s, retries=3)`, `linear(1s, step=2s, max=1m, retries=5)`, `list(1s, 10s, 1m)` or `exponential(1s,
+    /// factor=4, max=5m, retries=5, jitter=0.2)`; each also takes `max_age=1h`. When the retries are spent the message
+    /// is parked.
+    #[arg(long, value_name = "POLICY", default_value = "exponential(1s, factor=4, max=5m, retries=5)")]
+    retry: String,
+
+    /// Another policy for some failures; may be given several times, the first that holds decides
+    ///
+    /// `CONDITION[, CONDITION] => POLICY`, where a condition is `routing_key=eu.#`, `header.kind=invoice*` or
+    /// `error=exit status 3` (the error's type: `exit status N`, `signal N` or `HandlerTimeout`).
+    #[arg(long = "rule", value_name = "RULE")]
+    rules: Vec<String>,
+
+    /// How a failed message waits: retry-queues, dead-letter, native or delayed-exchange
+    #[arg(long, value_name = "STRATEGY", default_value = "retry-queues")]
+    strategy: String,
+
+    /// The type of the queues in which messages wait and are parked: quorum or classic
+    #[arg(long, value_name = "TYPE", default_value = "quorum")]
+    queue_type: String,
+}
+
+impl Retrying {
+    // Not by way of clap: the crate's own sentences say what to write instead.
+
+    pub(crate) fn rules(&self) -> Result<Rules, Fault> {
+        let rules = Rules {
+            rules: self.rules.iter().map(|rule| rule.parse::<Rule>()).collect::<Result<_, _>>()?,
+            otherwise: self.retry.parse::<Policy>()?,
+        };
+        rules.validate()?;
+        Ok(rules)
+    }
+
+    pub(crate) fn strategy(&self) -> Result<Strategy, Fault> {
+        Ok(self.strategy.parse()?)
+    }
+
+    pub(crate) fn queue_type(&self) -> Result<QueueType, Fault> {
+        Ok(self.queue_type.parse()?)
+    }
+}
