@@ -29,9 +29,10 @@ impl FromStr for DriverCommand {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('=') {
-            Some((name, command)) if !name.is_empty() && !command.trim().is_empty() => {
-                Ok(Self { name: name.into(), command: command.into() })
-            }
+            Some((name, command)) if !name.is_empty() && !command.trim().is_empty() => Ok(Self {
+                name: name.into(),
+                command: command.into(),
+            }),
             _ => Err(format!("'{text}' is not of the form NAME=COMMAND")),
         }
     }
@@ -73,7 +74,10 @@ impl Driver {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
-        let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+        let group = child
+            .id()
+            .and_then(|id| i32::try_from(id).ok())
+            .map(Pid::from_raw);
         if let Some(mut input) = child.stdin.take() {
             // a driver that ends without reading its order fails by what it prints, not here
             drop(input.write_all(&order).await);
@@ -97,17 +101,26 @@ impl Driver {
             tokio::spawn(async move {
                 let mut piece = vec![0; 4096];
                 while let Ok(read @ 1..) = output.read(&mut piece).await {
-                    let mut kept = errors.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    let mut kept = errors
+                        .lock()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner);
                     kept.push_str(&String::from_utf8_lossy(&piece[..read]));
                     if kept.len() > KEPT_ERRORS {
                         let cut = kept.len() - KEPT_ERRORS / 2;
-                        let cut = (cut..kept.len()).find(|at| kept.is_char_boundary(*at)).unwrap_or(cut);
+                        let cut = (cut..kept.len())
+                            .find(|at| kept.is_char_boundary(*at))
+                            .unwrap_or(cut);
                         kept.drain(..cut);
                     }
                 }
             });
         }
-        Ok(Self { child, group, lines, errors })
+        Ok(Self {
+            child,
+            group,
+            lines,
+            errors,
+        })
     }
 
     /// The next thing it prints; [`Heard::End`] for ever after its standard output was closed.
@@ -125,7 +138,10 @@ impl Driver {
 
     /// Waits until it has ended; after `patience` it is killed and there is no status.
     pub async fn ended(&mut self, patience: Duration) -> Option<ExitStatus> {
-        let status = tokio::time::timeout(patience, self.child.wait()).await.ok().and_then(Result::ok);
+        let status = tokio::time::timeout(patience, self.child.wait())
+            .await
+            .ok()
+            .and_then(Result::ok);
         self.kill_group();
         // its id may belong to another process from here on
         self.group = None;
@@ -134,7 +150,10 @@ impl Driver {
 
     /// The last lines of its standard error.
     pub fn last_words(&self) -> String {
-        let kept = self.errors.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let kept = self
+            .errors
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let lines: Vec<&str> = kept.lines().collect();
         lines[lines.len().saturating_sub(12)..].join("\n      ")
     }
@@ -176,14 +195,22 @@ impl std::error::Error for Undescribed {}
 /// Asks a driver what it can do.
 pub async fn describe(command: &DriverCommand) -> Result<Described, Undescribed> {
     let failed = |why: String| Undescribed(format!("driver {}: {why}", command.name));
-    let mut driver = Driver::start(command, Task::Describe).await.map_err(|error| failed(error.to_string()))?;
+    let mut driver = Driver::start(command, Task::Describe)
+        .await
+        .map_err(|error| failed(error.to_string()))?;
     let answer = tokio::time::timeout(Duration::from_secs(30), driver.hear()).await;
     match answer {
-        Ok(Heard::Line(Line::Driver { can, .. })) => Ok(Described { command: command.clone(), can }),
+        Ok(Heard::Line(Line::Driver { can, .. })) => Ok(Described {
+            command: command.clone(),
+            can,
+        }),
         Ok(Heard::Noise(noise)) => Err(failed(noise)),
         Ok(other) => {
             driver.ended(Duration::from_secs(1)).await;
-            Err(failed(format!("expected a line \"driver\", saw {other:?}\n      {}", driver.last_words())))
+            Err(failed(format!(
+                "expected a line \"driver\", saw {other:?}\n      {}",
+                driver.last_words()
+            )))
         }
         Err(_) => Err(failed("it did not describe itself within 30 s".into())),
     }
@@ -196,7 +223,10 @@ mod tests {
     #[test]
     fn a_driver_is_a_name_and_a_command() {
         let driver: DriverCommand = "rust=driver --x=1".parse().unwrap();
-        assert_eq!((driver.name.as_str(), driver.command.as_str()), ("rust", "driver --x=1"));
+        assert_eq!(
+            (driver.name.as_str(), driver.command.as_str()),
+            ("rust", "driver --x=1")
+        );
         for wrong in ["", "rust", "=x", "rust= "] {
             assert!(wrong.parse::<DriverCommand>().is_err(), "{wrong}");
         }
@@ -204,24 +234,41 @@ mod tests {
 
     #[tokio::test]
     async fn a_driver_that_does_not_describe_itself_is_refused() {
-        for (command, why) in [("echo hello", "no line of the contract"), ("sh -c 'echo broken >&2; exit 3'", "broken")] {
-            let command = DriverCommand { name: "x".into(), command: command.into() };
-            let error = describe(&command).await.expect_err("it was accepted").to_string();
+        for (command, why) in [
+            ("echo hello", "no line of the contract"),
+            ("sh -c 'echo broken >&2; exit 3'", "broken"),
+        ] {
+            let command = DriverCommand {
+                name: "x".into(),
+                command: command.into(),
+            };
+            let error = describe(&command)
+                .await
+                .expect_err("it was accepted")
+                .to_string();
             assert!(error.contains(why), "{error}");
         }
     }
 
     #[tokio::test]
     async fn what_a_driver_started_ends_with_it() {
-        let command = DriverCommand { name: "x".into(), command: "sh -c 'sleep 1000 & echo $! ; wait'".into() };
+        let command = DriverCommand {
+            name: "x".into(),
+            command: "sh -c 'sleep 1000 & echo $! ; wait'".into(),
+        };
         let mut driver = Driver::start(&command, Task::Describe).await.unwrap();
-        let Heard::Noise(noise) = driver.hear().await else { panic!("it printed its child's id") };
+        let Heard::Noise(noise) = driver.hear().await else {
+            panic!("it printed its child's id")
+        };
         let id: i32 = noise.rsplit(": ").next().unwrap().trim().parse().unwrap();
         driver.stop();
         driver.ended(Duration::from_secs(5)).await;
         let deadline = std::time::Instant::now() + Duration::from_secs(5);
         while kill(Pid::from_raw(id), None).is_ok() && !is_zombie(id) {
-            assert!(std::time::Instant::now() < deadline, "process {id} still runs");
+            assert!(
+                std::time::Instant::now() < deadline,
+                "process {id} still runs"
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

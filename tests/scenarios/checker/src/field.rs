@@ -2,7 +2,7 @@
 //!
 //! JSON and YAML know fewer types than AMQP. A plain value stands for the natural type (`7` is an `l`, a text an `S`);
 //! every other type is a table with one key: `{$int8: 7}`, `{$timestamp: 1700000000}`, `{$bytes: AAEC}` (base64),
-//! `{$decimal: {scale: 2, value: 314}}`.
+//! `{$decimal: {scale: 2, value: 314}}`; and `{$repeat: {text: x, times: 1000}}` is a long text.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,10 @@ pub fn from_notation(value: &Value) -> Result<AMQPValue, String> {
             _ => return Err(format!("{number} does not fit a header")),
         },
         Value::Array(items) => {
-            let items = items.iter().map(from_notation).collect::<Result<Vec<_>, _>>()?;
+            let items = items
+                .iter()
+                .map(from_notation)
+                .collect::<Result<Vec<_>, _>>()?;
             AMQPValue::FieldArray(FieldArray::from(items))
         }
         Value::Object(map) => match typed(map) {
@@ -35,7 +38,9 @@ pub fn from_notation(value: &Value) -> Result<AMQPValue, String> {
 }
 
 /// A table of headers.
-pub fn table<'a>(entries: impl IntoIterator<Item = (&'a String, &'a Value)>) -> Result<FieldTable, String> {
+pub fn table<'a>(
+    entries: impl IntoIterator<Item = (&'a String, &'a Value)>,
+) -> Result<FieldTable, String> {
     let mut table = FieldTable::default();
     for (key, value) in entries {
         table.insert(short(key)?, from_notation(value)?);
@@ -64,14 +69,31 @@ fn from_typed(kind: &str, value: &Value) -> Result<AMQPValue, String> {
         "int32" => AMQPValue::LongInt(integer()?.try_into().map_err(|_| refused())?),
         "uint32" => AMQPValue::LongUInt(integer()?.try_into().map_err(|_| refused())?),
         "int64" => AMQPValue::LongLongInt(integer()?),
-        #[expect(clippy::cast_possible_truncation, reason = "the notation asks for the narrower type")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the notation asks for the narrower type"
+        )]
         "float32" => AMQPValue::Float(value.as_f64().ok_or_else(refused)? as f32),
         "float64" => AMQPValue::Double(value.as_f64().ok_or_else(refused)?),
         "string" => AMQPValue::LongString(value.as_str().ok_or_else(refused)?.into()),
         "timestamp" => AMQPValue::Timestamp(value.as_u64().ok_or_else(refused)?),
         "bytes" => {
-            let bytes = BASE64_STANDARD.decode(value.as_str().ok_or_else(refused)?).map_err(|_| refused())?;
+            let bytes = BASE64_STANDARD
+                .decode(value.as_str().ok_or_else(refused)?)
+                .map_err(|_| refused())?;
             AMQPValue::ByteArray(bytes.into())
+        }
+        "repeat" => {
+            let text = value
+                .get("text")
+                .and_then(Value::as_str)
+                .ok_or_else(refused)?;
+            let times = value
+                .get("times")
+                .and_then(Value::as_u64)
+                .and_then(|n| n.try_into().ok())
+                .ok_or_else(refused)?;
+            AMQPValue::LongString(text.repeat(times).into())
         }
         "decimal" => {
             let part = |name: &str| value.get(name).and_then(Value::as_u64).ok_or_else(refused);
@@ -119,23 +141,34 @@ pub fn to_notation(value: &AMQPValue) -> Value {
         AMQPValue::LongUInt(integer) => json!({ "$uint32": integer }),
         AMQPValue::Float(float) => json!({ "$float32": float }),
         AMQPValue::Double(float) => json!(float),
-        AMQPValue::DecimalValue(decimal) => json!({"$decimal": {"scale": decimal.scale, "value": decimal.value}}),
+        AMQPValue::DecimalValue(decimal) => {
+            json!({"$decimal": {"scale": decimal.scale, "value": decimal.value}})
+        }
         AMQPValue::ShortString(text) => json!(text.as_str()),
         AMQPValue::LongString(text) => match std::str::from_utf8(text.as_bytes()) {
             Ok(text) => json!(text),
             Err(_) => json!({ "$bytes": BASE64_STANDARD.encode(text.as_bytes()) }),
         },
-        AMQPValue::FieldArray(items) => Value::Array(items.as_slice().iter().map(to_notation).collect()),
+        AMQPValue::FieldArray(items) => {
+            Value::Array(items.as_slice().iter().map(to_notation).collect())
+        }
         AMQPValue::Timestamp(seconds) => json!({ "$timestamp": seconds }),
         AMQPValue::FieldTable(table) => headers_notation(table),
-        AMQPValue::ByteArray(bytes) => json!({ "$bytes": BASE64_STANDARD.encode(bytes.as_slice()) }),
+        AMQPValue::ByteArray(bytes) => {
+            json!({ "$bytes": BASE64_STANDARD.encode(bytes.as_slice()) })
+        }
         AMQPValue::Void => Value::Null,
     }
 }
 
 /// The notation of a whole table.
 pub fn headers_notation(table: &FieldTable) -> Value {
-    Value::Object(table.into_iter().map(|(key, value)| (key.to_string(), to_notation(value))).collect())
+    Value::Object(
+        table
+            .into_iter()
+            .map(|(key, value)| (key.to_string(), to_notation(value)))
+            .collect(),
+    )
 }
 
 /// The plain JSON of a value, where JSON has it: what a driver that knows no AMQP types would print.
@@ -149,7 +182,9 @@ pub fn to_plain(value: &AMQPValue) -> Option<Value> {
         AMQPValue::LongUInt(integer) => json!(integer),
         AMQPValue::Float(float) => Value::Number(Number::from_f64(f64::from(*float))?),
         AMQPValue::LongString(text) => json!(std::str::from_utf8(text.as_bytes()).ok()?),
-        AMQPValue::DecimalValue(_) | AMQPValue::Timestamp(_) | AMQPValue::ByteArray(_) => return None,
+        AMQPValue::DecimalValue(_) | AMQPValue::Timestamp(_) | AMQPValue::ByteArray(_) => {
+            return None;
+        }
         AMQPValue::FieldArray(_) | AMQPValue::FieldTable(_) => return None,
         other => to_notation(other),
     })
@@ -157,12 +192,19 @@ pub fn to_plain(value: &AMQPValue) -> Option<Value> {
 
 /// A whole table as a driver may print it: plain JSON where there is one, the notation elsewhere.
 pub fn headers_plain(table: &FieldTable) -> Value {
-    Value::Object(table.into_iter().map(|(key, value)| (key.to_string(), plain_or_notation(value))).collect())
+    Value::Object(
+        table
+            .into_iter()
+            .map(|(key, value)| (key.to_string(), plain_or_notation(value)))
+            .collect(),
+    )
 }
 
 fn plain_or_notation(value: &AMQPValue) -> Value {
     match value {
-        AMQPValue::FieldArray(items) => Value::Array(items.as_slice().iter().map(plain_or_notation).collect()),
+        AMQPValue::FieldArray(items) => {
+            Value::Array(items.as_slice().iter().map(plain_or_notation).collect())
+        }
         AMQPValue::FieldTable(table) => headers_plain(table),
         other => to_plain(other).unwrap_or_else(|| to_notation(other)),
     }
@@ -172,8 +214,19 @@ fn plain_or_notation(value: &AMQPValue) -> Value {
 pub fn properties(given: &BTreeMap<String, Value>) -> Result<BasicProperties, String> {
     let mut properties = BasicProperties::default().with_delivery_mode(2);
     for (name, value) in given {
-        let text = || short(value.as_str().ok_or_else(|| format!("property {name} is a text"))?);
-        let small = || value.as_u64().and_then(|n| n.try_into().ok()).ok_or_else(|| format!("{name} is a small number"));
+        let text = || {
+            short(
+                value
+                    .as_str()
+                    .ok_or_else(|| format!("property {name} is a text"))?,
+            )
+        };
+        let small = || {
+            value
+                .as_u64()
+                .and_then(|n| n.try_into().ok())
+                .ok_or_else(|| format!("{name} is a small number"))
+        };
         properties = match name.as_str() {
             "content_type" => properties.with_content_type(text()?),
             "content_encoding" => properties.with_content_encoding(text()?),
@@ -183,7 +236,9 @@ pub fn properties(given: &BTreeMap<String, Value>) -> Result<BasicProperties, St
             "reply_to" => properties.with_reply_to(text()?),
             "expiration" => properties.with_expiration(text()?),
             "message_id" => properties.with_message_id(text()?),
-            "timestamp" => properties.with_timestamp(value.as_u64().ok_or("timestamp is in seconds")?),
+            "timestamp" => {
+                properties.with_timestamp(value.as_u64().ok_or("timestamp is in seconds")?)
+            }
             "type" => properties.with_type(text()?),
             "user_id" => properties.with_user_id(text()?),
             "app_id" => properties.with_app_id(text()?),
@@ -212,7 +267,10 @@ pub fn properties_notation(properties: &BasicProperties) -> Map<String, Value> {
             map.insert(name.into(), json!(text.as_str()));
         }
     }
-    for (name, number) in [("delivery_mode", properties.delivery_mode()), ("priority", properties.priority())] {
+    for (name, number) in [
+        ("delivery_mode", properties.delivery_mode()),
+        ("priority", properties.priority()),
+    ] {
         if let Some(number) = number {
             map.insert(name.into(), json!(number));
         }
@@ -242,7 +300,13 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_its_type_is_refused() {
-        for wrong in [json!({"$int8": 128}), json!({"$uint8": -1}), json!({"$bytes": "?"}), json!({"$colour": 1}), json!(u64::MAX)] {
+        for wrong in [
+            json!({"$int8": 128}),
+            json!({"$uint8": -1}),
+            json!({"$bytes": "?"}),
+            json!({"$colour": 1}),
+            json!(u64::MAX),
+        ] {
             assert!(from_notation(&wrong).is_err(), "{wrong} was accepted");
         }
     }

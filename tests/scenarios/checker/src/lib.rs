@@ -7,6 +7,7 @@
 
 pub mod driver;
 pub mod field;
+pub mod hostile;
 pub mod judge;
 pub mod line;
 pub mod matcher;
@@ -14,6 +15,7 @@ pub mod matrix;
 pub mod report;
 pub mod run;
 pub mod scenario;
+pub mod script;
 pub mod seen;
 pub mod stage;
 pub mod task;

@@ -111,16 +111,27 @@ mod tests {
             r#"{"line":"attempt","id":"a","run":2,"at_ms":5,"attempt":2,"exchange":"","routing_key":"orders",
                 "headers":{"x":1},"body_bytes":0,"body_sha256":"e3","retries":1}"#,
         );
-        let Ok(Line::Attempt(attempt)) = attempt else { panic!("{attempt:?}") };
+        let Ok(Line::Attempt(attempt)) = attempt else {
+            panic!("{attempt:?}")
+        };
         assert_eq!(attempt.fields()["retries"], 1);
         assert_eq!(attempt.fields()["headers"]["x"], 1);
         assert_eq!(read(r#"{"line":"done"}"#), Ok(Line::Done {}));
-        assert!(matches!(read(r#"{"line":"event","kind":"paused","for_ms":5}"#), Ok(Line::Event { .. })));
+        assert!(matches!(
+            read(r#"{"line":"event","kind":"paused","for_ms":5}"#),
+            Ok(Line::Event { .. })
+        ));
     }
 
     #[test]
     fn anything_else_is_a_complaint() {
-        for text in ["", "hello", "{}", r#"{"line":"attempt","id":"a"}"#, r#"{"line":"dance"}"#] {
+        for text in [
+            "",
+            "hello",
+            "{}",
+            r#"{"line":"attempt","id":"a"}"#,
+            r#"{"line":"dance"}"#,
+        ] {
             assert!(read(text).is_err(), "{text} was taken for a line");
         }
     }

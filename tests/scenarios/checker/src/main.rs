@@ -8,13 +8,17 @@ use retryrmq_harness::Version;
 use retryrmq_scenarios::driver::{DriverCommand, describe};
 use retryrmq_scenarios::matrix::{Outcome, Verdict, cells, run_all};
 use retryrmq_scenarios::report;
+use retryrmq_scenarios::run::Manner;
 use retryrmq_scenarios::scenario::{QueueKind, Scenario, find_files};
 
 /// Runs scenario files against drivers on real brokers and says what differs.
 ///
 /// Exit status: 0 when at least one scenario ran and all passed, 1 when one failed or none ran, 2 for bad arguments.
 #[derive(Debug, Parser)]
-#[command(name = "retryrmq-scenarios", after_help = "Example:\n  retryrmq-scenarios tests/scenarios --driver rust=target/debug/rust-driver --filter defer")]
+#[command(
+    name = "retryrmq-scenarios",
+    after_help = "Example:\n  retryrmq-scenarios tests/scenarios --driver rust=target/debug/rust-driver --filter defer"
+)]
 struct Arguments {
     /// Scenario files, or folders of them.
     #[arg(default_value = "tests/scenarios")]
@@ -40,6 +44,9 @@ struct Arguments {
     /// Leave the virtual hosts as they are in the end.
     #[arg(long)]
     keep: bool,
+    /// Print every line of every driver on standard error.
+    #[arg(long)]
+    show: bool,
     /// Only read the files, say what each shows and needs, and end.
     #[arg(long)]
     list: bool,
@@ -68,14 +75,29 @@ async fn check(arguments: Arguments) -> Result<u8, Box<dyn std::error::Error + S
     for file in find_files(&arguments.paths)? {
         scenarios.push(Scenario::from_file(&file)?);
     }
-    scenarios.retain(|scenario| arguments.filter.is_empty() || arguments.filter.iter().any(|part| scenario.name.contains(part)));
+    scenarios.retain(|scenario| {
+        arguments.filter.is_empty()
+            || arguments
+                .filter
+                .iter()
+                .any(|part| scenario.name.contains(part))
+    });
     if scenarios.is_empty() {
         return Err("there is no such scenario".into());
     }
     if arguments.list {
         for scenario in &scenarios {
             let needs: Vec<String> = scenario.needs().into_iter().collect();
-            println!("{}: {}\n    needs {}", scenario.name, scenario.shows, if needs.is_empty() { "nothing".into() } else { needs.join(", ") });
+            println!(
+                "{}: {}\n    needs {}",
+                scenario.name,
+                scenario.shows,
+                if needs.is_empty() {
+                    "nothing".into()
+                } else {
+                    needs.join(", ")
+                }
+            );
         }
         return Ok(0);
     }
@@ -87,21 +109,44 @@ async fn check(arguments: Arguments) -> Result<u8, Box<dyn std::error::Error + S
         return Err("name a driver: --driver NAME=COMMAND".into());
     }
     let mut brokers = retryrmq_harness::brokers();
-    brokers.retain(|broker| arguments.broker.is_empty() || arguments.broker.iter().any(|series| broker.version().is_series(*series)));
+    brokers.retain(|broker| {
+        arguments.broker.is_empty()
+            || arguments
+                .broker
+                .iter()
+                .any(|series| broker.version().is_series(*series))
+    });
     if brokers.is_empty() {
         return Err("no broker of such a version answers".into());
     }
-    let kinds = arguments.kind.map_or_else(|| vec![QueueKind::Classic, QueueKind::Quorum], |kind| vec![kind]);
+    let kinds = arguments.kind.map_or_else(
+        || vec![QueueKind::Classic, QueueKind::Quorum],
+        |kind| vec![kind],
+    );
     let cells = cells(&scenarios, &brokers, &kinds, &drivers);
     eprintln!("{} runs of {} scenarios", cells.len(), scenarios.len());
-    let verdicts = run_all(cells, arguments.jobs, arguments.keep, tell).await;
+    let verdicts = run_all(
+        cells,
+        arguments.jobs,
+        Manner {
+            keep: arguments.keep,
+            show: arguments.show,
+        },
+        tell,
+    )
+    .await;
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&verdicts)?);
     } else {
         println!("{}", report::table(&verdicts));
-        report::not_for_drivers(&verdicts).iter().for_each(|line| println!("{line}"));
+        report::not_for_drivers(&verdicts)
+            .iter()
+            .for_each(|line| println!("{line}"));
         // again, together and last, because they are what somebody looks for
-        verdicts.iter().filter_map(report::sentences).for_each(|text| println!("{text}"));
+        verdicts
+            .iter()
+            .filter_map(report::sentences)
+            .for_each(|text| println!("{text}"));
         println!("{}", report::summary(&verdicts));
     }
     Ok(report::exit_code(&verdicts))
@@ -111,6 +156,9 @@ fn tell(verdict: &Verdict) {
     if let Some(sentences) = report::sentences(verdict) {
         eprintln!("{sentences}");
     } else if verdict.result == Outcome::Passed {
-        eprintln!("ok {} ({}, {}, {})", verdict.scenario, verdict.driver, verdict.broker, verdict.queue_type);
+        eprintln!(
+            "ok {} ({}, {}, {})",
+            verdict.scenario, verdict.driver, verdict.broker, verdict.queue_type
+        );
     }
 }

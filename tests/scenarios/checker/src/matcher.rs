@@ -2,8 +2,8 @@
 //!
 //! A plain value must be equal (an integer of any width, a text of any string type). A table must contain at least the
 //! keys that are named. An array must have the same length. One key with a dollar asks for something else:
-//! `{$contains: text}`, `{$type: timestamp}`, `{$absent: true}`, `{$present: true}`, `{$length: 2}`, `{$at_least: 3}`,
-//! and `{$int64: 3}` for a value of exactly this AMQP type.
+//! `{$contains: text}`, `{$type: timestamp}`, `{$absent: true}`, `{$present: true}`, `{$length: 2}`, `{$length: {$at_most: 1024}}`,
+//! `{$at_least: 3}`, and `{$int64: 3}` for a value of exactly this AMQP type.
 
 use lapin::types::AMQPValue;
 use serde_json::Value;
@@ -22,7 +22,9 @@ pub enum Seen<'a> {
 impl<'a> Seen<'a> {
     fn items(self) -> Option<Vec<Self>> {
         match self {
-            Self::Exact(AMQPValue::FieldArray(items)) => Some(items.as_slice().iter().map(Self::Exact).collect()),
+            Self::Exact(AMQPValue::FieldArray(items)) => {
+                Some(items.as_slice().iter().map(Self::Exact).collect())
+            }
             Self::Told(Value::Array(items)) => Some(items.iter().map(Self::Told).collect()),
             _ => None,
         }
@@ -30,7 +32,9 @@ impl<'a> Seen<'a> {
 
     fn get(self, key: &str) -> Result<Option<Self>, ()> {
         match self {
-            Self::Exact(AMQPValue::FieldTable(table)) => Ok(table.inner().get(key).map(Self::Exact)),
+            Self::Exact(AMQPValue::FieldTable(table)) => {
+                Ok(table.inner().get(key).map(Self::Exact))
+            }
             Self::Told(Value::Object(map)) => Ok(map.get(key).map(Self::Told)),
             _ => Err(()),
         }
@@ -73,7 +77,14 @@ pub fn differences(place: &str, expected: &Value, seen: Option<Seen<'_>>) -> Vec
         return vec![format!("{place}: expected {expected}, saw nothing")];
     };
     let differs = |is_as_expected: bool| {
-        if is_as_expected { Vec::new() } else { vec![format!("{place}: expected {expected}, saw {}", seen.words())] }
+        if is_as_expected {
+            Vec::new()
+        } else {
+            vec![format!(
+                "{place}: expected {expected}, saw {}",
+                seen.words()
+            )]
+        }
     };
     match (wanted, expected) {
         (Some((asked, value)), _) => differs(is_as_asked(asked, value, expected, seen)),
@@ -89,10 +100,17 @@ pub fn differences(place: &str, expected: &Value, seen: Option<Seen<'_>>) -> Vec
                 .iter()
                 .zip(items)
                 .enumerate()
-                .flat_map(|(n, (expected, item))| differences(&format!("{place}[{n}]"), expected, Some(item)))
+                .flat_map(|(n, (expected, item))| {
+                    differences(&format!("{place}[{n}]"), expected, Some(item))
+                })
                 .collect(),
             Some(items) => {
-                vec![format!("{place}: expected {} items, saw {}: {}", wanted.len(), items.len(), seen.words())]
+                vec![format!(
+                    "{place}: expected {} items, saw {}: {}",
+                    wanted.len(),
+                    items.len(),
+                    seen.words()
+                )]
             }
             None => differs(false),
         },
@@ -106,22 +124,33 @@ fn is_as_asked(asked: &str, value: &Value, expected: &Value, seen: Seen<'_>) -> 
         "present" => true,
         "contains" => {
             let text = plain.as_ref().and_then(Value::as_str);
-            value.as_str().is_some_and(|part| text.is_some_and(|text| text.contains(part)))
+            value
+                .as_str()
+                .is_some_and(|part| text.is_some_and(|text| text.contains(part)))
         }
         "length" => {
             let length = seen.items().map(|items| items.len());
             let length = length.or_else(|| plain.as_ref().and_then(Value::as_str).map(str::len));
-            length.is_some_and(|length| value.as_u64() == Some(length as u64))
+            length.is_some_and(|length| match value.as_u64() {
+                Some(wanted) => wanted == length as u64,
+                None => differences("length", value, Some(Seen::Told(&length.into()))).is_empty(),
+            })
         }
-        "at_least" => plain.and_then(|seen| seen.as_f64()).is_some_and(|seen| value.as_f64().is_some_and(|least| seen >= least)),
-        "at_most" => plain.and_then(|seen| seen.as_f64()).is_some_and(|seen| value.as_f64().is_some_and(|most| seen <= most)),
+        "at_least" => plain
+            .and_then(|seen| seen.as_f64())
+            .is_some_and(|seen| value.as_f64().is_some_and(|least| seen >= least)),
+        "at_most" => plain
+            .and_then(|seen| seen.as_f64())
+            .is_some_and(|seen| value.as_f64().is_some_and(|most| seen <= most)),
         "type" => match seen {
             Seen::Exact(seen) => value.as_str() == Some(field::type_name(seen)),
             Seen::Told(_) => true, // languages print other types: the checker looks at the wire itself
         },
         _ => match (field::from_notation(expected), seen) {
             (Ok(wanted), Seen::Exact(seen)) => wanted == *seen,
-            (Ok(wanted), Seen::Told(told)) => field::to_plain(&wanted).is_none_or(|wanted| same(&wanted, told)),
+            (Ok(wanted), Seen::Told(told)) => {
+                field::to_plain(&wanted).is_none_or(|wanted| same(&wanted, told))
+            }
             (Err(_), _) => false,
         },
     }
@@ -130,7 +159,9 @@ fn is_as_asked(asked: &str, value: &Value, expected: &Value, seen: Seen<'_>) -> 
 /// Whether two plain values mean the same; `1` and `1.0` do.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
-        (Value::Number(a), Value::Number(b)) if a.is_f64() || b.is_f64() => a.as_f64() == b.as_f64(),
+        (Value::Number(a), Value::Number(b)) if a.is_f64() || b.is_f64() => {
+            a.as_f64() == b.as_f64()
+        }
         _ => one == other,
     }
 }
@@ -145,18 +176,32 @@ pub fn kept(place: &str, published: &AMQPValue, seen: Option<Seen<'_>>) -> Vec<S
         Seen::Exact(seen) => seen == published,
         Seen::Told(told) => still_told(published, told),
     };
-    if unchanged { Vec::new() } else { vec![format!("{place}: published {words}, now it is {}", seen.words())] }
+    if unchanged {
+        Vec::new()
+    } else {
+        vec![format!(
+            "{place}: published {words}, now it is {}",
+            seen.words()
+        )]
+    }
 }
 
 fn still_told(published: &AMQPValue, told: &Value) -> bool {
     match (published, told) {
         (AMQPValue::FieldArray(items), Value::Array(told)) => {
             let items = items.as_slice();
-            items.len() == told.len() && items.iter().zip(told).all(|(item, told)| still_told(item, told))
+            items.len() == told.len()
+                && items
+                    .iter()
+                    .zip(told)
+                    .all(|(item, told)| still_told(item, told))
         }
         (AMQPValue::FieldTable(table), Value::Object(told)) => {
             table.inner().len() == told.len()
-                && table.into_iter().all(|(key, value)| told.get(key.as_str()).is_some_and(|told| still_told(value, told)))
+                && table.into_iter().all(|(key, value)| {
+                    told.get(key.as_str())
+                        .is_some_and(|told| still_told(value, told))
+                })
         }
         (AMQPValue::FieldArray(_) | AMQPValue::FieldTable(_), _) => false,
         _ => field::to_plain(published).is_none_or(|plain| same(&plain, told)),
@@ -180,12 +225,29 @@ mod tests {
 
     #[test]
     fn plain_values_are_equal_or_not() {
-        for (value, other) in [(json!(1), json!(2)), (json!("a"), json!("b")), (json!(true), json!(false)), (json!(null), json!(0))] {
-            assert!(told(value.clone(), value.clone()) && exact(value.clone(), value.clone()), "{value}");
-            assert!(!told(value.clone(), other.clone()) && !exact(value.clone(), other), "{value}");
+        for (value, other) in [
+            (json!(1), json!(2)),
+            (json!("a"), json!("b")),
+            (json!(true), json!(false)),
+            (json!(null), json!(0)),
+        ] {
+            assert!(
+                told(value.clone(), value.clone()) && exact(value.clone(), value.clone()),
+                "{value}"
+            );
+            assert!(
+                !told(value.clone(), other.clone()) && !exact(value.clone(), other),
+                "{value}"
+            );
         }
-        assert!(exact(json!(5), json!({"$int8": 5})), "an integer of any width");
-        assert!(!exact(json!({"$int64": 5}), json!({"$int8": 5})), "an integer of this width");
+        assert!(
+            exact(json!(5), json!({"$int8": 5})),
+            "an integer of any width"
+        );
+        assert!(
+            !exact(json!({"$int64": 5}), json!({"$int8": 5})),
+            "an integer of this width"
+        );
         assert!(!told(json!("1"), json!(1)));
     }
 
@@ -196,7 +258,10 @@ mod tests {
         assert!(!told(json!({"a": {"b": 1}}), json!({"a": 1})));
         assert!(!exact(json!([1, 2]), json!([1])));
         assert!(!exact(json!([1, 2]), json!([1, 3])));
-        assert!(exact(json!([{"x": {"$type": "int8"}}]), json!([{"x": {"$int8": 1}, "y": 2}])));
+        assert!(exact(
+            json!([{"x": {"$type": "int8"}}]),
+            json!([{"x": {"$int8": 1}, "y": 2}])
+        ));
     }
 
     #[test]
@@ -204,10 +269,19 @@ mod tests {
         let cases = [
             (json!({"$contains": "oo"}), json!("foo"), json!("bar")),
             (json!({"$length": 2}), json!([1, 2]), json!([1])),
+            (
+                json!({"$length": {"$at_most": 2}}),
+                json!("ab"),
+                json!("abc"),
+            ),
             (json!({"$at_least": 2}), json!(2), json!(1)),
             (json!({"$at_most": 2}), json!(2), json!(3)),
             (json!({"$type": "string"}), json!("x"), json!(1)),
-            (json!({"$timestamp": 5}), json!({"$timestamp": 5}), json!({"$timestamp": 6})),
+            (
+                json!({"$timestamp": 5}),
+                json!({"$timestamp": 5}),
+                json!({"$timestamp": 6}),
+            ),
         ];
         for (asked, yes, no) in cases {
             assert!(exact(asked.clone(), yes), "{asked}");
@@ -223,14 +297,33 @@ mod tests {
 
     #[test]
     fn kept_means_type_and_value_on_the_wire() {
-        let published = field::from_notation(&json!({"a": [{"$int8": 1}, {"$timestamp": 5}]})).unwrap();
+        let published =
+            field::from_notation(&json!({"a": [{"$int8": 1}, {"$timestamp": 5}]})).unwrap();
         let wider = field::from_notation(&json!({"a": [1, {"$timestamp": 5}]})).unwrap();
         assert!(kept("it", &published, Some(Seen::Exact(&published))).is_empty());
         assert_eq!(kept("it", &published, Some(Seen::Exact(&wider))).len(), 1);
         assert_eq!(kept("it", &published, None).len(), 1);
-        assert!(kept("it", &published, Some(Seen::Told(&json!({"a": [1, "whatever"]})))).is_empty());
-        assert_eq!(kept("it", &published, Some(Seen::Told(&json!({"a": [2, "whatever"]})))).len(), 1);
-        assert_eq!(kept("it", &published, Some(Seen::Told(&json!({"a": [1]})))).len(), 1);
+        assert!(
+            kept(
+                "it",
+                &published,
+                Some(Seen::Told(&json!({"a": [1, "whatever"]})))
+            )
+            .is_empty()
+        );
+        assert_eq!(
+            kept(
+                "it",
+                &published,
+                Some(Seen::Told(&json!({"a": [2, "whatever"]})))
+            )
+            .len(),
+            1
+        );
+        assert_eq!(
+            kept("it", &published, Some(Seen::Told(&json!({"a": [1]})))).len(),
+            1
+        );
     }
 
     #[test]

@@ -10,7 +10,12 @@ use crate::matrix::{Outcome, Verdict};
 
 /// A row per scenario, a column per broker, queue type and driver.
 pub fn table(verdicts: &[Verdict]) -> String {
-    let column = |verdict: &Verdict| format!("{}\n{}\n{}", verdict.driver, verdict.broker, verdict.queue_type);
+    let column = |verdict: &Verdict| {
+        format!(
+            "{}\n{}\n{}",
+            verdict.driver, verdict.broker, verdict.queue_type
+        )
+    };
     let mut columns: Vec<String> = Vec::new();
     let mut rows: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
     for verdict in verdicts {
@@ -24,14 +29,18 @@ pub fn table(verdicts: &[Verdict]) -> String {
             Outcome::Broken => "BROKEN".into(),
             Outcome::NotForThisDriver => "not for it".into(),
         };
-        rows.entry(&verdict.scenario).or_default().insert(name, cell);
+        rows.entry(&verdict.scenario)
+            .or_default()
+            .insert(name, cell);
     }
     columns.sort();
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     table.set_header(std::iter::once("scenario".to_owned()).chain(columns.iter().cloned()));
     for (scenario, cells) in &rows {
-        let cells = columns.iter().map(|name| cells.get(name).cloned().unwrap_or_else(|| "–".into()));
+        let cells = columns
+            .iter()
+            .map(|name| cells.get(name).cloned().unwrap_or_else(|| "–".into()));
         table.add_row(std::iter::once((*scenario).to_owned()).chain(cells));
     }
     table.to_string()
@@ -44,7 +53,13 @@ pub fn sentences(verdict: &Verdict) -> Option<String> {
         Outcome::Failed => "FAILED",
         Outcome::Broken => "BROKEN",
     };
-    let Verdict { scenario, driver, broker, queue_type, .. } = verdict;
+    let Verdict {
+        scenario,
+        driver,
+        broker,
+        queue_type,
+        ..
+    } = verdict;
     let mut text = format!("{what} {scenario} ({driver}, RabbitMQ {broker}, {queue_type}):");
     for line in &verdict.because {
         // writing to a String cannot fail
@@ -58,7 +73,14 @@ pub fn not_for_drivers(verdicts: &[Verdict]) -> Vec<String> {
     let mut lines: Vec<String> = verdicts
         .iter()
         .filter(|verdict| verdict.result == Outcome::NotForThisDriver)
-        .map(|verdict| format!("{} is not for the driver {}: {}", verdict.scenario, verdict.driver, verdict.because.join("; ")))
+        .map(|verdict| {
+            format!(
+                "{} is not for the driver {}: {}",
+                verdict.scenario,
+                verdict.driver,
+                verdict.because.join("; ")
+            )
+        })
         .collect();
     lines.sort();
     lines.dedup();
@@ -67,7 +89,12 @@ pub fn not_for_drivers(verdicts: &[Verdict]) -> Vec<String> {
 
 /// The last line.
 pub fn summary(verdicts: &[Verdict]) -> String {
-    let count = |outcome| verdicts.iter().filter(|verdict| verdict.result == outcome).count();
+    let count = |outcome| {
+        verdicts
+            .iter()
+            .filter(|verdict| verdict.result == outcome)
+            .count()
+    };
     format!(
         "{} passed, {} failed, {} broken, {} not for their driver",
         count(Outcome::Passed),
@@ -102,8 +129,13 @@ mod tests {
 
     #[test]
     fn only_success_that_happened_is_success() {
-        let [passed, failed, broken, not] =
-            [Outcome::Passed, Outcome::Failed, Outcome::Broken, Outcome::NotForThisDriver].map(|outcome| verdict(outcome, &[]));
+        let [passed, failed, broken, not] = [
+            Outcome::Passed,
+            Outcome::Failed,
+            Outcome::Broken,
+            Outcome::NotForThisDriver,
+        ]
+        .map(|outcome| verdict(outcome, &[]));
         assert_eq!(exit_code(&[]), 1);
         assert_eq!(exit_code(std::slice::from_ref(&not)), 1);
         assert_eq!(exit_code(&[passed.clone(), not]), 0);
@@ -114,10 +146,19 @@ mod tests {
     #[test]
     fn a_failure_is_told_in_sentences() {
         let told = sentences(&verdict(Outcome::Failed, &["a: expected this, saw that"])).unwrap();
-        assert!(told.contains("FAILED s (d, RabbitMQ 4.3.6, quorum)") && told.contains("saw that"), "{told}");
+        assert!(
+            told.contains("FAILED s (d, RabbitMQ 4.3.6, quorum)") && told.contains("saw that"),
+            "{told}"
+        );
         assert_eq!(sentences(&verdict(Outcome::Passed, &[])), None);
         let table = table(&[verdict(Outcome::Failed, &[])]);
-        assert!(table.contains("FAILED") && table.contains("4.3.6"), "{table}");
-        assert_eq!(not_for_drivers(&[verdict(Outcome::NotForThisDriver, &["it cannot panic"])]).len(), 1);
+        assert!(
+            table.contains("FAILED") && table.contains("4.3.6"),
+            "{table}"
+        );
+        assert_eq!(
+            not_for_drivers(&[verdict(Outcome::NotForThisDriver, &["it cannot panic"])]).len(),
+            1
+        );
     }
 }

@@ -51,10 +51,18 @@ pub struct Left {
 impl Left {
     /// Which message of the scenario it is, as far as it says so.
     pub fn id(&self) -> Option<String> {
-        let mark = self.properties.headers().as_ref().and_then(|headers| headers.inner().get(ID_HEADER));
+        let mark = self
+            .properties
+            .headers()
+            .as_ref()
+            .and_then(|headers| headers.inner().get(ID_HEADER));
         match mark {
             Some(AMQPValue::LongString(id)) => Some(id.to_string()),
-            _ => self.properties.message_id().as_ref().map(ToString::to_string),
+            _ => self
+                .properties
+                .message_id()
+                .as_ref()
+                .map(ToString::to_string),
         }
     }
 
@@ -98,5 +106,8 @@ impl Seen {
 
 /// SHA-256 in lower-case hexadecimal digits.
 pub fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }

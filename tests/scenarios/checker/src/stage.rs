@@ -10,6 +10,7 @@ use lapin::{BasicProperties, ExchangeKind};
 use retryrmq_harness::{Amqp, QueueType, Vhost};
 
 use crate::field;
+use crate::hostile;
 use crate::judge;
 use crate::scenario::{Message, QueueKind, Scenario};
 use crate::seen::{Left, Seen, sha256};
@@ -37,20 +38,43 @@ impl Stage {
                 "headers" => ExchangeKind::Headers,
                 other => ExchangeKind::Custom(other.into()),
             };
-            let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
-            amqp.channel().exchange_declare(short(&exchange.name)?, kind, durable, FieldTable::default()).await?;
+            let durable = ExchangeDeclareOptions {
+                durable: true,
+                ..ExchangeDeclareOptions::default()
+            };
+            amqp.channel()
+                .exchange_declare(short(&exchange.name)?, kind, durable, FieldTable::default())
+                .await?;
         }
         if topology.queue.declare {
             let queue = &topology.queue;
-            amqp.try_declare_with(&queue.name, of_harness(kind), field::table(&queue.arguments)?).await?;
+            amqp.try_declare_with(
+                &queue.name,
+                of_harness(kind),
+                field::table(&queue.arguments)?,
+            )
+            .await?;
         }
         for queue in &topology.queues {
             let kind = of_harness(queue.kind.unwrap_or(kind));
-            amqp.try_declare_with(&queue.name, kind, field::table(&queue.arguments)?).await?;
+            amqp.try_declare_with(&queue.name, kind, field::table(&queue.arguments)?)
+                .await?;
         }
         for binding in &topology.bindings {
-            let (queue, exchange, key) = (short(&binding.queue)?, short(&binding.exchange)?, short(&binding.routing_key)?);
-            amqp.channel().queue_bind(queue, exchange, key, QueueBindOptions::default(), FieldTable::default()).await?;
+            let (queue, exchange, key) = (
+                short(&binding.queue)?,
+                short(&binding.exchange)?,
+                short(&binding.routing_key)?,
+            );
+            amqp.channel()
+                .queue_bind(
+                    queue,
+                    exchange,
+                    key,
+                    QueueBindOptions::default(),
+                    FieldTable::default(),
+                )
+                .await?;
         }
         Ok(Self { vhost, amqp })
     }
@@ -60,20 +84,55 @@ impl Stage {
         self.vhost.url()
     }
 
+    /// The user in that address.
+    pub fn user(&self) -> String {
+        let url = url::Url::parse(self.url()).ok();
+        let user = url
+            .as_ref()
+            .map(|url| percent_encoding::percent_decode_str(url.username()).decode_utf8_lossy());
+        user.filter(|user| !user.is_empty())
+            .map_or_else(|| "guest".into(), |user| user.into_owned())
+    }
+
     /// Publishes messages in order and waits for every confirm. Returns when each was handed over.
-    pub async fn publish(&self, scenario: &Scenario, messages: &[Message]) -> Result<BTreeMap<String, u64>, Trouble> {
+    pub async fn publish(
+        &self,
+        scenario: &Scenario,
+        messages: &[Message],
+    ) -> Result<BTreeMap<String, u64>, Trouble> {
         let mut published = BTreeMap::new();
         let mut confirms = Vec::new();
         for message in messages.iter().flat_map(Message::each) {
-            let key = message.routing_key.clone().unwrap_or_else(|| scenario.topology.queue.name.clone());
+            let key = message
+                .routing_key
+                .clone()
+                .unwrap_or_else(|| scenario.topology.queue.name.clone());
             published.insert(message.id.clone(), now_ms());
+            if let Some(hostility) = message.hostile {
+                let url = self.url().to_owned();
+                tokio::task::spawn_blocking(move || {
+                    hostile::publish(&url, &key, &message, hostility)
+                })
+                .await?;
+                continue;
+            }
             let headers = field::table(&message.all_headers())?;
             let properties = field::properties(&message.all_properties())?;
-            let properties: BasicProperties =
-                if headers.inner().is_empty() { properties } else { properties.with_headers(headers) };
-            let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+            let properties: BasicProperties = if headers.inner().is_empty() {
+                properties
+            } else {
+                properties.with_headers(headers)
+            };
+            let options = BasicPublishOptions {
+                mandatory: true,
+                ..BasicPublishOptions::default()
+            };
             let (exchange, key) = (short(&message.exchange)?, short(&key)?);
-            let confirm = self.amqp.channel().basic_publish(exchange, key, options, &message.bytes(), properties).await?;
+            let confirm = self
+                .amqp
+                .channel()
+                .basic_publish(exchange, key, options, &message.bytes(), properties)
+                .await?;
             confirms.push(async move { Ok::<_, lapin::Error>((message.id, confirm.await?)) });
         }
         for (id, confirmation) in try_join_all(confirms).await? {
@@ -91,17 +150,38 @@ impl Stage {
 
     /// Whether somebody consumes a queue.
     pub async fn is_consumed(&self, queue: &str) -> bool {
-        self.amqp.consumers(queue).await.is_some_and(|consumers| consumers > 0)
+        self.amqp
+            .consumers(queue)
+            .await
+            .is_some_and(|consumers| consumers > 0)
     }
 
     /// The names of all queues.
     pub async fn queues(&self) -> Vec<String> {
-        self.vhost.queues().await.into_iter().map(|queue| queue.name().to_owned()).collect()
+        self.vhost
+            .queues()
+            .await
+            .into_iter()
+            .map(|queue| queue.name().to_owned())
+            .collect()
     }
 
     /// Notes every queue and takes every message out of it.
-    pub async fn clear(&self, seen: &mut Seen) {
+    pub async fn clear(&self, scenario: &Scenario, seen: &mut Seen) {
+        let is_hostile = scenario
+            .messages()
+            .iter()
+            .any(|message| message.hostile.is_some());
         for queue in self.vhost.queues().await {
+            // a hostile message that nobody consumed would do to the checker what it does to any client
+            if is_hostile && queue.name() == scenario.topology.queue.name {
+                let depth = self.depth(queue.name()).await;
+                if depth > 0 {
+                    seen.problems
+                        .push(format!("{} still holds {depth} messages", queue.name()));
+                }
+                continue;
+            }
             let messages = self.amqp.drain(queue.name()).await;
             let left = messages.into_iter().map(|message| Left {
                 body_bytes: message.body.len() as u64,
@@ -111,7 +191,8 @@ impl Stage {
                 routing_key: message.routing_key,
             });
             seen.left.insert(queue.name().to_owned(), left.collect());
-            let description = judge::description(queue.kind(), queue.is_durable(), queue.arguments());
+            let description =
+                judge::description(queue.kind(), queue.is_durable(), queue.arguments());
             seen.queues.insert(queue.name().to_owned(), description);
         }
     }
@@ -131,7 +212,9 @@ impl Stage {
 }
 
 fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 

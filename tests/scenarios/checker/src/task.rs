@@ -24,7 +24,10 @@ pub struct Order<'a> {
 
 impl<'a> From<Task<'a>> for Order<'a> {
     fn from(task: Task<'a>) -> Self {
-        Self { protocol: PROTOCOL, task }
+        Self {
+            protocol: PROTOCOL,
+            task,
+        }
     }
 }
 
@@ -84,7 +87,10 @@ pub struct Outgoing {
 /// The steps of every message that has some.
 pub fn handler(scenario: &Scenario) -> BTreeMap<String, &[Step]> {
     let ids = scenario.messages().into_iter().map(|message| message.id);
-    ids.map(|id| (scenario.steps(&id), id)).filter(|(steps, _)| !steps.is_empty()).map(|(steps, id)| (id, steps)).collect()
+    ids.map(|id| (scenario.steps(&id), id))
+        .filter(|(steps, _)| !steps.is_empty())
+        .map(|(steps, id)| (id, steps))
+        .collect()
 }
 
 #[cfg(test)]

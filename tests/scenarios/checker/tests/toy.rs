@@ -3,6 +3,7 @@
 use retryrmq_harness::brokers;
 use retryrmq_scenarios::driver::{DriverCommand, describe};
 use retryrmq_scenarios::matrix::{Outcome, Verdict, cells, run_all};
+use retryrmq_scenarios::run::Manner;
 use retryrmq_scenarios::scenario::{QueueKind, Scenario};
 
 const SCENARIO: &str = "
@@ -29,15 +30,25 @@ expect:
 async fn judge(scenario: &str, flaw: &str) -> Vec<Verdict> {
     let scenario = Scenario::from_yaml("toy", scenario).unwrap();
     let command = format!("{} {flaw}", env!("CARGO_BIN_EXE_toy-driver"));
-    let driver = describe(&DriverCommand { name: "toy".into(), command }).await.unwrap();
+    let driver = describe(&DriverCommand {
+        name: "toy".into(),
+        command,
+    })
+    .await
+    .unwrap();
     let cells = cells(&[scenario], &brokers(), &[QueueKind::Classic], &[driver]);
-    run_all(cells, 8, false, |_| {}).await
+    run_all(cells, 8, Manner::default(), |_| {}).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_driver_that_is_right_passes() {
     let verdicts = judge(&SCENARIO.replace("WITHIN", "30s"), "none").await;
-    assert!(verdicts.iter().all(|verdict| verdict.result == Outcome::Passed), "{verdicts:#?}");
+    assert!(
+        verdicts
+            .iter()
+            .all(|verdict| verdict.result == Outcome::Passed),
+        "{verdicts:#?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -49,19 +60,35 @@ async fn every_flaw_is_found() {
         ("doubles", "recovers"),
         ("strips", "header nested: published"),
         ("mute", "x-retry-parked-reason"),
-        ("stubborn", "expected the handler to run 2 times, it ran 3 times"),
+        (
+            "stubborn",
+            "expected the handler to run 2 times, it ran 3 times",
+        ),
         ("deaf", "did not end within"),
         ("dies", "the driver ended by itself"),
         ("chatty", "no line of the contract"),
-        ("miscounts", "expected the attempts [1, 2], the handler was told [0, 1]"),
+        (
+            "miscounts",
+            "expected the attempts [1, 2], the handler was told [0, 1]",
+        ),
     ];
     let runs = flaws.map(|(flaw, complaint)| {
         let scenario = &scenario;
         async move {
             for verdict in judge(scenario, flaw).await {
-                assert_eq!(verdict.result, Outcome::Failed, "{flaw} on {}: {:?}", verdict.broker, verdict.because);
+                assert_eq!(
+                    verdict.result,
+                    Outcome::Failed,
+                    "{flaw} on {}: {:?}",
+                    verdict.broker,
+                    verdict.because
+                );
                 let told = verdict.because.iter().any(|line| line.contains(complaint));
-                assert!(told, "{flaw} on {}: no '{complaint}' in {:#?}", verdict.broker, verdict.because);
+                assert!(
+                    told,
+                    "{flaw} on {}: no '{complaint}' in {:#?}",
+                    verdict.broker, verdict.because
+                );
             }
         }
     });
@@ -80,15 +107,32 @@ expect:
   restarts: 2
 ";
     let verdicts = judge(scenario, "none").await;
-    assert!(verdicts.iter().all(|verdict| verdict.result == Outcome::Passed), "{verdicts:#?}");
+    assert!(
+        verdicts
+            .iter()
+            .all(|verdict| verdict.result == Outcome::Passed),
+        "{verdicts:#?}"
+    );
     let verdicts = judge(&scenario.replace("restarts: 2", "restarts: 1"), "none").await;
-    assert!(verdicts.iter().all(|verdict| verdict.result == Outcome::Failed), "{verdicts:#?}");
+    assert!(
+        verdicts
+            .iter()
+            .all(|verdict| verdict.result == Outcome::Failed),
+        "{verdicts:#?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_scenario_that_a_driver_cannot_play_is_not_run() {
-    let scenario = SCENARIO.replace("WITHIN", "3s").replace("fails: [error]", "fails: [panic]");
+    let scenario = SCENARIO
+        .replace("WITHIN", "3s")
+        .replace("fails: [error]", "fails: [panic]");
     let verdicts = judge(&scenario, "none").await;
-    assert!(verdicts.iter().all(|verdict| verdict.result == Outcome::NotForThisDriver), "{verdicts:#?}");
+    assert!(
+        verdicts
+            .iter()
+            .all(|verdict| verdict.result == Outcome::NotForThisDriver),
+        "{verdicts:#?}"
+    );
     assert!(verdicts[0].because[0].contains("panic"), "{verdicts:#?}");
 }

@@ -8,7 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
 use lapin::message::Delivery;
-use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, QueueDeclareOptions};
+use lapin::options::{
+    BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, QueueDeclareOptions,
+};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use retryrmq_scenarios::{field, seen};
@@ -44,10 +46,20 @@ enum Flaw {
 impl Flaw {
     fn named(name: &str) -> Option<Self> {
         let all = [
-            Self::None, Self::Early, Self::Loses, Self::Doubles, Self::Strips, Self::Mute, Self::Stubborn, Self::Deaf,
-            Self::Dies, Self::Chatty, Self::Miscounts,
+            Self::None,
+            Self::Early,
+            Self::Loses,
+            Self::Doubles,
+            Self::Strips,
+            Self::Mute,
+            Self::Stubborn,
+            Self::Deaf,
+            Self::Dies,
+            Self::Chatty,
+            Self::Miscounts,
         ];
-        all.into_iter().find(|flaw| format!("{flaw:?}").eq_ignore_ascii_case(name))
+        all.into_iter()
+            .find(|flaw| format!("{flaw:?}").eq_ignore_ascii_case(name))
     }
 }
 
@@ -77,12 +89,21 @@ async fn main() -> Result<(), Failed> {
     let url = order["url"].as_str().ok_or("no url")?;
     let connection = Connection::connect(url, ConnectionProperties::default()).await?;
     let channel = connection.create_channel().await?;
-    let (delay_ms, retries) = fixed(order["consume"]["retry"].as_str().unwrap_or_default()).ok_or("only fixed(…)")?;
+    let (delay_ms, retries) =
+        fixed(order["consume"]["retry"].as_str().unwrap_or_default()).ok_or("only fixed(…)")?;
     let mut toy = Toy {
         channel,
         queue: order["queue"].as_str().ok_or("no queue")?.into(),
-        delay_ms: if flaw == Flaw::Early { delay_ms / 2 } else { delay_ms },
-        retries: if flaw == Flaw::Stubborn { retries + 1 } else { retries },
+        delay_ms: if flaw == Flaw::Early {
+            delay_ms / 2
+        } else {
+            delay_ms
+        },
+        retries: if flaw == Flaw::Stubborn {
+            retries + 1
+        } else {
+            retries
+        },
         handler: serde_json::from_value(order["handler"].clone())?,
         runs: serde_json::from_value(order["runs"].clone())?,
         flaw,
@@ -96,7 +117,10 @@ async fn main() -> Result<(), Failed> {
 
 /// Reads `fixed(300ms, retries=3)`.
 fn fixed(policy: &str) -> Option<(u64, i64)> {
-    let (delay, retries) = policy.strip_prefix("fixed(")?.strip_suffix(')')?.split_once("ms, retries=")?;
+    let (delay, retries) = policy
+        .strip_prefix("fixed(")?
+        .strip_suffix(')')?
+        .split_once("ms, retries=")?;
     Some((delay.parse().ok()?, retries.parse().ok()?))
 }
 
@@ -107,7 +131,9 @@ fn say(line: &Value) {
 }
 
 fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.as_millis() as u64)
 }
 
 impl Toy {
@@ -121,22 +147,50 @@ impl Toy {
 
     async fn declare(&self) -> Result<(), Failed> {
         let mut arguments = FieldTable::default();
-        arguments.insert("x-queue-type".into(), AMQPValue::LongString("classic".into()));
-        let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-        self.channel.queue_declare(self.parking().into(), durable, arguments.clone()).await?;
-        arguments.insert("x-message-ttl".into(), AMQPValue::LongLongInt(self.delay_ms as i64));
-        arguments.insert("x-dead-letter-exchange".into(), AMQPValue::LongString("".into()));
-        arguments.insert("x-dead-letter-routing-key".into(), AMQPValue::LongString(self.queue.as_str().into()));
-        self.channel.queue_declare(self.rung().into(), durable, arguments).await?;
+        arguments.insert(
+            "x-queue-type".into(),
+            AMQPValue::LongString("classic".into()),
+        );
+        let durable = QueueDeclareOptions {
+            durable: true,
+            ..QueueDeclareOptions::default()
+        };
+        self.channel
+            .queue_declare(self.parking().into(), durable, arguments.clone())
+            .await?;
+        arguments.insert(
+            "x-message-ttl".into(),
+            AMQPValue::LongLongInt(self.delay_ms as i64),
+        );
+        arguments.insert(
+            "x-dead-letter-exchange".into(),
+            AMQPValue::LongString("".into()),
+        );
+        arguments.insert(
+            "x-dead-letter-routing-key".into(),
+            AMQPValue::LongString(self.queue.as_str().into()),
+        );
+        self.channel
+            .queue_declare(self.rung().into(), durable, arguments)
+            .await?;
         Ok(())
     }
 
     async fn consume(&mut self) -> Result<(), Failed> {
         let mut stop = signal(SignalKind::terminate())?;
-        self.channel.basic_qos(10, BasicQosOptions::default()).await?;
+        self.channel
+            .basic_qos(10, BasicQosOptions::default())
+            .await?;
         let options = BasicConsumeOptions::default();
-        let mut deliveries =
-            self.channel.basic_consume(self.queue.as_str().into(), "toy".into(), options, FieldTable::default()).await?;
+        let mut deliveries = self
+            .channel
+            .basic_consume(
+                self.queue.as_str().into(),
+                "toy".into(),
+                options,
+                FieldTable::default(),
+            )
+            .await?;
         say(&json!({"line": "ready"}));
         loop {
             tokio::select! {
@@ -162,10 +216,18 @@ impl Toy {
         let id = text("scenario-id").ok_or("a message without an id")?;
         let retries = number("x-retry-count");
         let exchange = text("x-retry-exchange").unwrap_or_else(|| delivery.exchange.to_string());
-        let routing_key = text("x-retry-routing-key").unwrap_or_else(|| delivery.routing_key.to_string());
+        let routing_key =
+            text("x-retry-routing-key").unwrap_or_else(|| delivery.routing_key.to_string());
         let run = self.runs.entry(id.clone()).or_default();
         *run += 1;
-        let (run, told) = (*run, if self.flaw == Flaw::Miscounts { retries } else { retries + 1 });
+        let (run, told) = (
+            *run,
+            if self.flaw == Flaw::Miscounts {
+                retries
+            } else {
+                retries + 1
+            },
+        );
         say(&json!({
             "line": "attempt", "id": id, "run": run, "at_ms": now_ms(), "attempt": told, "retries": told - 1,
             "exchange": exchange, "routing_key": routing_key, "headers": field::headers_plain(&headers),
@@ -173,8 +235,13 @@ impl Toy {
         }));
         let ok = json!({"do": "ok"});
         let steps = self.handler.get(&id);
-        let step = steps.and_then(|steps| steps.get(run - 1).or(steps.last())).unwrap_or(&ok);
-        tokio::time::sleep(Duration::from_millis(step["sleep_ms"].as_u64().unwrap_or(0))).await;
+        let step = steps
+            .and_then(|steps| steps.get(run - 1).or(steps.last()))
+            .unwrap_or(&ok);
+        tokio::time::sleep(Duration::from_millis(
+            step["sleep_ms"].as_u64().unwrap_or(0),
+        ))
+        .await;
         match self.flaw {
             Flaw::Dies => std::process::exit(3),
             Flaw::Chatty => println!("handling {id}"),
@@ -186,21 +253,51 @@ impl Toy {
         say(&json!({"line": "settled", "id": id, "run": run, "at_ms": now_ms()}));
         if step["do"] == "error" && self.flaw != Flaw::Loses {
             let parked = retries >= self.retries;
-            let mut headers = if self.flaw == Flaw::Strips { FieldTable::default() } else { headers };
+            let mut headers = if self.flaw == Flaw::Strips {
+                FieldTable::default()
+            } else {
+                headers
+            };
             headers.insert("scenario-id".into(), AMQPValue::LongString(id.into()));
-            headers.insert("x-retry-count".into(), AMQPValue::LongLongInt(retries + i64::from(!parked)));
-            headers.insert("x-retry-exchange".into(), AMQPValue::LongString(exchange.into()));
-            headers.insert("x-retry-routing-key".into(), AMQPValue::LongString(routing_key.into()));
+            headers.insert(
+                "x-retry-count".into(),
+                AMQPValue::LongLongInt(retries + i64::from(!parked)),
+            );
+            headers.insert(
+                "x-retry-exchange".into(),
+                AMQPValue::LongString(exchange.into()),
+            );
+            headers.insert(
+                "x-retry-routing-key".into(),
+                AMQPValue::LongString(routing_key.into()),
+            );
             if parked && self.flaw != Flaw::Mute {
-                headers.insert("x-retry-parked-reason".into(), AMQPValue::LongString("exhausted".into()));
-                headers.insert("x-retry-parked-at".into(), AMQPValue::Timestamp(now_ms() / 1000));
+                headers.insert(
+                    "x-retry-parked-reason".into(),
+                    AMQPValue::LongString("exhausted".into()),
+                );
+                headers.insert(
+                    "x-retry-parked-at".into(),
+                    AMQPValue::Timestamp(now_ms() / 1000),
+                );
                 headers.insert("x-retry-protocol".into(), AMQPValue::LongLongInt(1));
-                headers.insert("x-retry-fingerprint".into(), AMQPValue::LongString("toy".into()));
+                headers.insert(
+                    "x-retry-fingerprint".into(),
+                    AMQPValue::LongString("toy".into()),
+                );
             }
             let target = if parked { self.parking() } else { self.rung() };
             let properties: BasicProperties = delivery.properties.clone().with_headers(headers);
             let options = BasicPublishOptions::default();
-            self.channel.basic_publish("".into(), target.into(), options, &delivery.data, properties).await?;
+            self.channel
+                .basic_publish(
+                    "".into(),
+                    target.into(),
+                    options,
+                    &delivery.data,
+                    properties,
+                )
+                .await?;
             if self.flaw == Flaw::Doubles {
                 return Ok(());
             }

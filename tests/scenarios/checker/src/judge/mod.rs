@@ -25,7 +25,9 @@ pub fn judge(scenario: &Scenario, seen: &Seen) -> Vec<String> {
     let mut complaints = seen.problems.clone();
     complaints.extend(whole::judge(scenario, seen));
     for message in scenario.messages() {
-        let Some(expected) = scenario.expected(&message.id) else { continue };
+        let Some(expected) = scenario.expected(&message.id) else {
+            continue;
+        };
         let published = Published::new(scenario, &message);
         complaints.extend(runs::judge(&published, expected, seen));
         complaints.extend(ending::judge(scenario, &published, expected, seen));
@@ -48,7 +50,10 @@ impl<'a> Published<'a> {
         let body = message.bytes();
         Self {
             message,
-            routing_key: message.routing_key.clone().unwrap_or_else(|| scenario.topology.queue.name.clone()),
+            routing_key: message
+                .routing_key
+                .clone()
+                .unwrap_or_else(|| scenario.topology.queue.name.clone()),
             headers: field::table(&message.all_headers()).unwrap_or_default(),
             properties: message.all_properties(),
             body_bytes: body.len() as u64,
@@ -57,23 +62,40 @@ impl<'a> Published<'a> {
     }
 
     /// What changed of the headers and properties that nobody may change.
-    fn changed(&self, place: &str, headers: Sighting<'_>, properties: Option<&Value>) -> Vec<String> {
+    fn changed(
+        &self,
+        place: &str,
+        headers: Sighting<'_>,
+        properties: Option<&Value>,
+    ) -> Vec<String> {
         let mut complaints = Vec::new();
         for (key, value) in &self.headers {
             if !is_moved(key.as_str()) && !matches!(value, AMQPValue::ShortString(_)) {
                 let found = match headers {
-                    Sighting::Exact(AMQPValue::FieldTable(table)) => table.inner().get(key.as_str()).map(Sighting::Exact),
+                    Sighting::Exact(AMQPValue::FieldTable(table)) => {
+                        table.inner().get(key.as_str()).map(Sighting::Exact)
+                    }
                     Sighting::Told(Value::Object(map)) => map.get(key.as_str()).map(Sighting::Told),
                     _ => None,
                 };
-                complaints.extend(matcher::kept(&format!("{place}, header {key}"), value, found));
+                complaints.extend(matcher::kept(
+                    &format!("{place}, header {key}"),
+                    value,
+                    found,
+                ));
             }
         }
-        let Some(properties) = properties else { return complaints };
+        let Some(properties) = properties else {
+            return complaints;
+        };
         for (name, value) in &self.properties {
             if !matches!(name.as_str(), "user_id" | "expiration" | "delivery_mode") {
                 let found = properties.get(name).map(Sighting::Told);
-                complaints.extend(matcher::differences(&format!("{place}, property {name}"), value, found));
+                complaints.extend(matcher::differences(
+                    &format!("{place}, property {name}"),
+                    value,
+                    found,
+                ));
             }
         }
         complaints
@@ -93,8 +115,12 @@ impl<'a> Published<'a> {
 
 /// Headers that belong to the broker or to the wire contract, and may come, go and change.
 fn is_moved(key: &str) -> bool {
-    matches!(key, "x-death" | "x-delivery-count" | "x-acquired-count" | "x-retries" | "CC" | "BCC")
-        || ["x-retry-", "x-first-death-", "x-last-death-", "x-opt-"].iter().any(|start| key.starts_with(start))
+    matches!(
+        key,
+        "x-death" | "x-delivery-count" | "x-acquired-count" | "CC" | "BCC"
+    ) || ["x-retry-", "x-first-death-", "x-last-death-"]
+        .iter()
+        .any(|start| key.starts_with(start))
 }
 
 #[cfg(test)]

@@ -11,17 +11,32 @@ use crate::seen::Seen;
 /// Both ends of a space are cut to whole milliseconds, by different clocks' ticks.
 const ROUNDING_MS: u64 = 1;
 
-pub(super) fn judge(published: &Published<'_>, expected: &MessageExpect, seen: &Seen) -> Vec<String> {
+pub(super) fn judge(
+    published: &Published<'_>,
+    expected: &MessageExpect,
+    seen: &Seen,
+) -> Vec<String> {
     let id = &published.message.id;
     let runs: Vec<&Attempt> = seen.runs(id).collect();
     let mut complaints = Vec::new();
     if !expected.runs.allows(runs.len()) {
-        complaints.push(format!("{id}: expected the handler to run {} times, it ran {} times", expected.runs, runs.len()));
+        complaints.push(format!(
+            "{id}: expected the handler to run {} times, it ran {} times",
+            expected.runs,
+            runs.len()
+        ));
     }
     complaints.extend(numbers(id, expected, &runs));
     complaints.extend(spacing(id, &expected.spacing, &runs, seen));
-    if let (Some(least), Some(first), Some(since)) = (expected.not_before, runs.first(), seen.published.get(id)) {
-        complaints.extend(too_early(&format!("{id}, from publication to run 1"), least, *since, first.at_ms));
+    if let (Some(least), Some(first), Some(since)) =
+        (expected.not_before, runs.first(), seen.published.get(id))
+    {
+        complaints.extend(too_early(
+            &format!("{id}, from publication to run 1"),
+            least,
+            *since,
+            first.at_ms,
+        ));
     }
     for (index, run) in runs.iter().enumerate() {
         let place = format!("{id}, run {}", index + 1);
@@ -37,8 +52,14 @@ pub(super) fn judge(published: &Published<'_>, expected: &MessageExpect, seen: &
 fn numbers(id: &str, expected: &MessageExpect, runs: &[&Attempt]) -> Vec<String> {
     let mut complaints = Vec::new();
     let counted: Vec<usize> = runs.iter().map(|run| run.run).collect();
-    if counted.iter().enumerate().any(|(index, run)| *run != index + 1) {
-        complaints.push(format!("{id}: the driver counted the runs {counted:?}, not from 1 on"));
+    if counted
+        .iter()
+        .enumerate()
+        .any(|(index, run)| *run != index + 1)
+    {
+        complaints.push(format!(
+            "{id}: the driver counted the runs {counted:?}, not from 1 on"
+        ));
     }
     let one_by_one = || expected.runs.at_least == expected.runs.at_most;
     let wanted = match &expected.attempts {
@@ -48,7 +69,9 @@ fn numbers(id: &str, expected: &MessageExpect, runs: &[&Attempt]) -> Vec<String>
     };
     let told: Vec<u64> = runs.iter().map(|run| run.attempt).collect();
     if told != wanted {
-        complaints.push(format!("{id}: expected the attempts {wanted:?}, the handler was told {told:?}"));
+        complaints.push(format!(
+            "{id}: expected the attempts {wanted:?}, the handler was told {told:?}"
+        ));
     }
     complaints
 }
@@ -60,37 +83,61 @@ fn spacing(id: &str, least: &[Span], runs: &[&Attempt], seen: &Seen) -> Vec<Stri
         .filter_map(|(index, (least, pair))| {
             let ended = seen.settled.get(&(id.to_owned(), pair[0].run));
             let from = ended.copied().unwrap_or(pair[0].at_ms);
-            too_early(&format!("{id}, from run {} to run {}", index + 1, index + 2), *least, from, pair[1].at_ms)
+            too_early(
+                &format!("{id}, from run {} to run {}", index + 1, index + 2),
+                *least,
+                from,
+                pair[1].at_ms,
+            )
         })
         .collect()
 }
 
 fn too_early(place: &str, least: Span, from: u64, to: u64) -> Option<String> {
     let passed = to.saturating_sub(from);
-    (passed + ROUNDING_MS < least.millis()).then(|| format!("{place}: expected at least {least}, saw {passed} ms"))
+    (passed + ROUNDING_MS < least.millis())
+        .then(|| format!("{place}: expected at least {least}, saw {passed} ms"))
 }
 
 /// What is shown as it was first published, in every run of every scenario.
 fn original(published: &Published<'_>, place: &str, run: &Attempt) -> Vec<String> {
     let mut complaints = Vec::new();
-    let shown = [("exchange", &published.message.exchange, &run.exchange), ("routing key", &published.routing_key, &run.routing_key)];
+    let shown = [
+        ("exchange", &published.message.exchange, &run.exchange),
+        ("routing key", &published.routing_key, &run.routing_key),
+    ];
     for (name, expected, told) in shown {
         if expected != told {
-            complaints.push(format!("{place}: expected the {name} '{expected}', the handler was told '{told}'"));
+            complaints.push(format!(
+                "{place}: expected the {name} '{expected}', the handler was told '{told}'"
+            ));
         }
     }
     let retries = run.rest.get("retries").and_then(Value::as_u64);
     if retries.is_some_and(|retries| retries + 1 != run.attempt) {
-        complaints.push(format!("{place}: attempt {} and retries {retries:?} do not fit", run.attempt));
+        complaints.push(format!(
+            "{place}: attempt {} and retries {retries:?} do not fit",
+            run.attempt
+        ));
     }
     let headers = Value::Object(run.headers.clone());
-    complaints.extend(published.changed(place, Sighting::Told(&headers), run.rest.get("properties")));
+    complaints.extend(published.changed(
+        place,
+        Sighting::Told(&headers),
+        run.rest.get("properties"),
+    ));
     complaints.extend(published.body_differs(place, run.body_bytes, &run.body_sha256));
     complaints
 }
 
 /// What the scenario says that this run saw.
-fn sights(place: &str, expected: &MessageExpect, index: usize, count: usize, run: &Attempt) -> Vec<String> {
+fn sights(
+    place: &str,
+    expected: &MessageExpect,
+    index: usize,
+    count: usize,
+    run: &Attempt,
+) -> Vec<String> {
     let number = (index + 1).to_string();
     let is_last = index + 1 == count;
     let fields = run.fields();
@@ -99,7 +146,11 @@ fn sights(place: &str, expected: &MessageExpect, index: usize, count: usize, run
         if *which == number || which == "each" || (which == "last" && is_last) {
             for (field, value) in sight {
                 let found = fields.get(field).map(Sighting::Told);
-                complaints.extend(matcher::differences(&format!("{place}, {field}"), value, found));
+                complaints.extend(matcher::differences(
+                    &format!("{place}, {field}"),
+                    value,
+                    found,
+                ));
             }
         }
     }

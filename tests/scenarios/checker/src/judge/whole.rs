@@ -13,37 +13,68 @@ pub(super) fn judge(scenario: &Scenario, seen: &Seen) -> Vec<String> {
     let mut complaints = strangers(scenario, seen);
     complaints.extend(refusal(scenario, seen));
     if let Some(order) = &expect.order {
-        let seen: Vec<&str> = seen.attempts.iter().map(|attempt| attempt.id.as_str()).collect();
+        let seen: Vec<&str> = seen
+            .attempts
+            .iter()
+            .map(|attempt| attempt.id.as_str())
+            .collect();
         if order.iter().ne(seen.iter()) {
-            complaints.push(format!("expected the order {}, saw {}", order.join(" "), seen.join(" ")));
+            complaints.push(format!(
+                "expected the order {}, saw {}",
+                order.join(" "),
+                seen.join(" ")
+            ));
         }
     }
     if let Some(together) = expect.together {
         let most = most_at_once(seen);
         if !together.allows(most) {
-            complaints.push(format!("expected {together} runs in progress at one time, saw {most}"));
+            complaints.push(format!(
+                "expected {together} runs in progress at one time, saw {most}"
+            ));
         }
     }
     complaints.extend(queues(scenario, seen));
-    for event in expect.events.iter().filter(|event| !seen.events.contains(event)) {
-        complaints.push(format!("expected the event '{event}', saw {:?}", seen.events));
+    for event in expect
+        .events
+        .iter()
+        .filter(|event| !seen.events.contains(event))
+    {
+        complaints.push(format!(
+            "expected the event '{event}', saw {:?}",
+            seen.events
+        ));
     }
     if !expect.restarts.allows(seen.restarts) {
-        complaints.push(format!("expected the driver to be started again {} times, it was {} times", expect.restarts, seen.restarts));
+        complaints.push(format!(
+            "expected the driver to be started again {} times, it was {} times",
+            expect.restarts, seen.restarts
+        ));
     }
     complaints
 }
 
 fn strangers(scenario: &Scenario, seen: &Seen) -> Vec<String> {
-    let ids: BTreeSet<String> = scenario.messages().into_iter().map(|message| message.id).collect();
-    let shown = seen.attempts.iter().map(|attempt| attempt.id.as_str()).filter(|id| !ids.contains(*id));
-    let mut complaints: BTreeSet<String> =
-        shown.map(|id| format!("the handler saw a message '{id}' that nobody published")).collect();
+    let ids: BTreeSet<String> = scenario
+        .messages()
+        .into_iter()
+        .map(|message| message.id)
+        .collect();
+    let shown = seen
+        .attempts
+        .iter()
+        .map(|attempt| attempt.id.as_str())
+        .filter(|id| !ids.contains(*id));
+    let mut complaints: BTreeSet<String> = shown
+        .map(|id| format!("the handler saw a message '{id}' that nobody published"))
+        .collect();
     for (queue, messages) in &seen.left {
         for message in messages {
             match message.id() {
                 Some(id) if ids.contains(&id) => {}
-                Some(id) => drop(complaints.insert(format!("{queue} holds a message '{id}' that nobody published"))),
+                Some(id) => drop(complaints.insert(format!(
+                    "{queue} holds a message '{id}' that nobody published"
+                ))),
                 None => drop(complaints.insert(format!("{queue} holds a message without an id"))),
             }
         }
@@ -54,15 +85,30 @@ fn strangers(scenario: &Scenario, seen: &Seen) -> Vec<String> {
 fn refusal(scenario: &Scenario, seen: &Seen) -> Vec<String> {
     match (&scenario.expect.refused, &seen.refused) {
         (None, None) => Vec::new(),
-        (None, Some((code, message))) => vec![format!("the subscription was refused: {code}: {message}")],
+        (None, Some((code, message))) => {
+            vec![format!("the subscription was refused: {code}: {message}")]
+        }
         (Some(_), None) => vec!["expected the subscription to be refused, it was not".into()],
         (Some(expected), Some((code, message))) => {
             let mut complaints = Vec::new();
-            if expected.code.as_ref().is_some_and(|expected| expected != code) {
-                complaints.push(format!("expected a refusal with the code {:?}, saw '{code}': {message}", expected.code));
+            if expected
+                .code
+                .as_ref()
+                .is_some_and(|expected| expected != code)
+            {
+                complaints.push(format!(
+                    "expected a refusal with the code {:?}, saw '{code}': {message}",
+                    expected.code
+                ));
             }
-            for word in expected.says.iter().filter(|word| !message.contains(word.as_str())) {
-                complaints.push(format!("expected the refusal to say '{word}', it says: {message}"));
+            for word in expected
+                .says
+                .iter()
+                .filter(|word| !message.contains(word.as_str()))
+            {
+                complaints.push(format!(
+                    "expected the refusal to say '{word}', it says: {message}"
+                ));
             }
             complaints
         }
@@ -81,22 +127,37 @@ fn most_at_once(seen: &Seen) -> usize {
     // one that ends in the same millisecond in which another begins does not overlap it
     moments.sort_unstable();
     let mut now = 0;
-    moments.iter().map(|(_, step)| (now += step, now).1).max().map_or(0, |most| usize::try_from(most).unwrap_or(0))
+    moments
+        .iter()
+        .map(|(_, step)| (now += step, now).1)
+        .max()
+        .map_or(0, |most| usize::try_from(most).unwrap_or(0))
 }
 
 fn queues(scenario: &Scenario, seen: &Seen) -> Vec<String> {
-    let Some(expected) = &scenario.expect.queues else { return Vec::new() };
+    let Some(expected) = &scenario.expect.queues else {
+        return Vec::new();
+    };
     let mut complaints = Vec::new();
     for (name, description) in expected {
         match seen.queues.get(name) {
             None => complaints.push(format!("expected a queue {name}, there is none")),
             Some(_) if description.is_null() => {}
             Some(queue) => {
-                complaints.extend(matcher::differences(&format!("queue {name}"), description, Some(Sighting::Told(queue))));
+                complaints.extend(matcher::differences(
+                    &format!("queue {name}"),
+                    description,
+                    Some(Sighting::Told(queue)),
+                ));
             }
         }
     }
-    let own = scenario.topology.queues.iter().map(|queue| &queue.name).chain([&scenario.topology.queue.name]);
+    let own = scenario
+        .topology
+        .queues
+        .iter()
+        .map(|queue| &queue.name)
+        .chain([&scenario.topology.queue.name]);
     let known: BTreeSet<&String> = expected.keys().chain(own).collect();
     for name in seen.queues.keys().filter(|name| !known.contains(name)) {
         complaints.push(format!("nobody expected a queue {name}"));

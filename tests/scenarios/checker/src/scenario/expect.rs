@@ -142,7 +142,10 @@ impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self { at_least, at_most } if at_least == at_most => write!(f, "{at_least}"),
-            Self { at_least, at_most: usize::MAX } => write!(f, "at least {at_least}"),
+            Self {
+                at_least,
+                at_most: usize::MAX,
+            } => write!(f, "at least {at_least}"),
             Self { at_least, at_most } => write!(f, "{at_least} to {at_most}"),
         }
     }
@@ -161,10 +164,14 @@ enum WrittenCount {
 impl<'de> Deserialize<'de> for Count {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(match WrittenCount::deserialize(deserializer)? {
-            WrittenCount::Exactly(number) => Self { at_least: number, at_most: number },
-            WrittenCount::Between { at_least, at_most } => {
-                Self { at_least: at_least.unwrap_or(0), at_most: at_most.unwrap_or(usize::MAX) }
-            }
+            WrittenCount::Exactly(number) => Self {
+                at_least: number,
+                at_most: number,
+            },
+            WrittenCount::Between { at_least, at_most } => Self {
+                at_least: at_least.unwrap_or(0),
+                at_most: at_most.unwrap_or(usize::MAX),
+            },
         })
     }
 }

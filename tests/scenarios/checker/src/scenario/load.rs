@@ -33,7 +33,10 @@ pub fn find_files(paths: &[PathBuf]) -> std::io::Result<Vec<PathBuf>> {
         if path.is_dir() {
             for entry in std::fs::read_dir(path)? {
                 let file = entry?.path();
-                if file.extension().is_some_and(|extension| extension == "yaml") {
+                if file
+                    .extension()
+                    .is_some_and(|extension| extension == "yaml")
+                {
                     files.push(file);
                 }
             }
@@ -48,7 +51,10 @@ pub fn find_files(paths: &[PathBuf]) -> std::io::Result<Vec<PathBuf>> {
 impl Scenario {
     /// Reads a scenario from a file.
     pub fn from_file(path: &Path) -> Result<Self, LoadError> {
-        let wrong = |problem: String| LoadError { path: path.to_owned(), problem };
+        let wrong = |problem: String| LoadError {
+            path: path.to_owned(),
+            problem,
+        };
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         Self::from_yaml(&name, &text).map_err(wrong)
@@ -56,7 +62,10 @@ impl Scenario {
 
     /// Reads a scenario from a text.
     pub fn from_yaml(name: &str, text: &str) -> Result<Self, String> {
-        let mut scenario: Self = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+        // YAML 1.2: `no` and `yes` are words
+        let options = serde_saphyr::options! { strict_booleans: true };
+        let mut scenario: Self = serde_saphyr::from_str_with_options(text, options)
+            .map_err(|error| error.to_string())?;
         scenario.name = name.to_owned();
         scenario.check()?;
         Ok(scenario)
@@ -65,7 +74,11 @@ impl Scenario {
     /// What a driver must be able to do: what the file says, and every step and option it uses, by its name.
     pub fn needs(&self) -> BTreeSet<String> {
         let mut needs: BTreeSet<String> = self.needs.iter().cloned().collect();
-        let ids: Vec<String> = self.messages().into_iter().map(|message| message.id).collect();
+        let ids: Vec<String> = self
+            .messages()
+            .into_iter()
+            .map(|message| message.id)
+            .collect();
         for step in ids.iter().flat_map(|id| self.steps(id)) {
             let word = match step.act {
                 Act::Ok => continue,
@@ -88,13 +101,26 @@ impl Scenario {
             ("queue_type", consume.queue_type.is_some()),
             ("crash_limit", consume.crash_limit.is_some()),
             ("defer_limit", consume.defer_limit.is_some()),
-            ("error_type", consume.rules.iter().any(|rule| rule.contains("error="))),
+            (
+                "error_type",
+                consume.rules.iter().any(|rule| rule.contains("error=")),
+            ),
             ("replay", self.then.iter().any(|later| later.replay)),
-            ("publish", self.then.iter().any(|later| !later.driver_publish.is_empty())),
+            (
+                "publish",
+                self.then
+                    .iter()
+                    .any(|later| !later.driver_publish.is_empty()),
+            ),
             ("events", !self.expect.events.is_empty()),
             ("refused", self.expect.refused.is_some()),
         ];
-        needs.extend(options.iter().filter(|(_, used)| *used).map(|(word, _)| (*word).to_owned()));
+        needs.extend(
+            options
+                .iter()
+                .filter(|(_, used)| *used)
+                .map(|(word, _)| (*word).to_owned()),
+        );
         needs
     }
 
@@ -113,16 +139,30 @@ impl Scenario {
         let named = |pattern: &str| ids.iter().any(|id| WildMatch::new(pattern).matches(id));
         let lists = self.handler.keys().chain(self.expect.messages.keys());
         let runs = self.then.iter().flat_map(|later| later.once.runs.keys());
-        if let Some(stranger) = lists.chain(runs).chain(self.expect.order.iter().flatten()).find(|id| !named(id)) {
+        if let Some(stranger) = lists
+            .chain(runs)
+            .chain(self.expect.order.iter().flatten())
+            .find(|id| !named(id))
+        {
             return Err(format!("no message is called '{stranger}'"));
         }
         self.check_steps(&self.handler)?;
         self.check_expectations()?;
         for message in &messages {
-            for (key, value) in message.all_headers() {
-                field::from_notation(&value).map_err(|problem| format!("header {key} of {}: {problem}", message.id))?;
+            if message.hostile.is_some()
+                && !(message.headers.is_empty() && message.properties.is_empty())
+            {
+                return Err(format!(
+                    "{}: a hostile message has no headers and properties of its own",
+                    message.id
+                ));
             }
-            field::properties(&message.all_properties()).map_err(|problem| format!("{}: {problem}", message.id))?;
+            for (key, value) in message.all_headers() {
+                field::from_notation(&value)
+                    .map_err(|problem| format!("header {key} of {}: {problem}", message.id))?;
+            }
+            field::properties(&message.all_properties())
+                .map_err(|problem| format!("{}: {problem}", message.id))?;
         }
         Ok(())
     }
@@ -140,11 +180,18 @@ impl Scenario {
             if expected.runs.at_least > most {
                 return Err(format!("runs of '{id}' can never be met"));
             }
-            if expected.attempts.as_ref().is_some_and(|attempts| !expected.runs.allows(attempts.len())) {
+            if expected
+                .attempts
+                .as_ref()
+                .is_some_and(|attempts| !expected.runs.allows(attempts.len()))
+            {
                 return Err(format!("attempts of '{id}' are not as many as its runs"));
             }
             if !expected.spacing.is_empty() && expected.spacing.len() >= most {
-                return Err(format!("'{id}' has {} runs at most and as many spaces", most));
+                return Err(format!(
+                    "'{id}' has {} runs at most and as many spaces",
+                    most
+                ));
             }
             for run in expected.sees.keys() {
                 let number = run.parse::<usize>().ok();
@@ -177,7 +224,11 @@ expect:
         let scenario = Scenario::from_yaml("good", GOOD).unwrap();
         let needs: Vec<String> = scenario.needs().into_iter().collect();
         assert_eq!(needs, ["error", "handler_timeout", "panic"]);
-        let ids: Vec<String> = scenario.messages().into_iter().map(|message| message.id).collect();
+        let ids: Vec<String> = scenario
+            .messages()
+            .into_iter()
+            .map(|message| message.id)
+            .collect();
         assert_eq!(ids, ["a", "b-1", "b-2"]);
         assert_eq!(scenario.steps("b-2").len(), 1);
     }
@@ -185,7 +236,11 @@ expect:
     #[test]
     fn contradictions_are_refused() {
         let cases = [
-            ("a: [error, ok]", "c: [error, ok]", "no message is called 'c'"),
+            (
+                "a: [error, ok]",
+                "c: [error, ok]",
+                "no message is called 'c'",
+            ),
             ("{id: a}", "{id: a}, {id: a}", "same id"),
             ("'b-*': {runs", "b-1: {runs", "says nothing of 'b-2'"),
             ("spacing: [1s]", "spacing: [1s, 1s]", "as many spaces"),

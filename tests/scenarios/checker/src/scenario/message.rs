@@ -74,12 +74,20 @@ pub enum Hostility {
     NestedArrays,
     /// A header whose key is not UTF-8.
     HeaderKey,
-    /// A message id that is not UTF-8.
+    /// A key inside a header that is not UTF-8.
+    InnerHeaderKey,
+    /// A routing key that is not UTF-8.
+    RoutingKey,
+    /// A property `content_type` that is not UTF-8.
+    ContentType,
+    /// A property `correlation_id` that is not UTF-8.
+    CorrelationId,
+    /// A property `message_id` that is not UTF-8.
     MessageId,
     /// A property `type` that is not UTF-8.
     Type,
-    /// A routing key that is not UTF-8.
-    RoutingKey,
+    /// A property `app_id` that is not UTF-8.
+    AppId,
 }
 
 impl Message {
@@ -88,7 +96,11 @@ impl Message {
         match self.count {
             None => vec![self.clone()],
             Some(count) => (1..=count)
-                .map(|n| Self { id: format!("{}-{n}", self.id), count: None, ..self.clone() })
+                .map(|n| Self {
+                    id: format!("{}-{n}", self.id),
+                    count: None,
+                    ..self.clone()
+                })
                 .collect(),
         }
     }

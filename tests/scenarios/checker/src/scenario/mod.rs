@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use retryrmq_harness::Version;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 /// One scenario file, read and found consistent.
 #[derive(Clone, Debug, Deserialize)]
@@ -76,13 +77,20 @@ pub struct Series(pub Version);
 
 impl<'de> Deserialize<'de> for Series {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map(Self).map_err(D::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map(Self)
+            .map_err(D::Error::custom)
     }
 }
 
 impl Default for Applies {
     fn default() -> Self {
-        Self { types: both_kinds(), since: None, before: None }
+        Self {
+            types: both_kinds(),
+            since: None,
+            before: None,
+        }
     }
 }
 
@@ -126,10 +134,44 @@ pub struct Condition {
 }
 
 impl Scenario {
+    /// The scenario as the user of a broker plays it: `$user` stands for the user's name.
+    pub fn for_user(&self, user: &str) -> Self {
+        let mut scenario = self.clone();
+        let later = scenario
+            .then
+            .iter_mut()
+            .flat_map(|then| then.publish.iter_mut().chain(&mut then.driver_publish));
+        for message in scenario.publish.iter_mut().chain(later) {
+            message
+                .headers
+                .values_mut()
+                .chain(message.properties.values_mut())
+                .for_each(|value| name_user(value, user));
+        }
+        for expected in scenario.expect.messages.values_mut() {
+            expected
+                .sees
+                .values_mut()
+                .flat_map(BTreeMap::values_mut)
+                .for_each(|value| name_user(value, user));
+            if let End::Parked { record, .. } | End::In { record, .. } = &mut expected.ends {
+                record.values_mut().for_each(|value| name_user(value, user));
+            }
+        }
+        scenario
+    }
+
     /// Every message the scenario publishes, bulk ones one by one, in order of publication.
     pub fn messages(&self) -> Vec<Message> {
-        let later = self.then.iter().flat_map(|then| then.publish.iter().chain(&then.driver_publish));
-        self.publish.iter().chain(later).flat_map(Message::each).collect()
+        let later = self
+            .then
+            .iter()
+            .flat_map(|then| then.publish.iter().chain(&then.driver_publish));
+        self.publish
+            .iter()
+            .chain(later)
+            .flat_map(Message::each)
+            .collect()
     }
 
     /// The steps of the handler for a message: its own, or those of the first pattern that fits.
@@ -140,6 +182,15 @@ impl Scenario {
     /// What is expected of a message: its own entry, or that of the first pattern that fits.
     pub fn expected(&self, id: &str) -> Option<&MessageExpect> {
         lookup(&self.expect.messages, id)
+    }
+}
+
+fn name_user(value: &mut Value, user: &str) {
+    match value {
+        Value::String(text) if text == "$user" => *text = user.to_owned(),
+        Value::Array(items) => items.iter_mut().for_each(|item| name_user(item, user)),
+        Value::Object(map) => map.values_mut().for_each(|value| name_user(value, user)),
+        _ => {}
     }
 }
 

@@ -43,7 +43,11 @@ pub struct WorkQueue {
 
 impl Default for WorkQueue {
     fn default() -> Self {
-        Self { name: orders(), declare: true, arguments: BTreeMap::new() }
+        Self {
+            name: orders(),
+            declare: true,
+            arguments: BTreeMap::new(),
+        }
     }
 }
 
@@ -142,7 +146,10 @@ pub struct Consume {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u16>,
     /// A handler that takes longer has failed.
-    #[serde(rename(serialize = "handler_timeout_ms"), skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename(serialize = "handler_timeout_ms"),
+        skip_serializing_if = "Option::is_none"
+    )]
     pub handler_timeout: Option<Span>,
     /// The retry budget.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -150,9 +157,9 @@ pub struct Consume {
     /// False: passive declares only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub declare: Option<bool>,
-    /// The type of the retry and parking queues.
+    /// The type of the queues that the library makes: `classic`, `quorum`, or `same` as the work queue's type.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub queue_type: Option<QueueKind>,
+    pub queue_type: Option<String>,
     /// So many crashes park a message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crash_limit: Option<u32>,
@@ -177,6 +184,17 @@ impl Default for Consume {
             crash_limit: None,
             defer_limit: None,
         }
+    }
+}
+
+impl Consume {
+    /// The options for a run with this type of work queue.
+    pub fn on(&self, kind: QueueKind) -> Self {
+        let mut consume = self.clone();
+        if consume.queue_type.as_deref() == Some("same") {
+            consume.queue_type = Some(kind.name().into());
+        }
+        consume
     }
 }
 

@@ -26,9 +26,11 @@ impl fmt::Display for Span {
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        humantime::parse_duration(&text)
-            .map(Self)
-            .map_err(|error| D::Error::custom(format!("'{text}' is not a duration such as 300ms or 1s: {error}")))
+        humantime::parse_duration(&text).map(Self).map_err(|error| {
+            D::Error::custom(format!(
+                "'{text}' is not a duration such as 300ms or 1s: {error}"
+            ))
+        })
     }
 }
 

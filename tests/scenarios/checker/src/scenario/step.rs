@@ -115,24 +115,44 @@ impl<'de> Deserialize<'de> for Step {
                 let act = match word.as_str() {
                     "ok" => Act::Ok,
                     "exit" => Act::Exit,
-                    "error" => Act::Error { kind: "Error".into(), message: "it failed".into() },
-                    "panic" => Act::Panic { message: "it panicked".into() },
-                    "fatal" => Act::Fatal { message: "it is hopeless".into() },
-                    _ => return Err(D::Error::custom(format!("'{word}' is no step: ok, error, fatal, panic, exit"))),
+                    "error" => Act::Error {
+                        kind: "Error".into(),
+                        message: "it failed".into(),
+                    },
+                    "panic" => Act::Panic {
+                        message: "it panicked".into(),
+                    },
+                    "fatal" => Act::Fatal {
+                        message: "it is hopeless".into(),
+                    },
+                    _ => {
+                        return Err(D::Error::custom(format!(
+                            "'{word}' is no step: ok, error, fatal, panic, exit"
+                        )));
+                    }
                 };
-                return Ok(Self { sleep: Span::default(), act });
+                return Ok(Self {
+                    sleep: Span::default(),
+                    act,
+                });
             }
             Either::Map(map) => serde_json::from_value::<Written>(map).map_err(D::Error::custom)?,
         };
         let acts: Vec<Act> = [
             written.ok.map(|_| Act::Ok),
             written.error.map(|failure| match failure {
-                Failure::Text(message) => Act::Error { kind: "Error".into(), message },
+                Failure::Text(message) => Act::Error {
+                    kind: "Error".into(),
+                    message,
+                },
                 Failure::Typed { kind, message } => Act::Error { kind, message },
             }),
             written.fatal.map(|message| Act::Fatal { message }),
             written.retry_after.map(|delayed| match delayed {
-                Delayed::Span(delay) => Act::RetryAfter { delay, message: "come back later".into() },
+                Delayed::Span(delay) => Act::RetryAfter {
+                    delay,
+                    message: "come back later".into(),
+                },
                 Delayed::Told { delay, message } => Act::RetryAfter { delay, message },
             }),
             written.park.map(|reason| Act::Park { reason }),
@@ -146,8 +166,14 @@ impl<'de> Deserialize<'de> for Step {
         let sleep = written.sleep.unwrap_or_default();
         match <[Act; 1]>::try_from(acts) {
             Ok([act]) => Ok(Self { sleep, act }),
-            Err(acts) if acts.is_empty() && written.sleep.is_some() => Ok(Self { sleep, act: Act::Ok }),
-            Err(acts) => Err(D::Error::custom(format!("a step ends in one way, this one in {}", acts.len()))),
+            Err(acts) if acts.is_empty() && written.sleep.is_some() => Ok(Self {
+                sleep,
+                act: Act::Ok,
+            }),
+            Err(acts) => Err(D::Error::custom(format!(
+                "a step ends in one way, this one in {}",
+                acts.len()
+            ))),
         }
     }
 }
@@ -163,19 +189,47 @@ mod tests {
     #[test]
     fn the_forms_of_a_step() {
         let ms = |n| Span(std::time::Duration::from_millis(n));
-        assert_eq!(step("ok").unwrap(), Step { sleep: ms(0), act: Act::Ok });
-        assert_eq!(step("{sleep: 2s}").unwrap(), Step { sleep: ms(2000), act: Act::Ok });
-        let error = Act::Error { kind: "Timeout".into(), message: "slow".into() };
+        assert_eq!(
+            step("ok").unwrap(),
+            Step {
+                sleep: ms(0),
+                act: Act::Ok
+            }
+        );
+        assert_eq!(
+            step("{sleep: 2s}").unwrap(),
+            Step {
+                sleep: ms(2000),
+                act: Act::Ok
+            }
+        );
+        let error = Act::Error {
+            kind: "Timeout".into(),
+            message: "slow".into(),
+        };
         assert_eq!(
             step("{sleep: 5ms, error: {type: Timeout, message: slow}}").unwrap(),
-            Step { sleep: ms(5), act: error }
+            Step {
+                sleep: ms(5),
+                act: error
+            }
         );
-        assert_eq!(step("{defer: 1s}").unwrap().act, Act::Defer { delay: ms(1000) });
+        assert_eq!(
+            step("{defer: 1s}").unwrap().act,
+            Act::Defer { delay: ms(1000) }
+        );
     }
 
     #[test]
     fn what_is_no_step_is_refused() {
-        for wrong in ["oops", "{ok: true, park: x}", "{}", "{defer: soon}", "{eror: x}", "7"] {
+        for wrong in [
+            "oops",
+            "{ok: true, park: x}",
+            "{}",
+            "{defer: soon}",
+            "{eror: x}",
+            "7",
+        ] {
             assert!(step(wrong).is_err(), "{wrong} was taken for a step");
         }
     }

@@ -1,0 +1,183 @@
+//! Plays scenarios with the crate `retryrmq`: the driver contract of `tests/scenarios/README.md`.
+
+mod handler;
+mod player;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use retryrmq::types::{AMQPValue, FieldTable, ShortString};
+use retryrmq::{Client, ClientOptions, Consumer, Limits, Publish};
+use retryrmq_scenarios::script::{Options, Order, Outgoing, Play, now_ms, say};
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// All steps and options that the crate has.
+const CAN: [&str; 18] = [
+    "error",
+    "error_type",
+    "fatal",
+    "retry_after",
+    "park",
+    "defer",
+    "panic",
+    "exit",
+    "rules",
+    "handler_timeout",
+    "pause",
+    "declare",
+    "queue_type",
+    "crash_limit",
+    "defer_limit",
+    "replay",
+    "publish",
+    "events",
+];
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match obey().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn obey() -> Result<(), Failed> {
+    match Order::read()? {
+        Order::Describe => {
+            let can: Vec<&str> = CAN.into_iter().chain(["refused"]).collect();
+            say(&json!({"line": "driver", "name": "rust", "can": can}));
+        }
+        Order::Consume(play) => consume(*play).await?,
+        Order::Replay { url, queue } => replay(&url, &queue).await?,
+        Order::Publish { url, messages } => publish(&url, messages).await?,
+    }
+    Ok(())
+}
+
+async fn consume(play: Play) -> Result<(), Failed> {
+    let mut end = signal(SignalKind::terminate())?;
+    let queue_type = play
+        .consume
+        .queue_type
+        .as_deref()
+        .map(str::parse)
+        .transpose()?
+        .unwrap_or_default();
+    let client = Client::connect_with(
+        &play.url,
+        ClientOptions {
+            queue_type,
+            ..ClientOptions::default()
+        },
+    )
+    .await?;
+    let consumer = with_options(client.consumer(&play.queue), &play.consume)?;
+    let by_type = play
+        .consume
+        .rules
+        .iter()
+        .any(|rule| rule.contains("error="));
+    let running = match handler::start(consumer, play, by_type).await {
+        Ok(running) => running,
+        Err(error) => {
+            say(&json!({"line": "refused", "code": error.code(), "message": error.to_string()}));
+            return Ok(());
+        }
+    };
+    say(&json!({"line": "ready"}));
+    tokio::select! {
+        _ = end.recv() => running.close().await,
+        () = running.closed() => return Err("the consumer ended by itself".into()),
+    }
+    client.close().await;
+    say(&json!({"line": "done"}));
+    Ok(())
+}
+
+fn with_options(mut consumer: Consumer, options: &Options) -> Result<Consumer, Failed> {
+    consumer = consumer.dlx(options.dlx).on_event(|event| {
+        say(&json!({"line": "event", "kind": event.name(), "is": format!("{event:?}")}));
+    });
+    if let Some(policy) = &options.retry {
+        consumer = consumer.retry(policy.parse()?);
+    }
+    if let Some(strategy) = &options.strategy {
+        consumer = consumer.strategy(strategy.parse()?);
+    }
+    if !options.rules.is_empty() {
+        let rules = options
+            .rules
+            .iter()
+            .map(|rule| rule.parse())
+            .collect::<Result<Vec<_>, _>>()?;
+        consumer = consumer.rules(rules);
+    }
+    if let Some(prefetch) = options.prefetch {
+        consumer = consumer.prefetch(prefetch);
+    }
+    if let Some(concurrency) = options.concurrency {
+        consumer = consumer.concurrency(concurrency.into());
+    }
+    if let Some(ms) = options.handler_timeout_ms {
+        consumer = consumer.handler_timeout(Duration::from_millis(ms));
+    }
+    if let Some(pause) = options.pause {
+        consumer = consumer.pause(retryrmq::Pause {
+            failures: pause.share,
+            window: usize::try_from(pause.window)?,
+            pause: Duration::from_millis(pause.for_ms),
+        });
+    }
+    if let Some(declare) = options.declare {
+        consumer = consumer.declare(declare);
+    }
+    let mut limits = Limits::default();
+    limits.crashes = options.crash_limit.unwrap_or(limits.crashes);
+    limits.deferrals = options.defer_limit.unwrap_or(limits.deferrals);
+    Ok(consumer.limits(limits))
+}
+
+async fn replay(url: &str, queue: &str) -> Result<(), Failed> {
+    let client = Client::connect(url).await?;
+    let mut parked = client.parked(queue).browse().await?;
+    while let Some(record) = parked.next().await? {
+        parked.replay(&record).await?;
+    }
+    parked.close().await?;
+    client.close().await;
+    Ok(())
+}
+
+async fn publish(url: &str, messages: Vec<Outgoing>) -> Result<(), Failed> {
+    let client = Client::connect(url).await?;
+    for message in messages {
+        let mut headers = FieldTable::default();
+        for (key, value) in &message.headers {
+            let value = match value {
+                Value::Bool(flag) => AMQPValue::Boolean(*flag),
+                Value::Number(number) => {
+                    AMQPValue::LongLongInt(number.as_i64().ok_or("not an integer")?)
+                }
+                other => AMQPValue::LongString(other.as_str().ok_or("not a text")?.into()),
+            };
+            headers.insert(ShortString::try_new(key.as_str())?, value);
+        }
+        let mut outgoing =
+            Publish::to_exchange(message.exchange, message.routing_key, message.body)
+                .headers(headers);
+        if let Some(ms) = message.delay_ms {
+            outgoing = outgoing.delay(Duration::from_millis(ms));
+        }
+        let at_ms = now_ms();
+        client.publish(outgoing).await?;
+        say(&json!({"line": "published", "id": message.id, "at_ms": at_ms}));
+    }
+    client.close().await;
+    Ok(())
+}
