@@ -7,6 +7,8 @@ use lapin::{
     protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError},
 };
 
+use tokio_rustls::rustls;
+
 use super::Address;
 use crate::{Error, ErrorKind};
 
@@ -69,6 +71,20 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
                 ),
                 _ => (ErrorKind::Broker, format!("refused while {doing}: {text}")),
             }
+        }
+        // With TLS 1.3 a server refuses a client's certificate only after the client's handshake is done.
+        Cause::IOError(io)
+            if matches!(doing, Doing::Connecting(_))
+                && io
+                    .get_ref()
+                    .is_some_and(|inner| inner.is::<rustls::Error>()) =>
+        {
+            (
+                ErrorKind::TlsFailed,
+                format!(
+                    "TLS ended while {doing}: {io}; does the server want another certificate (`certfile`, `keyfile`)?"
+                ),
+            )
         }
         Cause::InvalidChannelState(..)
         | Cause::InvalidConnectionState(_)
@@ -196,16 +212,13 @@ fn needed(doing: &Doing<'_>, text: &str) -> String {
 
 /// A permission pattern for a work queue and all that belongs to it, by the name of any one of them.
 fn family(name: &str) -> String {
-    let work = name.strip_suffix(".parked").unwrap_or_else(|| {
-        match name.rsplit_once(".retry.") {
+    let work = name
+        .strip_suffix(".parked")
+        .unwrap_or_else(|| match name.rsplit_once(".retry.") {
             Some((work, ms)) if ms.bytes().all(|byte| byte.is_ascii_digit()) => work,
             _ => name,
-        }
-    });
-    format!(
-        "^{}(\\.retry\\.[0-9]+|\\.parked)?$",
-        escaped(work)
-    )
+        });
+    format!("^{}(\\.retry\\.[0-9]+|\\.parked)?$", escaped(work))
 }
 
 fn exactly(name: &str) -> String {
@@ -252,7 +265,8 @@ mod tests {
                 r"the user `bob` needs configure and read on `^orders(\.retry\.[0-9]+|\.parked)?$`, and write on `^amq\.default$`"
             ), "{sentence}");
         }
-        let said = "ACCESS_REFUSED - write access to exchange 'a.b' in vhost 'v' refused for user 'bob'";
+        let said =
+            "ACCESS_REFUSED - write access to exchange 'a.b' in vhost 'v' refused for user 'bob'";
         let (_, sentence) = access_refused(&Doing::Publishing, said);
         assert!(sentence.contains(r"write on `^a\.b$`"), "{sentence}");
     }
