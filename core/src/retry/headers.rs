@@ -37,9 +37,12 @@ const MOST: i64 = 1_000_000;
 /// ignored by 4.x, and can make brokers before 4.0.1 drop the message as a cycle; `CC` and `BCC` would route the copy
 /// to other queues.
 pub(crate) fn is_brokers_own(name: &str) -> bool {
-    matches!(name, DEATH | DELIVERY_COUNT | ACQUIRED_COUNT | "CC" | "BCC")
-        || name.starts_with("x-first-death-")
-        || name.starts_with("x-last-death-")
+    matches!(name, DELIVERY_COUNT | ACQUIRED_COUNT | "CC" | "BCC") || is_of_death(name)
+}
+
+/// What the broker writes when it dead-letters a message.
+pub(crate) fn is_of_death(name: &str) -> bool {
+    name == DEATH || name.starts_with("x-first-death-") || name.starts_with("x-last-death-")
 }
 
 /// Any integer type of AMQP as `i64`.

@@ -100,10 +100,18 @@ impl Stamp<'_> {
         self.finish(copy, None)
     }
 
-    /// A fresh copy of a parked message, with nothing but the broker's own headers left out: its count of deliveries
-    /// starts again.
+    /// A fresh copy of a parked message, without the broker's count of deliveries: that starts again. The deaths stay:
+    /// of a message that the broker parked they are all that says why.
     pub(crate) fn renewed(&self) -> BasicProperties {
-        self.finish(self.copy(), None)
+        let mut copy = self.copy();
+        if let Some(original) = self.properties.headers() {
+            for (name, value) in original {
+                if headers::is_of_death(name.as_str()) {
+                    copy.insert(name.clone(), value.clone());
+                }
+            }
+        }
+        self.finish(copy, None)
     }
 
     /// The copy that goes back to its work queue from a parking queue: no retries spent, one replay more.
