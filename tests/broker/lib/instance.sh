@@ -37,6 +37,6 @@ choose_kind() { # [docker|private]: an instance keeps the kind that it began wit
     [[ -n $kind || ! -e $STATE/kind ]] || kind=$(<"$STATE/kind")
     [[ -n $kind ]] || { if docker_answers; then kind=docker; elif private_possible; then kind=private; fi; }
     [[ -n $kind ]] || EXIT_CODE=3 die "no broker to be had: set RETRYRMQ_URL to a RabbitMQ with the management" \
-        "plugin, start a Docker engine, or run as root on Debian, where Debian's own packages are used"
+        "plugin, start a Docker engine, or run as root on Debian (with the right to unshare), whose packages then do"
     echo "$kind"
 }
