@@ -75,6 +75,25 @@ impl Strategy {
         plan.validate()?;
         Ok(plan)
     }
+
+    /// Whether `server` can serve this strategy safely: asked at subscribe, and before a plan is applied without one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::StrategyRefused`], with the strategy to use instead.
+    pub fn check(
+        self,
+        server: &Server,
+        queue: &str,
+        rules: &Rules,
+        queue_type: QueueType,
+    ) -> Result<()> {
+        let target = Target {
+            queue,
+            rules,
+            queue_type,
+        };
+        self.scheme().check_server(server, &target)
+    }
 }
 
 impl fmt::Display for Strategy {

@@ -15,7 +15,12 @@ pub(crate) struct Fault {
 
 impl Fault {
     fn new(exit: Exit, code: &'static str, sentence: impl Into<String>) -> Self {
-        Self { sentence: sentence.into(), code, exit, closed_pipe: false }
+        Self {
+            sentence: sentence.into(),
+            code,
+            exit,
+            closed_pipe: false,
+        }
     }
 
     /// Options that make no sense together, or a command that cannot be run.

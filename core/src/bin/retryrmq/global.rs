@@ -37,7 +37,13 @@ pub(crate) struct Global {
     pub(crate) quiet: bool,
 
     /// When to use colours; `auto` also honours NO_COLOR
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_possible_values = false)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = false
+    )]
     pub(crate) color: When,
 }
 
@@ -57,7 +63,10 @@ impl Global {
 
     /// Connects for a consumer, whose waiting and parking queues are of this type.
     pub(crate) async fn connect_for(&self, queue_type: QueueType) -> Result<Client, Fault> {
-        let options = ClientOptions { queue_type, ..ClientOptions::default() };
+        let options = ClientOptions {
+            queue_type,
+            ..ClientOptions::default()
+        };
         Ok(Client::connect_with(&self.url, options).await?)
     }
 }

@@ -14,7 +14,11 @@ use crate::moment;
 
 /// A table, its keys in alphabetical order.
 pub(crate) fn table(table: &FieldTable) -> Map<String, Value> {
-    table.inner().iter().map(|(name, entry)| (name.to_string(), value(entry))).collect()
+    table
+        .inner()
+        .iter()
+        .map(|(name, entry)| (name.to_string(), value(entry)))
+        .collect()
 }
 
 /// Any value. The depth is bounded: the client cuts deeper nesting off before it gets here.
@@ -29,7 +33,9 @@ pub(crate) fn value(value: &AMQPValue) -> Value {
         AMQPValue::LongUInt(number) => json!(number),
         AMQPValue::LongLongInt(number) => json!(number),
         // By way of text, so that 0.1 does not become 0.10000000149011612.
-        AMQPValue::Float(number) => fraction(number.to_string().parse().unwrap_or(f64::from(*number))),
+        AMQPValue::Float(number) => {
+            fraction(number.to_string().parse().unwrap_or(f64::from(*number)))
+        }
         AMQPValue::Double(number) => fraction(*number),
         AMQPValue::DecimalValue(decimal) => json!(decimal_text(decimal.scale, decimal.value)),
         AMQPValue::ShortString(text) => json!(text.as_str()),
@@ -59,7 +65,15 @@ fn bytes(bytes: &[u8]) -> Value {
 
 fn fraction(number: f64) -> Value {
     serde_json::Number::from_f64(number).map_or_else(
-        || json!(if number.is_nan() { "NaN" } else if number > 0.0 { "Infinity" } else { "-Infinity" }),
+        || {
+            json!(if number.is_nan() {
+                "NaN"
+            } else if number > 0.0 {
+                "Infinity"
+            } else {
+                "-Infinity"
+            })
+        },
         Value::Number,
     )
 }
@@ -81,7 +95,9 @@ pub(crate) fn properties(properties: &BasicProperties) -> Map<String, Value> {
             all.insert(name.to_owned(), json!(value));
         }
     };
-    let get = |value: &'_ Option<retryrmq::types::ShortString>| value.as_ref().map(|text| text.as_str().to_owned());
+    let get = |value: &'_ Option<retryrmq::types::ShortString>| {
+        value.as_ref().map(|text| text.as_str().to_owned())
+    };
     for (name, value) in [
         ("content_type", get(properties.content_type())),
         ("content_encoding", get(properties.content_encoding())),
@@ -103,7 +119,10 @@ pub(crate) fn properties(properties: &BasicProperties) -> Map<String, Value> {
         all.insert("priority".to_owned(), json!(priority));
     }
     if let Some(seconds) = properties.timestamp() {
-        all.insert("timestamp".to_owned(), value(&AMQPValue::Timestamp(*seconds)));
+        all.insert(
+            "timestamp".to_owned(),
+            value(&AMQPValue::Timestamp(*seconds)),
+        );
     }
     all
 }
@@ -131,15 +150,39 @@ mod tests {
             (AMQPValue::Double(2.5), json!(2.5)),
             (AMQPValue::Double(f64::NAN), json!("NaN")),
             (AMQPValue::Float(f32::NEG_INFINITY), json!("-Infinity")),
-            (AMQPValue::DecimalValue(DecimalValue { scale: 2, value: 314 }), json!("3.14")),
-            (AMQPValue::DecimalValue(DecimalValue { scale: 3, value: 7 }), json!("0.007")),
-            (AMQPValue::DecimalValue(DecimalValue { scale: 0, value: 7 }), json!("7")),
+            (
+                AMQPValue::DecimalValue(DecimalValue {
+                    scale: 2,
+                    value: 314,
+                }),
+                json!("3.14"),
+            ),
+            (
+                AMQPValue::DecimalValue(DecimalValue { scale: 3, value: 7 }),
+                json!("0.007"),
+            ),
+            (
+                AMQPValue::DecimalValue(DecimalValue { scale: 0, value: 7 }),
+                json!("7"),
+            ),
             (AMQPValue::ShortString("s".into()), json!("s")),
             (AMQPValue::LongString("l\0".into()), json!("l\0")),
-            (AMQPValue::LongString(vec![0xff, 0].into()), json!({"$bytes": "/wA="})),
-            (AMQPValue::ByteArray(vec![0, 1, 2].into()), json!({"$bytes": "AAEC"})),
-            (AMQPValue::FieldArray(FieldArray::from(vec![AMQPValue::Void])), json!([null])),
-            (AMQPValue::Timestamp(1_700_000_000), json!("2023-11-14T22:13:20Z")),
+            (
+                AMQPValue::LongString(vec![0xff, 0].into()),
+                json!({"$bytes": "/wA="}),
+            ),
+            (
+                AMQPValue::ByteArray(vec![0, 1, 2].into()),
+                json!({"$bytes": "AAEC"}),
+            ),
+            (
+                AMQPValue::FieldArray(FieldArray::from(vec![AMQPValue::Void])),
+                json!([null]),
+            ),
+            (
+                AMQPValue::Timestamp(1_700_000_000),
+                json!("2023-11-14T22:13:20Z"),
+            ),
             (AMQPValue::Timestamp(u64::MAX), json!(u64::MAX)),
             (AMQPValue::FieldTable(inner), json!({"k": null})),
             (AMQPValue::Void, json!(null)),

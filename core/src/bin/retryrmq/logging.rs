@@ -39,15 +39,30 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, ctx: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        ctx: &FmtContext<'_, S, N>,
+        mut out: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         let (word, style) = match *event.metadata().level() {
             Level::ERROR => ("error", console::Style::new().red().bold()),
             Level::WARN => ("warn", console::Style::new().yellow()),
             Level::INFO => ("info", console::Style::new().cyan()),
             _ => ("debug", console::Style::new().dim()),
         };
-        let (style, dim) = (style.force_styling(out.has_ansi_escapes()), console::Style::new().dim().force_styling(out.has_ansi_escapes()));
-        write!(out, "{}  {}  ", dim.apply_to(moment::clock()), style.apply_to(format!("{word:<5}")))?;
+        let (style, dim) = (
+            style.force_styling(out.has_ansi_escapes()),
+            console::Style::new()
+                .dim()
+                .force_styling(out.has_ansi_escapes()),
+        );
+        write!(
+            out,
+            "{}  {}  ",
+            dim.apply_to(moment::clock()),
+            style.apply_to(format!("{word:<5}"))
+        )?;
         ctx.format_fields(out.by_ref(), event)?;
         writeln!(out)
     }

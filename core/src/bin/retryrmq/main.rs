@@ -63,7 +63,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
+    let cli = match Cli::command()
+        .try_get_matches()
+        .and_then(|matches| Cli::from_arg_matches(&matches))
+    {
         Ok(cli) => cli,
         Err(error) => return misused(&error).into(),
     };
@@ -108,12 +111,18 @@ async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit,
 
 /// Options that make no sense, or a wish for help.
 fn misused(error: &clap::Error) -> Exit {
-    if matches!(error.kind(), ClapKind::DisplayHelp | ClapKind::DisplayVersion) {
+    if matches!(
+        error.kind(),
+        ClapKind::DisplayHelp | ClapKind::DisplayVersion
+    ) {
         let _ = error.print(); // nobody left to tell
         return Exit::Ok;
     }
     let plain = redact::passwords(&error.to_string());
-    if std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json") {
+    if std::env::args_os()
+        .take_while(|word| word != "--")
+        .any(|word| word == "--json")
+    {
         let sentence = plain.lines().next().unwrap_or_default();
         let sentence = sentence.strip_prefix("error: ").unwrap_or(sentence);
         output::fault_as_json(sentence, "invalid_option", Exit::Usage);

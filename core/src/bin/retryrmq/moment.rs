@@ -18,14 +18,20 @@ pub(crate) fn rfc3339_of_seconds(seconds: u64) -> Option<String> {
 /// `2026-11-21 03:04:05 +01:00`, in the machine's time zone.
 pub(crate) fn absolute(time: SystemTime) -> String {
     match Timestamp::try_from(time) {
-        Ok(time) => time.to_zoned(TimeZone::system()).strftime("%F %T %:z").to_string(),
+        Ok(time) => time
+            .to_zoned(TimeZone::system())
+            .strftime("%F %T %:z")
+            .to_string(),
         Err(_) => "beyond the calendar".to_owned(),
     }
 }
 
 /// `03:04:05`, now, in the machine's time zone.
 pub(crate) fn clock() -> String {
-    Timestamp::now().to_zoned(TimeZone::system()).strftime("%T").to_string()
+    Timestamp::now()
+        .to_zoned(TimeZone::system())
+        .strftime("%T")
+        .to_string()
 }
 
 /// `12 s ago`, `5 min ago`, `3 h ago`, `9 days ago`.
@@ -52,7 +58,14 @@ mod tests {
 
     #[test]
     fn ages_are_rough() {
-        for (seconds, text) in [(0, "0 s"), (99, "99 s"), (100, "2 min"), (5_939, "99 min"), (7_200, "2 h"), (864_000, "10 days")] {
+        for (seconds, text) in [
+            (0, "0 s"),
+            (99, "99 s"),
+            (100, "2 min"),
+            (5_939, "99 min"),
+            (7_200, "2 h"),
+            (864_000, "10 days"),
+        ] {
             assert_eq!(rough(Duration::from_secs(seconds)), text);
         }
         assert_eq!(rfc3339_of_seconds(0).unwrap(), "1970-01-01T00:00:00Z");

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{Cell, ContentArrangement, Row, Table, TableStyle};
 use console::Style;
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::{
@@ -35,7 +36,11 @@ impl Output {
             When::Auto => terminal && !no_color,
         };
         let (out, err) = (io::stdout().is_terminal(), io::stderr().is_terminal());
-        let width = out.then(|| console::Term::stdout().size_checked().map_or(80, |(_, columns)| columns.max(40)));
+        let width = out.then(|| {
+            console::Term::stdout()
+                .size_checked()
+                .map_or(80, |(_, columns)| columns.max(40))
+        });
         Self {
             json: global.json,
             quiet: global.quiet,
@@ -90,7 +95,10 @@ impl Output {
 
     /// Text for standard output in a style, where there are colours.
     pub(crate) fn paint(&self, text: impl AsRef<str>, style: Style) -> String {
-        style.force_styling(self.color_out).apply_to(text.as_ref()).to_string()
+        style
+            .force_styling(self.color_out)
+            .apply_to(text.as_ref())
+            .to_string()
     }
 
     /// A heading or label on standard output.
@@ -115,7 +123,11 @@ impl Output {
         if !self.quiet && !self.json {
             let style = style.force_styling(self.color_err);
             let dim = Style::new().dim().force_styling(self.color_err);
-            err_line(&format!("{}  {}  {rest}", dim.apply_to(moment::clock()), style.apply_to(format!("{word:<5}"))));
+            err_line(&format!(
+                "{}  {}  {rest}",
+                dim.apply_to(moment::clock()),
+                style.apply_to(format!("{word:<5}"))
+            ));
         }
     }
 
@@ -124,22 +136,56 @@ impl Output {
         if self.json {
             fault_as_json(fault.sentence(), fault.code(), fault.exit());
         } else {
-            let word = Style::new().red().bold().force_styling(self.color_err).apply_to("error:");
-            err_line(&format!("{word} {}", crate::visible::line(fault.sentence())));
+            let word = Style::new()
+                .red()
+                .bold()
+                .force_styling(self.color_err)
+                .apply_to("error:");
+            err_line(&format!(
+                "{word} {}",
+                crate::visible::line(fault.sentence())
+            ));
         }
     }
 
+    /// A progress bar on a terminal, nothing elsewhere.
+    pub(crate) fn progress(&self, total: Option<u64>, what: &'static str) -> ProgressBar {
+        if self.quiet || self.json || total == Some(1) {
+            return ProgressBar::hidden();
+        }
+        let template = if total.is_some() {
+            "{bar:30} {pos} of {len} {msg}, {eta} left"
+        } else {
+            "{spinner} {pos} {msg}, {per_sec}"
+        };
+        let style =
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        // Draws on standard error, and only where that is a terminal.
+        let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
+        bar.with_style(style).with_message(what)
+    }
+
     /// A table without lines: columns two spaces apart, as wide as the terminal, rows cut to one line there.
-    pub(crate) fn table(&self, header: &[&str], rows: impl IntoIterator<Item = Vec<Cell>>) -> Table {
+    pub(crate) fn table(
+        &self,
+        header: &[&str],
+        rows: impl IntoIterator<Item = Vec<Cell>>,
+    ) -> Table {
         let mut table = Table::new();
-        table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Dynamic);
+        table
+            .load_style(TableStyle::new())
+            .set_content_arrangement(ContentArrangement::Dynamic);
         table.set_truncation_indicator("…");
         if self.color_out {
             table.enforce_styling();
         } else {
             table.force_no_tty();
         }
-        table.set_header(header.iter().map(|name| Cell::new(name).add_attribute(comfy_table::Attribute::Dim)));
+        table.set_header(
+            header
+                .iter()
+                .map(|name| Cell::new(name).add_attribute(comfy_table::Attribute::Dim)),
+        );
         for cells in rows {
             let mut row = Row::from(cells);
             match self.width {
@@ -162,15 +208,23 @@ impl Output {
 
 /// An error as a JSON object on standard error.
 pub(crate) fn fault_as_json(sentence: &str, code: &str, exit: Exit) {
-    err_line(&serde_json::json!({ "error": sentence, "code": code, "exit": exit as u8 }).to_string());
+    err_line(
+        &serde_json::json!({ "error": sentence, "code": code, "exit": exit as u8 }).to_string(),
+    );
 }
 
 /// A line on standard error. When that is closed there is nobody left to tell.
 pub(crate) fn err_line(text: &str) {
-    let _ = io::stderr().lock().write_all(format!("{text}\n").as_bytes());
+    let _ = io::stderr()
+        .lock()
+        .write_all(format!("{text}\n").as_bytes());
 }
 
 fn text_of(value: &impl Serialize, pretty: bool) -> Result<String, Fault> {
-    let text = if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
+    let text = if pretty {
+        serde_json::to_string_pretty(value)
+    } else {
+        serde_json::to_string(value)
+    };
     text.map_err(|why| Fault::failed(format!("cannot write JSON: {why}")))
 }

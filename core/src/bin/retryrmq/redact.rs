@@ -9,7 +9,9 @@ pub(crate) fn passwords(text: &str) -> String {
     while let Some(at) = rest.find("://") {
         let (head, tail) = rest.split_at(at + 3);
         shown.push_str(head);
-        let end = tail.find(|c: char| c.is_whitespace() || "'\"`".contains(c)).unwrap_or(tail.len());
+        let end = tail
+            .find(|c: char| c.is_whitespace() || "'\"`".contains(c))
+            .unwrap_or(tail.len());
         let (url, after) = tail.split_at(end);
         match url.rfind('@') {
             Some(at) => {
@@ -33,7 +35,10 @@ mod tests {
         for (text, expected) in [
             ("no url", "no url"),
             ("'amqp://u:p@h/v' is odd", "'amqp://***@h/v' is odd"),
-            ("amqp://u:p@ss@h and amqp://h2", "amqp://***@h and amqp://h2"),
+            (
+                "amqp://u:p@ss@h and amqp://h2",
+                "amqp://***@h and amqp://h2",
+            ),
             ("amqp://u:p/x@h", "amqp://***@h"),
             ("http://", "http://"),
         ] {

@@ -14,7 +14,11 @@ pub(crate) struct Retrying {
     /// `fixed(5s, retries=3)`, `linear(1s, step=2s, max=1m, retries=5)`, `list(1s, 10s, 1m)` or `exponential(1s,
     /// factor=4, max=5m, retries=5, jitter=0.2)`; each also takes `max_age=1h`. When the retries are spent the message
     /// is parked.
-    #[arg(long, value_name = "POLICY", default_value = "exponential(1s, factor=4, max=5m, retries=5)")]
+    #[arg(
+        long,
+        value_name = "POLICY",
+        default_value = "exponential(1s, factor=4, max=5m, retries=5)"
+    )]
     retry: String,
 
     /// Another policy for some failures; may be given several times, the first that holds decides
@@ -38,7 +42,11 @@ impl Retrying {
 
     pub(crate) fn rules(&self) -> Result<Rules, Fault> {
         let rules = Rules {
-            rules: self.rules.iter().map(|rule| rule.parse::<Rule>()).collect::<Result<_, _>>()?,
+            rules: self
+                .rules
+                .iter()
+                .map(|rule| rule.parse::<Rule>())
+                .collect::<Result<_, _>>()?,
             otherwise: self.retry.parse::<Policy>()?,
         };
         rules.validate()?;

@@ -1,0 +1,240 @@
+//! The options of `consume`, read and checked before anything is connected.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::Args;
+use retryrmq::{Limits, Pause, SECOND, parse_duration};
+
+use crate::{fault::Fault, retrying::Retrying};
+
+/// Run a command for every message of a queue, and retry the messages it fails on
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = CONTRACT, after_help = "The contract with COMMAND and examples: `retryrmq help consume`.")]
+pub(crate) struct Options {
+    /// The queue to consume
+    pub(super) queue: String,
+
+    /// Retry and park what fails. Without it a failure is rejected, and the queue's own dead-lettering decides
+    #[arg(long)]
+    pub(super) dlx: bool,
+
+    #[command(flatten)]
+    pub(super) retrying: Retrying,
+
+    /// How many commands run at a time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..), help_heading = "Running")]
+    pub(super) concurrency: u16,
+
+    /// How many messages may be taken from the queue unacknowledged [default: twice the concurrency]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Running")]
+    pub(super) prefetch: Option<u16>,
+
+    /// How long COMMAND may take; then its process group is ended, and the attempt has failed
+    #[arg(long, value_name = "DURATION", help_heading = "Running")]
+    timeout: Option<String>,
+
+    /// How long a process group that was asked to end (SIGTERM) has until it is killed (SIGKILL)
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "5s",
+        help_heading = "Running"
+    )]
+    grace: String,
+
+    /// End after this many attempts: one run of COMMAND each, whatever comes of it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Ending")]
+    pub(super) count: Option<u64>,
+
+    /// End when nothing ran and no message came for this long
+    #[arg(long, value_name = "DURATION", help_heading = "Ending")]
+    idle: Option<String>,
+
+    /// How long running commands may take to finish after Ctrl-C or SIGTERM; then they are ended, and their messages go
+    /// back to the queue
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "30s",
+        help_heading = "Ending"
+    )]
+    drain: String,
+
+    /// Park a message after so many deferrals
+    #[arg(long, value_name = "N", default_value_t = Limits::default().deferrals, help_heading = "Safety")]
+    max_deferrals: u32,
+
+    /// Park a message that took its consumer down so many times
+    #[arg(long, value_name = "N", default_value_t = Limits::default().crashes, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Safety")]
+    max_crashes: u32,
+
+    /// Stop taking messages for a while when too many attempts fail, such as `share=0.5, window=20, for=30s` (which is
+    /// what a bare `--pause` means); one message then decides when to go on
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "", help_heading = "Safety")]
+    pause: Option<String>,
+
+    /// Acknowledge what is given up instead of parking it: it is gone
+    #[arg(long, help_heading = "Safety")]
+    pub(super) no_park: bool,
+
+    /// Make no queues; they must exist already (`retryrmq topology --apply`)
+    #[arg(long, help_heading = "Safety")]
+    pub(super) no_declare: bool,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(super) command: Vec<OsString>,
+}
+
+/// The options that clap does not read, read.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) timeout: Option<Duration>,
+    pub(super) grace: Duration,
+    pub(super) idle: Option<Duration>,
+    pub(super) drain: Duration,
+    pub(super) limits: Limits,
+    pub(super) pause: Option<Pause>,
+    pub(super) prefetch: u16,
+    pub(super) program: PathBuf,
+}
+
+impl Options {
+    pub(super) fn settings(&self) -> Result<Settings, Fault> {
+        let mut limits = Limits {
+            deferrals: self.max_deferrals,
+            crashes: self.max_crashes,
+            ..Limits::default()
+        };
+        limits.suspect = limits.suspect.min(limits.crashes);
+        let wanted = self
+            .prefetch
+            .unwrap_or_else(|| self.concurrency.saturating_mul(2));
+        // What is taken and not run goes back counted as a delivery: take no more than is to be run.
+        let prefetch = self
+            .count
+            .and_then(|count| u16::try_from(count).ok())
+            .map_or(wanted, |count| wanted.min(count));
+        Ok(Settings {
+            timeout: positive("--timeout", self.timeout.as_deref())?,
+            grace: duration("--grace", &self.grace)?,
+            idle: positive("--idle", self.idle.as_deref())?,
+            drain: duration("--drain", &self.drain)?,
+            limits,
+            pause: self.pause.as_deref().map(pause).transpose()?,
+            prefetch,
+            program: program(&self.command[0])?,
+        })
+    }
+}
+
+fn duration(option: &str, text: &str) -> Result<Duration, Fault> {
+    parse_duration(text).map_err(|why| Fault::usage(format!("{option}: {why}")))
+}
+
+fn positive(option: &str, text: Option<&str>) -> Result<Option<Duration>, Fault> {
+    let Some(text) = text else { return Ok(None) };
+    match duration(option, text)? {
+        Duration::ZERO => Err(Fault::usage(format!("{option} must be longer than 0"))),
+        duration => Ok(Some(duration)),
+    }
+}
+
+/// `share=0.5, window=20, for=30s`; what is left out is as in the crate's default.
+fn pause(text: &str) -> Result<Pause, Fault> {
+    let mut pause = Pause::default();
+    let bad = |why: String| {
+        Fault::usage(format!(
+            "--pause: {why}; write it like `share=0.5, window=20, for=30s`"
+        ))
+    };
+    for part in text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+    {
+        let (name, value) = part
+            .split_once('=')
+            .ok_or_else(|| bad(format!("`{part}` has no `=`")))?;
+        let (name, value) = (name.trim(), value.trim());
+        match name {
+            "share" => {
+                pause.failures = value
+                    .parse()
+                    .map_err(|_| bad(format!("`{value}` is no number")))?
+            }
+            "window" => {
+                pause.window = value
+                    .parse()
+                    .map_err(|_| bad(format!("`{value}` is no whole number")))?
+            }
+            "for" => pause.pause = duration("--pause", value)?,
+            other => return Err(bad(format!("`{other}` is not known"))),
+        }
+    }
+    let sound = (0.0..1.0).contains(&pause.failures)
+        && (1..=10_000).contains(&pause.window)
+        && pause.pause >= SECOND / 1000;
+    sound.then_some(pause).ok_or_else(|| {
+        bad("the share is at least 0 and below 1, the window 1 to 10000 attempts, the time longer than 0".to_owned())
+    })
+}
+
+/// Finds the program now: one that cannot be started is a mistake in the command line, not a failed attempt of every
+/// message in the queue.
+fn program(name: &OsString) -> Result<PathBuf, Fault> {
+    which::which(name).map_err(|why| {
+        let path = PathBuf::from(name);
+        let shown = path.display();
+        Fault::usage(if path.components().count() < 2 {
+            format!("cannot run `{shown}`: there is no such program in PATH")
+        } else if path.is_dir() {
+            format!("cannot run `{shown}`: it is a directory")
+        } else if path.exists() {
+            format!("cannot run `{shown}`: it is not executable; chmod +x, or name its interpreter")
+        } else if matches!(why, which::Error::CannotGetCurrentDirAndPathListEmpty) {
+            format!("cannot run `{shown}`: PATH is empty")
+        } else {
+            format!("cannot run `{shown}`: there is no such file")
+        })
+    })
+}
+
+const CONTRACT: &str = "\
+The contract with COMMAND
+
+  Each message is one run of COMMAND. The body is its standard input; what it prints goes where our own
+  output goes (with --json its standard output goes to standard error, so that every line of ours is
+  JSON). In its environment:
+
+    RETRYRMQ_ATTEMPT       1 on first delivery             RETRYRMQ_QUEUE        the queue
+    RETRYRMQ_RETRIES       attempts that failed so far     RETRYRMQ_EXCHANGE     where it was first
+    RETRYRMQ_MESSAGE_ID    the publisher's id, if any      RETRYRMQ_ROUTING_KEY  published to
+    RETRYRMQ_LAST_ERROR    why the last attempt failed     RETRYRMQ_HEADERS      all headers, as JSON
+
+  Headers above 100 KiB do not fit an environment: the largest are left out, and RETRYRMQ_HEADERS_CUT
+  says how many. In other values a NUL byte becomes U+FFFD.
+
+  How it ends decides:
+
+    exit 0               done: the message is acknowledged
+    exit 65              hopeless: the message is parked (EX_DATAERR)
+    exit 75              not now: retry (EX_TEMPFAIL)
+    any other, a signal  failed: retry
+
+  The last line on standard error may choose when:
+
+    retry-after: 30s     with a failure: come back in 30 s, whatever the policy says
+    defer: 5s            with exit 75: come back in 5 s, and no attempt is spent
+
+  The last other line on standard error is the error that `parked ls` shows, the last 8 KiB are kept as
+  its stack; the error's type is `exit status N` or `signal N`, and `HandlerTimeout` after --timeout.
+
+  Ctrl-C or SIGTERM drains: running commands may finish (--drain), and nothing is lost. A second one stops
+  at once: what was running is killed, and its messages go back to the queue.
+
+Examples:
+  retryrmq consume orders --dlx -- ./handle-order
+  retryrmq consume orders --dlx --retry 'list(1s, 10s, 1m)' --timeout 30s --concurrency 8 -- python3 handle.py
+  retryrmq consume orders --dlx --rule 'error=exit status 3 => fixed(1h, retries=24)' -- ./handle-order
+  retryrmq consume orders --dlx --idle 10s -- sh -c 'jq -e .id || exit 65'     empty a queue, then end";

@@ -1,0 +1,335 @@
+//! What happened to which message: a line each, for people or for programs, and the sum of it.
+
+use console::Style;
+use retryrmq::{Event, format_duration};
+use serde_json::{Value, json};
+
+use crate::{fault::Fault, output::Output, visible};
+
+/// Tells and counts.
+pub(super) struct Report<'a> {
+    output: &'a Output,
+    /// Attempts that ended.
+    pub(super) attempts: u64,
+    handled: u64,
+    retried: u64,
+    deferred: u64,
+    parked: u64,
+    rejected: u64,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(output: &'a Output) -> Self {
+        Self {
+            output,
+            attempts: 0,
+            handled: 0,
+            retried: 0,
+            deferred: 0,
+            parked: 0,
+            rejected: 0,
+        }
+    }
+
+    /// Consuming has begun.
+    pub(super) fn consuming(&self, queue: &str, server: &str) -> Result<(), Fault> {
+        if self.output.is_json() {
+            self.output
+                .json_line(&json!({"event": "consuming", "queue": queue}))?;
+        }
+        let rest = format!(
+            "{} on RabbitMQ {}; Ctrl-C drains and ends",
+            visible::line(queue),
+            visible::line(server)
+        );
+        self.output.happened("start", Style::new().cyan(), &rest);
+        Ok(())
+    }
+
+    /// An attempt succeeded.
+    pub(super) fn handled(
+        &mut self,
+        id: Option<&str>,
+        attempt: u32,
+        took: std::time::Duration,
+    ) -> Result<(), Fault> {
+        self.handled += 1;
+        let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        if self.output.is_json() {
+            return self.output.json_line(
+                &json!({"event": "handled", "message_id": id, "attempt": attempt, "ms": ms}),
+            );
+        }
+        if self.output.is_verbose() {
+            self.output.happened(
+                "ok",
+                Style::new().green(),
+                &format!("{}  attempt {attempt}, {ms} ms", name(id)),
+            );
+        }
+        Ok(())
+    }
+
+    /// The crate says what became of a message, or of the connection.
+    pub(super) fn event(&mut self, event: &Event) -> Result<(), Fault> {
+        match event {
+            Event::Retried { .. } => self.retried += 1,
+            Event::Deferred { .. } => self.deferred += 1,
+            Event::Parked { .. } => self.parked += 1,
+            Event::Rejected { .. } => self.rejected += 1,
+            _ => {}
+        }
+        if self.output.is_json() {
+            return self.output.json_line(&as_json(event));
+        }
+        let (word, style, rest) = for_people(event);
+        self.output.happened(word, style, &rest);
+        Ok(())
+    }
+
+    /// The sum.
+    pub(super) fn done(&self) -> Result<(), Fault> {
+        if self.output.is_json() {
+            return self.output.json_line(&json!({
+                "event": "done", "attempts": self.attempts, "handled": self.handled, "retried": self.retried,
+                "deferred": self.deferred, "parked": self.parked, "rejected": self.rejected,
+            }));
+        }
+        let parts: Vec<String> = [
+            (self.handled, "handled"),
+            (self.retried, "to be retried"),
+            (self.deferred, "deferred"),
+            (self.parked, "parked"),
+            (self.rejected, "rejected"),
+        ]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} {word}"))
+        .collect();
+        let colon = if parts.is_empty() { "" } else { ": " };
+        let plural = if self.attempts == 1 { "" } else { "s" };
+        self.output.happened(
+            "end",
+            Style::new().cyan(),
+            &format!(
+                "{} attempt{plural}{colon}{}",
+                self.attempts,
+                parts.join(", ")
+            ),
+        );
+        Ok(())
+    }
+}
+
+fn name(id: Option<&str>) -> String {
+    id.map_or_else(|| "(no id)".to_owned(), |id| visible::line(id).into_owned())
+}
+
+fn for_people(event: &Event) -> (&'static str, Style, String) {
+    let (yellow, red, cyan) = (
+        Style::new().yellow(),
+        Style::new().red(),
+        Style::new().cyan(),
+    );
+    let shown = |text: &str| visible::line(text).into_owned();
+    match event {
+        Event::Retried {
+            message_id,
+            attempt,
+            delay,
+            error,
+            ..
+        } => (
+            "retry",
+            yellow,
+            format!(
+                "{}  attempt {attempt} failed: {}; again in {}",
+                name(message_id.as_deref()),
+                shown(error),
+                format_duration(*delay)
+            ),
+        ),
+        Event::Deferred {
+            message_id, delay, ..
+        } => (
+            "defer",
+            cyan,
+            format!(
+                "{}  again in {}",
+                name(message_id.as_deref()),
+                format_duration(*delay)
+            ),
+        ),
+        Event::Parked {
+            message_id,
+            attempt,
+            reason,
+            error,
+            ..
+        } => (
+            "park",
+            red,
+            format!(
+                "{}  attempt {attempt} failed: {}; {reason}",
+                name(message_id.as_deref()),
+                shown(error)
+            ),
+        ),
+        Event::Rejected {
+            message_id, error, ..
+        } => (
+            "rejct",
+            red,
+            format!(
+                "{}  failed: {}; left to the queue's own dead-lettering",
+                name(message_id.as_deref()),
+                shown(error)
+            ),
+        ),
+        Event::Detoured {
+            message_id,
+            crashes,
+            ..
+        } => (
+            "crash",
+            yellow,
+            format!(
+                "{}  was with a consumer that went away ({crashes}); comes again",
+                name(message_id.as_deref())
+            ),
+        ),
+        Event::AlreadyHandled { message_id, .. } => (
+            "again",
+            cyan,
+            format!(
+                "{}  came again although it was handled; acknowledged",
+                name(message_id.as_deref())
+            ),
+        ),
+        Event::Replayed { message_id, .. } => ("repl", cyan, name(message_id.as_deref())),
+        Event::PublishFailed {
+            message_id, error, ..
+        } => (
+            "warn",
+            yellow,
+            format!(
+                "{}  cannot be stored yet: {}",
+                name(message_id.as_deref()),
+                shown(error)
+            ),
+        ),
+        Event::Requeued { message_id, .. } => (
+            "back",
+            yellow,
+            format!("{}  back to its queue", name(message_id.as_deref())),
+        ),
+        Event::Disconnected { .. } => (
+            "lost",
+            red,
+            "the connection; what is unacknowledged comes again".to_owned(),
+        ),
+        Event::Reconnected { .. } => (
+            "found",
+            Style::new().green(),
+            "the connection; consuming again".to_owned(),
+        ),
+        Event::Paused { pause, .. } => (
+            "pause",
+            yellow,
+            format!(
+                "too many attempts fail; no messages for {}",
+                format_duration(*pause)
+            ),
+        ),
+        Event::Resumed { .. } => (
+            "go on",
+            Style::new().green(),
+            "the probe succeeded".to_owned(),
+        ),
+        other => ("event", cyan, other.name().to_owned()),
+    }
+}
+
+/// An event by its stable names.
+fn as_json(event: &Event) -> Value {
+    let mut object = json!({"event": event.name()});
+    let mut set = |name: &str, value: Value| object[name] = value;
+    let ms = |duration: &std::time::Duration| {
+        json!(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    };
+    match event {
+        Event::Retried {
+            queue,
+            message_id,
+            attempt,
+            delay,
+            error,
+        } => {
+            set("queue", json!(queue));
+            set("message_id", json!(message_id));
+            set("attempt", json!(attempt));
+            set("delay_ms", ms(delay));
+            set("error", json!(error));
+        }
+        Event::Deferred {
+            queue,
+            message_id,
+            delay,
+        } => {
+            set("queue", json!(queue));
+            set("message_id", json!(message_id));
+            set("delay_ms", ms(delay));
+        }
+        Event::Parked {
+            queue,
+            message_id,
+            attempt,
+            reason,
+            error,
+        } => {
+            set("queue", json!(queue));
+            set("message_id", json!(message_id));
+            set("attempt", json!(attempt));
+            set("reason", json!(reason.as_str()));
+            set("error", json!(error));
+        }
+        Event::Rejected {
+            queue,
+            message_id,
+            error,
+        }
+        | Event::PublishFailed {
+            queue,
+            message_id,
+            error,
+        } => {
+            set("queue", json!(queue));
+            set("message_id", json!(message_id));
+            set("error", json!(error));
+        }
+        Event::Detoured {
+            queue,
+            message_id,
+            crashes,
+        } => {
+            set("queue", json!(queue));
+            set("message_id", json!(message_id));
+            set("crashes", json!(crashes));
+        }
+        Event::AlreadyHandled { queue, message_id }
+        | Event::Replayed { queue, message_id }
+        | Event::Requeued { queue, message_id } => {
+            set("queue", json!(queue));
+            set("message_id", json!(message_id));
+        }
+        Event::Paused { queue, pause } => {
+            set("queue", json!(queue));
+            set("pause_ms", ms(pause));
+        }
+        Event::Disconnected { queue } | Event::Reconnected { queue } | Event::Resumed { queue } => {
+            set("queue", json!(queue))
+        }
+        _ => {}
+    }
+    object
+}

@@ -1,0 +1,33 @@
+//! `retryrmq parked`: what was given up, why, and what to do about it.
+
+mod body;
+mod ls;
+mod record;
+mod selection;
+mod settle;
+mod show;
+
+use clap::Subcommand;
+
+use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
+
+/// Look at parked messages, replay them or drop them
+///
+/// Looking changes nothing: every message is back in its place afterwards. While one looks, others see the messages
+/// being looked at as unacknowledged.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Command {
+    Ls(ls::Options),
+    Show(show::Options),
+    Replay(settle::Replay),
+    Drop(settle::Drop),
+}
+
+pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    match command {
+        Command::Ls(options) => ls::run(options, global, output).await,
+        Command::Show(options) => show::run(options, global, output).await,
+        Command::Replay(options) => settle::replay(options, global, output).await,
+        Command::Drop(options) => settle::drop(options, global, output).await,
+    }
+}

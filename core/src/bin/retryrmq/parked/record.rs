@@ -1,0 +1,54 @@
+//! A parked message in JSON, with stable names.
+
+use retryrmq::Record;
+use serde_json::{Value, json};
+
+use crate::{json, moment};
+
+/// What `ls` shows of it.
+pub(super) fn summary(place: usize, record: &Record) -> Value {
+    let message = record.message();
+    json!({
+        "place": place,
+        "message_id": message.message_id(),
+        "parked_at": record.parked_at.and_then(moment::rfc3339),
+        "reason": record.reason.map(|reason| reason.as_str()),
+        "by_broker": record.by_broker,
+        "attempts": record.attempts,
+        "error": record.error,
+        "error_type": record.error_type,
+        "fingerprint": record.fingerprint,
+        "exchange": message.exchange(),
+        "routing_key": message.routing_key(),
+        "replays": message.replays(),
+        "body_bytes": message.body().len(),
+    })
+}
+
+/// All that is known of it.
+pub(super) fn full(place: usize, record: &Record) -> Value {
+    let message = record.message();
+    let mut all = summary(place, record);
+    all["first_failed_at"] = json!(message.first_failed_at().and_then(moment::rfc3339));
+    all["stack"] = json!(record.stack);
+    all["history"] = record
+        .history
+        .iter()
+        .map(|entry| {
+            json!({
+                "attempt": entry.attempt,
+                "at": moment::rfc3339_of_seconds(entry.at),
+                "error": entry.error,
+                "host": entry.host,
+                "app_version": entry.app_version,
+            })
+        })
+        .collect();
+    all["properties"] = Value::Object(json::properties(message.properties()));
+    all["headers"] = Value::Object(message.headers().map(json::table).unwrap_or_default());
+    match std::str::from_utf8(message.body()) {
+        Ok(text) => all["body"] = json!(text),
+        Err(_) => all["body_base64"] = json!(json::base64(message.body())),
+    }
+    all
+}

@@ -1,0 +1,274 @@
+//! `retryrmq parked show`.
+
+use clap::Args;
+use console::Style;
+use retryrmq::Record;
+
+use super::{
+    body::{self, Form},
+    ls, record,
+    selection::Words,
+};
+use crate::{exit::Exit, fault::Fault, global::Global, json, moment, output::Output, visible};
+
+/// Show everything about parked messages: error, history, stack, headers, body
+#[derive(Clone, Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// The queue (its own name, not that of the parking queue)
+    queue: String,
+
+    #[command(flatten)]
+    which: Words,
+
+    /// Print the body alone, byte for byte
+    #[arg(long, conflicts_with = "json")]
+    raw: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  retryrmq parked show orders order-17
+  retryrmq parked show orders '#1'                     the oldest
+  retryrmq parked show orders '#1' --raw | protoc --decode_raw
+  retryrmq parked show orders --all --json | jq .headers
+
+JSON, one object a line: as `parked ls`, and first_failed_at, stack, history, properties, headers, and
+body (text) or body_base64.";
+
+pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    let mut selection = options.which.read()?;
+    let client = global.connect().await?;
+    let parked = client.parked(&options.queue);
+    let mut browse = parked.browse().await?;
+    let shown = async {
+        let (mut place, mut shown) = (0, 0);
+        while !selection.ends_by(place)
+            && let Some(record) = browse.next().await?
+        {
+            place += 1;
+            if selection.takes(place, &record) {
+                show(&options, place, &record, shown, output)?;
+                shown += 1;
+            }
+        }
+        Ok::<_, Fault>(shown)
+    }
+    .await;
+    browse.close().await?;
+    client.close().await;
+    let shown = shown?;
+    if let Some(fault) = selection.missing(&parked.name()) {
+        return Err(fault);
+    }
+    if shown == 0 {
+        return Err(Fault::not_found(format!(
+            "no parked message of `{}` is like that",
+            visible::line(&options.queue)
+        )));
+    }
+    Ok(Exit::Ok)
+}
+
+fn show(
+    options: &Options,
+    place: usize,
+    record: &Record,
+    before: usize,
+    output: &Output,
+) -> Result<(), Fault> {
+    if options.raw {
+        return output.raw(record.message().body());
+    }
+    if output.is_json() {
+        return output.json_line(&record::full(place, record));
+    }
+    if before > 0 {
+        output.line("")?;
+    }
+    people(place, record, output)
+}
+
+fn people(place: usize, record: &Record, output: &Output) -> Result<(), Fault> {
+    let message = record.message();
+    let id = message
+        .message_id()
+        .map_or_else(|| "(no id)".into(), visible::line);
+    let reason = record
+        .reason
+        .map_or("unknown reason", |reason| reason.as_str());
+    output.line(&format!(
+        "{} {}  {}",
+        output.dim(format!("#{place}")),
+        output.bold(id),
+        output.paint(reason, Style::new().yellow())
+    ))?;
+    let field = |name: &str, value: &str| {
+        output.line(&format!("  {} {value}", output.dim(format!("{name:<12}"))))
+    };
+    field(
+        "error",
+        &output.paint(ls::error(record), Style::new().red()),
+    )?;
+    if let Some(time) = record.parked_at {
+        let by = if record.by_broker {
+            "by the broker"
+        } else {
+            "by a consumer"
+        };
+        field(
+            "parked",
+            &format!("{}, {}, {by}", moment::ago(time), moment::absolute(time)),
+        )?;
+    }
+    if let Some(time) = message.first_failed_at() {
+        field(
+            "first failed",
+            &format!("{}, {}", moment::ago(time), moment::absolute(time)),
+        )?;
+    }
+    let attempts = if record.attempts == 0 {
+        "not counted".to_owned()
+    } else {
+        record.attempts.to_string()
+    };
+    let replays = match message.replays() {
+        0 => String::new(),
+        1 => ", replayed once before".to_owned(),
+        times => format!(", replayed {times} times before"),
+    };
+    field("attempts", &format!("{attempts}{replays}"))?;
+    let exchange = match message.exchange() {
+        "" => "the default exchange".to_owned(),
+        name => format!("exchange {}", visible::line(name)),
+    };
+    field(
+        "published",
+        &format!(
+            "to {exchange}, routing key {}",
+            visible::line(message.routing_key())
+        ),
+    )?;
+    field("fingerprint", &visible::line(&record.fingerprint))?;
+    let properties: Vec<String> = json::properties(message.properties())
+        .iter()
+        .filter(|(name, _)| *name != "message_id")
+        .map(|(name, value)| match value.as_str() {
+            Some(text) => format!("{name}={}", visible::line(text)),
+            None => format!("{name}={value}"),
+        })
+        .collect();
+    if !properties.is_empty() {
+        field("properties", &properties.join("  "))?;
+    }
+    history(record, output)?;
+    if let Some(stack) = &record.stack {
+        heading("stack", output)?;
+        indented(&visible::block(stack), output)?;
+    }
+    headers(record, output)?;
+    let (form, text, rest) = body::readable(message.body());
+    let size = indicatif::HumanBytes(message.body().len() as u64);
+    heading(
+        &format!(
+            "body  {}",
+            output.dim(if form == Form::Empty {
+                "empty".to_owned()
+            } else {
+                format!("{}, {size}", form.name())
+            })
+        ),
+        output,
+    )?;
+    if form != Form::Empty {
+        indented(&text, output)?;
+    }
+    if rest > 0 {
+        let more = format!(
+            "… {} more; --raw prints it all",
+            indicatif::HumanBytes(rest as u64)
+        );
+        output.line(&format!("    {}", output.dim(more)))?;
+    }
+    Ok(())
+}
+
+fn history(record: &Record, output: &Output) -> Result<(), Fault> {
+    if record.history.is_empty() {
+        return Ok(());
+    }
+    heading("history", output)?;
+    for entry in &record.history {
+        let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(entry.at);
+        let version = if entry.app_version.is_empty() {
+            String::new()
+        } else {
+            format!(" {}", visible::line(&entry.app_version))
+        };
+        output.line(&format!(
+            "    {:>3}  {}  {}  {}",
+            entry.attempt,
+            output.dim(moment::absolute(time)),
+            visible::line(&entry.error),
+            output.dim(format!("on {}{version}", visible::line(&entry.host)))
+        ))?;
+    }
+    Ok(())
+}
+
+/// Our own headers are told above in words; the publisher's are what is left.
+fn headers(record: &Record, output: &Output) -> Result<(), Fault> {
+    let message = record.message();
+    let all = message.headers().map(json::table).unwrap_or_default();
+    let theirs: Vec<_> = all
+        .iter()
+        .filter(|(name, _)| {
+            !name.starts_with("x-retry-")
+                && !name.starts_with("x-death")
+                && !name.contains("-death-")
+        })
+        .collect();
+    let ours = all.len() - theirs.len();
+    if all.is_empty() {
+        return Ok(());
+    }
+    heading("headers", output)?;
+    let width = theirs
+        .iter()
+        .map(|(name, _)| console::measure_text_width(&visible::line(name)))
+        .max()
+        .unwrap_or(0)
+        .min(32);
+    for (name, value) in theirs {
+        let name = console::pad_str(&visible::line(name), width, console::Alignment::Left, None)
+            .into_owned();
+        let value = value.to_string();
+        let value = visible::line(&value);
+        let shown = match value.char_indices().nth(2_000) {
+            Some((end, _)) => format!("{}… ({} bytes)", &value[..end], value.len()),
+            None => value.into_owned(),
+        };
+        output.line(&format!(
+            "    {}  {shown}",
+            output.paint(name, Style::new().cyan())
+        ))?;
+    }
+    if ours > 0 {
+        output.line(&format!(
+            "    {}",
+            output.dim(format!(
+                "and {ours} about the retries and dead-lettering, told above (--json shows them)"
+            ))
+        ))?;
+    }
+    Ok(())
+}
+
+fn heading(text: &str, output: &Output) -> Result<(), Fault> {
+    output.line(&format!("\n  {}", output.bold(text)))
+}
+
+fn indented(text: &str, output: &Output) -> Result<(), Fault> {
+    text.lines()
+        .try_for_each(|line| output.line(&format!("    {line}")))
+}

@@ -1,0 +1,248 @@
+//! `retryrmq topology`: what a consumer needs on the broker, compared and applied.
+
+use clap::Args;
+use comfy_table::{Attribute, Cell, Color};
+use retryrmq::{Argument, Finding, Item, Plan, Status};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    exit::Exit, fault::Fault, global::Global, output::Output, retrying::Retrying, visible,
+};
+
+/// Print the queues and exchanges that a consumer needs, compared with the broker, and make what is missing
+///
+/// Nothing is ever changed or deleted. The exit code is 0 when everything is there, 3 when something is missing, 5
+/// when something differs.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// The queue to be consumed
+    queue: String,
+
+    #[command(flatten)]
+    retrying: Retrying,
+
+    /// Make what is missing
+    #[arg(long, conflicts_with = "offline")]
+    apply: bool,
+
+    /// Only plan; no broker is asked
+    #[arg(long)]
+    offline: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  retryrmq topology orders --retry 'fixed(5s)' --offline
+  retryrmq topology orders --retry 'list(1s, 10s, 1m)' --apply   then `consume --no-declare` needs no rights
+  retryrmq topology orders --strategy native --retry 'linear(5s, step=5s, max=1m)'
+
+JSON, one document: queue, strategy, complete, items (kind, name, type, arguments, purpose, status,
+difference).";
+
+pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    let (rules, strategy) = (options.retrying.rules()?, options.retrying.strategy()?);
+    let queue_type = options.retrying.queue_type()?;
+    if options.queue.is_empty() {
+        return Err(Fault::usage("the queue's name is empty"));
+    }
+    let plan = strategy.plan(&options.queue, &rules, queue_type)?;
+    let findings = if options.offline {
+        None
+    } else {
+        Some(examine(&options, &plan, global).await?)
+    };
+    let exit = findings.as_deref().map_or(Exit::Ok, verdict);
+    if output.is_json() {
+        let items: Vec<Value> = match &findings {
+            Some(findings) => findings
+                .iter()
+                .map(|finding| as_json(&finding.item, Some(&finding.status)))
+                .collect(),
+            None => plan.items.iter().map(|item| as_json(item, None)).collect(),
+        };
+        let complete = findings.as_ref().map(|_| exit == Exit::Ok);
+        output.json_document(&json!({"queue": options.queue, "strategy": strategy.as_str(), "complete": complete, "items": items}))?;
+        return Ok(exit);
+    }
+    print(&plan, findings.as_deref(), output)?;
+    match exit {
+        Exit::NotFound => output.note("something is missing; --apply makes it"),
+        Exit::Refused => output
+            .note("something differs: delete it when it is empty, or keep to the arguments it has"),
+        _ => {}
+    }
+    Ok(exit)
+}
+
+async fn examine(options: &Options, plan: &Plan, global: &Global) -> Result<Vec<Finding>, Fault> {
+    let (rules, strategy) = (options.retrying.rules()?, options.retrying.strategy()?);
+    let queue_type = options.retrying.queue_type()?;
+    let client = global.connect_for(queue_type).await?;
+    let findings = async {
+        strategy.check(client.server(), &options.queue, &rules, queue_type)?;
+        if options.apply {
+            client.apply_plan(plan).await
+        } else {
+            client.compare_plan(plan).await
+        }
+    }
+    .await;
+    client.close().await;
+    Ok(findings?)
+}
+
+fn verdict(findings: &[Finding]) -> Exit {
+    let any = |wanted: fn(&Status) -> bool| findings.iter().any(|finding| wanted(&finding.status));
+    if any(|status| matches!(status, Status::Differs(_))) {
+        Exit::Refused
+    } else if any(|status| matches!(status, Status::Missing)) {
+        Exit::NotFound
+    } else {
+        Exit::Ok
+    }
+}
+
+/// The stable word, and how it looks.
+fn word(status: &Status) -> (&'static str, &'static str, Color) {
+    match status {
+        Status::Present => ("present", "✓ present", Color::Green),
+        Status::Created => ("created", "+ created", Color::Cyan),
+        Status::Missing => ("missing", "✗ missing", Color::Red),
+        Status::Differs(_) => ("differs", "≠ differs", Color::Red),
+        _ => ("unknown", "? unknown", Color::Yellow),
+    }
+}
+
+fn print(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result<(), Fault> {
+    let rows = plan.items.iter().enumerate().map(|(index, item)| {
+        let mut cells = Vec::new();
+        if let Some(status) = findings
+            .and_then(|findings| findings.get(index))
+            .map(|finding| &finding.status)
+        {
+            let (_, shown, color) = word(status);
+            cells.push(Cell::new(shown).fg(color));
+        }
+        cells.push(Cell::new(kind(item)).add_attribute(Attribute::Dim));
+        cells.push(Cell::new(visible::line(item.name())).add_attribute(Attribute::Bold));
+        cells.push(Cell::new(purpose(item)));
+        cells
+    });
+    let header: &[&str] = if findings.is_some() {
+        &["status", "", "name", "purpose"]
+    } else {
+        &["", "name", "purpose"]
+    };
+    let table = output.table(header, rows);
+    table
+        .lines()
+        .try_for_each(|line| output.line(line.trim_end()))?;
+    details(plan, findings, output)
+}
+
+/// The arguments under the table: they are what somebody copies who makes the queues by other means.
+fn details(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result<(), Fault> {
+    for (index, item) in plan.items.iter().enumerate() {
+        let arguments = arguments(item);
+        output.line(&format!("\n{}", output.bold(visible::line(item.name()))))?;
+        if let Item::Exchange { kind, .. } = item {
+            output.line(&format!("  type {kind}"))?;
+        }
+        for (name, value) in arguments {
+            output.line(&format!(
+                "  {} {}",
+                output.dim(format!("{name:<26}")),
+                visible::line(&value.to_string())
+            ))?;
+        }
+        if let Item::Queue {
+            any_arguments: true,
+            ..
+        } = item
+        {
+            output.line(&format!(
+                "  {}",
+                output.dim("one that exists is taken as it is")
+            ))?;
+        }
+        if let Some(Status::Differs(why)) = findings
+            .and_then(|findings| findings.get(index))
+            .map(|finding| &finding.status)
+        {
+            output.line(&format!(
+                "  {}",
+                output.paint(visible::line(why), console::Style::new().red())
+            ))?;
+        }
+    }
+    Ok(())
+}
+
+fn kind(item: &Item) -> &'static str {
+    match item {
+        Item::Queue { .. } => "queue",
+        Item::Exchange { .. } => "exchange",
+        Item::Binding { .. } => "binding",
+    }
+}
+
+fn purpose(item: &Item) -> String {
+    match item {
+        Item::Queue { purpose, .. } | Item::Exchange { purpose, .. } => (*purpose).to_owned(),
+        Item::Binding {
+            exchange,
+            routing_key,
+            ..
+        } => {
+            format!(
+                "from {} with {}",
+                visible::line(exchange),
+                visible::line(routing_key)
+            )
+        }
+    }
+}
+
+fn arguments(item: &Item) -> &[(&'static str, Argument)] {
+    match item {
+        Item::Queue { arguments, .. } | Item::Exchange { arguments, .. } => arguments,
+        Item::Binding { .. } => &[],
+    }
+}
+
+fn as_json(item: &Item, status: Option<&Status>) -> Value {
+    let arguments: Map<String, Value> = arguments(item)
+        .iter()
+        .map(|(name, value)| {
+            let value = match value {
+                Argument::Text(text) => json!(text),
+                Argument::Number(number) => json!(number),
+            };
+            ((*name).to_owned(), value)
+        })
+        .collect();
+    let mut object = json!({
+        "kind": kind(item),
+        "name": item.name(),
+        "arguments": arguments,
+        "purpose": purpose(item),
+        "status": status.map(|status| word(status).0),
+    });
+    if let Item::Exchange { kind, .. } = item {
+        object["type"] = json!(kind);
+    }
+    if let Item::Binding {
+        exchange,
+        routing_key,
+        ..
+    } = item
+    {
+        object["exchange"] = json!(exchange);
+        object["routing_key"] = json!(routing_key);
+    }
+    if let Some(Status::Differs(why)) = status {
+        object["difference"] = json!(why);
+    }
+    object
+}
