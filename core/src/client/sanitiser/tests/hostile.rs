@@ -3,7 +3,7 @@
 use super::*;
 use amq_protocol::{
     protocol::{AMQPClass, basic, basic::AMQPProperties},
-    types::{AMQPValue, FieldTable},
+    types::{AMQPValue, FieldTable, parsing::parse_value},
 };
 
 /// Guards one content header of a delivery; its properties as lapin sees them, and the remark.
@@ -96,6 +96,23 @@ fn header_values_may_be_any_bytes() {
     let (headers, remark) = mended_headers(&table.concat());
     assert_eq!(headers.inner().len(), table.len());
     assert_eq!(remark, "");
+}
+
+#[test]
+fn every_type_the_parser_knows_is_known_here() {
+    for tag in 0..=u8::MAX {
+        let raw = [&[tag], &[0; 16][..]].concat();
+        let known = parse_value(&raw[..]).map(|(rest, _)| raw.len() - rest.len());
+        let table = entry(
+            b"k",
+            tag,
+            &raw[1..known.as_ref().map_or(raw.len(), |len| *len)],
+        );
+        let mut guard = Sanitiser::new(0);
+        let output = through(&mut guard, &headers(1, &table));
+        let unchanged = output == headers(1, &table);
+        assert_eq!(unchanged, known.is_ok(), "type {:?}", char::from(tag));
+    }
 }
 
 #[test]

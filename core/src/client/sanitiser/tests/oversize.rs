@@ -120,6 +120,12 @@ fn the_server_can_lower_the_limit_but_not_raise_it() {
 }
 
 #[test]
+fn a_limit_below_what_amqp_allows_is_not_taken_at_its_word() {
+    let raw = message(&blob(b"k", 3900));
+    assert_eq!(through(&mut Sanitiser::new(1), &raw), raw);
+}
+
+#[test]
 fn what_cannot_be_parsed_is_left_out_as_a_whole() {
     let raw = header(1, 1 << 13, &[0xff; 9000]);
     let output = through(&mut Sanitiser::new(FRAME_MAX), &raw);
