@@ -11,8 +11,8 @@ mod topology;
 
 pub use client::{Address, Client, ClientOptions, Server};
 pub use consumer::{
-    Consumer, Delivery, Handler, Message, Pause, Running, Signal, Subscription, Token, defer, fatal, park,
-    retry_after,
+    Consumer, Delivery, IntoOutcome, Message, Pause, Running, Signal, Subscription, Token, defer,
+    fatal, park, retry_after,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use lapin::{BasicProperties, types};

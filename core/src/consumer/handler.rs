@@ -3,7 +3,7 @@
 use std::{
     any::Any,
     error::Error as StdError,
-    fmt,
+    fmt, io,
     panic::AssertUnwindSafe,
     pin::pin,
     sync::Arc,
@@ -90,20 +90,21 @@ impl StdError for Signal {
     }
 }
 
-/// Anything that handles messages; implemented for functions from a [`Message`] to a future of a result.
-pub trait Handler: Send + Sync + 'static {
-    /// One attempt.
-    fn handle(&self, message: Message) -> impl Future<Output = Outcome> + Send;
+/// What a handler may return: a result, or an [`Outcome`] that says everything, error types included.
+pub trait IntoOutcome {
+    /// The outcome of the attempt.
+    fn into_outcome(self) -> Outcome;
 }
 
-impl<F, R, E> Handler for F
-where
-    F: Fn(Message) -> R + Send + Sync + 'static,
-    R: Future<Output = Result<(), E>> + Send,
-    E: Into<Cause>,
-{
-    async fn handle(&self, message: Message) -> Outcome {
-        match self(message).await {
+impl IntoOutcome for Outcome {
+    fn into_outcome(self) -> Outcome {
+        self
+    }
+}
+
+impl<E: Into<Cause>> IntoOutcome for Result<(), E> {
+    fn into_outcome(self) -> Outcome {
+        match self {
             Ok(()) => Outcome::Ack,
             Err(error) => outcome(&*error.into(), std::any::type_name::<E>()),
         }
@@ -113,14 +114,25 @@ where
 /// The outcome behind an error: that of the first signal in its chain of causes, otherwise a retry.
 fn outcome(error: &(dyn StdError + 'static), type_name: &str) -> Outcome {
     let mut failure = Failure::new(error.to_string()).of_type(short_type(type_name));
-    let mut chain = Vec::new();
+    let mut chain: Vec<String> = Vec::new();
     let mut signal = None;
     let mut next = Some(error);
     // A chain of causes can be a circle.
-    while let Some(error) = next.filter(|_| chain.len() < 64) {
+    for _ in 0..64 {
+        let Some(error) = next else { break };
         signal = signal.or_else(|| error.downcast_ref::<Signal>());
-        chain.push(error.to_string());
-        next = error.source();
+        let text = error.to_string();
+        if chain.last() != Some(&text) {
+            chain.push(text);
+        }
+        // An io::Error speaks for the error within it, and leaves it out of the chain.
+        let within = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
+        next = match within {
+            Some(within) => Some(within),
+            None => error.source(),
+        };
     }
     if chain.len() > 1 {
         failure = failure.with_stack(chain.join("\ncaused by: "));
@@ -187,12 +199,17 @@ impl Running {
     }
 }
 
-pub(super) fn run_workers<H: Handler>(
+/// Starts the workers of a consumer.
+pub(super) fn run_workers<F, R>(
     subscription: Arc<Subscription>,
-    handler: H,
+    handler: F,
     concurrency: usize,
     timeout: Option<Duration>,
-) -> Running {
+) -> Running
+where
+    F: Fn(Message) -> R + Send + Sync + 'static,
+    R: Future<Output: IntoOutcome> + Send + 'static,
+{
     let handler = Arc::new(handler);
     for _ in 0..concurrency {
         tokio::spawn(work(
@@ -214,11 +231,11 @@ const STRETCH: u32 = 64;
 ///
 /// A worker that finds more messages wakes another one only when its own handler waits or takes its time. While handlers
 /// are done at once, one worker does it all, and nobody pays for waking the rest.
-async fn work<H: Handler>(
-    subscription: Arc<Subscription>,
-    handler: Arc<H>,
-    timeout: Option<Duration>,
-) {
+async fn work<F, R>(subscription: Arc<Subscription>, handler: Arc<F>, timeout: Option<Duration>)
+where
+    F: Fn(Message) -> R,
+    R: Future<Output: IntoOutcome>,
+{
     let mut stretch = 0;
     loop {
         let (delivery, more) = subscription.take_one();
@@ -252,9 +269,13 @@ async fn work<H: Handler>(
 }
 
 /// One attempt, with everything that can go wrong in it.
-async fn attempt<H: Handler>(handler: &H, message: Message, timeout: Option<Duration>) -> Outcome {
+async fn attempt<F, R>(handler: &F, message: Message, timeout: Option<Duration>) -> Outcome
+where
+    F: Fn(Message) -> R,
+    R: Future<Output: IntoOutcome>,
+{
     // A handler that panics before it returns its future must be caught as well.
-    let handled = AssertUnwindSafe(async { handler.handle(message).await }).catch_unwind();
+    let handled = AssertUnwindSafe(async { handler(message).await.into_outcome() }).catch_unwind();
     let handled = match timeout {
         None => handled.await,
         Some(limit) => match tokio::time::timeout(limit, handled).await {
@@ -279,8 +300,6 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use super::*;
     use crate::SECOND;
 
@@ -333,6 +352,10 @@ mod tests {
             panic!("not parked")
         };
         assert_eq!(failure.error, "no such customer");
+        assert!(
+            matches!(of(io::Error::other(defer(SECOND))), Outcome::Defer { .. }),
+            "an io::Error leaves what it wraps out of its chain"
+        );
         assert!(matches!(
             of(fatal("bad")),
             Outcome::Park {

@@ -22,7 +22,7 @@ mod slab;
 mod subscription;
 
 pub use budget::Pause;
-pub use handler::{Handler, Running, Signal, defer, fatal, park, retry_after};
+pub use handler::{IntoOutcome, Running, Signal, defer, fatal, park, retry_after};
 pub use message::Message;
 pub use options::Consumer;
 pub use slab::Token;

@@ -3,8 +3,8 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
-    Pause, Subscription,
-    handler::{Handler, Running, run_workers},
+    Message, Pause, Subscription,
+    handler::{IntoOutcome, Running, run_workers},
 };
 use crate::{
     Client, Error, ErrorKind, Result,
@@ -194,7 +194,11 @@ impl Consumer {
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe).
-    pub async fn start<H: Handler>(self, handler: H) -> Result<Running> {
+    pub async fn start<F, R>(self, handler: F) -> Result<Running>
+    where
+        F: Fn(Message) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoOutcome> + Send + 'static,
+    {
         let (concurrency, timeout) = (self.concurrency, self.handler_timeout);
         let subscription = Arc::new(self.subscribe().await?);
         Ok(run_workers(subscription, handler, concurrency, timeout))
@@ -204,7 +208,11 @@ impl Consumer {
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe).
-    pub async fn run<H: Handler>(self, handler: H) -> Result<()> {
+    pub async fn run<F, R>(self, handler: F) -> Result<()>
+    where
+        F: Fn(Message) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoOutcome> + Send + 'static,
+    {
         self.start(handler).await?.closed().await;
         Ok(())
     }
@@ -213,11 +221,15 @@ impl Consumer {
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe).
-    pub async fn run_until<H: Handler>(
+    pub async fn run_until<F, R>(
         self,
         end: impl Future<Output = ()> + Send,
-        handler: H,
-    ) -> Result<()> {
+        handler: F,
+    ) -> Result<()>
+    where
+        F: Fn(Message) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoOutcome> + Send + 'static,
+    {
         let running = self.start(handler).await?;
         tokio::select! {
             () = end => running.close().await,

@@ -1,0 +1,132 @@
+//! Consume and acknowledge a full queue, with a handler that does nothing.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use futures_util::StreamExt;
+use lapin::options::BasicAckOptions;
+use retryrmq::Client;
+use retryrmq_harness::Amqp;
+use tokio::{sync::Notify, time::Instant};
+
+use super::Measured;
+use crate::process;
+
+const PREFETCH: u16 = 200;
+
+/// Raw lapin, one awaited acknowledgement per delivery.
+pub(super) async fn ack_each(url: &str, queue: &str, count: usize) -> Measured {
+    let amqp = Amqp::connect(url).await;
+    let mut consumer = amqp.consume(queue, PREFETCH).await;
+    let (began, cpu) = (Instant::now(), process::cpu());
+    for _ in 0..count {
+        let delivery = consumer
+            .next()
+            .await
+            .expect("a delivery")
+            .expect("no error");
+        delivery
+            .acker
+            .ack(BasicAckOptions::default())
+            .await
+            .expect("acknowledged");
+    }
+    Measured::pace(count, began.elapsed(), cpu)
+}
+
+/// Raw lapin, a task per delivery that acknowledges it.
+pub(super) async fn ack_each_in_tasks(url: &str, queue: &str, count: usize) -> Measured {
+    let amqp = Amqp::connect(url).await;
+    let mut consumer = amqp.consume(queue, PREFETCH).await;
+    let (began, cpu) = (Instant::now(), process::cpu());
+    let done = Arc::new(Counter::to(count));
+    for _ in 0..count {
+        let delivery = consumer
+            .next()
+            .await
+            .expect("a delivery")
+            .expect("no error");
+        let done = Arc::clone(&done);
+        tokio::spawn(async move {
+            delivery
+                .acker
+                .ack(BasicAckOptions::default())
+                .await
+                .expect("acknowledged");
+            done.one();
+        });
+    }
+    done.reached().await;
+    Measured::pace(count, began.elapsed(), cpu)
+}
+
+/// Raw lapin, one acknowledgement for every sixteen deliveries: the limit of what this client can do.
+pub(super) async fn ack_multiple(url: &str, queue: &str, count: usize) -> Measured {
+    let amqp = Amqp::connect(url).await;
+    let mut consumer = amqp.consume(queue, PREFETCH).await;
+    let (began, cpu) = (Instant::now(), process::cpu());
+    for n in 1..=count {
+        let delivery = consumer
+            .next()
+            .await
+            .expect("a delivery")
+            .expect("no error");
+        if n.is_multiple_of(16) || n == count {
+            let all = BasicAckOptions { multiple: true };
+            amqp.channel()
+                .basic_ack(delivery.delivery_tag, all)
+                .await
+                .expect("acknowledged");
+        }
+    }
+    Measured::pace(count, began.elapsed(), cpu)
+}
+
+/// Ours, with everything on.
+pub(super) async fn retryrmq(url: &str, queue: &str, count: usize) -> Measured {
+    let rmq = Client::connect(url).await.expect("connected");
+    let done = Arc::new(Counter::to(count));
+    let counted = Arc::clone(&done);
+    let (began, cpu) = (Instant::now(), process::cpu());
+    let running = rmq
+        .consumer(queue)
+        .dlx(true)
+        .prefetch(PREFETCH)
+        .start(move |_| {
+            counted.one();
+            std::future::ready(Ok::<(), std::io::Error>(()))
+        })
+        .await
+        .expect("consuming");
+    done.reached().await;
+    let measured = Measured::pace(count, began.elapsed(), cpu);
+    running.close().await;
+    measured
+}
+
+/// Counts up to a number, and tells when it is reached.
+pub(super) struct Counter {
+    left: AtomicUsize,
+    reached: Notify,
+}
+
+impl Counter {
+    pub(super) fn to(count: usize) -> Self {
+        Self {
+            left: AtomicUsize::new(count),
+            reached: Notify::new(),
+        }
+    }
+
+    pub(super) fn one(&self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.reached.notify_one();
+        }
+    }
+
+    pub(super) async fn reached(&self) {
+        self.reached.notified().await;
+    }
+}

@@ -1,0 +1,60 @@
+//! The measured programs: each is a process of its own that prints one line of JSON.
+
+mod consume;
+mod lateness;
+mod memory;
+mod retry;
+
+pub(crate) use retry::{COUNT as RETRIED, prepare as prepare_retry};
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::process;
+
+/// The queue is filled with this before each round.
+pub(crate) const BODY: [u8; 256] = [b'x'; 256];
+
+/// What one measurement found.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Measured(pub(crate) BTreeMap<String, f64>);
+
+impl Measured {
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    pub(crate) fn get(&self, name: &str) -> f64 {
+        self.0.get(name).copied().unwrap_or(f64::NAN)
+    }
+
+    fn with(mut self, name: &str, value: f64) -> Self {
+        self.0.insert(name.to_owned(), value);
+        self
+    }
+
+    /// Messages per second, and CPU per message, since `began` with `cpu` used by then.
+    fn pace(count: usize, took: Duration, cpu: Duration) -> Self {
+        let used = process::cpu().saturating_sub(cpu);
+        Self::default()
+            .with("per_second", count as f64 / took.as_secs_f64())
+            .with("cpu_us", used.as_secs_f64() * 1e6 / count as f64)
+    }
+}
+
+/// Runs the case `name` against a queue that holds, or will hold, `size` messages (or allows `size` outstanding).
+pub(crate) async fn run(name: &str, url: &str, queue: &str, size: usize) -> Measured {
+    match name {
+        "ack-each" => consume::ack_each(url, queue, size).await,
+        "ack-each-tasks" => consume::ack_each_in_tasks(url, queue, size).await,
+        "ack-multiple" => consume::ack_multiple(url, queue, size).await,
+        "retryrmq" => consume::retryrmq(url, queue, size).await,
+        "retry-by-hand" => retry::by_hand(url, queue, size).await,
+        "retry-retryrmq" => retry::retryrmq(url, queue, size).await,
+        "late-broker" => lateness::broker_alone(url, queue, size).await,
+        "late-retryrmq" => lateness::retryrmq(url, queue, size).await,
+        "memory" => memory::waiting(url, queue, size).await,
+        other => panic!("there is no case `{other}`"),
+    }
+}

@@ -1,0 +1,39 @@
+//! `make bench`: throughput, CPU, lateness and memory, always beside a peer, in alternating rounds on the same broker.
+//!
+//! Every measurement runs in a process of its own, so that its CPU time and memory are its own. Times are never asserted:
+//! the machine is whatever it is, and only ratios of one run mean anything.
+
+mod cases;
+mod process;
+mod report;
+mod rounds;
+
+use std::process::ExitCode;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["case", name, url, queue, size] => {
+            let Ok(size) = size.parse() else {
+                return usage();
+            };
+            println!("{}", cases::run(name, url, queue, size).await.to_json());
+            ExitCode::SUCCESS
+        }
+        [] => {
+            rounds::all().await;
+            ExitCode::SUCCESS
+        }
+        [only] => {
+            rounds::only(only).await;
+            ExitCode::SUCCESS
+        }
+        _ => usage(),
+    }
+}
+
+fn usage() -> ExitCode {
+    eprintln!("usage: retryrmq-bench [consume|retry|lateness|memory], through `make bench`");
+    ExitCode::from(2)
+}

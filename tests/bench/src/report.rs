@@ -1,0 +1,103 @@
+//! Figures as tables: median, spread, and ratios round by round.
+
+use comfy_table::{Table, presets};
+
+use crate::cases::Measured;
+
+/// All rounds of one case.
+pub(crate) struct Row {
+    name: String,
+    pub(crate) rounds: Vec<Measured>,
+}
+
+impl Row {
+    pub(crate) fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            rounds: Vec::new(),
+        }
+    }
+
+    fn values(&self, figure: &str) -> Vec<f64> {
+        self.rounds.iter().map(|round| round.get(figure)).collect()
+    }
+}
+
+/// Messages per second and CPU per message, and each case's pace as a ratio to the peers, pair by pair.
+pub(crate) fn pace(rows: &[Row], peers: &[&str]) -> Table {
+    let mut table = table();
+    let mut header = vec![
+        "case".to_owned(),
+        "messages/s".to_owned(),
+        "client CPU µs each".to_owned(),
+    ];
+    header.extend(peers.iter().map(|peer| format!("pace × {peer}")));
+    table.set_header(header);
+    for row in rows {
+        let mut cells = vec![
+            row.name.clone(),
+            spread(row.values("per_second"), 0),
+            spread(row.values("cpu_us"), 1),
+        ];
+        for peer in peers {
+            let base = rows
+                .iter()
+                .find(|row| row.name == *peer)
+                .map(|row| row.values("per_second"))
+                .unwrap_or_default();
+            let ratios = row
+                .values("per_second")
+                .iter()
+                .zip(base)
+                .map(|(ours, theirs)| ours / theirs)
+                .collect();
+            cells.push(spread(ratios, 2));
+        }
+        table.add_row(cells);
+    }
+    table
+}
+
+pub(crate) fn lateness(rows: &[Row]) -> Table {
+    let mut table = table();
+    table.set_header(["case", "p50 ms", "p99 ms", "max ms"]);
+    for row in rows {
+        let figures = ["p50_ms", "p99_ms", "max_ms"].map(|figure| spread(row.values(figure), 1));
+        table.add_row([vec![row.name.clone()], figures.to_vec()].concat());
+    }
+    table
+}
+
+pub(crate) fn memory(measured: &Measured) -> Table {
+    let mut table = table();
+    table.set_header(["waiting", "client KiB"]);
+    let end = measured.get("waiting");
+    for (waiting, figure) in [
+        (end / 10.0, "begin_kib"),
+        (end / 2.0, "half_kib"),
+        (end, "end_kib"),
+    ] {
+        table.add_row([
+            format!("{waiting:.0}"),
+            format!("{:.0}", measured.get(figure)),
+        ]);
+    }
+    table
+}
+
+/// The median, and in brackets the smallest and the largest.
+fn spread(mut values: Vec<f64>, digits: usize) -> String {
+    values.sort_by(f64::total_cmp);
+    match (values.first(), values.get(values.len() / 2), values.last()) {
+        (Some(low), Some(median), Some(high)) => {
+            format!("{median:.digits$} [{low:.digits$} – {high:.digits$}]")
+        }
+        _ => "–".to_owned(),
+    }
+}
+
+fn table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table
+}

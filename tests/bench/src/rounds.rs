@@ -1,0 +1,130 @@
+//! Which cases run beside which, and how often.
+
+use std::process::Stdio;
+
+use futures_util::StreamExt;
+use retryrmq::{Client, Publish};
+use retryrmq_harness::{Amqp, Broker, QueueType, brokers};
+use tokio::process::Command;
+
+use crate::{
+    cases::{self, BODY, Measured},
+    report::{self, Row},
+};
+
+/// Rounds of each group; medians and the spread are of these.
+const ROUNDS: usize = 5;
+const CONSUMED: usize = 100_000;
+
+pub(crate) async fn all() {
+    for name in ["consume", "retry", "lateness", "memory"] {
+        only(name).await;
+    }
+}
+
+/// One group of figures.
+pub(crate) async fn only(name: &str) {
+    let broker = brokers().remove(0);
+    println!("\n== {name}, RabbitMQ {}", broker.version());
+    match name {
+        "consume" => consume(&broker).await,
+        "retry" => retry(&broker).await,
+        "lateness" => lateness(&broker).await,
+        "memory" => memory(&broker).await,
+        other => eprintln!("there is no group `{other}`"),
+    }
+}
+
+async fn consume(broker: &Broker) {
+    println!("consume and acknowledge {CONSUMED} × 256 B, prefetch 200, {ROUNDS} rounds");
+    for kind in [QueueType::Classic, QueueType::Quorum] {
+        let names = ["ack-each", "ack-each-tasks", "ack-multiple", "retryrmq"];
+        let mut rows: Vec<Row> = names.iter().map(|name| Row::new(name)).collect();
+        for _ in 0..ROUNDS {
+            for (name, row) in names.iter().zip(&mut rows) {
+                let vhost = broker.vhost().await;
+                fill(vhost.url(), "work", kind).await;
+                row.rounds
+                    .push(case(name, vhost.url(), "work", CONSUMED).await);
+            }
+        }
+        println!(
+            "\n{kind:?} work queue\n{}",
+            report::pace(&rows, &["ack-each", "ack-multiple"])
+        );
+    }
+}
+
+async fn retry(broker: &Broker) {
+    println!(
+        "{} messages, each fails once and waits 1 s; the two in turn",
+        cases::RETRIED
+    );
+    for outstanding in [64, 200, 1_000] {
+        let names = ["retry-by-hand", "retry-retryrmq"];
+        let mut rows: Vec<Row> = names.iter().map(|name| Row::new(name)).collect();
+        for _ in 0..3 {
+            for (name, row) in names.iter().zip(&mut rows) {
+                let vhost = broker.vhost().await;
+                cases::prepare_retry(vhost.url(), "work").await;
+                row.rounds
+                    .push(case(name, vhost.url(), "work", outstanding).await);
+            }
+        }
+        println!(
+            "\n{outstanding} outstanding\n{}",
+            report::pace(&rows, &["retry-by-hand"])
+        );
+    }
+}
+
+async fn lateness(broker: &Broker) {
+    println!("2000 messages in flight: how much later than its delay a message comes, ms");
+    for delay in [1_000, 5_000] {
+        let names = ["late-broker", "late-retryrmq"];
+        let mut rows: Vec<Row> = names.iter().map(|name| Row::new(name)).collect();
+        for _ in 0..3 {
+            for (name, row) in names.iter().zip(&mut rows) {
+                let vhost = broker.vhost().await;
+                row.rounds
+                    .push(case(name, vhost.url(), "work", delay).await);
+            }
+        }
+        println!("\ndelay {} s\n{}", delay / 1_000, report::lateness(&rows));
+    }
+}
+
+async fn memory(broker: &Broker) {
+    let vhost = broker.vhost().await;
+    let measured = case("memory", vhost.url(), "work", 100_000).await;
+    println!(
+        "resident memory of the client, 100000 messages failing once and waiting\n{}",
+        report::memory(&measured)
+    );
+}
+
+/// Runs one case in a process of its own.
+async fn case(name: &str, url: &str, queue: &str, size: usize) -> Measured {
+    let program = std::env::current_exe().expect("this program");
+    let output = Command::new(program)
+        .args(["case", name, url, queue, &size.to_string()])
+        .stderr(Stdio::inherit())
+        .output()
+        .await
+        .expect("a process");
+    assert!(output.status.success(), "the case `{name}` failed");
+    serde_json::from_slice(&output.stdout).expect("figures")
+}
+
+async fn fill(url: &str, queue: &str, kind: QueueType) {
+    let amqp = Amqp::connect(url).await;
+    amqp.declare(queue, kind).await;
+    amqp.close().await;
+    let rmq = Client::connect(url).await.expect("connected");
+    let publishes = (0..CONSUMED).map(|_| rmq.publish(Publish::to_queue(queue, BODY)));
+    let published = futures_util::stream::iter(publishes).buffer_unordered(1_000);
+    published
+        .for_each(|result| async { result.expect("published") })
+        .await;
+    rmq.close().await;
+}
