@@ -1,0 +1,167 @@
+//! What is left after a broker was killed.
+
+use lapin::options::BasicRejectOptions;
+use retryrmq_facts::*;
+use retryrmq_harness::{Amqp, Broker, Node, QueueType, Version, Vhost, on_every_broker_where};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// How old a quorum queue has to be before the core trusts it with the only copy of a message.
+const SAFE_AGE: Duration = Duration::from_secs(2);
+/// An age at which all of five such queues were empty after a kill; at one second none was.
+const YOUNG: Duration = Duration::from_millis(600);
+/// Longer than a restart takes, so that the delay is survived and not merely outlived.
+const DELAY: Duration = Duration::from_secs(12);
+
+/// Facts 9, 10 and 41, in one life of a node because a restart is what takes time.
+#[tokio::test]
+async fn what_a_killed_broker_remembers() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = broker.own_node(&[]).await;
+        let vhost = node.vhost().await;
+        let amqp = vhost.connect().await;
+        let delays_since = fill_delays(&amqp).await;
+        fill_held(&amqp).await;
+        let consumer = vhost.connect().await;
+        hold(consumer.channel(), "held-quorum").await;
+        hold(consumer.channel(), "held-classic").await;
+        fill_old(&amqp).await;
+        let young = kill_with_young_queues(&node, &vhost).await;
+        young_quorum_queues_are_empty_and_all_others_are_not(&vhost, &young).await;
+        classic_queues_say_redelivered_of_everything(&vhost).await;
+        delays_are_kept(&vhost, delays_since).await;
+    })
+    .await;
+}
+
+async fn fill_old(amqp: &Amqp) {
+    for queue_type in QueueType::ALL {
+        amqp.declare(&format!("old-{queue_type}"), queue_type).await;
+    }
+    sleep(SAFE_AGE).await;
+    for queue_type in QueueType::ALL {
+        amqp.publish(&format!("old-{queue_type}"), "").await;
+    }
+}
+
+/// Kills and starts the node with a message in queues that are no older than [`YOUNG`], and returns the end of their
+/// names. On a busy machine the signal may come too late to tell anything; then there is another try.
+async fn kill_with_young_queues(node: &Node, vhost: &Vhost) -> String {
+    for round in 0..5 {
+        let amqp = vhost.connect().await;
+        let declared = Instant::now();
+        for queue_type in QueueType::ALL {
+            let young = format!("{queue_type}-{round}");
+            amqp.declare(&young, queue_type).await;
+            amqp.publish(&young, "").await;
+        }
+        node.kill().await;
+        let age = declared.elapsed();
+        node.start().await;
+        if age < YOUNG {
+            return round.to_string();
+        }
+    }
+    panic!("this machine is too slow to kill a broker within {YOUNG:?}");
+}
+
+/// Fact 9.
+async fn young_quorum_queues_are_empty_and_all_others_are_not(vhost: &Vhost, young: &str) {
+    let amqp = vhost.connect().await;
+    for queue in ["old-classic", "old-quorum", &format!("classic-{young}")] {
+        hold(amqp.channel(), queue).await;
+    }
+    // Such a queue can come back without a leader, and then does not answer: a channel of its own.
+    let channel = amqp.new_channel().await;
+    let message = timeout(
+        Duration::from_secs(3),
+        peek(&channel, &format!("quorum-{young}")),
+    )
+    .await;
+    assert!(
+        !matches!(message, Ok(Some(_))),
+        "a confirmed message has survived in a queue that was milliseconds old"
+    );
+}
+
+async fn fill_held(amqp: &Amqp) {
+    for queue_type in QueueType::ALL {
+        let queue = format!("held-{queue_type}");
+        amqp.declare(&queue, queue_type).await;
+        for _ in 0..2 {
+            amqp.publish(&queue, "").await;
+        }
+    }
+}
+
+/// Fact 41. The first of the two messages was with a consumer at the kill, the second never was.
+async fn classic_queues_say_redelivered_of_everything(vhost: &Vhost) {
+    let amqp = vhost.connect().await;
+    for (queue, second) in [("held-classic", true), ("held-quorum", false)] {
+        let first = hold(amqp.channel(), queue).await;
+        assert!(first.redelivered, "{queue}: the first");
+        assert_eq!(
+            hold(amqp.channel(), queue).await.redelivered,
+            second,
+            "{queue}: the second"
+        );
+        let counted = (queue == "held-quorum").then_some(1);
+        assert_eq!(
+            count(&first.properties, "x-delivery-count"),
+            counted,
+            "the end of a broker counts as a crash"
+        );
+    }
+}
+
+async fn fill_delays(amqp: &Amqp) -> Instant {
+    let milliseconds = i64::try_from(DELAY.as_millis()).unwrap();
+    amqp.declare("work", QueueType::Classic).await;
+    for queue_type in QueueType::ALL {
+        amqp.declare_with(
+            &format!("wait-{queue_type}"),
+            queue_type,
+            wait_queue(queue_type, milliseconds, "work"),
+        )
+        .await;
+    }
+    let delayed = [
+        ("x-delayed-retry-type", string("failed")),
+        ("x-delayed-retry-min", int(milliseconds)),
+        ("x-delayed-retry-max", int(milliseconds)),
+    ];
+    amqp.declare_with("native", QueueType::Quorum, table(delayed))
+        .await;
+    sleep(SAFE_AGE).await;
+    let start = Instant::now();
+    amqp.publish("wait-classic", "classic").await;
+    amqp.publish("wait-quorum", "quorum").await;
+    amqp.publish("native", "native").await;
+    hold(amqp.channel(), "native")
+        .await
+        .reject(BasicRejectOptions { requeue: true })
+        .await
+        .unwrap();
+    start
+}
+
+/// Fact 10.
+async fn delays_are_kept(vhost: &Vhost, since: Instant) {
+    let amqp = vhost.connect().await;
+    let early = amqp.depth("work").await.unwrap();
+    assert!(
+        since.elapsed() > DELAY || early == 0,
+        "they are due at once after a restart"
+    );
+    let mut seen = vec![
+        hold(amqp.channel(), "work").await.data.clone(),
+        hold(amqp.channel(), "work").await.data.clone(),
+    ];
+    seen.sort();
+    assert_eq!(seen, [b"classic".to_vec(), b"quorum".to_vec()]);
+    assert!(since.elapsed() >= DELAY, "they are due too early");
+    if vhost.broker().version() >= Version::V4_3 {
+        let native = hold(amqp.channel(), "native").await;
+        assert_eq!(count(&native.properties, "x-delivery-count"), Some(1));
+    }
+}
