@@ -21,20 +21,25 @@ pub(crate) enum Exit {
 pub(crate) const TABLE: &str = "\
 What the exit codes mean:
 
-    0  done; `topology`: everything is there
-    1  failed on the way: a lost connection, a broker that does not answer, an operation that went wrong
-    2  an option, a policy, a URL or the command to run makes no sense; nothing was done
-    3  not found: the queue, the parked message, or any queue that takes the message;
-       `topology`: something is missing
-    4  cannot connect: nothing answers, wrong user or password, TLS, no such virtual host
-    5  the broker refuses: a permission is missing, a queue has other arguments, a strategy it cannot
-       serve; `topology`: something differs
-  130  stopped at once by a second Ctrl-C or SIGTERM; what was running goes back to its queue
+    0  done; of `topology`: everything is there
+    1  failed on the way: a lost connection, a broker that does not answer,
+       an operation that went wrong
+    2  an option, a policy, a URL or the command to run makes no sense;
+       nothing was done
+    3  not found: the queue, the parked message, or any queue that takes the
+       message; of `topology`: something is missing
+    4  cannot connect: nothing answers, wrong user or password, TLS, no such
+       virtual host
+    5  the broker refuses: a permission is missing, a queue has other
+       arguments, a strategy it cannot serve; of `topology`: something differs
+  130  stopped at once by a second Ctrl-C or SIGTERM; what was running goes
+       back to its queue
 
-With --json an error is one JSON object on standard error: `error` (a sentence), `code` (stable, such
-as `queue_not_found`) and `exit`.
+With --json an error is one JSON object on standard error: `error` (a sentence),
+`code` (stable, such as `queue_not_found`) and `exit`.
 
-What the exit status of a COMMAND run by `retryrmq consume` does is in `retryrmq help consume`.
+What the exit status of a COMMAND run by `retryrmq consume` does is another
+matter: `retryrmq help consume`.
 ";
 
 impl From<Exit> for ExitCode {

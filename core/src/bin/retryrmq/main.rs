@@ -17,7 +17,7 @@ mod retrying;
 mod topology;
 mod visible;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind as ClapKind};
 
@@ -42,11 +42,11 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  retryrmq consume orders --dlx -- ./handle-order       run a program per message, retry what fails
-  retryrmq publish --queue orders '{\"id\": 7}'           publish, confirmed
-  retryrmq parked ls orders                             what was given up, and why
-  retryrmq parked replay orders --all                   send it back to work
-  retryrmq topology orders --retry 'fixed(5s)'          the queues this needs, compared with the broker
+  retryrmq consume orders --dlx -- ./handle-order     a program per message
+  retryrmq publish --queue orders '{\"id\": 7}'         publish, confirmed
+  retryrmq parked ls orders                           what was given up, and why
+  retryrmq parked replay orders --all                 send it back to work
+  retryrmq topology orders --retry 'fixed(5s)'        the queues it takes
 
 Durations are written 250ms, 1s, 5m or 1h30m. Exit codes: `retryrmq exit-codes`.";
 
@@ -60,6 +60,12 @@ enum Command {
     /// What the exit codes mean
     #[command(long_about = exit::TABLE)]
     ExitCodes,
+    /// Not for people: the process that ends commands when their consumer was killed
+    #[command(name = consume::WARDEN, hide = true)]
+    Warden {
+        /// In milliseconds
+        grace: u64,
+    },
 }
 
 fn main() -> ExitCode {
@@ -102,6 +108,7 @@ async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit,
         Command::Publish(options) => publish::run(options, global, output).await,
         Command::Parked(command) => parked::run(command, global, output).await,
         Command::Topology(options) => topology::run(options, global, output).await,
+        Command::Warden { grace } => consume::watch(Duration::from_millis(grace)).await,
         Command::ExitCodes => {
             output.line(exit::TABLE.trim_end())?;
             Ok(Exit::Ok)

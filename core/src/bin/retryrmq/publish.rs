@@ -64,8 +64,9 @@ pub(crate) struct Options {
 
 const EXAMPLES: &str = "\
 Examples:
-  retryrmq publish --queue orders '{\"id\": 7}' --message-id 7 --content-type application/json
-  retryrmq publish --exchange shop --routing-key eu.orders --header tenant=acme --header size:=3 < order.bin
+  retryrmq publish --queue orders --message-id 7 '{\"id\": 7}'
+  retryrmq publish --exchange shop --routing-key eu.orders \\
+      --header tenant=acme --header size:=3 < order.bin
   retryrmq publish --queue orders --delay 10m 'not before then'
   seq 1000 | retryrmq publish --queue orders --lines --message-id order";
 

@@ -34,11 +34,15 @@ pub(crate) struct Options {
 const EXAMPLES: &str = "\
 Examples:
   retryrmq topology orders --retry 'fixed(5s)' --offline
-  retryrmq topology orders --retry 'list(1s, 10s, 1m)' --apply   then `consume --no-declare` needs no rights
-  retryrmq topology orders --strategy native --retry 'linear(5s, step=5s, max=1m)'
+  retryrmq topology orders --retry 'list(1s, 10s, 1m)' --apply
+  retryrmq topology orders --strategy native \\
+      --retry 'linear(5s, step=5s, max=1m)'
 
-JSON, one document: queue, strategy, complete, items (kind, name, type, arguments, purpose, status,
-difference).";
+After --apply, `retryrmq consume --no-declare` needs no right to configure.
+
+JSON, one document: queue, strategy, complete, and items, each with kind, name,
+arguments, purpose, status (present, created, missing, differs, unknown) and, as
+far as there is one, type, exchange, routing_key, difference.";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let (rules, strategy) = (options.retrying.rules()?, options.retrying.strategy()?);

@@ -20,6 +20,7 @@ use super::{
     environment::{self, Environment},
     tail::{Tail, pass_on},
     verdict::Ending,
+    warden::Warden,
 };
 
 /// How long to wait for the rest of standard error when the command is gone but something it started still holds it.
@@ -49,6 +50,7 @@ pub(super) struct Program {
     pub(super) grace: Duration,
     /// Whether our standard output is for JSON alone.
     pub(super) keep_stdout: bool,
+    pub(super) warden: Warden,
 }
 
 /// How a run ended.
@@ -59,12 +61,30 @@ pub(super) enum Run {
     Stopped,
 }
 
-/// The process group of a command. Dropped before its end is known, all of it is killed.
-struct Group(Option<Pid>);
+/// The process group of a command. Unless it was let go, all of it is killed when this is dropped.
+struct Group {
+    id: Option<Pid>,
+    warden: Warden,
+    let_go: bool,
+}
 
 impl Group {
+    fn of(child: &tokio::process::Child, warden: &Warden) -> Self {
+        let id = child
+            .id()
+            .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        if let Some(id) = id {
+            warden.began(id);
+        }
+        Self {
+            id,
+            warden: warden.clone(),
+            let_go: false,
+        }
+    }
+
     fn signal(&self, signal: Signal) {
-        if let Some(group) = self.0 {
+        if let Some(group) = self.id {
             let _ = kill_process_group(group, signal); // it may be gone
         }
     }
@@ -72,7 +92,12 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.signal(Signal::KILL);
+        if !self.let_go {
+            self.signal(Signal::KILL);
+        }
+        if let Some(group) = self.id {
+            self.warden.ended(group);
+        }
     }
 }
 
@@ -87,11 +112,7 @@ impl Program {
         mut urgency: watch::Receiver<Urgency>,
     ) -> io::Result<Run> {
         let mut child = self.spawn(message).await?;
-        let mut group = Group(
-            child
-                .id()
-                .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)),
-        );
+        let mut group = Group::of(&child, &self.warden);
         let tail = Tail::default();
         let mut passing = tokio::spawn(pass_on(
             child.stderr.take().ok_or_else(no_pipe)?,
@@ -137,7 +158,7 @@ impl Program {
         feeding.abort();
         if let Ok(Run::Ended(ending, _)) = result {
             if !matches!(ending, Ending::Timeout(_)) {
-                group.0 = None; // what it left behind on purpose may go on
+                group.let_go = true; // what it left behind on purpose may go on
             }
             let _ = timeout(REST, &mut passing).await;
             return Ok(Run::Ended(ending, tail.bytes()));

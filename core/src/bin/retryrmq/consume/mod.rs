@@ -6,6 +6,7 @@ mod options;
 mod report;
 mod tail;
 mod verdict;
+mod warden;
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -19,11 +20,13 @@ use tokio::{
 
 pub(crate) use options::Options;
 use options::Settings;
+pub(crate) use warden::{NAME as WARDEN, watch};
 
 use self::{
     child::{Program, Run, Urgency},
     report::Report,
     verdict::Ending,
+    warden::Warden,
 };
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 
@@ -65,6 +68,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         timeout: settings.timeout,
         grace: settings.grace,
         keep_stdout: global.json,
+        warden: Warden::start(settings.grace),
     };
     let work = Work {
         subscription,

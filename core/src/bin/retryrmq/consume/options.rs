@@ -14,6 +14,10 @@ pub(crate) struct Options {
     /// The queue to consume
     pub(super) queue: String,
 
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(super) command: Vec<OsString>,
+
     /// Retry and park what fails. Without it a failure is rejected, and the queue's own dead-lettering decides
     #[arg(long)]
     pub(super) dlx: bool,
@@ -80,10 +84,6 @@ pub(crate) struct Options {
     /// Make no queues; they must exist already (`retryrmq topology --apply`)
     #[arg(long, help_heading = "Safety")]
     pub(super) no_declare: bool,
-
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub(super) command: Vec<OsString>,
 }
 
 /// The options that clap does not read, read.
@@ -203,17 +203,22 @@ fn program(name: &OsString) -> Result<PathBuf, Fault> {
 const CONTRACT: &str = "\
 The contract with COMMAND
 
-  Each message is one run of COMMAND. The body is its standard input; what it prints goes where our own
-  output goes (with --json its standard output goes to standard error, so that every line of ours is
-  JSON). In its environment:
+  Each message is one run of COMMAND. The body is its standard input; what it
+  prints goes where our own output goes. (With --json its standard output goes
+  to standard error, so that every line of ours is JSON.) In its environment:
 
-    RETRYRMQ_ATTEMPT       1 on first delivery             RETRYRMQ_QUEUE        the queue
-    RETRYRMQ_RETRIES       attempts that failed so far     RETRYRMQ_EXCHANGE     where it was first
-    RETRYRMQ_MESSAGE_ID    the publisher's id, if any      RETRYRMQ_ROUTING_KEY  published to
-    RETRYRMQ_LAST_ERROR    why the last attempt failed     RETRYRMQ_HEADERS      all headers, as JSON
+    RETRYRMQ_QUEUE         the queue
+    RETRYRMQ_ATTEMPT       1 on first delivery
+    RETRYRMQ_RETRIES       attempts that failed so far
+    RETRYRMQ_LAST_ERROR    why the last attempt failed, if one did
+    RETRYRMQ_MESSAGE_ID    the publisher's id, if there is one
+    RETRYRMQ_EXCHANGE      where it was first published to,
+    RETRYRMQ_ROUTING_KEY   and with which routing key
+    RETRYRMQ_HEADERS       all headers, as JSON
 
-  Headers above 100 KiB do not fit an environment: the largest are left out, and RETRYRMQ_HEADERS_CUT
-  says how many. In other values a NUL byte becomes U+FFFD.
+  Headers above 100 KiB do not fit an environment: the largest are left out,
+  and RETRYRMQ_HEADERS_CUT says how many. In other values a NUL byte becomes
+  U+FFFD, and they end after 8 KiB.
 
   How it ends decides:
 
@@ -224,17 +229,32 @@ The contract with COMMAND
 
   The last line on standard error may choose when:
 
-    retry-after: 30s     with a failure: come back in 30 s, whatever the policy says
-    defer: 5s            with exit 75: come back in 5 s, and no attempt is spent
+    retry-after: 30s     after a failure: come back in 30 s, whatever the
+                         policy says
+    defer: 5s            with exit 75: come back in 5 s, no attempt is spent
 
-  The last other line on standard error is the error that `parked ls` shows, the last 8 KiB are kept as
-  its stack; the error's type is `exit status N` or `signal N`, and `HandlerTimeout` after --timeout.
+  The last other line on standard error is the error that `parked ls` shows;
+  its last 8 KiB are kept as the stack. The error's type, for rules, is
+  `exit status N`, `signal N`, or `HandlerTimeout` after --timeout.
 
-  Ctrl-C or SIGTERM drains: running commands may finish (--drain), and nothing is lost. A second one stops
-  at once: what was running is killed, and its messages go back to the queue.
+  Ctrl-C or SIGTERM drains: running commands may finish (--drain). A second
+  one stops at once: what runs is killed, and its message goes back to the
+  queue. Nothing is lost either way. A command that dies of the same signal
+  while we drain (service managers signal whole groups) has not failed: its
+  message goes back to the queue.
+
+  If retryrmq itself is killed, its commands are ended a moment later.
 
 Examples:
   retryrmq consume orders --dlx -- ./handle-order
-  retryrmq consume orders --dlx --retry 'list(1s, 10s, 1m)' --timeout 30s --concurrency 8 -- python3 handle.py
-  retryrmq consume orders --dlx --rule 'error=exit status 3 => fixed(1h, retries=24)' -- ./handle-order
-  retryrmq consume orders --dlx --idle 10s -- sh -c 'jq -e .id || exit 65'     empty a queue, then end";
+  retryrmq consume orders --dlx --retry 'list(1s, 10s, 1m)' --timeout 30s \\
+      --concurrency 8 -- python3 handle.py
+  retryrmq consume orders --dlx \\
+      --rule 'error=exit status 3 => fixed(1h, retries=24)' -- ./handle-order
+  retryrmq consume orders --dlx --idle 10s -- sh -c 'jq -e .id || exit 65'
+
+With --json: one object a line, each with `event`: consuming, handled, retried,
+deferred, parked, rejected, detoured, already_handled, publish_failed, requeued,
+disconnected, reconnected, paused, resumed, and at the end `done` with counts.
+Names in them: queue, message_id, attempt, delay_ms, error, reason, crashes,
+pause_ms, ms.";

@@ -47,7 +47,7 @@ pub(super) fn readable(body: &[u8]) -> (Form, String, usize) {
         .take(4096)
         .filter(|c| c.is_control() && !c.is_whitespace())
         .count();
-    if odd * 10 > text.chars().take(4096).count() {
+    if odd * 5 > text.chars().take(4096).count() {
         return (Form::Hex, hex(body), body.len().saturating_sub(MOST_HEX));
     }
     let mut end = text.len().min(MOST_TEXT);
@@ -65,7 +65,7 @@ pub(super) fn readable(body: &[u8]) -> (Form, String, usize) {
 fn indented(json: &str) -> String {
     let mut out = String::with_capacity(json.len() * 2);
     let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
-    let mut chars = json.chars().filter(|_| true).peekable();
+    let mut chars = json.chars().peekable();
     let line = |out: &mut String, depth: usize| {
         out.push('\n');
         out.extend(std::iter::repeat_n("  ", depth));

@@ -29,12 +29,13 @@ pub(crate) struct Options {
 const EXAMPLES: &str = "\
 Examples:
   retryrmq parked ls orders
-  retryrmq parked ls orders --group                    which failures, and how often
+  retryrmq parked ls orders --group            which failures, and how often
   retryrmq parked ls orders --json | jq -r .message_id
 
-JSON, one object a line: place, message_id, parked_at, reason, by_broker, attempts, error, error_type,
-fingerprint, exchange, routing_key, replays, body_bytes. With --group: count, fingerprint, reason,
-error, error_type, first_parked_at, last_parked_at.";
+JSON, one object a line: place, message_id, parked_at, reason, by_broker,
+attempts, error, error_type, fingerprint, exchange, routing_key, replays,
+body_bytes. With --group: count, fingerprint, reason, error, error_type,
+first_parked_at, last_parked_at.";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let client = global.connect().await?;

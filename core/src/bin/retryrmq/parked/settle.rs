@@ -14,14 +14,17 @@ use crate::{exit::Exit, fault::Fault, global::Global, output::Output, visible};
 
 /// Send parked messages back to the tail of their queue, their attempts counted from the start
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "\
+#[command(
+    after_help = "\
 Examples:
   retryrmq parked replay orders order-17 '#3'
   retryrmq parked replay orders --fingerprint 3f2a9c01
   retryrmq parked replay orders --all --limit 100 --dry-run
 
-A message leaves the parking queue after its copy is confirmed: if we die in between it may come twice,
-it is never lost.")]
+A message leaves the parking queue after its copy is confirmed: if we die in
+between it may come twice, it is never lost.",
+    override_usage = "retryrmq parked replay [OPTIONS] <QUEUE> <ID…|--fingerprint <HEX>|--reason <REASON>|--all>"
+)]
 pub(crate) struct Replay {
     #[command(flatten)]
     choice: Choice,
@@ -29,13 +32,16 @@ pub(crate) struct Replay {
 
 /// Drop parked messages for good
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "\
+#[command(
+    after_help = "\
 Examples:
   retryrmq parked drop orders '#1'
   retryrmq parked drop orders --reason expired --yes
   retryrmq parked drop orders --all --dry-run
 
-Without --yes it asks, and needs a terminal for that.")]
+Without --yes it asks, and needs a terminal for that.",
+    override_usage = "retryrmq parked drop [OPTIONS] <QUEUE> <ID…|--fingerprint <HEX>|--reason <REASON>|--all>"
+)]
 pub(crate) struct Drop {
     #[command(flatten)]
     choice: Choice,
@@ -87,7 +93,8 @@ pub(super) async fn replay(
 
 pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let sure = options.yes || options.choice.dry_run;
-    if !sure && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+    let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
+    if !sure && !can_ask {
         return Err(Fault::usage(
             "dropped messages are gone for good: say --yes, or look first with --dry-run",
         ));
@@ -157,10 +164,11 @@ impl Walk {
     }
 
     async fn act(&mut self, deed: Deed, record: &Record) -> Result<(), Fault> {
-        Ok(match deed {
+        match deed {
             Deed::Replay => self.browse.replay(record).await?,
             Deed::Drop => self.browse.discard(record).await?,
-        })
+        }
+        Ok(())
     }
 }
 

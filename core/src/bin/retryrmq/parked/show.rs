@@ -13,7 +13,7 @@ use crate::{exit::Exit, fault::Fault, global::Global, json, moment, output::Outp
 
 /// Show everything about parked messages: error, history, stack, headers, body
 #[derive(Clone, Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, override_usage = "retryrmq parked show [OPTIONS] <QUEUE> <ID…|--fingerprint <HEX>|--reason <REASON>|--all>")]
 pub(crate) struct Options {
     /// The queue (its own name, not that of the parking queue)
     queue: String,
@@ -33,8 +33,8 @@ Examples:
   retryrmq parked show orders '#1' --raw | protoc --decode_raw
   retryrmq parked show orders --all --json | jq .headers
 
-JSON, one object a line: as `parked ls`, and first_failed_at, stack, history, properties, headers, and
-body (text) or body_base64.";
+JSON, one object a line: as `parked ls`, and first_failed_at, stack, history,
+properties, headers, and body (text) or body_base64.";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let mut selection = options.which.read()?;
@@ -222,11 +222,7 @@ fn headers(record: &Record, output: &Output) -> Result<(), Fault> {
     let all = message.headers().map(json::table).unwrap_or_default();
     let theirs: Vec<_> = all
         .iter()
-        .filter(|(name, _)| {
-            !name.starts_with("x-retry-")
-                && !name.starts_with("x-death")
-                && !name.contains("-death-")
-        })
+        .filter(|(name, _)| !name.starts_with("x-retry-") && !is_the_brokers(name))
         .collect();
     let ours = all.len() - theirs.len();
     if all.is_empty() {
@@ -257,11 +253,18 @@ fn headers(record: &Record, output: &Output) -> Result<(), Fault> {
         output.line(&format!(
             "    {}",
             output.dim(format!(
-                "and {ours} about the retries and dead-lettering, told above (--json shows them)"
+                "and {ours} about retries and dead-lettering (--json shows them)"
             ))
         ))?;
     }
     Ok(())
+}
+
+/// What the broker writes about deaths and deliveries.
+fn is_the_brokers(name: &str) -> bool {
+    matches!(name, "x-death" | "x-delivery-count" | "x-acquired-count")
+        || name.starts_with("x-first-death-")
+        || name.starts_with("x-last-death-")
 }
 
 fn heading(text: &str, output: &Output) -> Result<(), Fault> {
