@@ -26,6 +26,17 @@ pub(crate) fn absolute(time: SystemTime) -> String {
     }
 }
 
+/// `11-21 03:04`, in the machine's time zone: where there is little room.
+pub(crate) fn short(time: SystemTime) -> String {
+    match Timestamp::try_from(time) {
+        Ok(time) => time
+            .to_zoned(TimeZone::system())
+            .strftime("%m-%d %H:%M")
+            .to_string(),
+        Err(_) => "-".to_owned(),
+    }
+}
+
 /// `03:04:05`, now, in the machine's time zone.
 pub(crate) fn clock() -> String {
     Timestamp::now()

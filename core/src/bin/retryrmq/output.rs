@@ -2,7 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use comfy_table::{Cell, ContentArrangement, Row, Table, TableStyle};
+pub(crate) use comfy_table::Color;
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, TableStyle};
 use console::Style;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -165,44 +166,103 @@ impl Output {
         bar.with_style(style).with_message(what)
     }
 
-    /// A table without lines: columns two spaces apart, as wide as the terminal, rows cut to one line there.
-    pub(crate) fn table(
-        &self,
-        header: &[&str],
-        rows: impl IntoIterator<Item = Vec<Cell>>,
-    ) -> Table {
+    /// Prints a table without lines, columns two spaces apart. On a terminal each column is cut to what it may take, and
+    /// the last one gets the rest of the line: a row is a line.
+    pub(crate) fn table(&self, columns: &[Column], mut rows: Vec<Vec<Text>>) -> Result<(), Fault> {
+        if let Some(width) = self.width {
+            let mut room = usize::from(width);
+            for (index, column) in columns.iter().enumerate() {
+                let last = index + 1 == columns.len();
+                let most = if last { room.max(16) } else { column.most };
+                let mut taken = console::measure_text_width(column.name);
+                for text in rows.iter_mut().filter_map(|row| row.get_mut(index)) {
+                    text.text = console::truncate_str(&text.text, most, "…").into_owned();
+                    taken = taken.max(console::measure_text_width(&text.text));
+                }
+                room = room.saturating_sub(taken + 2);
+            }
+        }
         let mut table = Table::new();
-        table
-            .load_style(TableStyle::new())
-            .set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_truncation_indicator("…");
+        table.load_style(TableStyle::new());
+        table.set_content_arrangement(ContentArrangement::Disabled);
+        table.force_no_tty();
         if self.color_out {
             table.enforce_styling();
-        } else {
-            table.force_no_tty();
         }
-        table.set_header(
-            header
-                .iter()
-                .map(|name| Cell::new(name).add_attribute(comfy_table::Attribute::Dim)),
-        );
-        for cells in rows {
-            let mut row = Row::from(cells);
-            match self.width {
-                Some(width) => {
-                    table.set_width(width);
-                    row.max_height(1);
+        let dim = |text: &str| Cell::new(text).add_attribute(Attribute::Dim);
+        table.set_header(columns.iter().map(|column| dim(column.name)));
+        for row in rows {
+            table.add_row(row.into_iter().map(|text| {
+                let cell = Cell::new(text.text);
+                match text.look {
+                    Look::Plain => cell,
+                    Look::Bold => cell.add_attribute(Attribute::Bold),
+                    Look::Dim => cell.add_attribute(Attribute::Dim),
+                    Look::In(color) => cell.fg(color),
                 }
-                None => {
-                    table.set_content_arrangement(ContentArrangement::Disabled);
-                }
-            }
-            table.add_row(row);
+            }));
         }
-        for column in table.column_iter_mut() {
+        for (column, wanted) in table.column_iter_mut().zip(columns) {
             column.set_padding((0, 2));
+            if wanted.right {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
         }
         table
+            .lines()
+            .try_for_each(|line| self.line(line.trim_end()))
+    }
+}
+
+/// A column of a table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    name: &'static str,
+    /// Its width on a terminal at most.
+    most: usize,
+    right: bool,
+}
+
+impl Column {
+    pub(crate) const fn left(name: &'static str, most: usize) -> Self {
+        Self {
+            name,
+            most,
+            right: false,
+        }
+    }
+
+    pub(crate) const fn right(name: &'static str, most: usize) -> Self {
+        Self {
+            name,
+            most,
+            right: true,
+        }
+    }
+}
+
+/// What stands in a table.
+#[derive(Clone, Debug)]
+pub(crate) struct Text {
+    text: String,
+    look: Look,
+}
+
+/// How it looks, where there are colours.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Look {
+    Plain,
+    Bold,
+    Dim,
+    In(Color),
+}
+
+impl Look {
+    pub(crate) fn of(self, text: impl ToString) -> Text {
+        Text {
+            text: text.to_string(),
+            look: self,
+        }
     }
 }
 

@@ -1,12 +1,16 @@
 //! `retryrmq topology`: what a consumer needs on the broker, compared and applied.
 
 use clap::Args;
-use comfy_table::{Attribute, Cell, Color};
 use retryrmq::{Argument, Finding, Item, Plan, Status};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    exit::Exit, fault::Fault, global::Global, output::Output, retrying::Retrying, visible,
+    exit::Exit,
+    fault::Fault,
+    global::Global,
+    output::{Color, Column, Look, Output},
+    retrying::Retrying,
+    visible,
 };
 
 /// Print the queues and exchanges that a consumer needs, compared with the broker, and make what is missing
@@ -120,28 +124,25 @@ fn word(status: &Status) -> (&'static str, &'static str, Color) {
 
 fn print(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result<(), Fault> {
     let rows = plan.items.iter().enumerate().map(|(index, item)| {
-        let mut cells = Vec::new();
-        if let Some(status) = findings
-            .and_then(|findings| findings.get(index))
-            .map(|finding| &finding.status)
-        {
-            let (_, shown, color) = word(status);
-            cells.push(Cell::new(shown).fg(color));
+        let mut row = Vec::new();
+        if let Some(finding) = findings.and_then(|findings| findings.get(index)) {
+            let (_, shown, color) = word(&finding.status);
+            row.push(Look::In(color).of(shown));
         }
-        cells.push(Cell::new(kind(item)).add_attribute(Attribute::Dim));
-        cells.push(Cell::new(visible::line(item.name())).add_attribute(Attribute::Bold));
-        cells.push(Cell::new(purpose(item)));
-        cells
+        row.push(Look::Dim.of(kind(item)));
+        row.push(Look::Bold.of(visible::line(item.name())));
+        row.push(Look::Plain.of(purpose(item)));
+        row
     });
-    let header: &[&str] = if findings.is_some() {
-        &["status", "", "name", "purpose"]
-    } else {
-        &["", "name", "purpose"]
-    };
-    let table = output.table(header, rows);
-    table
-        .lines()
-        .try_for_each(|line| output.line(line.trim_end()))?;
+    let mut columns = vec![
+        Column::left("kind", 8),
+        Column::left("name", 60),
+        Column::left("purpose", 0),
+    ];
+    if findings.is_some() {
+        columns.insert(0, Column::left("status", 9));
+    }
+    output.table(&columns, rows.collect())?;
     details(plan, findings, output)
 }
 

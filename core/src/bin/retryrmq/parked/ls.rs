@@ -3,12 +3,18 @@
 use std::{collections::HashMap, time::SystemTime};
 
 use clap::Args;
-use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint, Table, Width};
 use retryrmq::{Browse, ParkReason, Record};
 use serde_json::json;
 
 use super::record;
-use crate::{exit::Exit, fault::Fault, global::Global, moment, output::Output, visible};
+use crate::{
+    exit::Exit,
+    fault::Fault,
+    global::Global,
+    moment,
+    output::{Color, Column, Look, Output, Text},
+    visible,
+};
 
 /// List parked messages, oldest first
 #[derive(Clone, Debug, Args)]
@@ -83,89 +89,86 @@ async fn list(options: &Options, browse: &mut Browse, output: &Output) -> Result
     if options.group {
         groups.print(output)?;
     } else if !rows.is_empty() {
-        print(&listing(rows, output), output)?;
+        print(rows, output)?;
     }
     Ok(seen)
 }
 
-/// On a terminal a line break ends each row; what is cut off is said by `show`.
-pub(super) fn print(table: &Table, output: &Output) -> Result<(), Fault> {
-    table
-        .lines()
-        .try_for_each(|line| output.line(line.trim_end()))
+/// Prints the table of `ls`; also what is shown before messages are dropped.
+pub(super) fn print(rows: Vec<Vec<Text>>, output: &Output) -> Result<(), Fault> {
+    let width = output.width().map_or(usize::MAX, usize::from);
+    let id = if width < 100 { 18 } else { 32 };
+    let mut columns = vec![
+        Column::right("#", 7),
+        Column::left("id", id),
+        Column::left("parked", 42),
+        Column::left("reason", 16),
+        Column::right("tries", 7),
+    ];
+    if is_wide(output) {
+        columns.push(Column::left("fingerprint", 16));
+    }
+    columns.push(Column::left("error", 0));
+    output.table(&columns, rows)
 }
 
-/// The table of `ls`, also what is shown before messages are dropped.
-pub(super) fn listing(rows: Vec<Vec<Cell>>, output: &Output) -> Table {
-    let mut table = output.table(
-        &[
-            "#",
-            "id",
-            "parked",
-            "reason",
-            "tries",
-            "error",
-            "fingerprint",
-        ],
-        rows,
-    );
-    for index in [0, 4] {
-        if let Some(column) = table.column_mut(index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    if let Some(width) = output.width() {
-        for (index, most) in [(0, 7), (1, width / 4), (2, 42), (3, 16), (4, 7), (6, 18)] {
-            if let Some(column) = table.column_mut(index) {
-                column.set_constraint(ColumnConstraint::UpperBoundary(Width::Fixed(most)));
-            }
-        }
-    }
-    table
+/// Whether there is room for what is only sometimes needed.
+fn is_wide(output: &Output) -> bool {
+    output.width().is_none_or(|width| width >= 100)
 }
 
 /// One row of it.
-pub(super) fn row(place: usize, record: &Record, output: &Output) -> Vec<Cell> {
+pub(super) fn row(place: usize, record: &Record, output: &Output) -> Vec<Text> {
     let message = record.message();
-    let wide = output.width().is_none_or(|width| width >= 110);
     let parked = match record.parked_at {
-        Some(time) if wide => format!("{} ({})", moment::ago(time), moment::absolute(time)),
+        Some(time) if output.width().is_none() => {
+            format!("{} ({})", moment::ago(time), moment::absolute(time))
+        }
+        Some(time) if is_wide(output) => format!("{}, {}", moment::ago(time), moment::short(time)),
         Some(time) => moment::ago(time),
         None => "-".to_owned(),
     };
-    let fingerprint = if wide {
-        record.fingerprint.as_str()
+    let attempts = if record.attempts == 0 {
+        "-".to_owned()
     } else {
-        record.fingerprint.get(..8).unwrap_or_default()
+        record.attempts.to_string()
     };
-    vec![
-        Cell::new(place).add_attribute(Attribute::Dim),
-        match message.message_id() {
-            Some(id) => Cell::new(visible::line(id)).add_attribute(Attribute::Bold),
-            None => Cell::new("-"),
-        },
-        Cell::new(parked),
+    let mut row = vec![
+        Look::Dim.of(place),
+        message
+            .message_id()
+            .map_or_else(|| Look::Dim.of("-"), |id| Look::Bold.of(visible::line(id))),
+        Look::Plain.of(parked),
         reason(record.reason),
-        Cell::new(if record.attempts == 0 {
-            "-".to_owned()
-        } else {
-            record.attempts.to_string()
-        }),
-        Cell::new(error(record)),
-        Cell::new(visible::line(fingerprint)).add_attribute(Attribute::Dim),
-    ]
+        Look::Plain.of(attempts),
+    ];
+    if is_wide(output) {
+        row.push(Look::Dim.of(fingerprint(&record.fingerprint, output)));
+    }
+    row.push(Look::Plain.of(error(record)));
+    row
 }
 
-fn reason(reason: Option<ParkReason>) -> Cell {
+/// Eight digits of it on a terminal, which is enough to tell failures apart and to choose by.
+fn fingerprint(all: &str, output: &Output) -> String {
+    let shown = if output.width().is_some() {
+        all.get(..8).unwrap_or(all)
+    } else {
+        all
+    };
+    visible::line(shown).into_owned()
+}
+
+fn reason(reason: Option<ParkReason>) -> Text {
     let Some(reason) = reason else {
-        return Cell::new("unknown");
+        return Look::Dim.of("unknown");
     };
     let color = match reason {
         ParkReason::Exhausted | ParkReason::TooOld | ParkReason::Expired => Color::Yellow,
         ParkReason::Requested => Color::Cyan,
         _ => Color::Red,
     };
-    Cell::new(reason).fg(color)
+    Look::In(color).of(reason)
 }
 
 /// The error with its type, unless the text says it already.
@@ -236,29 +239,24 @@ impl Groups {
             return Ok(());
         }
         let age = |time: Option<SystemTime>| time.map_or_else(|| "-".to_owned(), moment::ago);
-        let rows = groups.into_iter().map(|((fingerprint, why), group)| {
+        let rows = groups.into_iter().map(|((mark, why), group)| {
             vec![
-                Cell::new(group.count)
-                    .add_attribute(Attribute::Bold)
-                    .set_alignment(CellAlignment::Right),
+                Look::Bold.of(group.count),
                 reason(why),
-                Cell::new(age(group.first)),
-                Cell::new(age(group.last)),
-                Cell::new(group.shown),
-                Cell::new(visible::line(&fingerprint)).add_attribute(Attribute::Dim),
+                Look::Plain.of(age(group.first)),
+                Look::Plain.of(age(group.last)),
+                Look::Dim.of(fingerprint(&mark, output)),
+                Look::Plain.of(group.shown),
             ]
         });
-        let mut table = output.table(
-            &["count", "reason", "first", "last", "error", "fingerprint"],
-            rows,
-        );
-        if output.width().is_some() {
-            for (index, most) in [(0, 8), (1, 16), (2, 13), (3, 13), (5, 18)] {
-                if let Some(column) = table.column_mut(index) {
-                    column.set_constraint(ColumnConstraint::UpperBoundary(Width::Fixed(most)));
-                }
-            }
-        }
-        print(&table, output)
+        let columns = [
+            Column::right("count", 8),
+            Column::left("reason", 16),
+            Column::left("first", 13),
+            Column::left("last", 13),
+            Column::left("fingerprint", 16),
+            Column::left("error", 0),
+        ];
+        output.table(&columns, rows.collect())
     }
 }

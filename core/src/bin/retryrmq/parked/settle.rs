@@ -201,7 +201,7 @@ async fn on_the_way(
     }
     progress.finish_and_clear();
     if !rows.is_empty() {
-        ls::print(&ls::listing(rows, output), output)?;
+        ls::print(rows, output)?;
     }
     Ok(done)
 }
@@ -218,6 +218,13 @@ async fn after_a_question(
     while let Some(next) = walk.next().await? {
         chosen.push(next);
     }
+    if let Some(fault) = walk
+        .selection
+        .missing(&parked.name())
+        .filter(|_| walk.left > 0)
+    {
+        return Err(fault);
+    }
     if chosen.is_empty() {
         return Ok(0);
     }
@@ -226,7 +233,7 @@ async fn after_a_question(
         .take(SHOWN)
         .map(|(place, record)| ls::row(*place, record, output))
         .collect();
-    ls::print(&ls::listing(rows, output), output)?;
+    ls::print(rows, output)?;
     if chosen.len() > SHOWN {
         output.line(&output.dim(format!("… and {} more", chosen.len() - SHOWN)))?;
     }
@@ -241,7 +248,6 @@ async fn after_a_question(
         visible::line(&parked.name())
     );
     if !agreed(&question).await? {
-        output.note("nothing was dropped");
         return Ok(0);
     }
     let mut done = 0;
