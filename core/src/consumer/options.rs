@@ -156,6 +156,11 @@ impl Consumer {
         if self.queue.is_empty() {
             return bad("`queue` is empty; name the queue to consume");
         }
+        if self.queue.contains(['\r', '\n']) {
+            return bad(
+                "the name of `queue` holds a line break, which RabbitMQ leaves out of a name when it declares a queue",
+            );
+        }
         if self.prefetch == 0 {
             return bad(
                 "`prefetch` must be at least 1: without it the broker would send the whole queue at once",
