@@ -3,5 +3,17 @@
 
 mod capture;
 mod connecting;
+mod forged;
+mod hostile;
+mod outcomes;
+mod parking;
+mod permissions;
+mod plain;
+mod policies;
+mod publishing;
+mod routes;
 mod stage;
+mod strategies;
+mod subscribing;
+mod telemetry;
 mod tls;

@@ -1,0 +1,174 @@
+//! Messages that clients die of: here they are messages like any other, or parked.
+
+use retryrmq::{Client, Message, Publish};
+use retryrmq_harness::{
+    hostile::{Hostile, RawPublisher},
+    on_every_queue_type,
+};
+
+use crate::stage::{
+    Answer, Diary, PARKED, PATIENCE, QUEUE, connect_with, id, policy, start, stats, take,
+};
+
+/// Publishes all of them, each followed by one that has nothing wrong with it; returns how many are hostile.
+async fn publish_all(url: &str) -> usize {
+    let url = url.to_owned();
+    let publishing = tokio::task::spawn_blocking(move || {
+        let mut publisher = RawPublisher::connect(&url);
+        let all = Hostile::all();
+        for message in &all {
+            publisher.publish(message, QUEUE, message.name.as_bytes());
+            publisher.publish_raw("", QUEUE.as_bytes(), &[0, 0], b"innocent");
+        }
+        all.len()
+    });
+    publishing.await.unwrap()
+}
+
+#[tokio::test]
+async fn they_are_handled_like_others() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        amqp.declare(QUEUE, kind).await;
+        amqp.declare("beside", kind).await;
+        let diary = Diary::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        let neighbours = Diary::default();
+        let neighbour = start(client.consumer("beside").dlx(true), &neighbours, |_| Ok(())).await;
+        let count = publish_all(vhost.url()).await;
+        let done = stats(&running, "all are handled", |stats| {
+            stats.acked as usize == 2 * count
+        })
+        .await;
+        assert_eq!(
+            (done.delivered as usize, done.reconnects, done.failed),
+            (2 * count, 0, 0)
+        );
+        let bodies: Vec<Vec<u8>> = diary
+            .all()
+            .iter()
+            .map(|attempt| attempt.message.body().to_vec())
+            .collect();
+        for message in Hostile::all() {
+            assert!(
+                bodies.contains(&message.name.clone().into_bytes()),
+                "{}",
+                message.name
+            );
+        }
+        let mended = diary
+            .all()
+            .iter()
+            .filter(|one| one.message.mended().is_some())
+            .count();
+        // All but the one whose only fault is its size.
+        assert!(mended >= count - 2, "{mended} of {count} were mended");
+        amqp.publish_with("beside", "x", id("a")).await;
+        neighbours.until("a", 1).await;
+        assert_eq!(neighbour.stats().reconnects, 0);
+        client
+            .publish(Publish::to_queue("beside", "x"))
+            .await
+            .unwrap();
+        assert_eq!(client.reconnects(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn if_their_handler_fails_they_are_parked_and_can_be_replayed() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp): (Client, _) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        amqp.declare(QUEUE, kind).await;
+        let diary = Diary::default();
+        let answer = |message: &Message| -> Answer {
+            if message.body() == b"innocent" || message.replays() > 0 {
+                Ok(())
+            } else {
+                Err("cannot make anything of it".into())
+            }
+        };
+        let consumer = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .retry(policy("fixed(50ms, retries=1)"));
+        let running = start(consumer, &diary, answer).await;
+        let count = publish_all(vhost.url()).await;
+        let done = stats(&running, "all are settled", |stats| {
+            stats.acked as usize == count
+                && stats.parked as usize == count
+                && stats.outstanding == 0
+        })
+        .await;
+        assert_eq!((done.reconnects, client.reconnects()), (0, 0));
+
+        // They can be looked at and sent back as well.
+        let mut walk = client.parked(QUEUE).browse().await.unwrap();
+        let mut reasons = Vec::new();
+        while let Some(record) = walk.next().await.unwrap() {
+            reasons.push(record.reason.unwrap().to_string());
+            walk.replay(&record).await.unwrap();
+        }
+        walk.close().await.unwrap();
+        assert_eq!(reasons.len(), count);
+        let undecodable = reasons
+            .iter()
+            .filter(|reason| *reason == "undecodable")
+            .count();
+        assert!(undecodable >= count - 2, "{reasons:?}");
+        assert!(
+            reasons
+                .iter()
+                .all(|reason| reason == "undecodable" || reason == "exhausted")
+        );
+        stats(&running, "the replayed are handled", |stats| {
+            stats.acked as usize == 2 * count
+        })
+        .await;
+        assert_eq!(take(&amqp, PARKED, 0).await.len(), 0);
+        assert_eq!(running.stats().reconnects, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn in_the_parking_queue_they_harm_nobody_either() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        amqp.declare(PARKED, kind).await;
+        amqp.declare(QUEUE, kind).await;
+        let url = vhost.url().to_owned();
+        let count = tokio::task::spawn_blocking(move || {
+            let mut publisher = RawPublisher::connect(&url);
+            let all = Hostile::all();
+            for message in &all {
+                publisher.publish(message, PARKED, message.name.as_bytes());
+            }
+            all.len()
+        })
+        .await
+        .unwrap();
+        let walking = async {
+            let mut walk = client.parked(QUEUE).browse().await.unwrap();
+            let mut seen = 0;
+            while let Some(record) = walk.next().await.unwrap() {
+                seen += 1;
+                if seen % 2 == 0 {
+                    walk.replay(&record).await.unwrap();
+                } else {
+                    walk.discard(&record).await.unwrap();
+                }
+            }
+            walk.close().await.unwrap();
+            seen
+        };
+        let seen = tokio::time::timeout(PATIENCE, walking).await.unwrap();
+        assert_eq!(seen, count);
+        assert_eq!(amqp.depth(QUEUE).await, Some(count as u32 / 2));
+        assert_eq!(amqp.depth(PARKED).await, Some(0));
+    })
+    .await;
+}

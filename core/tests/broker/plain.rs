@@ -1,0 +1,152 @@
+//! Consumers with less: without retries, or without parking.
+
+use retryrmq::{Event, defer};
+use retryrmq_harness::{self as harness, Policy, on_every_queue_type};
+use serde_json::json;
+
+use crate::{
+    capture,
+    stage::{
+        Diary, QUEUE, connect, connect_with, id, ms, policy, settled, start, stats, table, take,
+        text,
+    },
+};
+
+#[tokio::test]
+async fn without_dlx_a_failure_is_rejected_and_the_queue_decides() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        amqp.declare("dead", kind).await;
+        let route = table([
+            ("x-dead-letter-exchange", text("")),
+            ("x-dead-letter-routing-key", text("dead")),
+        ]);
+        amqp.declare_with(QUEUE, kind, route).await;
+        let names = ["fine", "failed", "panics", "deferred", "late"];
+        let diary = Diary::default();
+        let running = start(client.consumer(QUEUE), &diary, |message| {
+            match message.message_id().unwrap() {
+                "fine" => Ok(()),
+                "panics" => panic!("on purpose"),
+                "deferred" => Err(defer(ms(10)).into()),
+                _ => Err("no".into()),
+            }
+        })
+        .await;
+        amqp.publish_all("", names.map(|name| (QUEUE, name, id(name))))
+            .await;
+        let dead = take(&amqp, "dead", 4).await;
+        assert!(
+            dead.iter()
+                .all(|message| message.header("x-death").is_some())
+        );
+        assert!(
+            dead.iter()
+                .all(|message| message.header("x-retry-count").is_none())
+        );
+        let stats = stats(&running, "all is settled", |stats| {
+            stats.acked == 1 && stats.outstanding == 0
+        })
+        .await;
+        assert_eq!(
+            (stats.failed, stats.rejected, stats.retried, stats.parked),
+            (4, 4, 0, 0)
+        );
+        let mut rejected: Vec<_> = diary
+            .events()
+            .into_iter()
+            .map(|event| match event {
+                Event::Rejected { message_id, .. } => message_id.unwrap(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        rejected.sort();
+        assert_eq!(rejected, ["deferred", "failed", "late", "panics"]);
+        assert_eq!(vhost.queues().await.len(), 2, "nothing was made");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_first_failure_without_dlx_warns_and_only_that() {
+    capture::start();
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        // Logs of all tests are in one place.
+        let queue = format!("warned-{}-{kind}", vhost.name());
+        amqp.declare(&queue, kind).await;
+        for number in 0..3 {
+            amqp.publish_with(&queue, "x", id(&number.to_string()))
+                .await;
+        }
+        let diary = Diary::default();
+        let running = start(client.consumer(&queue), &diary, |_| Err("no".into())).await;
+        stats(&running, "all are rejected", |stats| stats.rejected == 3).await;
+        let lines = capture::lines();
+        let warnings: Vec<_> = lines
+            .iter()
+            .filter(|line| line.contains(&queue) && line.contains("WARN"))
+            .collect();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].contains("dlx"), "{warnings:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_policy_of_the_broker_decides_as_well() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        amqp.declare(QUEUE, kind).await;
+        amqp.declare("dead", kind).await;
+        let route = json!({ "dead-letter-exchange": "", "dead-letter-routing-key": "dead" });
+        vhost
+            .put_policy("dlx", &Policy::new("^orders$", route))
+            .await
+            .unwrap();
+        harness::eventually(crate::stage::PATIENCE, "the policy applies", || async {
+            vhost
+                .queue(QUEUE)
+                .await
+                .is_some_and(|queue| queue.policy() == Some("dlx"))
+        })
+        .await;
+        amqp.publish_with(QUEUE, "x", id("a")).await;
+        let diary = Diary::default();
+        let _running = start(client.consumer(QUEUE), &diary, |_| Err("no".into())).await;
+        assert_eq!(take(&amqp, "dead", 1).await[0].id(), Some("a"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_parking_what_is_given_up_is_gone_and_said_so() {
+    capture::start();
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        let queue = format!("dropped-{}-{kind}", vhost.name());
+        amqp.declare(&queue, kind).await;
+        amqp.publish_with(&queue, "x", id("a")).await;
+        let diary = Diary::default();
+        let consumer = client
+            .consumer(&queue)
+            .dlx(true)
+            .park(false)
+            .retry(policy("fixed(50ms, retries=1)"));
+        let running = start(consumer, &diary, |_| Err("no".into())).await;
+        diary.event("parked").await;
+        settled(&vhost, &amqp, &running, &queue).await;
+        assert_eq!(diary.of("a").len(), 2);
+        assert_eq!(amqp.depth(&format!("{queue}.parked")).await.unwrap_or(0), 0);
+        let lines = capture::lines();
+        let told = lines.iter().any(|line| {
+            line.contains(&queue) && line.contains("WARN") && line.contains("`park` is off")
+        });
+        assert!(told, "no warning about {queue}");
+    })
+    .await;
+}

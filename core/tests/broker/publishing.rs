@@ -1,0 +1,353 @@
+//! Publishing: every message gets its own right answer, whatever its neighbours are like.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use retryrmq::{BasicProperties, Client, ErrorKind, Publish};
+use retryrmq_harness::{QueueType, Version, on_every_broker, on_every_queue_type};
+use tokio::task::JoinSet;
+
+use crate::{
+    connecting::refused,
+    stage::{CLOCK, PATIENCE, QUEUE, connect, connect_with, id, ms, table, take, text},
+};
+
+#[tokio::test]
+async fn a_confirmed_message_is_there_as_it_was_given() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        amqp.declare(QUEUE, kind).await;
+        let headers = table([("tenant", text("acme"))]);
+        let message = Publish::to_queue(QUEUE, "body")
+            .headers(headers.clone())
+            .message_id("a");
+        client.publish(message).await.unwrap();
+        client.publish(Publish::to_queue(QUEUE, "")).await.unwrap();
+        let megabytes = vec![b'm'; 16 << 20];
+        client
+            .publish(Publish::to_queue(QUEUE, megabytes.clone()))
+            .await
+            .unwrap();
+        let fleeting = BasicProperties::default().with_delivery_mode(1);
+        client
+            .publish(Publish::to_queue(QUEUE, "f").properties(fleeting))
+            .await
+            .unwrap();
+        let messages = take(&amqp, QUEUE, 4).await;
+        assert_eq!((messages[0].text(), messages[0].id()), ("body", Some("a")));
+        assert_eq!(messages[0].headers(), headers);
+        assert_eq!(messages[0].properties.delivery_mode(), &Some(2));
+        assert!(messages[1].body.is_empty());
+        assert!(messages[2].body == megabytes);
+        assert_eq!(messages[3].properties.delivery_mode(), &Some(1));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_body_larger_than_the_broker_takes_hurts_nobody_else() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        let big = Publish::to_queue(QUEUE, vec![b'm'; (16 << 20) + 1]);
+        let small = Publish::to_queue(QUEUE, "small");
+        let (big, small) = tokio::join!(client.publish(big), client.publish(small));
+        small.unwrap();
+        if broker.version() >= Version::V4_0 {
+            let why = refused(big, ErrorKind::TooLarge);
+            assert!(why.contains("16777217"), "{why}");
+            let sizes: Vec<_> = take(&amqp, QUEUE, 1)
+                .await
+                .iter()
+                .map(|one| one.body.len())
+                .collect();
+            assert_eq!(sizes, [5]);
+        } else {
+            big.unwrap(); // 3.10 takes up to 128 MiB
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_published_is_told_and_the_neighbours_go_through() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        amqp.declare(QUEUE, QueueType::Classic).await;
+        // All at once, so that they are in the same waves, and twice, so that what came before does not matter.
+        for _ in 0..2 {
+            let to = |properties: BasicProperties| {
+                Publish::to_queue(QUEUE, "x").properties(properties.with_delivery_mode(2))
+            };
+            let expiring = |text: &str| to(BasicProperties::default().with_expiration(text.into()));
+            let huge = table([("blob", text(&"v".repeat(127 * 1024)))]);
+            // Each part is short enough; together they are not.
+            let name = "n".repeat(255);
+            let wide = BasicProperties::default()
+                .with_headers(table([("blob", text(&"v".repeat(128_900)))]))
+                .with_app_id(name.as_str().into())
+                .with_type(name.as_str().into())
+                .with_reply_to(name.as_str().into())
+                .with_correlation_id(name.as_str().into())
+                .with_cluster_id(name.as_str().into())
+                .with_content_type(name.as_str().into())
+                .with_content_encoding(name.as_str().into())
+                .with_message_id(name.as_str().into());
+            let cases = [
+                (
+                    Publish::to_queue("nowhere", "x"),
+                    ErrorKind::Unroutable,
+                    "`nowhere`",
+                ),
+                (
+                    Publish::to_exchange("amq.topic", "no.one", "x"),
+                    ErrorKind::Unroutable,
+                    "`amq.topic`",
+                ),
+                (
+                    Publish::to_exchange("missing", "k", "x"),
+                    ErrorKind::Unroutable,
+                    "'missing'",
+                ),
+                (
+                    Publish::to_exchange("missing", "k", "x").mandatory(false),
+                    ErrorKind::Unroutable,
+                    "'missing'",
+                ),
+                (
+                    to(BasicProperties::default().with_user_id("bob".into())),
+                    ErrorKind::InvalidOption,
+                    "user_id",
+                ),
+                (expiring("soon"), ErrorKind::InvalidOption, "`expiration`"),
+                (expiring("-1"), ErrorKind::InvalidOption, "`expiration`"),
+                (expiring(""), ErrorKind::InvalidOption, "`expiration`"),
+                (expiring("1.5"), ErrorKind::InvalidOption, "`expiration`"),
+                (
+                    expiring("315360000001"),
+                    ErrorKind::InvalidOption,
+                    "`expiration`",
+                ),
+                (
+                    to(BasicProperties::default().with_headers(huge)),
+                    ErrorKind::TooLarge,
+                    "body",
+                ),
+                (to(wide), ErrorKind::TooLarge, "body"),
+                (
+                    Publish::to_queue("q".repeat(256), "x"),
+                    ErrorKind::TooLarge,
+                    "255",
+                ),
+                (
+                    Publish::to_exchange("e".repeat(256), "k", "x"),
+                    ErrorKind::TooLarge,
+                    "255",
+                ),
+                (
+                    to(BasicProperties::default().with_headers(table([("CC", text("no array"))]))),
+                    ErrorKind::InvalidOption,
+                    "CC",
+                ),
+            ];
+            let mut tasks = JoinSet::new();
+            for (message, kind, names) in cases {
+                let client = client.clone();
+                tasks.spawn(async move {
+                    let why = refused(client.publish(message).await, kind);
+                    assert!(why.contains(names), "{names}: {why}");
+                    None
+                });
+            }
+            for number in 0..50 {
+                let client = client.clone();
+                tasks.spawn(async move {
+                    let name = number.to_string();
+                    let fine = Publish::to_queue(QUEUE, "fine").message_id(&name);
+                    client
+                        .publish(fine)
+                        .await
+                        .unwrap_or_else(|error| panic!("{name}: {error}"));
+                    Some(name)
+                });
+            }
+            let mut confirmed: Vec<String> = tasks.join_all().await.into_iter().flatten().collect();
+            let mut found: Vec<String> = amqp
+                .drain(QUEUE)
+                .await
+                .iter()
+                .map(|message| message.id().unwrap().to_owned())
+                .collect();
+            // A wave that was broken off is published again: duplicates there may be, losses never.
+            found.sort();
+            found.dedup();
+            confirmed.sort();
+            assert_eq!(found, confirmed);
+        }
+        // The largest that is let through arrives.
+        let blob = table([("blob", text(&"v".repeat(125 * 1024)))]);
+        client
+            .publish(Publish::to_queue(QUEUE, "x").headers(blob.clone()))
+            .await
+            .unwrap();
+        assert_eq!(take(&amqp, QUEUE, 1).await[0].headers(), blob);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_of_two_thousand_gets_its_own_answer() {
+    on_every_broker(|broker| async move {
+        const COUNT: usize = 2_000;
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        amqp.declare(QUEUE, QueueType::Classic).await;
+        amqp.declare("bound", QueueType::Classic).await;
+        use retryrmq_harness::lapin::{options::QueueBindOptions, types::FieldTable};
+        let options = QueueBindOptions::default();
+        amqp.channel()
+            .queue_bind(
+                "bound".into(),
+                "amq.topic".into(),
+                "good.#".into(),
+                options,
+                FieldTable::default(),
+            )
+            .await
+            .unwrap();
+        let mut tasks = JoinSet::new();
+        for number in 0..COUNT {
+            let client = client.clone();
+            tasks.spawn(async move {
+                // The same body and, for a third, no id: nothing but the answer itself tells them apart.
+                let message = match number % 4 {
+                    0 => Publish::to_exchange("amq.topic", format!("bad.{}", number % 8), "x"),
+                    1 => Publish::to_exchange("amq.topic", format!("good.{}", number % 8), "x"),
+                    2 => Publish::to_queue(format!("nowhere-{}", number % 3), "x"),
+                    _ => Publish::to_queue(QUEUE, "x"),
+                };
+                let message = if number % 3 == 0 {
+                    message
+                } else {
+                    message.message_id(&number.to_string())
+                };
+                (number, client.publish(message).await)
+            });
+        }
+        let mut right = BTreeMap::new();
+        for (number, answer) in tasks.join_all().await {
+            match (number % 4, answer) {
+                (0 | 2, Err(error)) if error.kind() == ErrorKind::Unroutable => {}
+                (1 | 3, Ok(())) => {}
+                (_, answer) => panic!("{number}: {answer:?}"),
+            }
+            *right.entry(number % 4).or_insert(0) += 1;
+        }
+        assert_eq!(right.into_values().collect::<Vec<_>>(), [COUNT / 4; 4]);
+        assert_eq!(amqp.depth(QUEUE).await, Some(COUNT as u32 / 4));
+        assert_eq!(amqp.depth("bound").await, Some(COUNT as u32 / 4));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_delayed_message_arrives_later_and_never_early() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        amqp.declare(QUEUE, kind).await;
+        // The first on a rung waits until the rung is a safe place; that must not be told as an error.
+        let began = Instant::now();
+        let own = table([("tenant", text("acme"))]);
+        let message = Publish::to_queue(QUEUE, "x")
+            .message_id("a")
+            .headers(own)
+            .delay(ms(2_700));
+        client.publish(message).await.unwrap();
+        assert_eq!(amqp.depth("orders.retry.3200").await, Some(1));
+        let message = take(&amqp, QUEUE, 1).await.remove(0);
+        assert!(
+            began.elapsed() + CLOCK >= ms(2_700),
+            "after {:?}",
+            began.elapsed()
+        );
+        assert_eq!((message.id(), message.text()), (Some("a"), "x"));
+        assert_eq!(message.header_text("tenant").as_deref(), Some("acme"));
+        assert_eq!(message.properties.expiration(), &None);
+        client
+            .publish(Publish::to_queue(QUEUE, "now").delay(ms(0)))
+            .await
+            .unwrap();
+        assert_eq!(take(&amqp, QUEUE, 1).await[0].text(), "now");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_delay_that_cannot_be_is_refused() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp): (Client, _) = (connect(&vhost).await, vhost.connect().await);
+        let missing = Publish::to_queue("nowhere", "x").delay(ms(10));
+        let why = refused(client.publish(missing).await, ErrorKind::QueueNotFound);
+        assert!(why.contains("`nowhere`"), "{why}");
+        assert!(vhost.queues().await.is_empty(), "nothing was made for it");
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        let to = || Publish::to_queue(QUEUE, "x").delay(ms(10));
+        for (message, names) in [
+            (
+                Publish::to_exchange("amq.topic", "k", "x").delay(ms(10)),
+                "exchange",
+            ),
+            (
+                to().properties(id("a").with_expiration("10".into())),
+                "`expiration`",
+            ),
+            (to().delay(366 * retryrmq::DAY), "365d"),
+        ] {
+            let why = refused(client.publish(message).await, ErrorKind::InvalidOption);
+            assert!(why.contains(names), "{why}");
+        }
+        let long = "q".repeat(250);
+        amqp.declare(&long, QueueType::Classic).await;
+        let message = Publish::to_queue(&long, "x").delay(ms(10));
+        refused(client.publish(message).await, ErrorKind::TooLarge);
+        // A waiting queue that somebody made otherwise would not bring the message back.
+        amqp.declare("orders.retry.10", QueueType::Quorum).await;
+        let why = refused(client.publish(to()).await, ErrorKind::Mismatch);
+        assert!(why.contains("`orders.retry.10`"), "{why}");
+        assert_eq!(amqp.depth(QUEUE).await, Some(0));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_full_queue_says_no_and_that_is_told() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        let full = table([
+            ("x-max-length", crate::stage::int(1)),
+            ("x-overflow", text("reject-publish")),
+        ]);
+        amqp.declare_with(QUEUE, kind, full).await;
+        // A quorum queue takes a few more before it says no.
+        let refused = tokio::time::timeout(PATIENCE, async {
+            loop {
+                match client.publish(Publish::to_queue(QUEUE, "x")).await {
+                    Ok(()) => {}
+                    Err(error) => break error,
+                }
+            }
+        });
+        let error = refused.await.expect("the queue is full at last");
+        assert_eq!(error.kind(), ErrorKind::NotConfirmed, "{error:?}");
+        assert!(
+            error.is_transient() && error.to_string().contains("basic.nack"),
+            "{error}"
+        );
+    })
+    .await;
+}

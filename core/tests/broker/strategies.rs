@@ -1,0 +1,335 @@
+//! The other strategies: what they need, what they do, and where they are refused.
+
+use retryrmq::{
+    Client, ErrorKind, Item, Status, Strategy, defer, retry_after,
+    types::{AMQPValue, FieldTable},
+};
+use retryrmq_harness::{
+    QueueType, Version,
+    lapin::{ExchangeKind, options::ExchangeDeclareOptions},
+    on_every_broker, on_every_broker_where, on_every_queue_type,
+};
+
+use crate::{
+    connecting::refused,
+    stage::{
+        CLOCK, Diary, PARKED, QUEUE, connect, connect_with, id, ms, parked, policy, settled, start,
+        stats, take,
+    },
+};
+
+fn consumer(client: &Client, strategy: Strategy, text: &str) -> retryrmq::Consumer {
+    client
+        .consumer(QUEUE)
+        .dlx(true)
+        .strategy(strategy)
+        .retry(policy(text))
+}
+
+#[tokio::test]
+async fn dead_letter_retries_and_parks() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        let diary = Diary::default();
+        let consumer = consumer(&client, Strategy::DeadLetter, "fixed(150ms, retries=3)");
+        let running = start(consumer, &diary, |message| {
+            match (message.message_id().unwrap(), message.attempt()) {
+                ("better", 3) => Ok(()),
+                ("chosen", 1) => Err(retry_after(ms(120), "busy").into()),
+                ("deferred", 1) if message.state().deferrals == 0 => Err(defer(ms(60)).into()),
+                _ => Err("no".into()),
+            }
+        })
+        .await;
+        let all = ["better", "worse", "chosen", "deferred"];
+        amqp.publish_all("", all.map(|name| (QUEUE, name, id(name))))
+            .await;
+        let lost = take(&amqp, PARKED, 3).await;
+        for message in &lost {
+            let name = message.id().unwrap();
+            assert_eq!(
+                message.header_text("x-retry-parked-reason").as_deref(),
+                Some("exhausted"),
+                "{name}"
+            );
+            assert_eq!(message.header_int("x-retry-count"), Some(3), "{name}");
+            assert_eq!(
+                message.header_text("x-retry-error").as_deref(),
+                Some("no"),
+                "{name}"
+            );
+        }
+        for (name, expected) in [
+            ("better", &[1, 2, 3][..]),
+            ("worse", &[1, 2, 3, 4]),
+            ("chosen", &[1, 2, 3, 4]),
+            ("deferred", &[1, 1, 2, 3, 4]),
+        ] {
+            let attempts = diary.until(name, expected.len()).await;
+            let numbers: Vec<u32> = attempts.iter().map(|one| one.message.attempt()).collect();
+            assert_eq!(numbers, expected, "{name}");
+        }
+        let worse = diary.of("worse");
+        for pair in worse.windows(2) {
+            let pause = pair[1].at - pair[0].at;
+            assert!(pause + CLOCK >= ms(150), "came after {pause:?}");
+        }
+        assert!(
+            worse[1]
+                .message
+                .headers()
+                .unwrap()
+                .inner()
+                .get("x-retry-count")
+                .is_none(),
+            "no copy of ours"
+        );
+        settled(&vhost, &amqp, &running, QUEUE).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn dead_letter_is_refused_where_it_cannot_work() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        for text in [
+            "list(1s, 2s)",
+            "exponential(1s)",
+            "fixed(1s, jitter=0.2)",
+            "fixed(1s, retries=0)",
+        ] {
+            let why = refused(
+                consumer(&client, Strategy::DeadLetter, text)
+                    .subscribe()
+                    .await,
+                ErrorKind::StrategyRefused,
+            );
+            assert!(why.contains("retry-queues"), "{text}: {why}");
+        }
+        let many = consumer(&client, Strategy::DeadLetter, "fixed(1s, retries=16)")
+            .subscribe()
+            .await;
+        if broker.version() >= Version::V4_0 {
+            let why = refused(many, ErrorKind::StrategyRefused);
+            assert!(why.contains("15") && why.contains("retry-queues"), "{why}");
+        } else {
+            drop(many.unwrap());
+            amqp.delete(QUEUE).await;
+        }
+        // A queue without the route would drop what is rejected.
+        amqp.declare(QUEUE, kind).await;
+        let why = refused(
+            consumer(&client, Strategy::DeadLetter, "fixed(1s)")
+                .subscribe()
+                .await,
+            ErrorKind::Mismatch,
+        );
+        assert!(
+            why.contains("`orders`") && why.contains("retry-queues"),
+            "{why}"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn native_delays_and_parks() {
+    let since = |broker: &retryrmq_harness::Broker| broker.version() >= Version::V4_3;
+    on_every_broker_where(since, |broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        let diary = Diary::default();
+        let linear = consumer(
+            &client,
+            Strategy::Native,
+            "linear(100ms, step=100ms, max=200ms, retries=3)",
+        );
+        let running = start(linear, &diary, |message| {
+            match (message.message_id().unwrap(), message.attempt()) {
+                ("better", 2) => Ok(()),
+                ("chosen", 1) => Err(retry_after(ms(120), "busy").into()),
+                ("deferred", 1) if message.state().deferrals == 0 => Err(defer(ms(60)).into()),
+                _ => Err("no".into()),
+            }
+        })
+        .await;
+        let all = ["better", "worse", "chosen", "deferred"];
+        amqp.publish_all("", all.map(|name| (QUEUE, name, id(name))))
+            .await;
+        for message in take(&amqp, PARKED, 3).await {
+            let name = message.id().unwrap();
+            assert_eq!(
+                message.header_text("x-retry-parked-reason").as_deref(),
+                Some("exhausted"),
+                "{name}"
+            );
+            assert_eq!(message.header_int("x-retry-count"), Some(3), "{name}");
+        }
+        for (name, expected) in [
+            ("better", &[1, 2][..]),
+            ("worse", &[1, 2, 3, 4]),
+            ("chosen", &[1, 2, 3, 4]),
+            ("deferred", &[1, 1, 2, 3, 4]),
+        ] {
+            let attempts = diary.until(name, expected.len()).await;
+            let numbers: Vec<u32> = attempts.iter().map(|one| one.message.attempt()).collect();
+            assert_eq!(numbers, expected, "{name}");
+        }
+        let worse = diary.of("worse");
+        for (pair, least) in worse.windows(2).zip([100, 200, 200]) {
+            let pause = pair[1].at - pair[0].at;
+            assert!(
+                pause + CLOCK >= ms(least),
+                "came after {pause:?} and not {least} ms"
+            );
+        }
+        settled(&vhost, &amqp, &running, QUEUE).await;
+        // Once more: a consumer that comes back finds its queue as it should be.
+        running.close().await;
+        let again = consumer(
+            &client,
+            Strategy::Native,
+            "linear(100ms, step=100ms, max=200ms, retries=3)",
+        );
+        again.subscribe().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn native_is_refused_where_it_cannot_work() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        for text in [
+            "exponential(1s)",
+            "list(1s, 2s)",
+            "fixed(1s, jitter=0.2)",
+            "linear(1s, step=2s)",
+        ] {
+            let why = refused(
+                consumer(&client, Strategy::Native, text).subscribe().await,
+                ErrorKind::StrategyRefused,
+            );
+            assert!(why.contains("retry-queues"), "{text}: {why}");
+        }
+        let ruled = consumer(&client, Strategy::Native, "fixed(1s)")
+            .rules(["error=x => fixed(2s)".parse().unwrap()]);
+        refused(ruled.subscribe().await, ErrorKind::StrategyRefused);
+        let classic = connect_with(&vhost, QueueType::Classic).await;
+        let why = refused(
+            consumer(&classic, Strategy::Native, "fixed(1s)")
+                .subscribe()
+                .await,
+            ErrorKind::StrategyRefused,
+        );
+        assert!(
+            why.contains("quorum") && why.contains("retry-queues"),
+            "{why}"
+        );
+        assert!(vhost.queues().await.is_empty(), "nothing was made");
+        if broker.version() < Version::V4_3 {
+            let why = refused(
+                consumer(&client, Strategy::Native, "fixed(1s)")
+                    .subscribe()
+                    .await,
+                ErrorKind::StrategyRefused,
+            );
+            assert!(why.contains("4.3") && why.contains("retry-queues"), "{why}");
+            assert!(vhost.queues().await.is_empty(), "nothing was made");
+        } else {
+            for kind in QueueType::ALL {
+                amqp.declare(QUEUE, kind).await;
+                let why = refused(
+                    consumer(&client, Strategy::Native, "fixed(1s)")
+                        .subscribe()
+                        .await,
+                    ErrorKind::Mismatch,
+                );
+                assert!(
+                    why.contains("`orders`") && why.contains("retry-queues"),
+                    "{kind}: {why}"
+                );
+                amqp.delete(QUEUE).await;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_delayed_exchange_needs_its_plugin() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let client = connect(&vhost).await;
+        let consumer = consumer(&client, Strategy::DelayedExchange, "exponential(1s)");
+        let plan = consumer.plan().unwrap();
+        assert!(
+            plan.items.iter().any(|item| matches!(
+                item,
+                Item::Exchange { name, kind: "x-delayed-message", .. } if name == "orders.delayed"
+            )),
+            "{plan}"
+        );
+        let found = client.compare_plan(&plan).await.unwrap();
+        assert!(
+            found
+                .iter()
+                .all(|finding| matches!(finding.status, Status::Missing | Status::Unknown))
+        );
+        let why = refused(consumer.subscribe().await, ErrorKind::StrategyRefused);
+        assert!(
+            why.contains("plugin") && why.contains("retry-queues"),
+            "{why}"
+        );
+        // 3.10 ends the connection over it; this client's own are not touched.
+        assert_eq!(client.reconnects(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_delayed_exchange_is_given_the_delay_of_each_copy() {
+    let before = |broker: &retryrmq_harness::Broker| broker.version() < Version::V4_3;
+    on_every_broker_where(before, |broker| async move {
+        // No broker here has the plugin. A plain exchange in its place does not delay, and shows what would be sent.
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        let durable = ExchangeDeclareOptions {
+            durable: true,
+            ..Default::default()
+        };
+        amqp.channel()
+            .exchange_declare(
+                "orders.delayed".into(),
+                ExchangeKind::Direct,
+                durable,
+                FieldTable::default(),
+            )
+            .await
+            .unwrap();
+        let diary = Diary::default();
+        let consumer = consumer(&client, Strategy::DelayedExchange, "list(1s, 10s)");
+        let running = start(consumer, &diary, |message| match message.attempt() {
+            1 => Err(retry_after(ms(1_234), "busy").into()),
+            _ => Err("no".into()),
+        })
+        .await;
+        amqp.publish_with(QUEUE, "x", id("a")).await;
+        let attempts = diary.until("a", 3).await;
+        let delay = |index: usize| {
+            let headers = attempts[index].message.headers().unwrap().inner();
+            headers.get("x-delay").cloned()
+        };
+        assert_eq!(delay(1), Some(AMQPValue::LongLongInt(1_234)));
+        assert_eq!(delay(2), Some(AMQPValue::LongLongInt(10_000)));
+        assert_eq!(attempts[2].message.properties().expiration(), &None);
+        let message = parked(&amqp).await;
+        assert_eq!(message.header_int("x-retry-count"), Some(2));
+        stats(&running, "all is settled", |stats| stats.outstanding == 0).await;
+    })
+    .await;
+}

@@ -1,0 +1,406 @@
+//! What a consumer finds, makes, and refuses before its first message.
+
+use std::time::Duration;
+
+use retryrmq::{
+    Client, ClientOptions, ErrorKind, Limits, Pause, Policy, QueueType, Status, Strategy,
+};
+use retryrmq_harness::{self as harness, on_every_broker, on_every_queue_type};
+
+use crate::{
+    connecting::refused,
+    stage::{
+        Diary, PARKED, QUEUE, connect, connect_with, id, int, parked, policy, start, table, text,
+    },
+};
+
+#[tokio::test]
+async fn a_queue_that_does_not_exist_is_made_durable_and_safe() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let client = connect(&vhost).await;
+        let consumer = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .retry(policy("list(1s, 10s)"));
+        let plan = consumer.plan().unwrap();
+        let missing = client.compare_plan(&plan).await.unwrap();
+        assert!(
+            missing
+                .iter()
+                .all(|finding| finding.status == Status::Missing)
+        );
+        let _running = consumer.subscribe().await.unwrap();
+        let found = client.compare_plan(&plan).await.unwrap();
+        assert!(
+            found
+                .iter()
+                .all(|finding| finding.status == Status::Present),
+            "{found:?}"
+        );
+
+        let mut names: Vec<_> = vhost
+            .queues()
+            .await
+            .iter()
+            .map(|queue| queue.name().to_owned())
+            .collect();
+        names.sort();
+        assert_eq!(
+            names,
+            [
+                "orders",
+                "orders.parked",
+                "orders.retry.1000",
+                "orders.retry.10000"
+            ]
+        );
+        let work = vhost.queue(QUEUE).await.unwrap();
+        assert_eq!((work.kind(), work.is_durable()), ("quorum", true));
+        let arguments = work.arguments();
+        assert_eq!(arguments["x-dead-letter-exchange"], "");
+        assert_eq!(arguments["x-dead-letter-routing-key"], PARKED);
+        let waiting = vhost.queue("orders.retry.1000").await.unwrap();
+        assert_eq!((waiting.kind(), waiting.is_durable()), ("quorum", true));
+        let arguments = waiting.arguments();
+        assert_eq!(arguments["x-message-ttl"], 1000);
+        assert_eq!(arguments["x-dead-letter-exchange"], "");
+        assert_eq!(arguments["x-dead-letter-routing-key"], QUEUE);
+        assert_eq!(arguments["x-dead-letter-strategy"], "at-least-once");
+        assert_eq!(arguments["x-overflow"], "reject-publish");
+        assert!(
+            !arguments.contains_key("x-expires"),
+            "it would take its messages with it"
+        );
+        let parking = vhost.queue(PARKED).await.unwrap();
+        assert_eq!((parking.kind(), parking.is_durable()), ("quorum", true));
+        assert_eq!(parking.arguments()["x-delivery-limit"], 1_000_000_000);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_another_consumer_rejects_is_parked_by_the_queue_that_was_made() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        client
+            .apply_plan(&client.consumer(QUEUE).dlx(true).plan().unwrap())
+            .await
+            .unwrap();
+        amqp.publish_with(QUEUE, "1", id("a")).await;
+        let diary = Diary::default();
+        let _plain = start(client.consumer(QUEUE), &diary, |_| Err("no".into())).await;
+        let message = parked(&amqp).await;
+        assert!(message.header("x-death").is_some(), "{message:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_queue_that_exists_is_taken_as_it_is() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        let arguments = table([
+            ("x-max-length", int(1000)),
+            ("x-dead-letter-exchange", text("amq.topic")),
+            ("x-message-ttl", int(600_000)),
+        ]);
+        amqp.declare_with(QUEUE, kind, arguments.clone()).await;
+        amqp.publish_with(QUEUE, "1", id("a")).await;
+        let diary = Diary::default();
+        let consumer = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .retry(policy("fixed(100ms, retries=3)"));
+        let _running = start(consumer, &diary, |message| match message.attempt() {
+            1 => Err("no".into()),
+            _ => Ok(()),
+        })
+        .await;
+        diary.until("a", 2).await;
+        // It is unchanged: declaring it again as it was is not refused.
+        amqp.declare_with(QUEUE, kind, arguments).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_dlx_or_without_declare_nothing_is_made() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let client = connect(&vhost).await;
+        let why = refused(
+            client.consumer(QUEUE).subscribe().await,
+            ErrorKind::QueueNotFound,
+        );
+        assert!(why.contains("`orders`") && why.contains("dlx"), "{why}");
+        let undeclared = client.consumer(QUEUE).dlx(true).declare(false);
+        let why = refused(
+            undeclared.clone().subscribe().await,
+            ErrorKind::QueueNotFound,
+        );
+        assert!(why.contains("`declare`"), "{why}");
+        assert!(vhost.queues().await.is_empty());
+
+        // With everything but one waiting queue, the missing one is named.
+        let mut plan = undeclared.plan().unwrap();
+        let left_out = plan.items.pop().unwrap();
+        client.apply_plan(&plan).await.unwrap();
+        let why = refused(
+            undeclared.clone().subscribe().await,
+            ErrorKind::QueueNotFound,
+        );
+        assert!(why.contains(&format!("`{}`", left_out.name())), "{why}");
+        client
+            .apply_plan(&undeclared.plan().unwrap())
+            .await
+            .unwrap();
+        undeclared.subscribe().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_waiting_queue_with_other_arguments_is_named() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        amqp.declare(QUEUE, kind).await;
+        // Without a dead-letter route, what waits in it would be lost.
+        let arguments = table([("x-message-ttl", int(1000))]);
+        amqp.declare_with("orders.retry.1000", kind, arguments)
+            .await;
+        let consumer = client.consumer(QUEUE).dlx(true).retry(policy("fixed(1s)"));
+        let found = client
+            .compare_plan(&consumer.plan().unwrap())
+            .await
+            .unwrap();
+        let differs = found
+            .iter()
+            .find(|finding| matches!(finding.status, Status::Differs(_)));
+        assert_eq!(differs.unwrap().item.name(), "orders.retry.1000");
+        let why = refused(consumer.subscribe().await, ErrorKind::Mismatch);
+        assert!(why.contains("`orders.retry.1000`"), "{why}");
+        assert!(why.contains("x-dead-letter-exchange"), "{why}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn waiting_queues_of_another_type_are_named() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let consumer =
+            |client: &Client| client.consumer(QUEUE).dlx(true).retry(policy("fixed(1s)"));
+        let classic = connect_with(&vhost, harness::QueueType::Classic).await;
+        consumer(&classic).subscribe().await.unwrap();
+        let quorum = connect(&vhost).await;
+        let why = refused(consumer(&quorum).subscribe().await, ErrorKind::Mismatch);
+        // Which of the arguments that come with the type the broker complains of first, is its choice.
+        assert!(why.contains("`orders.retry.1000`"), "{why}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn names_that_amqp_cannot_carry_are_refused_at_once() {
+    let broker = harness::brokers().remove(0);
+    let vhost = broker.vhost().await;
+    let client = connect(&vhost).await;
+    for (length, dlx) in [
+        (256, false),
+        (256, true),
+        (250, true),
+        (240, true),
+        (10_000, true),
+    ] {
+        let consumer = client.consumer("q".repeat(length)).dlx(dlx);
+        let why = refused(consumer.subscribe().await, ErrorKind::TooLarge);
+        assert!(why.contains("255") && why.len() < 400, "{why}");
+    }
+    // In characters it is short enough.
+    let consumer = client.consumer("ü".repeat(130)).dlx(true);
+    let why = refused(consumer.subscribe().await, ErrorKind::TooLarge);
+    assert!(why.contains("bytes"), "{why}");
+    assert!(vhost.queues().await.is_empty(), "nothing was made");
+    client
+        .consumer("q".repeat(200))
+        .dlx(true)
+        .subscribe()
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn options_that_cannot_work_are_refused_at_once() {
+    let broker = harness::brokers().remove(0);
+    let vhost = broker.vhost().await;
+    let client = connect(&vhost).await;
+    let consumer = || client.consumer(QUEUE).dlx(true);
+    let pause = Pause {
+        window: 0,
+        ..Pause::default()
+    };
+    let limits = Limits {
+        crashes: 0,
+        ..Limits::default()
+    };
+    for (consumer, named) in [
+        (client.consumer("").dlx(true), "`queue`"),
+        (client.consumer("two\nlines").dlx(true), "line break"),
+        (consumer().prefetch(0), "`prefetch`"),
+        (consumer().concurrency(0), "`concurrency`"),
+        (
+            consumer().handler_timeout(Duration::ZERO),
+            "`handler_timeout`",
+        ),
+        (consumer().pause(pause), "`pause`"),
+        (consumer().limits(limits), "`limits.crashes`"),
+    ] {
+        let why = refused(consumer.subscribe().await, ErrorKind::InvalidOption);
+        assert!(why.contains(named), "{why}");
+    }
+    let century = Duration::from_secs(100 * 365 * 24 * 3600);
+    for bad in [
+        Policy::default().jitter(f64::NAN),
+        Policy::default().jitter(1.5),
+        Policy::default().jitter(-0.1),
+        Policy::default().factor(0.5),
+        Policy::default().factor(f64::INFINITY),
+        Policy::default().max(Duration::ZERO),
+        Policy::default().max(century),
+        Policy::default().max_age(Duration::ZERO),
+        retryrmq::Backoff::fixed(Duration::ZERO),
+        retryrmq::Backoff::fixed(Duration::from_nanos(1)),
+        retryrmq::Backoff::fixed(Duration::MAX),
+        retryrmq::Backoff::list([]),
+        retryrmq::Backoff::linear(Duration::from_millis(1)).retries(u32::MAX),
+    ] {
+        refused(
+            consumer().retry(bad.clone()).subscribe().await,
+            ErrorKind::InvalidPolicy,
+        );
+        let rule = retryrmq::Rule::new(bad).error("x");
+        refused(
+            consumer().rules([rule]).subscribe().await,
+            ErrorKind::InvalidPolicy,
+        );
+    }
+    assert!(vhost.queues().await.is_empty(), "nothing was made");
+}
+
+#[tokio::test]
+async fn policies_and_rules_in_text_are_read_or_refused_with_a_sentence() {
+    for bad in [
+        "",
+        "fixed",
+        "fixed()",
+        "fixed(5)",
+        "fixed(-5s)",
+        "fixed(0s)",
+        "fixed(1099511627777ms)",
+        "never(1s)",
+        "fixed(1s, colour=red)",
+        "fixed(1s, retries=-1)",
+        "fixed(1s, retries=many)",
+        "fixed(1s, retries=99999999999)",
+        "fixed(1s",
+        "fixed(1s))",
+        "list()",
+        "list(1s, x)",
+        "exponential(1s, factor=0)",
+        "exponential(1s, factor=NaN)",
+        "linear(1s, step=-1s)",
+        "exponential(1s, jitter=2)",
+        "fixed(1s, max_age=0s)",
+        "fixed(1e9d)",
+        "fixed(1s) and more",
+        "fixed(99999999999999999999999s)",
+        "\u{0}",
+        "fixed(１s)",
+    ] {
+        let why = refused(bad.parse::<Policy>(), ErrorKind::InvalidPolicy);
+        assert!(why.len() < 600, "{why}");
+        let rule = format!("error=x => {bad}");
+        refused(rule.parse::<retryrmq::Rule>(), ErrorKind::InvalidPolicy);
+    }
+    let long = "x".repeat(1_000_000);
+    let why = refused(long.parse::<Policy>(), ErrorKind::InvalidPolicy);
+    assert!(why.len() < 600, "{} bytes", why.len());
+    for bad in ["retry_queues", "", "native "] {
+        refused(bad.parse::<Strategy>(), ErrorKind::InvalidOption);
+        refused(bad.parse::<QueueType>(), ErrorKind::InvalidOption);
+    }
+}
+
+#[tokio::test]
+async fn a_queue_that_somebody_else_holds_alone_is_told_as_such() {
+    on_every_broker(|broker| async move {
+        use harness::lapin::{options::QueueDeclareOptions, types::FieldTable};
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        let alone = QueueDeclareOptions {
+            exclusive: true,
+            ..Default::default()
+        };
+        let channel = amqp.new_channel().await;
+        channel
+            .queue_declare(QUEUE.into(), alone, FieldTable::default())
+            .await
+            .unwrap();
+        for dlx in [false, true] {
+            let consumer = client.consumer(QUEUE).dlx(dlx);
+            let why = refused(consumer.subscribe().await, ErrorKind::AccessRefused);
+            assert!(
+                why.contains("`orders`") && !why.contains("permission"),
+                "{why}"
+            );
+        }
+        let why = refused(
+            client.consumer("amq.mine").dlx(true).subscribe().await,
+            ErrorKind::AccessRefused,
+        );
+        assert!(why.contains("amq.") && !why.contains("permission"), "{why}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_vhosts_default_queue_type_changes_nothing() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = harness::Vhost::with_default_queue_type(&broker, kind).await;
+        for queue_type in [QueueType::Quorum, QueueType::Classic] {
+            let options = ClientOptions {
+                queue_type,
+                ..ClientOptions::default()
+            };
+            let client = Client::connect_with(vhost.url(), options).await.unwrap();
+            let queue = format!("orders-{}", queue_type.as_str());
+            client
+                .consumer(&queue)
+                .dlx(true)
+                .retry(policy("fixed(1s)"))
+                .subscribe()
+                .await
+                .unwrap();
+            for name in [format!("{queue}.retry.1000"), format!("{queue}.parked")] {
+                assert_eq!(
+                    vhost.queue(&name).await.unwrap().kind(),
+                    queue_type.as_str(),
+                    "{name}"
+                );
+            }
+            // And once more, now that everything is there.
+            client
+                .consumer(&queue)
+                .dlx(true)
+                .retry(policy("fixed(1s)"))
+                .subscribe()
+                .await
+                .unwrap();
+        }
+    })
+    .await;
+}

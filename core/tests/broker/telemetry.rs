@@ -1,0 +1,315 @@
+//! What a consumer tells: events, numbers, and a text that Prometheus can read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use retryrmq::{Client, Event, Outcome, Pause, Subscription, Token, retry_after};
+use retryrmq_harness::{QueueType, on_every_broker, on_every_queue_type};
+
+use crate::stage::{Diary, PATIENCE, QUEUE, connect, connect_with, id, ms, policy, start, stats};
+
+/// The samples of a text in the Prometheus exposition format, by name and labels; anything else in it is an error.
+fn samples(text: &str) -> BTreeMap<(String, String), f64> {
+    assert!(text.ends_with('\n'));
+    let mut typed = BTreeSet::new();
+    let mut samples = BTreeMap::new();
+    for line in text.lines() {
+        if let Some(comment) = line.strip_prefix("# ") {
+            let mut words = comment.splitn(3, ' ');
+            match words.next() {
+                Some("TYPE") => {
+                    let name = words.next().expect("a type is of a metric").to_owned();
+                    assert!(
+                        ["counter", "gauge"].contains(&words.next().unwrap()),
+                        "{line}"
+                    );
+                    assert!(typed.insert(name), "twice: {line}");
+                }
+                Some("HELP") => assert!(words.nth(1).is_some(), "{line}"),
+                Some("EOF") => {}
+                _ => panic!("{line}"),
+            }
+            continue;
+        }
+        let (name, rest) = line
+            .split_once('{')
+            .unwrap_or_else(|| panic!("no labels: {line}"));
+        assert!(
+            name.bytes()
+                .all(|sign| sign.is_ascii_lowercase() || sign == b'_'),
+            "{line}"
+        );
+        let base = name.trim_end_matches("_total");
+        assert!(
+            typed.contains(base) || typed.contains(name),
+            "of no type: {line}"
+        );
+        let (labels, value) = rest.rsplit_once("} ").unwrap_or_else(|| panic!("{line}"));
+        let value: f64 = value.parse().unwrap_or_else(|_| panic!("{line}"));
+        samples.insert((name.to_owned(), unescaped(labels, line)), value);
+    }
+    samples
+}
+
+/// `queue="…"` with the escapes of the format undone.
+fn unescaped(label: &str, line: &str) -> String {
+    let inner = label
+        .strip_prefix("queue=\"")
+        .and_then(|rest| rest.strip_suffix('"'));
+    let mut out = String::new();
+    let mut signs = inner.unwrap_or_else(|| panic!("{line}")).chars();
+    while let Some(sign) = signs.next() {
+        match sign {
+            '\\' => match signs.next() {
+                Some('n') => out.push('\n'),
+                Some(sign @ ('\\' | '"')) => out.push(sign),
+                other => panic!("a wrong escape {other:?}: {line}"),
+            },
+            '"' => panic!("a quote that is not escaped: {line}"),
+            sign => out.push(sign),
+        }
+    }
+    out
+}
+
+#[tokio::test]
+async fn the_numbers_are_the_same_in_text() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        for queue in ["orders", "we\"ird\\queue", "für {alle}"] {
+            let diary = Diary::default();
+            let consumer = client
+                .consumer(queue)
+                .dlx(true)
+                .retry(policy("fixed(50ms, retries=1)"));
+            let running = start(consumer, &diary, |message| match message.message_id() {
+                Some("good") => Ok(()),
+                _ => Err("no".into()),
+            })
+            .await;
+            for name in ["good", "bad"] {
+                amqp.publish_with(queue, "x", id(name)).await;
+            }
+            let stats = stats(&running, "all is settled", |stats| {
+                stats.parked == 1 && stats.outstanding == 0
+            })
+            .await;
+            assert_eq!(
+                (stats.delivered, stats.acked, stats.failed, stats.retried),
+                (3, 1, 2, 1)
+            );
+            let samples = samples(&client.metrics_text());
+            let sample = |name: &str| samples.get(&(name.to_owned(), queue.to_owned())).copied();
+            assert_eq!(
+                sample("retryrmq_messages_delivered_total"),
+                Some(3.0),
+                "{samples:?}"
+            );
+            assert_eq!(sample("retryrmq_messages_acked_total"), Some(1.0));
+            assert_eq!(sample("retryrmq_messages_parked_total"), Some(1.0));
+            assert_eq!(sample("retryrmq_messages_outstanding"), Some(0.0));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn events_tell_the_story_of_a_message() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        amqp.declare(QUEUE, kind).await;
+        amqp.publish_with(QUEUE, "x", id("a")).await;
+        let diary = Diary::default();
+        let consumer = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .retry(policy("fixed(50ms, retries=2)"));
+        let _running = start(consumer, &diary, |message| match message.attempt() {
+            1 => Err(retry_after(ms(70), "busy").into()),
+            _ => Err("no".into()),
+        })
+        .await;
+        diary.event("parked").await;
+        assert_eq!(diary.event_names(), ["retried", "retried", "parked"]);
+        let events = diary.events();
+        let queue = || QUEUE.to_owned();
+        let a = || Some("a".to_owned());
+        let retried = |attempt, delay, error: &str| Event::Retried {
+            queue: queue(),
+            message_id: a(),
+            attempt,
+            delay,
+            error: error.to_owned(),
+        };
+        assert_eq!(events[0], retried(1, ms(70), "busy"));
+        assert_eq!(events[1], retried(2, ms(50), "no"));
+        let Event::Parked {
+            attempt: 3, error, ..
+        } = &events[2]
+        else {
+            panic!("{events:?}")
+        };
+        assert_eq!(error, "no");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_listener_that_panics_harms_nobody() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        let diary = Diary::default();
+        let consumer = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .retry(policy("fixed(50ms, retries=1)"));
+        let _running = consumer
+            .on_event(|event| panic!("on purpose: {event:?}"))
+            .start(diary.handler(|_| Err("no".into())))
+            .await
+            .unwrap();
+        amqp.publish_with(QUEUE, "x", id("a")).await;
+        crate::stage::parked(&amqp).await;
+        assert_eq!(diary.all().len(), 2);
+    })
+    .await;
+}
+
+async fn next(subscription: &Subscription) -> retryrmq::Delivery {
+    assert!(subscription.ready().await);
+    subscription.try_next_batch(1).remove(0)
+}
+
+#[tokio::test]
+async fn settling_what_is_settled_is_counted_and_does_nothing() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        amqp.declare(QUEUE, kind).await;
+        let subscription = client.consumer(QUEUE).dlx(true).subscribe().await.unwrap();
+        for number in 0..3 {
+            amqp.publish_with(QUEUE, "x", id(&number.to_string())).await;
+        }
+        for _ in 0..3 {
+            let token = next(&subscription).await.token;
+            assert!(token.to_u64() < 1 << 53);
+            subscription.settle([(token, Outcome::Ack), (token, Outcome::Ack)]);
+            subscription.settle([
+                (token, Outcome::Defer { delay: ms(1) }),
+                (Token::from_u64(u64::MAX), Outcome::Ack),
+                (Token::from_u64(0), Outcome::Ack),
+            ]);
+        }
+        retryrmq_harness::eventually(PATIENCE, "stale settlements are counted", || async {
+            let stats = subscription.stats();
+            if (stats.acked, stats.stale, stats.outstanding) == (3, 12, 0) {
+                Ok(())
+            } else {
+                Err(format!("{stats:?}"))
+            }
+        })
+        .await;
+        assert_eq!(subscription.stats().reconnects, 0, "no channel was closed");
+        // After the end everything is stale as well, and nothing hangs.
+        amqp.publish_with(QUEUE, "x", id("held")).await;
+        let held = next(&subscription).await;
+        subscription.settle([(held.token, Outcome::Ack)]);
+        subscription.close();
+        subscription.wait_closed().await;
+        subscription.settle([(held.token, Outcome::Ack)]);
+        assert!(!subscription.ready().await);
+        assert_eq!(amqp.depth(QUEUE).await, Some(0));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn when_most_fail_the_consumer_pauses_and_a_probe_ends_it() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp): (Client, _) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        amqp.declare(QUEUE, kind).await;
+        let diary = Diary::default();
+        let broken = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let state = std::sync::Arc::clone(&broken);
+        let pause = Pause {
+            failures: 0.5,
+            window: 4,
+            pause: ms(400),
+        };
+        let consumer = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .pause(pause)
+            .prefetch(2)
+            .retry(policy("fixed(50ms, retries=100)"));
+        let running = start(consumer, &diary, move |_| {
+            if state.load(std::sync::atomic::Ordering::SeqCst) {
+                Err("the database is down".into())
+            } else {
+                Ok(())
+            }
+        })
+        .await;
+        for number in 0..20 {
+            amqp.publish_with(QUEUE, "x", id(&number.to_string())).await;
+        }
+        diary.event("paused").await;
+        broken.store(false, std::sync::atomic::Ordering::SeqCst);
+        diary.event("resumed").await;
+        let stats = stats(&running, "all are handled", |stats| stats.acked == 20).await;
+        assert!(stats.pauses >= 1);
+        assert_eq!(stats.parked, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn closing_lets_handlers_finish_and_gives_the_rest_back() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        let diary = Diary::default();
+        let seen = diary.clone();
+        let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
+        let opened = std::sync::Arc::clone(&gate);
+        let running = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .concurrency(2)
+            .prefetch(10)
+            .start(move |message: retryrmq::Message| {
+                seen.note(&message);
+                let gate = std::sync::Arc::clone(&opened);
+                async move { gate.acquire().await.map(drop) }
+            })
+            .await
+            .unwrap();
+        for number in 0..10 {
+            amqp.publish_with(QUEUE, "x", id(&number.to_string())).await;
+        }
+        stats(
+            &running,
+            "two handlers run, one at least waits its turn",
+            |stats| stats.delivered >= 3,
+        )
+        .await;
+        let closing = tokio::spawn({
+            let running = running.clone();
+            async move { running.close().await }
+        });
+        retryrmq_harness::eventually(PATIENCE, "what no handler had begun is back", || async {
+            amqp.depth(QUEUE).await == Some(8)
+        })
+        .await;
+        gate.add_permits(100);
+        closing.await.unwrap();
+        assert_eq!(diary.all().len(), 2);
+        assert_eq!(running.stats().acked, 2);
+        assert_eq!(amqp.depth(QUEUE).await, Some(8));
+    })
+    .await;
+}
