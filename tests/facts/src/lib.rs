@@ -8,6 +8,8 @@
 //! This library is what those tests share. Nothing in it knows of the crate `retryrmq`.
 
 mod deaths;
+#[cfg(test)]
+mod documentation;
 mod fields;
 mod refusal;
 mod sample;

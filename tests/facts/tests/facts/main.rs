@@ -1,6 +1,7 @@
 //! Facts about brokers that leave the broker alive. A file per theme; `docs/broker-facts.md` has the whole story.
 #![allow(missing_docs)]
 
+mod connections;
 mod consuming;
 mod copies;
 mod counting;

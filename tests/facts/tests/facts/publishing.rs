@@ -188,7 +188,7 @@ async fn at_least_once_without_reject_publish_is_at_most_once() {
     .await;
 }
 
-/// Fact 26. When what is held gets through at last is shown where a broker has a shorter patience (`kills`).
+/// Fact 26. That it gets through at last is shown with a broker that has less patience.
 #[tokio::test]
 async fn what_expires_while_its_work_queue_is_missing_is_held_at_least_once_and_else_dropped() {
     on_every_broker(|broker| async move {

@@ -123,7 +123,7 @@ async fn a_messages_time_may_be_zero_to_ten_years_and_else_costs_the_channel() {
 
 /// Fact 11. The messages go with the queue, and not to its dead-letter queue.
 #[tokio::test]
-async fn a_lease_on_a_quorum_queue_is_renewed_by_nothing_but_a_consumer() {
+async fn a_lease_on_a_quorum_queue_is_renewed_neither_by_declaring_nor_by_publishing() {
     on_every_broker(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;

@@ -13,13 +13,14 @@ const YOUNG: Duration = Duration::from_millis(600);
 /// Longer than a restart takes, so that the delay is survived and not merely outlived.
 const DELAY: Duration = Duration::from_secs(12);
 
-/// Facts 9, 10 and 41, in one life of a node because a restart is what takes time.
+/// Facts 9, 10, 41 and 42, in one life of a node because a restart is what takes time.
 #[tokio::test]
 async fn what_a_killed_broker_remembers() {
     on_every_broker_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&[]).await;
         let vhost = node.vhost().await;
         let amqp = vhost.connect().await;
+        sizes_come_as_expected(&node).await;
         let delays_since = fill_delays(&amqp).await;
         fill_held(&amqp).await;
         let consumer = vhost.connect().await;
@@ -32,6 +33,19 @@ async fn what_a_killed_broker_remembers() {
         delays_are_kept(&vhost, delays_since).await;
     })
     .await;
+}
+
+/// Fact 42.
+async fn sizes_come_as_expected(node: &Node) {
+    let size = node
+        .ctl(&["eval", "application:get_env(rabbit, max_message_size)."])
+        .await;
+    let mebibytes = if node.version() < Version::V4_0 {
+        128
+    } else {
+        16
+    };
+    assert_eq!(size.trim(), format!("{{ok,{}}}", mebibytes * 1024 * 1024));
 }
 
 async fn fill_old(amqp: &Amqp) {

@@ -1,4 +1,5 @@
-//! What a broker does after minutes of waiting, seen with one that waits seconds.
+//! What a broker does after minutes of waiting, or with a message of megabytes: seen with one that waits seconds and
+//! takes kilobytes.
 
 use futures_util::StreamExt;
 use lapin::message::Delivery;
@@ -7,14 +8,19 @@ use retryrmq_facts::*;
 use retryrmq_harness::{Amqp, Broker, Node, QueueType, Version, eventually, on_every_broker_where};
 use tokio::time::timeout;
 
-/// Facts 22 and 26, in one life of a node because its start is what takes time.
+const LARGEST: usize = 1_000;
+
+/// Facts 22, 26 and 42, in one life of a node because its start is what takes time.
 #[tokio::test]
 async fn what_a_broker_does_when_it_has_waited_long_enough() {
     on_every_broker_where(Broker::is_controllable, |broker| async move {
-        let node = broker.own_node(&[]).await;
+        let node = broker
+            .own_node(&[&format!("max_message_size = {LARGEST}")])
+            .await;
         lose_patience(&node).await;
         let vhost = node.vhost().await;
         let amqp = vhost.connect().await;
+        bodies_have_a_largest_size(&amqp).await;
         held_dead_letters_get_through(&amqp).await;
         for queue_type in QueueType::ALL {
             let consumer = vhost.connect().await;
@@ -22,6 +28,29 @@ async fn what_a_broker_does_when_it_has_waited_long_enough() {
         }
     })
     .await;
+}
+
+/// Fact 42. Bytes of the body alone.
+async fn bodies_have_a_largest_size(amqp: &Amqp) {
+    amqp.declare("work", QueueType::Classic).await;
+    let large = headers([("large", string(&"x".repeat(2 * LARGEST)))]);
+    amqp.publish_with("work", vec![0; LARGEST], large).await;
+    let channel = amqp.new_channel().await;
+    channel.confirm_select(Default::default()).await.unwrap();
+    let body = vec![0; LARGEST + 1];
+    let publish = channel.basic_publish(
+        "".into(),
+        "work".into(),
+        Default::default(),
+        &body,
+        Default::default(),
+    );
+    let text = format!(
+        "PRECONDITION_FAILED - message size {} is larger than configured max size {LARGEST}",
+        LARGEST + 1
+    );
+    assert_eq!(refusal(publish.await.unwrap().await), (406, text));
+    closed(&channel).await;
 }
 
 /// Fact 26: three minutes. Fact 22: half an hour.
