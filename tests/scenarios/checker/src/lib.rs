@@ -18,4 +18,5 @@ pub mod scenario;
 pub mod script;
 pub mod seen;
 pub mod stage;
+pub mod suite;
 pub mod task;

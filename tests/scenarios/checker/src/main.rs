@@ -10,6 +10,7 @@ use retryrmq_scenarios::matrix::{Outcome, Verdict, cells, run_all};
 use retryrmq_scenarios::report;
 use retryrmq_scenarios::run::Manner;
 use retryrmq_scenarios::scenario::{QueueKind, Scenario, find_files};
+use retryrmq_scenarios::suite::JOBS;
 
 /// Runs scenario files against drivers on real brokers and says what differs.
 ///
@@ -36,7 +37,7 @@ struct Arguments {
     #[arg(long = "type", value_name = "classic|quorum", value_parser = kind)]
     kind: Option<QueueKind>,
     /// How many runs go on at one time; they mostly wait.
-    #[arg(long, default_value_t = 12)]
+    #[arg(long, default_value_t = JOBS)]
     jobs: usize,
     /// Print the verdicts as JSON, one array, on standard output.
     #[arg(long)]
@@ -138,16 +139,7 @@ async fn check(arguments: Arguments) -> Result<u8, Box<dyn std::error::Error + S
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&verdicts)?);
     } else {
-        println!("{}", report::table(&verdicts));
-        report::not_for_drivers(&verdicts)
-            .iter()
-            .for_each(|line| println!("{line}"));
-        // again, together and last, because they are what somebody looks for
-        verdicts
-            .iter()
-            .filter_map(report::sentences)
-            .for_each(|text| println!("{text}"));
-        println!("{}", report::summary(&verdicts));
+        report::print(&verdicts);
     }
     Ok(report::exit_code(&verdicts))
 }

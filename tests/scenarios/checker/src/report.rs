@@ -87,6 +87,20 @@ pub fn not_for_drivers(verdicts: &[Verdict]) -> Vec<String> {
     lines
 }
 
+/// Prints the table, what is not for a driver, what failed, and the sum.
+pub fn print(verdicts: &[Verdict]) {
+    println!("{}", table(verdicts));
+    not_for_drivers(verdicts)
+        .iter()
+        .for_each(|line| println!("{line}"));
+    // last, because it is what somebody looks for
+    verdicts
+        .iter()
+        .filter_map(sentences)
+        .for_each(|text| println!("{text}"));
+    println!("{}", summary(verdicts));
+}
+
 /// The last line.
 pub fn summary(verdicts: &[Verdict]) -> String {
     let count = |outcome| {

@@ -323,6 +323,8 @@ impl Run<'_> {
             && all_told
             && self.seen.restarts >= expect.restarts.at_least
             && self.all_in_place([]).await
+            // only now the rest, because it takes a question to the management interface
+            && self.all_in_place(self.stage.queues().await).await
     }
 
     /// Whether every queue holds as many messages as it should in the end: those that are named, and those given.

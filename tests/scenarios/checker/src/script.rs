@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What a driver is asked to do.
@@ -99,7 +99,7 @@ pub struct Outgoing {
 }
 
 /// One run of the handler.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Step {
     /// To be waited first.
     #[serde(default)]
@@ -110,7 +110,7 @@ pub struct Step {
 }
 
 /// How a run ends.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 #[expect(
     missing_docs,

@@ -152,12 +152,13 @@ fn queues(scenario: &Scenario, seen: &Seen) -> Vec<String> {
             }
         }
     }
+    let work = &scenario.topology.queue;
     let own = scenario
         .topology
         .queues
         .iter()
         .map(|queue| &queue.name)
-        .chain([&scenario.topology.queue.name]);
+        .chain(work.declare.then_some(&work.name));
     let known: BTreeSet<&String> = expected.keys().chain(own).collect();
     for name in seen.queues.keys().filter(|name| !known.contains(name)) {
         complaints.push(format!("nobody expected a queue {name}"));

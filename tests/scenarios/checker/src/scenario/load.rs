@@ -101,10 +101,6 @@ impl Scenario {
             ("queue_type", consume.queue_type.is_some()),
             ("crash_limit", consume.crash_limit.is_some()),
             ("defer_limit", consume.defer_limit.is_some()),
-            (
-                "error_type",
-                consume.rules.iter().any(|rule| rule.contains("error=")),
-            ),
             ("replay", self.then.iter().any(|later| later.replay)),
             (
                 "publish",

@@ -1,32 +1,55 @@
-//! The two ways to write a handler: a function that returns a result, and an own [`Handler`] that names error types.
+//! The two ways to use the crate: a handler function, and the boundary below it that other languages use.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use retryrmq::{
-    Consumer, Failure, Handler, Message, Outcome, ParkReason, Result, Running, defer, fatal, park,
-    retry_after,
+    Consumer, Delivery, Failure, Message, Outcome, ParkReason, Result, Running, Subscription,
+    defer, fatal, park, retry_after,
 };
 use retryrmq_scenarios::script::{Act, Play, Script};
 
-use crate::player::play;
+use crate::player;
 
-/// Starts the play. A function's errors have one type in Rust, so scenarios about error types take the other way.
-pub(crate) async fn start(consumer: Consumer, play: Play, by_type: bool) -> Result<Running> {
-    let script = Arc::new(Script::new(play.handler, play.runs));
-    if by_type {
-        return consumer.start(Typed(script)).await;
-    }
-    consumer
-        .start(move |message| {
-            let script = Arc::clone(&script);
-            async move { answer(play_on(&script, message).await) }
-        })
-        .await
+/// What consumes, until it is closed.
+pub(crate) enum Consuming {
+    Handler(Running),
+    Boundary(Arc<Subscription>),
 }
 
-async fn play_on(script: &Script, message: Message) -> Act {
-    play(script, &message).await
+impl Consuming {
+    /// Starts the play. All errors of a function have one type in Rust, so scenarios about error types take the other
+    /// way.
+    pub(crate) async fn start(consumer: Consumer, play: Play, by_type: bool) -> Result<Self> {
+        let script = Arc::new(Script::new(play.handler, play.runs));
+        if by_type {
+            let subscription = Arc::new(consumer.subscribe().await?);
+            tokio::spawn(pump(Arc::clone(&subscription), script));
+            return Ok(Self::Boundary(subscription));
+        }
+        let handler = move |message: Message| {
+            let script = Arc::clone(&script);
+            async move { answer(player::play(&script, &message).await) }
+        };
+        Ok(Self::Handler(consumer.start(handler).await?))
+    }
+
+    pub(crate) async fn close(&self) {
+        match self {
+            Self::Handler(running) => running.close().await,
+            Self::Boundary(subscription) => {
+                subscription.close();
+                subscription.wait_closed().await;
+            }
+        }
+    }
+
+    pub(crate) async fn closed(&self) {
+        match self {
+            Self::Handler(running) => running.closed().await,
+            Self::Boundary(subscription) => subscription.wait_closed().await,
+        }
+    }
 }
 
 /// The end of a run as a service would write it.
@@ -45,30 +68,41 @@ fn answer(act: Act) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     })
 }
 
-struct Typed(Arc<Script>);
-
-impl Handler for Typed {
-    async fn handle(&self, message: Message) -> Outcome {
-        match play(&self.0, &message).await {
-            Act::Ok => Outcome::Ack,
-            Act::Error { kind, message } => Outcome::retry(Failure::new(message).of_type(kind)),
-            Act::Fatal { message } => Outcome::Park {
-                reason: ParkReason::Fatal,
-                failure: Failure::new(message),
-            },
-            Act::RetryAfter { delay_ms, message } => Outcome::Retry {
-                failure: Failure::new(message),
-                delay: Some(Duration::from_millis(delay_ms)),
-            },
-            Act::Park { reason } => Outcome::Park {
-                reason: ParkReason::Requested,
-                failure: Failure::new(reason),
-            },
-            Act::Defer { delay_ms } => Outcome::Defer {
-                delay: Duration::from_millis(delay_ms),
-            },
-            Act::Panic { message } => panic!("{message}"),
-            Act::Exit => unreachable!("the process is gone"),
+/// Takes batches and settles them, as a binding does.
+async fn pump(subscription: Arc<Subscription>, script: Arc<Script>) {
+    while subscription.ready().await {
+        for Delivery { token, message } in subscription.try_next_batch(16) {
+            let (subscription, script) = (Arc::clone(&subscription), Arc::clone(&script));
+            tokio::spawn(async move {
+                let outcome = outcome(player::play(&script, &message).await);
+                subscription.settle([(token, outcome)]);
+            });
         }
+    }
+}
+
+/// The end of a run as it crosses the boundary.
+fn outcome(act: Act) -> Outcome {
+    let failure = |message: String| Failure::new(message);
+    match act {
+        Act::Ok => Outcome::Ack,
+        Act::Error { kind, message } => Outcome::retry(failure(message).of_type(kind)),
+        Act::Fatal { message } => Outcome::Park {
+            reason: ParkReason::Fatal,
+            failure: failure(message),
+        },
+        Act::RetryAfter { delay_ms, message } => Outcome::Retry {
+            failure: failure(message),
+            delay: Some(Duration::from_millis(delay_ms)),
+        },
+        Act::Park { reason } => Outcome::Park {
+            reason: ParkReason::Requested,
+            failure: failure(reason),
+        },
+        Act::Defer { delay_ms } => Outcome::Defer {
+            delay: Duration::from_millis(delay_ms),
+        },
+        Act::Panic { message } => Outcome::retry(failure(message)),
+        Act::Exit => unreachable!("the process is gone"),
     }
 }

@@ -12,6 +12,8 @@ use retryrmq_scenarios::script::{Options, Order, Outgoing, Play, now_ms, say};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::handler::Consuming;
+
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// All steps and options that the crate has.
@@ -62,42 +64,44 @@ async fn obey() -> Result<(), Failed> {
 
 async fn consume(play: Play) -> Result<(), Failed> {
     let mut end = signal(SignalKind::terminate())?;
-    let queue_type = play
-        .consume
-        .queue_type
-        .as_deref()
-        .map(str::parse)
-        .transpose()?
-        .unwrap_or_default();
-    let client = Client::connect_with(
-        &play.url,
-        ClientOptions {
-            queue_type,
-            ..ClientOptions::default()
-        },
-    )
-    .await?;
-    let consumer = with_options(client.consumer(&play.queue), &play.consume)?;
-    let by_type = play
-        .consume
-        .rules
-        .iter()
-        .any(|rule| rule.contains("error="));
-    let running = match handler::start(consumer, play, by_type).await {
-        Ok(running) => running,
+    let (client, consuming) = match subscribe(play).await {
+        Ok(started) => started,
         Err(error) => {
+            let error = error.downcast::<retryrmq::Error>()?;
             say(&json!({"line": "refused", "code": error.code(), "message": error.to_string()}));
             return Ok(());
         }
     };
     say(&json!({"line": "ready"}));
     tokio::select! {
-        _ = end.recv() => running.close().await,
-        () = running.closed() => return Err("the consumer ended by itself".into()),
+        _ = end.recv() => consuming.close().await,
+        () = consuming.closed() => return Err("the consumer ended by itself".into()),
     }
     client.close().await;
     say(&json!({"line": "done"}));
     Ok(())
+}
+
+async fn subscribe(play: Play) -> Result<(Client, Consuming), Failed> {
+    let queue_type = play
+        .consume
+        .queue_type
+        .as_deref()
+        .map(str::parse)
+        .transpose()?;
+    let options = ClientOptions {
+        queue_type: queue_type.unwrap_or_default(),
+        ..ClientOptions::default()
+    };
+    let client = Client::connect_with(&play.url, options).await?;
+    let consumer = with_options(client.consumer(&play.queue), &play.consume)?;
+    let by_type = play
+        .consume
+        .rules
+        .iter()
+        .any(|rule| rule.contains("error="));
+    let consuming = Consuming::start(consumer, play, by_type).await?;
+    Ok((client, consuming))
 }
 
 fn with_options(mut consumer: Consumer, options: &Options) -> Result<Consumer, Failed> {

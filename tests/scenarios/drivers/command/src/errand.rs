@@ -1,0 +1,58 @@
+//! The other subcommands: one thing each, and an end.
+
+use std::process::Stdio;
+
+use retryrmq_scenarios::script::{Outgoing, now_ms, say};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::Failed;
+use crate::command::{ms, retryrmq};
+
+pub(crate) async fn replay(url: &str, queue: &str) -> Result<(), Failed> {
+    let mut command = retryrmq(url);
+    command.args(["parked", "replay", queue, "--all"]);
+    succeed(command).await
+}
+
+pub(crate) async fn publish(url: &str, messages: Vec<Outgoing>) -> Result<(), Failed> {
+    for message in messages {
+        let mut command = retryrmq(url);
+        command.arg("publish");
+        if message.exchange.is_empty() {
+            command.arg(format!("--queue={}", message.routing_key));
+        } else {
+            command
+                .arg(format!("--exchange={}", message.exchange))
+                .arg(format!("--routing-key={}", message.routing_key));
+        }
+        for (key, value) in &message.headers {
+            let header = match value {
+                Value::String(text) => format!("--header={key}={text}"),
+                other => format!("--header={key}:={other}"),
+            };
+            command.arg(header);
+        }
+        if let Some(delay) = message.delay_ms {
+            command.arg(format!("--delay={}", ms(delay)));
+        }
+        command.arg("--").arg(&message.body);
+        let at_ms = now_ms();
+        succeed(command).await?;
+        say(&json!({"line": "published", "id": message.id, "at_ms": at_ms}));
+    }
+    Ok(())
+}
+
+async fn succeed(mut command: Command) -> Result<(), Failed> {
+    let status = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .await?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("retryrmq ended with {status}").into())
+    }
+}
