@@ -31,7 +31,12 @@ pub(crate) struct Options {
     exchange: Option<String>,
 
     /// The routing key, for an exchange
-    #[arg(long, value_name = "KEY", requires = "exchange")]
+    #[arg(
+        long,
+        value_name = "KEY",
+        requires = "exchange",
+        conflicts_with = "queue"
+    )]
     routing_key: Option<String>,
 
     /// A header: NAME=TEXT, or NAME:=JSON for a number, a flag, null, a list or an object; may be given several times
@@ -86,7 +91,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     }
     let bodies = bodies(&options)?;
     let client = global.connect().await?;
-    let published = publish(&client, &template, bodies, output).await;
+    // In order: a message is under way from its first poll on, and tokio's budget for a task would put some polls off.
+    let published = tokio::task::unconstrained(publish(&client, &template, bodies, output)).await;
     client.close().await;
     let count = published?;
     if output.is_json() {

@@ -23,8 +23,6 @@ use super::{
     warden::Warden,
 };
 
-/// How long to wait for the rest of standard error when the command is gone but something it started still holds it.
-const REST: Duration = Duration::from_millis(200);
 /// How long to try again when the machine has no process to spare.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -160,7 +158,7 @@ impl Program {
             if !matches!(ending, Ending::Timeout(_)) {
                 group.let_go = true; // what it left behind on purpose may go on
             }
-            let _ = timeout(REST, &mut passing).await;
+            tail.settle(&mut passing).await;
             return Ok(Run::Ended(ending, tail.bytes()));
         }
         result

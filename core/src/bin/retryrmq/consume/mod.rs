@@ -217,6 +217,8 @@ impl Work<'_> {
         if self.drain_until.is_none() {
             self.drain_until = Some(Instant::now() + settings.drain);
             self.subscription.close();
+            let told = self.report.draining(self.running.len());
+            self.note(told);
         }
     }
 

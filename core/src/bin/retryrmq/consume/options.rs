@@ -255,6 +255,6 @@ Examples:
 
 With --json: one object a line, each with `event`: consuming, handled, retried,
 deferred, parked, rejected, detoured, already_handled, publish_failed, requeued,
-disconnected, reconnected, paused, resumed, and at the end `done` with counts.
-Names in them: queue, message_id, attempt, delay_ms, error, reason, crashes,
-pause_ms, ms.";
+disconnected, reconnected, paused, resumed, draining, and at the end `done` with
+counts. Names in them: queue, message_id, attempt, delay_ms, error, reason,
+crashes, pause_ms, ms (how long the command took), running.";

@@ -46,6 +46,25 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
+    /// The end was asked for, or is due.
+    pub(super) fn draining(&self, running: usize) -> Result<(), Fault> {
+        if self.output.is_json() {
+            return self
+                .output
+                .json_line(&json!({"event": "draining", "running": running}));
+        }
+        if running > 0 {
+            let plural = if running == 1 {
+                "command still runs"
+            } else {
+                "commands still run"
+            };
+            let rest = format!("{running} {plural}; Ctrl-C or SIGTERM now stops at once");
+            self.output.happened("drain", Style::new().cyan(), &rest);
+        }
+        Ok(())
+    }
+
     /// An attempt succeeded.
     pub(super) fn handled(
         &mut self,

@@ -2,44 +2,92 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    task::JoinHandle,
+    time::timeout,
+};
 
 /// How much is kept.
 const KEPT: usize = 8 * 1024;
 /// Longer lines are passed on in pieces.
 const LONGEST_LINE: usize = 64 * 1024;
 
+/// Between two looks whether more comes from a pipe that something else still holds.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How many looks, for what never stops writing.
+const LOOKS: u32 = 25;
+
 /// The end of what was written so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tail(Arc<Mutex<VecDeque<u8>>>);
+pub(super) struct Tail(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    kept: Mutex<VecDeque<u8>>,
+    /// How often something came.
+    reads: AtomicU64,
+    /// Whether our own standard error is what it waits for.
+    is_writing: AtomicBool,
+}
 
 impl Tail {
     fn push(&self, bytes: &[u8]) {
-        let mut kept = self.0.lock().unwrap_or_else(|poison| poison.into_inner());
+        self.0.reads.fetch_add(1, Ordering::SeqCst);
+        let mut kept = self
+            .0
+            .kept
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner());
         kept.extend(bytes);
         let over = kept.len().saturating_sub(KEPT);
         kept.drain(..over);
     }
 
+    async fn write(&self, bytes: &[u8], out: &mut (impl AsyncWrite + Unpin)) {
+        self.0.is_writing.store(true, Ordering::SeqCst);
+        // Where our own standard error is closed, the command may go on all the same.
+        let _ = out.write_all(bytes).await;
+        let _ = out.flush().await;
+        self.0.is_writing.store(false, Ordering::SeqCst);
+    }
+
+    /// Waits for the rest once the command is gone: until `passing` ends, or nothing comes any more although something
+    /// that the command started keeps the pipe open.
+    pub(super) async fn settle(&self, passing: &mut JoinHandle<()>) {
+        let mut before = None;
+        for _ in 0..LOOKS {
+            if timeout(PAUSE, &mut *passing).await.is_ok() {
+                return;
+            }
+            let reads = self.0.reads.load(Ordering::SeqCst);
+            if before == Some(reads) && !self.0.is_writing.load(Ordering::SeqCst) {
+                return;
+            }
+            before = Some(reads);
+        }
+    }
+
     /// The end as it is now, without a character that was cut in two at its beginning.
     pub(super) fn bytes(&self) -> Vec<u8> {
-        let kept: Vec<u8> = self
+        let kept = self
             .0
+            .kept
             .lock()
-            .unwrap_or_else(|poison| poison.into_inner())
-            .iter()
-            .copied()
-            .collect();
+            .unwrap_or_else(|poison| poison.into_inner());
+        let kept: Vec<u8> = kept.iter().copied().collect();
+        let is_torn = |byte: &&u8| **byte & 0xc0 == 0x80;
         let torn = if kept.len() < KEPT {
             0
         } else {
-            kept.iter()
-                .take(3)
-                .take_while(|byte| **byte & 0xc0 == 0x80)
-                .count()
+            kept.iter().take(3).take_while(is_torn).count()
         };
         kept[torn..].to_vec()
     }
@@ -62,15 +110,12 @@ pub(super) async fn pass_on(mut from: impl AsyncRead + Unpin, tail: Tail) {
             None if pending.len() > LONGEST_LINE => pending.len(),
             None => continue,
         };
-        // Where our own standard error is closed, the command may go on all the same.
-        let _ = out.write_all(&pending[..whole]).await;
-        let _ = out.flush().await;
+        tail.write(&pending[..whole], &mut out).await;
         pending.drain(..whole);
     }
     if !pending.is_empty() {
         pending.push(b'\n');
-        let _ = out.write_all(&pending).await;
-        let _ = out.flush().await;
+        tail.write(&pending, &mut out).await;
     }
 }
 

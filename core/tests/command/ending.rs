@@ -1,0 +1,190 @@
+//! The end of a consumer: counted, idle, asked for, forced, or killed.
+
+use retryrmq_harness::{eventually, on_every_broker};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+use crate::stage::{Desk, PATIENCE, QUEUE};
+
+fn process(text: &str) -> Pid {
+    Pid::from_raw(text.trim().parse().expect("a process id")).expect("a process id")
+}
+
+async fn gone(process: Pid) {
+    eventually(PATIENCE, "the process ends", || async {
+        test_kill_process(process).is_err()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn after_so_many_attempts_no_more_messages_are_touched() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        for n in 0..5 {
+            desk.amqp.publish(QUEUE, n.to_string()).await;
+        }
+        let options = ["--concurrency=4", "--prefetch=50"];
+        let done = desk.consume(1, &options, "exit 0").await.exits(0);
+        assert_eq!(done.events("handled").len(), 1);
+        desk.holds(QUEUE, 4).await;
+        let done = desk.consume(2, &options, "exit 0").await.exits(0);
+        assert_eq!(done.events("handled").len(), 2);
+        desk.holds(QUEUE, 2).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_idle_consumer_ends() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        desk.amqp.publish(QUEUE, "").await;
+        let done = desk
+            .run(&[
+                "--json",
+                "consume",
+                QUEUE,
+                "--dlx",
+                "--idle=5s",
+                "--",
+                "true",
+            ])
+            .await
+            .exits(0);
+        assert_eq!(done.events("done").remove(0)["handled"], 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn asked_to_end_it_lets_commands_finish() {
+    on_every_broker(|broker| async move {
+        for signal in [Signal::TERM, Signal::INT] {
+            let desk = Desk::with_queue(&broker).await;
+            for _ in 0..3 {
+                desk.amqp.publish(QUEUE, "").await;
+            }
+            // It goes on when it is told to, by a signal of its own.
+            let mut running = desk.start(
+                &[],
+                "trap 'exit 0' USR1; echo $$; while :; do sleep 0.05; done",
+            );
+            let command = process(&running.line().await);
+            running.drain(signal).await;
+            kill_process(command, Signal::USR1).unwrap();
+            assert_eq!(running.end().await.code(), Some(0));
+            desk.holds(QUEUE, 2).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_command_that_the_same_signal_ended_has_not_failed() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        desk.amqp.publish(QUEUE, "").await;
+        let mut running = desk.start(&["--retry=fixed(1h)"], "echo $$; exec sleep 600");
+        let command = process(&running.line().await);
+        running.drain(Signal::TERM).await;
+        kill_process(command, Signal::TERM).unwrap();
+        assert_eq!(running.end().await.code(), Some(0));
+        desk.holds(QUEUE, 1).await;
+        assert_eq!(desk.amqp.depth("orders.retry.3600000").await, Some(0));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_second_signal_and_the_end_of_the_drain_stop_commands() {
+    on_every_broker(|broker| async move {
+        let deaf = "trap '' TERM; echo $$; while :; do sleep 0.05; done";
+        for (options, second, code) in [
+            (&["--drain=10m"][..], true, 130),
+            (&["--drain=100ms", "--grace=100ms"], false, 0),
+        ] {
+            let desk = Desk::with_queue(&broker).await;
+            desk.amqp.publish(QUEUE, "").await;
+            let mut running = desk.start(options, deaf);
+            let command = process(&running.line().await);
+            running.drain(Signal::TERM).await;
+            if second {
+                running.signal(Signal::TERM);
+            }
+            assert_eq!(running.end().await.code(), Some(code));
+            gone(command).await;
+            desk.holds(QUEUE, 1).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_timeout_ends_all_that_the_command_started() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        desk.amqp.publish(QUEUE, "").await;
+        let script = "trap '' TERM; sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.05; done' & wait; wait";
+        let mut running = desk.start(&["--count=1", "--timeout=300ms", "--grace=100ms", "--retry=fixed(1h)"], script);
+        let grandchild = process(&running.line().await);
+        gone(grandchild).await;
+        assert_eq!(running.end().await.code(), Some(0));
+        desk.holds("orders.retry.3600000", 1).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn commands_do_not_outlive_a_consumer_that_was_killed() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        desk.amqp.publish(QUEUE, "").await;
+        let mut running = desk.start(
+            &["--grace=200ms"],
+            "trap '' TERM; echo $$; while :; do sleep 0.05; done",
+        );
+        let command = process(&running.line().await);
+        running.signal(Signal::KILL);
+        gone(command).await;
+        desk.holds(QUEUE, 1).await;
+        assert!(!running.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_program_that_is_gone_costs_no_attempt() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        let name = format!("retryrmq-{}-{}", std::process::id(), desk.vhost.name());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join("handler");
+        let path = path.to_str().unwrap();
+        std::fs::write(path, "#!/nonexistent/interpreter\n").unwrap();
+        let folder_name = folder.to_str().unwrap();
+        for name in ["/nonexistent/handler", "no-such-program", folder_name, path] {
+            let done = desk
+                .run(&["--json", "consume", QUEUE, "--dlx", "--", name])
+                .await
+                .exits(2);
+            assert!(
+                done.err.contains("cannot run") && done.err.contains(name),
+                "{done:#?}"
+            );
+            assert_eq!(done.out, "", "found before anything is subscribed");
+        }
+        // Found and executable, and yet it cannot be started: its interpreter does not exist.
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
+        desk.amqp.publish(QUEUE, "").await;
+        let done = desk
+            .run(&["--json", "consume", QUEUE, "--dlx", "--", path])
+            .await
+            .exits(1);
+        assert!(done.err.contains("cannot run"), "{done:#?}");
+        desk.holds(QUEUE, 1).await;
+        std::fs::remove_dir_all(&folder).unwrap();
+    })
+    .await;
+}

@@ -1,0 +1,12 @@
+//! The command `retryrmq` on real brokers: every test runs it against every broker of this run. A file per theme.
+#![allow(missing_docs)]
+
+mod bad_input;
+mod ending;
+mod environment;
+mod input;
+mod outcomes;
+mod parked;
+mod publishing;
+mod stage;
+mod topology;

@@ -1,0 +1,186 @@
+//! How a command ends decides what becomes of its message.
+
+use retryrmq_harness::on_every_broker;
+use serde_json::{Value, json};
+
+use crate::stage::{Desk, PARKED, QUEUE};
+
+/// A message whose body is a shell script: the command runs it.
+const RUN_BODY: &str = "script=$(cat); eval \"$script\"";
+
+async fn send(desk: &Desk, id: &str, body: &str) {
+    desk.run(&["publish", "--queue", QUEUE, "--message-id", id, body])
+        .await
+        .exits(0);
+}
+
+#[tokio::test]
+async fn every_way_to_end_has_its_outcome() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        let scripts = [
+            ("ok", "exit 0"),
+            ("park", "echo trace >&2; echo no such customer >&2; exit 65"),
+            ("temporary", "exit 75"),
+            ("status", "echo first >&2; echo last >&2; echo >&2; exit 3"),
+            ("signal", "kill -9 $$"),
+            ("after", "echo busy >&2; echo 'retry-after: 1h' >&2; exit 1"),
+            (
+                "soon",
+                "echo busy >&2; echo 'retry-after: soon' >&2; exit 1",
+            ),
+            ("defer", "echo later >&2; echo 'defer: 1h' >&2; exit 75"),
+            (
+                "defer-failed",
+                "echo later >&2; echo 'defer: 1h' >&2; exit 1",
+            ),
+            ("slow", "echo waiting >&2; sleep 600 & wait"),
+        ];
+        for (id, script) in scripts {
+            send(&desk, id, script).await;
+        }
+        let options = ["--retry=fixed(2h)", "--timeout=1s", "--concurrency=10"];
+        let done = desk
+            .consume(scripts.len(), &options, RUN_BODY)
+            .await
+            .exits(0);
+        let of = |event: &str, id: &str| {
+            let found = done
+                .events(event)
+                .into_iter()
+                .find(|line| line["message_id"] == id);
+            found.unwrap_or_else(|| panic!("no {event} of {id}: {done:#?}"))
+        };
+        assert_eq!(of("handled", "ok")["attempt"], 1);
+        assert_eq!(
+            (
+                &of("parked", "park")["reason"],
+                &of("parked", "park")["error"]
+            ),
+            (&json!("requested"), &json!("no such customer"))
+        );
+        for (id, error, delay) in [
+            ("temporary", "exit status 75", 7_200_000),
+            ("status", "last", 7_200_000),
+            ("signal", "ended by signal 9", 7_200_000),
+            ("after", "busy", 3_600_000),
+            ("soon", "retry-after: soon", 7_200_000),
+            ("defer-failed", "later", 7_200_000),
+            ("slow", "the command took longer than 1s", 7_200_000),
+        ] {
+            let retried = of("retried", id);
+            assert_eq!(
+                (&retried["error"], &retried["delay_ms"], &retried["attempt"]),
+                (&json!(error), &json!(delay), &json!(1))
+            );
+        }
+        assert_eq!(of("deferred", "defer")["delay_ms"], 3_600_000);
+        let sum = done.events("done").remove(0);
+        let counts = ["attempts", "handled", "retried", "deferred", "parked"]
+            .map(|name| sum[name].as_u64().unwrap());
+        assert_eq!(counts, [10, 1, 7, 1, 1]);
+        assert!(
+            done.err.contains("write it like") && done.err.contains("exit status 75"),
+            "two remarks: {done:#?}"
+        );
+        desk.holds(QUEUE, 0).await;
+        desk.holds("orders.retry.7200000", 6).await;
+        desk.holds(PARKED, 1).await;
+
+        let waiting = desk.amqp.drain("orders.retry.7200000").await;
+        let header = |id: &str, name: &str| {
+            let message = waiting
+                .iter()
+                .find(|message| message.id() == Some(id))
+                .unwrap();
+            message.header_text(name)
+        };
+        assert_eq!(
+            header("status", "x-retry-error-type").unwrap(),
+            "exit status 3"
+        );
+        assert_eq!(header("signal", "x-retry-error-type").unwrap(), "signal 9");
+        assert_eq!(
+            header("slow", "x-retry-error-type").unwrap(),
+            "HandlerTimeout"
+        );
+        let parked = desk.amqp.take(PARKED).await.unwrap();
+        assert_eq!(
+            parked.header_text("x-retry-error-stack").unwrap(),
+            "trace\nno such customer"
+        );
+        assert_eq!(
+            parked.header_text("x-retry-error-type").unwrap(),
+            "exit status 65"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_message_comes_back_with_its_past_and_is_parked_in_the_end() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        send(&desk, "a", "").await;
+        let script = "echo \"$RETRYRMQ_ATTEMPT $RETRYRMQ_RETRIES $RETRYRMQ_LAST_ERROR\" >&2; echo \"failed $RETRYRMQ_ATTEMPT\" >&2; exit 1";
+        let done = desk.consume(3, &["--retry=list(100ms, 200ms)"], script).await.exits(0);
+        for line in ["1 0 ", "2 1 failed 1", "3 2 failed 2"] {
+            assert!(done.err.lines().any(|said| said == line), "{line}: {done:#?}");
+        }
+        let parked = done.events("parked").remove(0);
+        assert_eq!((&parked["reason"], &parked["attempt"]), (&json!("exhausted"), &json!(3)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rules_go_by_the_kind_of_end() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        for id in ["3", "4"] {
+            send(&desk, id, &format!("exit {id}")).await;
+        }
+        let options = [
+            "--retry=fixed(1h)",
+            "--rule=error=exit status 3 => fixed(3h)",
+        ];
+        let done = desk.consume(2, &options, RUN_BODY).await.exits(0);
+        let delays: Vec<Value> = done
+            .events("retried")
+            .into_iter()
+            .map(|event| event["delay_ms"].clone())
+            .collect();
+        assert_eq!(delays.len(), 2);
+        assert!(
+            delays.contains(&json!(10_800_000)) && delays.contains(&json!(3_600_000)),
+            "{delays:?}"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_dlx_the_queue_decides() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        send(&desk, "a", "").await;
+        let done = desk
+            .run(&[
+                "--json",
+                "consume",
+                QUEUE,
+                "--count=1",
+                "--",
+                "sh",
+                "-c",
+                "echo no >&2; exit 1",
+            ])
+            .await
+            .exits(0);
+        assert_eq!(done.events("rejected").remove(0)["error"], "no");
+        assert!(done.err.contains("dlx is off"), "{done:#?}");
+        desk.holds(QUEUE, 0).await;
+        assert_eq!(desk.amqp.depth(PARKED).await, None, "nothing was made");
+    })
+    .await;
+}

@@ -1,0 +1,313 @@
+//! What is parked: listed, shown, replayed, dropped; also what the broker itself dead-lettered.
+
+use retryrmq::types::{AMQPValue, FieldTable};
+use retryrmq_harness::{QueueType, lapin::BasicProperties, on_every_broker};
+use serde_json::{Value, json};
+
+use crate::stage::{Desk, PARKED, QUEUE};
+
+/// Five parked messages: `a`, `b` and one without id failed alike, `c` was given up, and the broker dead-lettered `x`.
+async fn stage(broker: &retryrmq_harness::Broker) -> Desk {
+    let desk = Desk::of(broker).await;
+    desk.run(&["topology", QUEUE, "--retry=fixed(1h)", "--apply"])
+        .await
+        .exits(0);
+    for (id, body) in [
+        (Some("a"), "{\"n\":1.10}"),
+        (Some("b"), "fail"),
+        (None, "fail"),
+        (Some("c"), "\u{1b}[2Jpark"),
+    ] {
+        let mut arguments = vec![
+            "publish",
+            "--queue",
+            QUEUE,
+            "--header=tenant=acme\u{1b}]0;x\u{7}",
+            body,
+        ];
+        if let Some(id) = id {
+            arguments.extend(["--message-id", id]);
+        }
+        desk.run(&arguments).await.exits(0);
+    }
+    let script = "case $(cat) in *park) echo no customer >&2; exit 65;; esac; echo deep >&2; echo 'no answer' >&2; exit 3";
+    desk.consume(4, &["--retry=fixed(1h, retries=0)", "--no-declare"], script)
+        .await
+        .exits(0);
+    let mut expired = FieldTable::default();
+    expired.insert("size".into(), AMQPValue::LongLongInt(3));
+    let properties = BasicProperties::default()
+        .with_message_id("x".into())
+        .with_expiration("1".into())
+        .with_headers(expired);
+    desk.amqp
+        .publish_with(QUEUE, vec![0xff, 0x00, 0x41], properties)
+        .await;
+    desk.holds(PARKED, 5).await;
+    desk
+}
+
+fn ids(lines: &[Value]) -> Vec<&str> {
+    lines
+        .iter()
+        .map(|line| line["message_id"].as_str().unwrap_or("-"))
+        .collect()
+}
+
+#[tokio::test]
+async fn ls_tells_what_and_why() {
+    on_every_broker(|broker| async move {
+        let desk = stage(&broker).await;
+        let lines = desk
+            .run(&["--json", "parked", "ls", QUEUE])
+            .await
+            .exits(0)
+            .lines();
+        assert_eq!(ids(&lines), ["a", "b", "-", "c", "x"]);
+        let reasons: Vec<_> = lines
+            .iter()
+            .map(|line| line["reason"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            reasons,
+            [
+                "exhausted",
+                "exhausted",
+                "exhausted",
+                "requested",
+                "expired"
+            ]
+        );
+        assert_eq!(
+            (
+                &lines[0]["error"],
+                &lines[0]["error_type"],
+                &lines[0]["attempts"]
+            ),
+            (&json!("no answer"), &json!("exit status 3"), &json!(1))
+        );
+        assert_eq!(
+            (
+                &lines[4]["by_broker"],
+                &lines[4]["attempts"],
+                &lines[4]["place"]
+            ),
+            (&json!(true), &json!(0), &json!(5))
+        );
+        assert!(
+            lines[4]["error"]
+                .as_str()
+                .unwrap()
+                .contains("dead-lettered by the broker")
+        );
+
+        let groups = desk
+            .run(&["--json", "parked", "ls", QUEUE, "--group"])
+            .await
+            .exits(0)
+            .lines();
+        let counts: Vec<_> = groups
+            .iter()
+            .map(|group| group["count"].as_u64().unwrap())
+            .collect();
+        assert_eq!(counts, [3, 1, 1]);
+        assert_eq!(groups[0]["fingerprint"], lines[0]["fingerprint"]);
+
+        let table = desk.run(&["parked", "ls", QUEUE]).await.exits(0);
+        assert_eq!(table.out.lines().count(), 6, "{}", table.out);
+        assert!(
+            table.out.contains("no customer (exit status 65)")
+                && table.out.contains("UTC") | table.out.contains("+00:00")
+        );
+        let some = desk
+            .run(&["parked", "ls", QUEUE, "--limit=2"])
+            .await
+            .exits(0);
+        assert_eq!(some.out.lines().count(), 3);
+        assert!(some.err.contains("2 of 5"), "{some:#?}");
+        desk.holds(PARKED, 5).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn show_tells_everything_and_is_safe_to_look_at() {
+    on_every_broker(|broker| async move {
+        let desk = stage(&broker).await;
+        let all = desk.run(&["parked", "show", QUEUE, "--all"]).await.exits(0);
+        for words in [
+            "no answer (exit status 3)",
+            "deep",
+            "\"n\": 1.10",
+            "history",
+            "by the broker",
+            "ff 00 41",
+            "size",
+            "\\x1b[2Jpark",
+        ] {
+            assert!(all.out.contains(words), "{words} in {}", all.out);
+        }
+        assert!(
+            !all.out.contains(['\u{1b}', '\u{7}']),
+            "no control characters: {:?}",
+            all.out
+        );
+        let lines = desk
+            .run(&["--json", "parked", "show", QUEUE, "c", "#5"])
+            .await
+            .exits(0)
+            .lines();
+        assert_eq!(ids(&lines), ["c", "x"]);
+        assert_eq!(
+            (&lines[0]["body"], &lines[0]["headers"]["tenant"]),
+            (&json!("\u{1b}[2Jpark"), &json!("acme\u{1b}]0;x\u{7}"))
+        );
+        assert_eq!(
+            (
+                &lines[0]["history"][0]["attempt"],
+                &lines[0]["properties"]["message_id"]
+            ),
+            (&json!(1), &json!("c"))
+        );
+        assert_eq!(
+            (&lines[1]["body_base64"], &lines[1]["routing_key"]),
+            (&json!("/wBB"), &json!(QUEUE))
+        );
+        let raw = desk
+            .run(&["parked", "show", QUEUE, "x", "--raw"])
+            .await
+            .exits(0);
+        assert_eq!(raw.bytes, [0xff, 0x00, 0x41]);
+        for missing in ["nobody", "#6"] {
+            let done = desk
+                .run(&["--json", "parked", "show", QUEUE, missing])
+                .await
+                .exits(3);
+            assert!(
+                done.err.contains(missing) && done.err.contains("\"code\":\"not_found\""),
+                "{done:#?}"
+            );
+        }
+        desk.holds(PARKED, 5).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn replay_sends_back_what_was_chosen() {
+    on_every_broker(|broker| async move {
+        let desk = stage(&broker).await;
+        let dry = desk
+            .run(&[
+                "--json",
+                "parked",
+                "replay",
+                QUEUE,
+                "--reason=exhausted",
+                "--dry-run",
+            ])
+            .await
+            .exits(0)
+            .lines();
+        assert_eq!(
+            (ids(&dry), &dry[0]["replayed"]),
+            (vec!["a", "b", "-"], &json!(false))
+        );
+        desk.holds(PARKED, 5).await;
+        let fingerprint = dry[0]["fingerprint"].as_str().unwrap();
+        let start = format!("--fingerprint={}", &fingerprint[..8]);
+        let one = desk
+            .run(&["--json", "parked", "replay", QUEUE, &start, "--limit=1"])
+            .await
+            .exits(0)
+            .lines();
+        assert_eq!((ids(&one), &one[0]["replayed"]), (vec!["a"], &json!(true)));
+        desk.holds(QUEUE, 1).await;
+        let done = desk
+            .run(&["parked", "replay", QUEUE, "#3", "nobody"])
+            .await
+            .exits(3);
+        assert!(
+            done.err.contains("1 message replayed") && done.err.contains("nobody"),
+            "{done:#?}"
+        );
+        desk.run(&["parked", "replay", QUEUE, "--all"])
+            .await
+            .exits(0);
+        desk.holds(PARKED, 0).await;
+        let seen = desk.consume(5, &[], "true").await.exits(0);
+        let mut handled: Vec<_> = seen
+            .events("handled")
+            .iter()
+            .map(|event| event["message_id"].as_str().unwrap_or("-").to_owned())
+            .collect();
+        handled.sort();
+        assert_eq!(handled, ["-", "a", "b", "c", "x"]);
+        assert!(
+            seen.events("handled")
+                .iter()
+                .all(|event| event["attempt"] == 1),
+            "counted from the start"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn drop_asks_and_drops_what_was_chosen() {
+    on_every_broker(|broker| async move {
+        let desk = stage(&broker).await;
+        let done = desk.run(&["parked", "drop", QUEUE, "--all"]).await.exits(2);
+        assert!(done.err.contains("--yes"), "{done:#?}");
+        desk.run(&["parked", "drop", QUEUE, "--all", "--dry-run"])
+            .await
+            .exits(0);
+        desk.holds(PARKED, 5).await;
+        desk.run(&["parked", "drop", QUEUE, "--reason=expired", "--yes"])
+            .await
+            .exits(0);
+        desk.run(&["parked", "drop", QUEUE, "a", "#3", "--yes"])
+            .await
+            .exits(0);
+        let left = desk
+            .run(&["--json", "parked", "ls", QUEUE])
+            .await
+            .exits(0)
+            .lines();
+        assert_eq!(ids(&left), ["b", "c"]);
+        let none = desk
+            .run(&["parked", "drop", QUEUE, "--reason=overflow", "--yes"])
+            .await
+            .exits(0);
+        assert!(none.err.contains("0 messages"), "{none:#?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_queue_that_nothing_was_parked_for() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        for arguments in [
+            &["ls", "nope"][..],
+            &["show", "nope", "#1"],
+            &["replay", "nope", "--all"],
+            &["drop", "nope", "--all", "--yes"],
+        ] {
+            let mut all = vec!["--json", "parked"];
+            all.extend(arguments);
+            let done = desk.run(&all).await.exits(3);
+            assert!(
+                done.err.contains("queue_not_found") && done.err.contains("nope.parked"),
+                "{done:#?}"
+            );
+        }
+        desk.amqp.declare(PARKED, QueueType::Quorum).await;
+        let done = desk.run(&["parked", "ls", QUEUE]).await.exits(0);
+        assert!(
+            done.out.is_empty() && done.err.contains("nothing is parked"),
+            "{done:#?}"
+        );
+    })
+    .await;
+}

@@ -1,0 +1,162 @@
+//! `retryrmq publish`: confirmed, or an error.
+
+use retryrmq::types::AMQPValue;
+use retryrmq_harness::{
+    lapin::{ExchangeKind, options::QueueBindOptions},
+    on_every_broker,
+};
+
+use crate::stage::{Desk, QUEUE};
+
+#[tokio::test]
+async fn a_message_is_as_it_was_asked_for() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        let arguments = [
+            "--json",
+            "publish",
+            "--queue",
+            QUEUE,
+            "--message-id=7",
+            "--content-type=application/json",
+            "--header=tenant=a=b",
+            "--header=n:=5",
+            "--header=deep:={\"k\":[1.5,true,null]}",
+            "{}",
+        ];
+        assert_eq!(desk.run(&arguments).await.exits(0).json()["published"], 1);
+        let message = desk.amqp.take(QUEUE).await.unwrap();
+        assert_eq!((message.text(), message.id()), ("{}", Some("7")));
+        assert_eq!(
+            message.properties.content_type().as_ref().unwrap().as_str(),
+            "application/json"
+        );
+        assert_eq!(*message.properties.delivery_mode(), Some(2));
+        assert_eq!(message.header_text("tenant").unwrap(), "a=b");
+        assert_eq!(message.header("n"), Some(AMQPValue::LongLongInt(5)));
+        assert!(matches!(
+            message.header("deep"),
+            Some(AMQPValue::FieldTable(_))
+        ));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn bodies_come_from_standard_input_too() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        let body = [0, 0xff, b'\n', 0];
+        desk.feed(&["publish", "--queue", QUEUE], &body)
+            .await
+            .exits(0);
+        assert_eq!(desk.amqp.take(QUEUE).await.unwrap().body, body);
+        let lines: String = (1..=1000).map(|n| format!("line {n}\n")).collect();
+        let done = desk
+            .feed(
+                &[
+                    "--json",
+                    "publish",
+                    "--queue",
+                    QUEUE,
+                    "--lines",
+                    "--message-id=m",
+                ],
+                lines.as_bytes(),
+            )
+            .await
+            .exits(0);
+        assert_eq!(done.json()["published"], 1000);
+        let all = desk.amqp.drain(QUEUE).await;
+        for (index, message) in all.iter().enumerate() {
+            let (id, body) = (format!("m-{}", index + 1), format!("line {}", index + 1));
+            assert_eq!(
+                (message.id(), message.text()),
+                (Some(id.as_str()), body.as_str()),
+                "in order"
+            );
+        }
+        assert_eq!(all.len(), 1000);
+        desk.run(&["publish", "--queue", QUEUE, "--count=3", "again"])
+            .await
+            .exits(0);
+        desk.holds(QUEUE, 3).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_no_queue_takes_is_an_error() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        let done = desk
+            .run(&["--json", "publish", "--queue=nope", "x"])
+            .await
+            .exits(3);
+        assert!(done.err.contains("\"code\":\"unroutable\""), "{done:#?}");
+        let done = desk
+            .run(&[
+                "--json",
+                "publish",
+                "--exchange=amq.topic",
+                "--routing-key=a.b",
+                "x",
+            ])
+            .await
+            .exits(3);
+        assert!(done.err.contains("unroutable"), "{done:#?}");
+        desk.run(&["publish", "--exchange=nope", "--routing-key=a.b", "x"])
+            .await
+            .exits(3);
+        desk.amqp
+            .channel()
+            .exchange_declare(
+                "shop".into(),
+                ExchangeKind::Topic,
+                Default::default(),
+                Default::default(),
+            )
+            .await
+            .unwrap();
+        desk.amqp
+            .channel()
+            .queue_bind(
+                QUEUE.into(),
+                "shop".into(),
+                "eu.#".into(),
+                QueueBindOptions::default(),
+                Default::default(),
+            )
+            .await
+            .unwrap();
+        desk.run(&["publish", "--exchange=shop", "--routing-key=eu.de", "x"])
+            .await
+            .exits(0);
+        let message = desk.amqp.take(QUEUE).await.unwrap();
+        assert_eq!(
+            (message.exchange.as_str(), message.routing_key.as_str()),
+            ("shop", "eu.de")
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_delayed_message_waits() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        desk.run(&["publish", "--queue", QUEUE, "--delay=1h", "x"])
+            .await
+            .exits(0);
+        assert_eq!(desk.amqp.depth(QUEUE).await, Some(0));
+        desk.run(&["publish", "--queue", QUEUE, "--delay=200ms", "soon"])
+            .await
+            .exits(0);
+        desk.holds(QUEUE, 1).await;
+        assert_eq!(desk.amqp.take(QUEUE).await.unwrap().text(), "soon");
+        desk.run(&["publish", "--queue=nope", "--delay=1s", "x"])
+            .await
+            .exits(3);
+    })
+    .await;
+}

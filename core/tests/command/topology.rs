@@ -1,0 +1,176 @@
+//! `retryrmq topology`: planned, compared, applied; and its exit code says whether all is there.
+
+use retryrmq_harness::{QueueType, on_every_broker};
+use serde_json::{Value, json};
+
+use crate::stage::{Desk, PARKED, QUEUE, finish, retryrmq};
+
+fn statuses(plan: &Value) -> Vec<&str> {
+    plan["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["status"].as_str().unwrap_or("-"))
+        .collect()
+}
+
+#[tokio::test]
+async fn planned_compared_applied_and_there() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let plan = ["--json", "topology", QUEUE, "--retry=list(1s, 1m)"];
+        let with = |more: &'static str| plan.iter().copied().chain([more]).collect::<Vec<_>>();
+        let offline = desk.run(&with("--offline")).await.exits(0).json();
+        let names: Vec<_> = offline["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| item["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            names,
+            [PARKED, QUEUE, "orders.retry.1000", "orders.retry.60000"]
+        );
+        assert_eq!(
+            (
+                &offline["complete"],
+                &offline["items"][2]["arguments"]["x-message-ttl"]
+            ),
+            (&Value::Null, &json!(1000))
+        );
+        let before = desk.run(&plan).await.exits(3).json();
+        assert_eq!(
+            (statuses(&before), &before["complete"]),
+            (vec!["missing"; 4], &json!(false))
+        );
+        assert_eq!(desk.amqp.depth(QUEUE).await, None, "nothing was made");
+        assert_eq!(
+            statuses(&desk.run(&with("--apply")).await.exits(0).json()),
+            ["created"; 4]
+        );
+        assert_eq!(
+            statuses(&desk.run(&with("--apply")).await.exits(0).json()),
+            ["present"; 4],
+            "idempotent"
+        );
+        let after = desk.run(&plan).await.exits(0);
+        assert_eq!(
+            (statuses(&after.json()), &after.json()["complete"]),
+            (vec!["present"; 4], &json!(true))
+        );
+        let table = desk
+            .run(&["topology", QUEUE, "--retry=list(1s, 1m)"])
+            .await
+            .exits(0)
+            .out;
+        assert!(
+            table.contains("✓ present")
+                && table.contains("x-message-ttl")
+                && table.contains("60000"),
+            "{table}"
+        );
+        desk.run(&["publish", "--queue", QUEUE, "x"]).await.exits(0);
+        desk.consume(1, &["--retry=list(1s, 1m)", "--no-declare"], "true")
+            .await
+            .exits(0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_queue_with_other_arguments_is_named() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        desk.amqp
+            .declare("orders.retry.1000", QueueType::Classic)
+            .await;
+        let compared = desk
+            .run(&["--json", "topology", QUEUE, "--retry=fixed(1s)"])
+            .await
+            .exits(5)
+            .json();
+        assert_eq!(statuses(&compared), ["missing", "missing", "differs"]);
+        assert!(
+            compared["items"][2]["difference"]
+                .as_str()
+                .unwrap()
+                .contains("orders.retry.1000")
+        );
+        let shown = desk
+            .run(&["topology", QUEUE, "--retry=fixed(1s)"])
+            .await
+            .exits(5);
+        assert!(shown.out.contains("≠ differs"), "{}", shown.out);
+        let applied = desk
+            .run(&["--json", "topology", QUEUE, "--retry=fixed(1s)", "--apply"])
+            .await
+            .exits(5);
+        assert!(
+            applied.err.contains("\"code\":\"mismatch\"")
+                && applied.err.contains("orders.retry.1000"),
+            "{applied:#?}"
+        );
+        let refused = desk
+            .consume(1, &["--retry=fixed(1s)"], "true")
+            .await
+            .exits(5);
+        assert!(refused.err.contains("mismatch"), "{refused:#?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_strategy_that_the_broker_cannot_serve_makes_nothing() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let arguments = [
+            "--json",
+            "topology",
+            QUEUE,
+            "--strategy=native",
+            "--retry=fixed(5s)",
+            "--apply",
+        ];
+        if broker.version() >= "4.3.0".parse().unwrap() {
+            assert_eq!(
+                desk.run(&arguments).await.exits(0).json()["strategy"],
+                "native"
+            );
+        } else {
+            let done = desk.run(&arguments).await.exits(5);
+            assert!(
+                done.err.contains("strategy_refused") && done.err.contains("retry-queues"),
+                "{done:#?}"
+            );
+            assert_eq!(desk.amqp.depth(QUEUE).await, None);
+        }
+        let other = desk
+            .run(&[
+                "topology",
+                QUEUE,
+                "--strategy=dead-letter",
+                "--retry=list(1s, 2s)",
+            ])
+            .await
+            .exits(5);
+        assert!(other.err.contains("one delay"), "{other:#?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_plan_alone_needs_no_broker() {
+    let mut command = retryrmq();
+    command.args([
+        "--url=amqp://localhost:1",
+        "topology",
+        "lines",
+        "--strategy=delayed-exchange",
+        "--offline",
+        "--queue-type=classic",
+    ]);
+    let done = finish(command, None).await.exits(0);
+    for words in ["exchange", "binding", "x-delayed-message", "lines.delayed"] {
+        assert!(done.out.contains(words), "{words}: {}", done.out);
+    }
+}
