@@ -59,10 +59,20 @@ impl Server {
     }
 }
 
-/// An open connection.
+/// Hangs up when it is dropped. Without, a connection that nobody waits for any more would stay open: lapin's thread goes
+/// on with the handshake that was given up, and then answers heartbeats for as long as the process lives.
+struct Hangup(Arc<Lifeline>);
+
+impl Drop for Hangup {
+    fn drop(&mut self) {
+        self.0.cut();
+    }
+}
+
+/// An open connection. It ends when it is dropped, at the socket; [`close`](Self::close) says goodbye before.
 pub(crate) struct Connection {
     lapin: lapin::Connection,
-    lifeline: Arc<Lifeline>,
+    lifeline: Hangup,
     server: Server,
 }
 
@@ -73,7 +83,7 @@ impl Connection {
     /// As [`transport::open`], and [`ErrorKind::AuthenticationFailed`], [`ErrorKind::VhostNotFound`].
     pub(crate) async fn open(address: &Address, purpose: &str) -> Result<Self> {
         let (stream, lifeline) = transport::open(address).await?;
-        let lifeline = Arc::new(lifeline);
+        let lifeline = Hangup(Arc::new(lifeline));
         let stream = std::sync::Mutex::new(Some(stream));
         let name = address
             .name
@@ -106,7 +116,6 @@ impl Connection {
             Ok(Ok(lapin)) => lapin,
             Ok(Err(why)) => return Err(refusal(&doing, why)),
             Err(_) => {
-                lifeline.cut(); // otherwise lapin's thread waits on
                 return Err(Error::new(
                     ErrorKind::Timeout,
                     format!(
@@ -117,7 +126,7 @@ impl Connection {
             }
         };
         tokio::spawn(drain_events(lapin.events_listener(), purpose.to_owned()));
-        let server = Server::read(lifeline.server());
+        let server = Server::read(lifeline.0.server());
         debug!(%address, purpose, version = server.version, "connected");
         Ok(Self {
             lapin,
@@ -133,7 +142,7 @@ impl Connection {
 
     /// Resolves when the connection is gone, however it ended.
     pub(crate) async fn gone(&self) {
-        self.lifeline.gone().await;
+        self.lifeline.0.gone().await;
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -145,7 +154,7 @@ impl Connection {
         let channel = ask(Doing::Opening, self.lapin.create_channel()).await?;
         Ok(OpenChannel {
             channel,
-            lifeline: Arc::clone(&self.lifeline),
+            lifeline: Arc::clone(&self.lifeline.0),
         })
     }
 
@@ -154,12 +163,12 @@ impl Connection {
         if self.is_open() {
             let _ = timeout(GOODBYE, self.lapin.close(200, ShortString::from("closed"))).await;
         }
-        self.lifeline.cut();
+        self.lifeline.0.cut();
     }
 
     /// Hangs up.
     pub(crate) fn cut(&self) {
-        self.lifeline.cut();
+        self.lifeline.0.cut();
     }
 }
 

@@ -92,6 +92,17 @@ fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the client was closed")
 }
 
+/// The next state, unless the link was closed in the meantime: `abort` does not stop a supervisor in the middle of a step.
+fn proceed(state: &watch::Sender<State>, next: State) -> bool {
+    state.send_if_modified(|now| {
+        let open = !matches!(now, State::Closed);
+        if open {
+            *now = next;
+        }
+        open
+    })
+}
+
 async fn supervise(
     address: Arc<Address>,
     purpose: &'static str,
@@ -101,7 +112,9 @@ async fn supervise(
 ) {
     loop {
         connection.gone().await;
-        state.send_replace(State::Down);
+        if !proceed(&state, State::Down) {
+            return;
+        }
         warn!(%address, purpose, "connection lost; reconnecting");
         let mut pause = FIRST_PAUSE;
         connection = loop {
@@ -113,8 +126,10 @@ async fn supervise(
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
         };
+        if !proceed(&state, State::Up(Arc::clone(&connection))) {
+            return; // and the new connection ends with us
+        }
         info!(%address, purpose, "reconnected");
-        state.send_replace(State::Up(Arc::clone(&connection)));
         on_return();
     }
 }
