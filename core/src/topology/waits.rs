@@ -51,14 +51,13 @@ impl Waits {
     pub(crate) fn note(&self, findings: &[Finding]) {
         let now = Instant::now();
         for finding in findings {
-            let safe = if finding.status == Status::Created {
-                now + SAFE_AGE
+            let mut known = self.lock();
+            let name = finding.item.name().to_owned();
+            if finding.status == Status::Created {
+                known.insert(name, now + SAFE_AGE); // also when one of that name was known before
             } else {
-                now
-            };
-            self.lock()
-                .entry(finding.item.name().to_owned())
-                .or_insert(safe);
+                known.entry(name).or_insert(now);
+            }
         }
     }
 
