@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use lapin::{message::Delivery as Arrival, types::ShortString};
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout, timeout_at},
 };
 use tracing::{error, info, warn};
 
@@ -29,10 +29,11 @@ use crate::{
     topology::{self, Mode, Plan, Route, Target, Wait, Waits, parking_queue},
 };
 
-/// How often a copy is offered to the broker before its original goes back to the queue.
+/// How often a copy is offered to the broker before its original goes back to the queue, the first time.
 const TRIES: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const GOODBYE: Duration = Duration::from_secs(2);
 
 /// A delivery that is not settled yet.
 struct Entry {
@@ -190,14 +191,34 @@ impl Engine {
     /// Runs until the end was asked for and everything is settled.
     pub(super) async fn run(mut self) {
         loop {
-            self.turn().await;
+            let closing = self.inbox.is_closing() && self.drain_until.is_none();
+            if closing {
+                self.drain_until = Some(Instant::now() + self.options.drain_timeout);
+                self.inbox.end();
+            }
+            // A broker that does not answer must not hold up the end.
+            match self.drain_until {
+                None => self.turn().await,
+                Some(until) => {
+                    let turn = async {
+                        if closing {
+                            self.return_the_unstarted().await;
+                        }
+                        self.turn().await;
+                    };
+                    if timeout_at(until, turn).await.is_err() {
+                        break;
+                    }
+                }
+            }
             if self.is_done() {
                 break;
             }
             self.wait().await;
         }
         if let Some(mut session) = self.session.take() {
-            let _ = session.flush(true).await; // the broker redelivers what it did not hear of
+            // The broker redelivers what it does not hear of.
+            let _ = timeout(GOODBYE, session.flush(true)).await;
             session.close().await;
         }
         self.counters
@@ -209,11 +230,6 @@ impl Engine {
     /// Everything that can be done without waiting for anybody.
     async fn turn(&mut self) {
         let now = Instant::now();
-        if self.inbox.is_closing() && self.drain_until.is_none() {
-            self.drain_until = Some(now + self.options.drain_timeout);
-            self.inbox.end();
-            self.return_the_unstarted().await;
-        }
         if self.paused_until.is_some_and(|until| now >= until) {
             self.paused_until = None;
             (self.probing, self.cautious) = (true, true);
@@ -348,7 +364,7 @@ impl Engine {
         }
         let token = self.entries.insert(entry);
         if self.drain_until.is_some() || self.paused_until.is_some() {
-            self.give_back(token, Return::Requeue).await;
+            self.give_back(token, Return::Unstarted).await;
             return;
         }
         let admission = if self.options.dlx {
@@ -366,8 +382,10 @@ impl Engine {
                     message: Message(received),
                 });
             }
+            // Not back to the queue: that would count as a crash, and a suspect that often waits for others would be
+            // parked for it.
             Admission::RunAlone if self.suspect.is_some() => {
-                self.give_back(token, Return::Requeue).await
+                self.detour(token, received.state.crashes);
             }
             Admission::RunAlone => {
                 self.set_phase(token, Phase::Suspect);
@@ -430,7 +448,11 @@ impl Engine {
     /// Hands the suspect out, once nothing else is outstanding.
     fn release_suspect(&mut self) {
         let Some(token) = self.suspect else { return };
-        if self.intake != Intake::Stopped || self.entries.len() > 1 {
+        // What an earlier channel brought is the broker's again, and no crash can count against it.
+        let current = self.session.as_ref().map(|session| session.id);
+        let others =
+            |(other, entry): (Token, &Entry)| other != token && Some(entry.session) == current;
+        if self.intake != Intake::Stopped || self.entries.iter().any(others) {
             return;
         }
         match self.entries.get_mut(token) {
@@ -447,21 +469,25 @@ impl Engine {
 
     /// Gives back what no handler has begun with.
     async fn return_the_unstarted(&mut self) {
+        for token in self.take_back_the_unstarted() {
+            self.give_back(token, Return::Unstarted).await;
+        }
+    }
+
+    fn take_back_the_unstarted(&mut self) -> Vec<Token> {
         let mut unstarted: Vec<Token> = self
             .inbox
             .take_back()
             .into_iter()
+            .chain(self.arrivals.drain(..))
             .map(|delivery| delivery.token)
             .collect();
-        unstarted.extend(self.arrivals.drain(..).map(|delivery| delivery.token));
         let suspects = self
             .entries
             .iter()
             .filter(|(_, entry)| matches!(entry.phase, Phase::Suspect));
         unstarted.extend(suspects.map(|(token, _)| token));
-        for token in unstarted {
-            self.give_back(token, Return::Requeue).await;
-        }
+        unstarted
     }
 
     // ---- connection -------------------------------------------------------------------------------------------------
@@ -482,16 +508,9 @@ impl Engine {
         self.intake = Intake::Stopped;
         let queue = self.queue();
         self.options.listener.tell(|| Event::Disconnected { queue });
-        self.arrivals.clear();
-        drop(self.inbox.take_back());
-        // Copies on their way are still of interest: once stored, their originals need not run again.
-        let gone: Vec<Token> = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| !matches!(entry.phase, Phase::Copying(_)))
-            .map(|(token, _)| token)
-            .collect();
-        for token in gone {
+        // Copies on their way are still of interest: once stored, their originals need not run again. So is what handlers
+        // hold: a success counts when the message comes again, and the end waits for all of them.
+        for token in self.take_back_the_unstarted() {
             self.forget(token);
         }
         (self.suspect, self.cautious) = (None, true);
@@ -567,6 +586,16 @@ impl Engine {
         };
         if !matches!(entry.phase, Phase::Out) {
             self.counters.stale.inc();
+            return;
+        }
+        if self.session.as_ref().map(|session| session.id) != Some(entry.session) {
+            // The message comes again. If it is known by then that it was handled, it does not run again.
+            if outcome == Outcome::Ack {
+                self.release(token);
+            } else {
+                self.counters.stale.inc();
+                self.forget(token);
+            }
             return;
         }
         let received = Arc::clone(&entry.received);
@@ -864,21 +893,26 @@ impl Engine {
                 self.happened(&event);
                 match safe {
                     Some(safe) if current => self.agenda.add(safe, token, Task::Release),
-                    _ => self.release(token),
+                    Some(_) => self.forget(token), // what took the connection may have emptied the young queue
+                    None => self.release(token),
                 }
             }
             Err(_) if !current => self.forget(token), // its original comes again, and with it another copy
             Err(error) => {
                 copying.tries += 1;
-                let (tries, message_id) = (copying.tries, entry.received.message_id());
+                let tries = copying.tries;
+                // Only once: RabbitMQ 4 drops what was returned twenty times, and on older ones it would be parked as
+                // what takes consumers down. After that it is held here for as long as it takes.
+                let received = Arc::clone(&entry.received);
+                let returned = received.redelivered || received.state.own_crashes > 0;
                 if error.kind() == ErrorKind::Unroutable {
                     self.waits.forget(&copying.routing_key);
                 }
-                self.complain(error, message_id);
+                self.complain(error, received.message_id());
                 let pause = (FIRST_PAUSE * 2u32.pow(tries.min(8)))
                     .min(LONGEST_PAUSE)
                     .mul_f64(0.75 + fastrand::f64() / 2.0);
-                let task = if tries >= TRIES {
+                let task = if tries >= TRIES && !returned {
                     Task::Requeue
                 } else {
                     Task::Resubmit
@@ -908,7 +942,7 @@ impl Engine {
             .as_ref()
             .is_some_and(|session| session.id == entry.session);
         match task {
-            Task::Release => self.release(token),
+            Task::Release if current => self.release(token),
             Task::Resubmit if current => {
                 if let Phase::Copying(copying) = &entry.phase {
                     let copying = (**copying).clone();
@@ -923,7 +957,8 @@ impl Engine {
                     .tell(|| Event::Requeued { queue, message_id });
                 self.give_back(token, Return::Requeue).await;
             }
-            Task::Resubmit | Task::Requeue => self.forget(token),
+            // The original comes again. Not remembered as done: a copy in a young queue may have gone with the broker.
+            Task::Release | Task::Resubmit | Task::Requeue => self.forget(token),
         }
     }
 
@@ -935,7 +970,11 @@ impl Engine {
             return;
         };
         self.counters.outstanding.dec();
-        self.memory.remember(&entry.received);
+        // A detour's copy is the same attempt of the same message: remembered, its redelivery would never run.
+        if !matches!(&entry.phase, Phase::Copying(copying) if matches!(copying.event, Event::Detoured { .. }))
+        {
+            self.memory.remember(&entry.received);
+        }
         self.suspect_ended(token);
         match &mut self.session {
             Some(session) if session.id == entry.session => session.ack(entry.tag),
@@ -952,7 +991,7 @@ impl Engine {
         };
         self.counters.outstanding.dec();
         self.suspect_ended(token);
-        if how == Return::Requeue {
+        if matches!(how, Return::Requeue | Return::Unstarted) {
             self.counters.requeued.inc();
         }
         if let Some(session) = &mut self.session

@@ -24,6 +24,9 @@ use crate::{
 pub(super) enum Return {
     /// Back into the queue, counted: `basic.reject`, because RabbitMQ 4.3 does not count a `basic.nack`.
     Requeue,
+    /// Back into the queue from a consumer that stops, as it came: `basic.nack`, which RabbitMQ 4.3 does not count. Older
+    /// ones do, but no handler has seen the message, and nothing gives it back again and again.
+    Unstarted,
     /// To the queue's dead-letter route, or dropped where it has none: `basic.reject`.
     Reject,
     /// To the queue's dead-letter route, uncounted: `basic.nack`.
@@ -199,6 +202,19 @@ impl Session {
                 ask(
                     Doing::Settling,
                     channel.basic_reject(tag, BasicRejectOptions { requeue: false }),
+                )
+                .await
+            }
+            Return::Unstarted => {
+                ask(
+                    Doing::Settling,
+                    channel.basic_nack(
+                        tag,
+                        BasicNackOptions {
+                            multiple: false,
+                            requeue: true,
+                        },
+                    ),
                 )
                 .await
             }

@@ -23,8 +23,8 @@ pub struct Delivery {
 /// A running consumer whose handlers are the caller's.
 ///
 /// Take messages with [`try_next_batch`](Self::try_next_batch), wait with [`ready`](Self::ready) only when that is
-/// empty, and hand outcomes to [`settle`](Self::settle). What is taken and never settled is held until the connection
-/// ends; the prefetch bounds it.
+/// empty, and hand outcomes to [`settle`](Self::settle). What is taken and never settled keeps its place in the
+/// prefetch until the connection ends, and the end of the subscription waits for it.
 pub struct Subscription {
     inbox: Arc<Inbox>,
     counters: Counters,
