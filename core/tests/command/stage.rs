@@ -93,7 +93,7 @@ pub(crate) async fn finish(mut command: Command, input: Option<&[u8]>) -> Done {
             stdout.read_to_end(&mut bytes),
             stderr.read_to_end(&mut err)
         );
-        (out.unwrap(), errors.unwrap());
+        out.and(errors).unwrap();
         child.wait().await.unwrap()
     };
     let status = timeout(PATIENCE * 2, all).await.expect("the command ends");
