@@ -65,7 +65,10 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
                         "refused while {doing}: {text}; create the virtual host, give the user access to it, or change it in the URL (`/` is written %2f)"
                     ),
                 ),
-                AMQPErrorKind::Hard(AMQPHardError::CONNECTIONFORCED) => (
+                // Frames for a channel that the broker had closed already, often one of our other channels'.
+                AMQPErrorKind::Hard(
+                    AMQPHardError::CONNECTIONFORCED | AMQPHardError::CHANNELERROR,
+                ) => (
                     ErrorKind::ConnectionLost,
                     format!("the broker closed the connection while {doing}: {text}"),
                 ),

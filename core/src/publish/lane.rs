@@ -9,6 +9,7 @@ use std::sync::Arc;
 use lapin::{
     BasicProperties, Confirmation,
     options::{BasicPublishOptions, ConfirmSelectOptions},
+    protocol::{AMQPErrorKind, AMQPHardError},
     types::ShortString,
 };
 use tokio::{
@@ -41,6 +42,9 @@ const WAVE: usize = 256;
 
 /// How long a message waits for a connection before its publisher is told.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// How often a message is published that shared a wave with one that the broker refused.
+const TRIES: u32 = 4;
 
 /// Publishes what comes in, until nobody can send any more.
 pub(super) async fn run(link: Arc<Link>, mut jobs: mpsc::UnboundedReceiver<Job>) {
@@ -86,42 +90,87 @@ async fn open(link: &Link) -> Result<OpenChannel> {
 /// each goes alone, so that only the guilty fails. Returns the channel, if it can be used again.
 async fn publish(link: &Link, channel: OpenChannel, wave: Vec<Job>) -> Option<OpenChannel> {
     let alone = wave.len() == 1;
-    let (channel, refused) = send(channel, wave).await;
-    let Some((error, jobs)) = refused else {
-        return channel;
-    };
-    if alone {
-        jobs.into_iter()
-            .for_each(|job| (job.done)(Err(error.duplicate())));
-        return channel;
-    }
-    debug!(%error, jobs = jobs.len(), "a wave was refused; publishing one by one");
-    let mut channel = channel;
-    for job in jobs {
-        let usable = match channel.take() {
-            Some(open) if open.is_open() => Ok(open),
-            _ => open(link).await,
-        };
-        match usable {
-            Ok(open) => {
-                let (open, refused) = send(open, vec![job]).await;
-                channel = open;
-                if let Some((error, jobs)) = refused {
-                    jobs.into_iter()
-                        .for_each(|job| (job.done)(Err(error.duplicate())));
-                }
-            }
-            Err(error) => (job.done)(Err(error)),
+    let Sent {
+        mut channel,
+        answers,
+        broken_off,
+    } = send(channel, wave).await;
+    let mut doubtful = Vec::new();
+    for (job, answer) in answers {
+        match answer {
+            Err(error) if broken_off && !alone && is_in_doubt(error.kind()) => doubtful.push(job),
+            answer => (job.done)(answer),
         }
+    }
+    if !doubtful.is_empty() {
+        debug!(
+            jobs = doubtful.len(),
+            "a wave was broken off; publishing one by one"
+        );
+    }
+    for job in doubtful {
+        channel = publish_alone(link, channel, job).await;
     }
     channel
 }
 
-/// Sends a wave and awaits all its confirms. What comes back is what the channel's end left in doubt.
-async fn send(
-    channel: OpenChannel,
-    wave: Vec<Job>,
-) -> (Option<OpenChannel>, Option<(Error, Vec<Job>)>) {
+/// Publishes one message that was in a wave with one that the broker refused.
+async fn publish_alone(
+    link: &Link,
+    mut channel: Option<OpenChannel>,
+    mut job: Job,
+) -> Option<OpenChannel> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let usable = match channel.take() {
+            Some(open) if open.is_open() => Ok(open),
+            _ => open(link).await,
+        };
+        let answer = match usable {
+            Ok(open) => {
+                let mut sent = send(open, vec![job]).await;
+                channel = sent.channel;
+                match sent.answers.pop() {
+                    Some((back, answer)) => {
+                        job = back;
+                        answer
+                    }
+                    None => return channel, // it was returned, and its publisher told
+                }
+            }
+            Err(error) => Err(error),
+        };
+        match answer {
+            // The end of a wave can take the connection with it: what lapin still sends for a channel that the broker
+            // has closed is an error that closes everything. This message is not to blame.
+            Err(error) if error.kind() == ErrorKind::ConnectionLost && tries < TRIES => {}
+            answer => {
+                (job.done)(answer);
+                return channel;
+            }
+        }
+    }
+}
+
+/// What became of a wave. Those whose message came back are told already.
+struct Sent {
+    /// The channel, unless confirms are still outstanding that would be mixed up with the next wave's.
+    channel: Option<OpenChannel>,
+    answers: Vec<(Job, Result<()>)>,
+    /// Whether the broker closed the channel because of one message: what became of the others is unknown.
+    broken_off: bool,
+}
+
+/// Sends a wave and awaits all its confirms.
+async fn send(channel: OpenChannel, wave: Vec<Job>) -> Sent {
+    let mut broken_off = false;
+    let mut judge = |why: lapin::Error| {
+        broken_off |= is_of_another_channel(&why);
+        let error = refusal(&Doing::Publishing, why);
+        broken_off |= is_refusal(error.kind());
+        error
+    };
     let mut confirms = Vec::with_capacity(wave.len());
     let deadline = Instant::now() + ANSWER;
     for job in &wave {
@@ -138,7 +187,7 @@ async fn send(
             job.properties.clone(),
         );
         confirms.push(match timeout_at(deadline, sent).await {
-            Ok(sent) => sent.map_err(|why| refusal(&Doing::Publishing, why)),
+            Ok(sent) => sent.map_err(&mut judge),
             Err(_) => Err(no_answer()),
         });
     }
@@ -162,7 +211,7 @@ async fn send(
                     ErrorKind::NotConfirmed,
                     "the channel gives no publisher confirms",
                 )),
-                Ok(Err(why)) => Err(refusal(&Doing::Publishing, why)),
+                Ok(Err(why)) => Err(judge(why)),
                 Err(_) => Err(no_answer()),
             },
             Err(error) => Err(error),
@@ -172,36 +221,37 @@ async fn send(
     let timed_out = results
         .iter()
         .any(|result| matches!(result, Err(error) if error.kind() == ErrorKind::Timeout));
-    // A refusal closes the channel because of one message; what became of the others is unknown.
-    let refused = results.iter().find_map(|result| match result {
-        Err(error) if is_refusal(error.kind()) => Some(error.duplicate()),
-        _ => None,
-    });
-    let mut doubtful = Vec::new();
+    let mut answers = Vec::with_capacity(wave.len());
     for ((job, result), unrouted) in wave.into_iter().zip(results).zip(unrouted) {
-        match result {
-            _ if unrouted => {
-                let error = Error::new(
-                    ErrorKind::Unroutable,
-                    format!(
-                        "no queue takes a message for the exchange `{}` with the routing key `{}`",
-                        job.exchange, job.routing_key
-                    ),
-                );
-                (job.done)(Err(error));
-            }
-            Err(error)
-                if refused.is_some()
-                    && (is_refusal(error.kind()) || error.kind() == ErrorKind::ConnectionLost) =>
-            {
-                doubtful.push(job);
-            }
-            result => (job.done)(result),
+        if unrouted {
+            let error = Error::new(
+                ErrorKind::Unroutable,
+                format!(
+                    "no queue takes a message for the exchange `{}` with the routing key `{}`",
+                    job.exchange, job.routing_key
+                ),
+            );
+            (job.done)(Err(error));
+        } else {
+            answers.push((job, result));
         }
     }
-    // Confirms that are still outstanding would be mixed up with the next wave's.
-    let channel = if timed_out { None } else { Some(channel) };
-    (channel, refused.map(|error| (error, doubtful)))
+    Sent {
+        channel: (!timed_out).then_some(channel),
+        answers,
+        broken_off,
+    }
+}
+
+/// Whether a message with this error may be one that only shared its channel with the guilty one.
+fn is_in_doubt(kind: ErrorKind) -> bool {
+    is_refusal(kind) || kind == ErrorKind::ConnectionLost
+}
+
+/// Whether the connection was closed over frames for a channel that the broker had closed before.
+fn is_of_another_channel(why: &lapin::Error) -> bool {
+    matches!(why.kind(), lapin::ErrorKind::ProtocolError(said)
+        if matches!(said.kind(), AMQPErrorKind::Hard(AMQPHardError::CHANNELERROR)))
 }
 
 /// Whether the broker closed the channel because of a message.
