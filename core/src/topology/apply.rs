@@ -8,7 +8,7 @@ use lapin::{
 
 use super::{
     Item, Plan,
-    plan::{field_table, name},
+    plan::{WORK_QUEUE, field_table, name},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -73,12 +73,11 @@ pub(crate) async fn apply(
                 name,
                 arguments,
                 any_arguments,
-                ..
-            } => {
-                broker
-                    .queue(name, field_table(arguments), *any_arguments, mode)
-                    .await?
-            }
+                purpose,
+            } => broker
+                .queue(name, field_table(arguments), *any_arguments, mode)
+                .await
+                .map_err(|error| with_way_out(error, purpose))?,
             Item::Exchange {
                 name,
                 kind,
@@ -104,6 +103,16 @@ pub(crate) async fn apply(
         channel.close().await;
     }
     Ok(findings)
+}
+
+/// A work queue is not what the strategy needs: names the strategy that takes it as it is.
+fn with_way_out(error: Error, purpose: &str) -> Error {
+    if error.kind() != ErrorKind::Mismatch || !purpose.starts_with(WORK_QUEUE) {
+        return error;
+    }
+    let message =
+        format!("{error}; or use the strategy retry-queues, which takes the work queue as it is");
+    Error::new(ErrorKind::Mismatch, message).with_source(error)
 }
 
 struct Broker<'a> {

@@ -251,6 +251,9 @@ pub(super) fn parking(queue: &str, queue_type: QueueType) -> Item {
     }
 }
 
+/// What the purpose of a work queue begins with.
+pub(super) const WORK_QUEUE: &str = "the work queue";
+
 /// The work queue, for the case that it does not exist: durable, quorum, and what the broker itself gives up on
 /// (delivery limit, expiry, rejection by others) goes to the parking queue.
 pub(super) fn work(queue: &str) -> Item {
@@ -264,7 +267,7 @@ pub(super) fn work(queue: &str) -> Item {
             ("x-overflow", text("reject-publish")),
         ],
         any_arguments: true,
-        purpose: "the work queue",
+        purpose: WORK_QUEUE,
     }
 }
 
