@@ -2,7 +2,7 @@
 
 use retryrmq::{ErrorKind, ParkReason, Record, park, types::FieldTable};
 use retryrmq_harness::{
-    self as harness, QueueType, Version,
+    self as harness, QueueType,
     lapin::options::{BasicGetOptions, BasicRejectOptions, QueueBindOptions},
     on_every_broker, on_every_queue_type,
 };
@@ -117,13 +117,16 @@ async fn parked_messages_are_looked_at_replayed_and_dropped() {
         walk.close().await.unwrap();
         ready(&amqp, 2).await;
         assert_eq!(ids(&records(&client).await), ["c", "d"]);
-        // A walk that is dropped in its middle leaves everything parked, in its place.
+        // A walk that is dropped in its middle leaves everything parked.
         ready(&amqp, 2).await;
         let mut walk = client.parked(QUEUE).browse().await.unwrap();
         walk.next().await.unwrap();
         drop(walk);
         ready(&amqp, 2).await;
-        assert_eq!(ids(&records(&client).await), ["c", "d"]);
+        let mut left = ids(&records(&client).await);
+        // A quorum queue puts a message that comes back behind those that came back before it.
+        left.sort();
+        assert_eq!(left, ["c", "d"]);
         running.close().await;
     })
     .await;
@@ -275,11 +278,9 @@ async fn forty_walks_wear_nothing_out() {
             for walk in 0..40 {
                 ready(&amqp, 3).await;
                 let mut seen = ids(&records(&client).await);
-                if limits || broker.version() < Version::V4_0 {
+                if limits {
                     // Nothing is put back as a copy, so nothing loses its place.
-                    if limits {
-                        assert_eq!(seen, ["a", "b", "c"], "{queue}, walk {walk}");
-                    }
+                    assert_eq!(seen, ["a", "b", "c"], "{queue}, walk {walk}");
                 }
                 seen.sort();
                 assert_eq!(seen, ["a", "b", "c"], "{queue}, walk {walk}");

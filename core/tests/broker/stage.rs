@@ -15,7 +15,7 @@ use retryrmq::{
 use retryrmq_harness::{self as harness, Amqp, Vhost, eventually};
 
 /// How long anything may take on a busy machine before a test gives up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Brokers count in whole milliseconds, from the start of the one in which a message came.
 pub(crate) const CLOCK: Duration = Duration::from_millis(5);
