@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Rounds of each group; medians and the spread are of these.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 1;
 const CONSUMED: usize = 100_000;
 
 pub(crate) async fn all() {
@@ -106,13 +106,18 @@ async fn memory(broker: &Broker) {
 /// Runs one case in a process of its own.
 async fn case(name: &str, url: &str, queue: &str, size: usize) -> Measured {
     let program = std::env::current_exe().expect("this program");
-    let output = Command::new(program)
+    let process = Command::new(program)
         .args(["case", name, url, queue, &size.to_string()])
-        .stderr(Stdio::inherit())
-        .output()
-        .await
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
         .expect("a process");
-    assert!(output.status.success(), "the case `{name}` failed");
+    let output = process.wait_with_output().await.expect("its output");
+    assert!(
+        output.status.success(),
+        "the case `{name}` failed: {}",
+        output.status
+    );
     serde_json::from_slice(&output.stdout).expect("figures")
 }
 

@@ -6,7 +6,11 @@ use std::sync::{
 };
 
 use futures_util::StreamExt;
-use lapin::options::BasicAckOptions;
+use lapin::{
+    Channel, Consumer,
+    options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions},
+    types::FieldTable,
+};
 use retryrmq::Client;
 use retryrmq_harness::Amqp;
 use tokio::{sync::Notify, time::Instant};
@@ -65,7 +69,7 @@ pub(super) async fn ack_each_in_tasks(url: &str, queue: &str, count: usize) -> M
 /// Raw lapin, one acknowledgement for every sixteen deliveries: the limit of what this client can do.
 pub(super) async fn ack_multiple(url: &str, queue: &str, count: usize) -> Measured {
     let amqp = Amqp::connect(url).await;
-    let mut consumer = amqp.consume(queue, PREFETCH).await;
+    let (channel, mut consumer) = consume(&amqp, queue, PREFETCH).await;
     let (began, cpu) = (Instant::now(), process::cpu());
     for n in 1..=count {
         let delivery = consumer
@@ -75,13 +79,26 @@ pub(super) async fn ack_multiple(url: &str, queue: &str, count: usize) -> Measur
             .expect("no error");
         if n.is_multiple_of(16) || n == count {
             let all = BasicAckOptions { multiple: true };
-            amqp.channel()
+            channel
                 .basic_ack(delivery.delivery_tag, all)
                 .await
                 .expect("acknowledged");
         }
     }
     Measured::pace(count, began.elapsed(), cpu)
+}
+
+/// A consumer and its channel, on which a prefix of its deliveries can be acknowledged.
+pub(super) async fn consume(amqp: &Amqp, queue: &str, prefetch: u16) -> (Channel, Consumer) {
+    let channel = amqp.new_channel().await;
+    channel
+        .basic_qos(prefetch, BasicQosOptions::default())
+        .await
+        .expect("a prefetch");
+    let options = BasicConsumeOptions::default();
+    let consume = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default());
+    let consumer = consume.await.expect("a consumer");
+    (channel, consumer)
 }
 
 /// Ours, with everything on.

@@ -15,7 +15,10 @@ use retryrmq::{Backoff, Client, Publish, waiting_queue};
 use retryrmq_harness::Amqp;
 use tokio::time::Instant;
 
-use super::{Measured, consume::Counter};
+use super::{
+    Measured,
+    consume::{Counter, consume},
+};
 
 /// Messages in flight.
 const COUNT: usize = 2_000;
@@ -86,7 +89,7 @@ pub(super) async fn broker_alone(url: &str, queue: &str, ms: usize) -> Measured 
         .expect("confirms");
     let waiting = waiting_queue(queue, delay);
     let sent: Arc<Mutex<HashMap<String, Instant>>> = Arc::default();
-    let mut consumer = amqp.consume(queue, 1_000).await;
+    let (channel, mut consumer) = consume(&amqp, queue, 1_000).await;
     let times = Arc::clone(&sent);
     let sending = tokio::spawn(async move {
         let mut confirms = Vec::new();
@@ -131,7 +134,7 @@ pub(super) async fn broker_alone(url: &str, queue: &str, ms: usize) -> Measured 
         }
         let all = BasicAckOptions { multiple: true };
         if late.len().is_multiple_of(50) || late.len() == COUNT {
-            amqp.channel()
+            channel
                 .basic_ack(delivery.delivery_tag, all)
                 .await
                 .expect("acknowledged");
