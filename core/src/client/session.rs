@@ -4,6 +4,7 @@
 //! acknowledgements would be stuck behind that.
 
 use std::{
+    collections::HashMap,
     fmt,
     sync::{
         Arc,
@@ -53,6 +54,8 @@ struct Inner {
     publisher: Publisher,
     metrics: Metrics,
     reconnects: Arc<AtomicU64>,
+    /// By queue name.
+    delayed: tokio::sync::Mutex<HashMap<String, Arc<Waits>>>,
 }
 
 impl Client {
@@ -95,11 +98,11 @@ impl Client {
             publisher,
             metrics,
             reconnects,
+            delayed: tokio::sync::Mutex::default(),
         })))
     }
 
     /// A consumer of `queue`, to be given its options and run.
-    #[must_use]
     pub fn consumer(&self, queue: impl Into<String>) -> Consumer {
         Consumer::new(self.clone(), queue.into())
     }
@@ -136,25 +139,38 @@ impl Client {
                 "this message cannot be delayed",
             ));
         };
-        let waits = Waits::new(
-            Arc::clone(&self.0.address),
-            queue.clone(),
-            self.0.options.queue_type,
-            true,
-        );
-        // The waiting queue routes to a queue by name: one that is not there would lose the message at the end.
-        let target = Plan {
-            items: vec![crate::topology::existing(&queue)],
-        };
-        self.examine(&target, Mode::Require).await?;
+        let waits = self.waits(&queue).await?;
         let safe = waits.ensure(&routing_key).await?;
-        self.0
+        let published = self
+            .0
             .publisher
-            .publish(message.through(routing_key, expiration))
-            .await?;
+            .publish(message.through(routing_key.clone(), expiration));
+        if let Err(error) = published.await {
+            if error.kind() == ErrorKind::Unroutable {
+                waits.forget(&routing_key); // deleted since: the next message makes it again
+            }
+            return Err(error);
+        }
         // Until then a crash of the broker may empty the queue: the caller must not be told that it is safe.
         tokio::time::sleep_until(safe).await;
         Ok(())
+    }
+
+    /// The waiting queues of `queue` for messages that are published with a delay.
+    async fn waits(&self, queue: &str) -> Result<Arc<Waits>> {
+        let mut delayed = self.0.delayed.lock().await;
+        if let Some(waits) = delayed.get(queue) {
+            return Ok(Arc::clone(waits));
+        }
+        // A waiting queue routes to a queue by name: one that is not there would lose the message at the end.
+        let target = Plan {
+            items: vec![crate::topology::existing(queue)],
+        };
+        self.examine(&target, Mode::Require).await?;
+        let (address, queue_type) = (Arc::clone(&self.0.address), self.0.options.queue_type);
+        let waits = Arc::new(Waits::new(address, queue.to_owned(), queue_type, true));
+        delayed.insert(queue.to_owned(), Arc::clone(&waits));
+        Ok(waits)
     }
 
     /// What the broker said of itself when this client connected.

@@ -12,10 +12,11 @@ use super::Record;
 use crate::{
     Client, Error, ErrorKind, Result,
     client::{Connection, Doing, OpenChannel, ask},
+    consumer::Received,
     publish::Job,
     retry::{Origin, Stamp, headers},
     telemetry::HOST,
-    topology::{name, parking_queue},
+    topology::{Mode, Plan, Status, apply, exact_parking, name, parking_queue},
 };
 
 /// A parking queue made by somebody else may have RabbitMQ's default limit of 20 deliveries, each look being one. From
@@ -29,8 +30,12 @@ pub struct Browse {
     parking: ShortString,
     connection: Connection,
     channel: OpenChannel,
-    /// What is held, by the address of its record: tag, deliveries so far.
-    held: BTreeMap<u64, (Arc<crate::consumer::Received>, u32)>,
+    /// Tells the records of this walk from those of another.
+    walk: u64,
+    /// What is held, by delivery tag; those that must be put back as fresh copies with their message.
+    held: BTreeMap<u64, Option<Arc<Received>>>,
+    /// The queue limits deliveries, as far as we can tell.
+    wears: bool,
     left: u32,
 }
 
@@ -56,15 +61,26 @@ impl Browse {
             .with_source(error),
             _ => error,
         })?;
-        let (client, queue, left) = (client.clone(), Arc::from(queue), found.message_count());
+        let own = Plan {
+            items: vec![exact_parking(queue, client.options().queue_type)],
+        };
+        let wears = !apply(&connection, &own, Mode::Compare)
+            .await
+            .is_ok_and(|findings| {
+                findings
+                    .iter()
+                    .all(|finding| finding.status == Status::Present)
+            });
         Ok(Self {
-            client,
-            queue,
+            client: client.clone(),
+            queue: Arc::from(queue),
             parking,
             connection,
             channel,
+            walk: fastrand::u64(..),
             held: BTreeMap::new(),
-            left,
+            wears,
+            left: found.message_count(),
         })
     }
 
@@ -92,25 +108,23 @@ impl Browse {
             return Ok(None);
         };
         let delivery = got.delivery;
-        let worn = delivery
-            .properties
-            .headers()
-            .as_ref()
-            .and_then(|table| {
-                headers::count(table, headers::DELIVERY_COUNT)
-                    .ok()
-                    .flatten()
-            })
-            .unwrap_or(0);
         let tag = delivery.delivery_tag;
+        let looks = delivery.properties.headers().as_ref().and_then(|table| {
+            headers::count(table, headers::DELIVERY_COUNT)
+                .ok()
+                .flatten()
+        });
         let record = Record::read(
+            (self.walk, tag),
             &self.queue,
             delivery.data,
             delivery.properties,
             delivery.exchange,
             delivery.routing_key,
         );
-        self.held.insert(tag, (Arc::clone(&record.received), worn));
+        let worn = self.wears && looks.unwrap_or(0) >= WORN;
+        self.held
+            .insert(tag, worn.then(|| Arc::clone(&record.received)));
         Ok(Some(record))
     }
 
@@ -147,8 +161,7 @@ impl Browse {
         let worn: Vec<_> = self
             .held
             .iter()
-            .filter(|(_, (_, deliveries))| *deliveries >= WORN)
-            .map(|(tag, (received, _))| (*tag, Arc::clone(received)))
+            .filter_map(|(tag, worn)| worn.as_ref().map(|received| (*tag, Arc::clone(received))))
             .collect();
         let mut result = Ok(());
         for (tag, received) in worn {
@@ -171,13 +184,14 @@ impl Browse {
     }
 
     fn tag(&self, record: &Record) -> Result<u64> {
-        self.held
-            .iter()
-            .find(|(_, (held, _))| Arc::ptr_eq(held, &record.received))
-            .map(|(tag, _)| *tag)
-            .ok_or_else(|| {
-                Error::new(ErrorKind::InvalidOption, "this message was settled already, or belongs to another walk through the parking queue")
-            })
+        let (walk, tag) = record.place;
+        if walk == self.walk && self.held.contains_key(&tag) {
+            return Ok(tag);
+        }
+        Err(Error::new(
+            ErrorKind::InvalidOption,
+            "this message was settled already, or belongs to another walk through the parking queue",
+        ))
     }
 
     async fn settle(&mut self, tag: u64) -> Result<()> {
@@ -194,7 +208,7 @@ impl Browse {
         &self,
         to: &str,
         properties: lapin::BasicProperties,
-        received: &Arc<crate::consumer::Received>,
+        received: &Arc<Received>,
     ) -> Result<()> {
         let (done, answer) = oneshot::channel();
         self.client.publisher().submit(Job {
@@ -213,7 +227,7 @@ impl Browse {
     }
 }
 
-fn stamp<'a>(origin: &'a Origin, received: &'a crate::consumer::Received) -> Stamp<'a> {
+fn stamp<'a>(origin: &'a Origin, received: &'a Received) -> Stamp<'a> {
     Stamp {
         origin,
         properties: &received.properties,

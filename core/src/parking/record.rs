@@ -18,6 +18,8 @@ use crate::{
 /// The record of a parked message.
 #[derive(Clone, Debug)]
 pub struct Record {
+    /// The walk it was seen on, and its delivery tag there.
+    pub(super) place: (u64, u64),
     pub(super) received: Arc<Received>,
     /// Why it was parked; `None` when neither we nor the broker left a reason.
     pub reason: Option<ParkReason>,
@@ -48,6 +50,7 @@ impl Record {
 
     /// Reads what `properties` say.
     pub(super) fn read(
+        place: (u64, u64),
         queue: &Arc<str>,
         body: Vec<u8>,
         properties: BasicProperties,
@@ -127,6 +130,7 @@ impl Record {
             properties,
         };
         Self {
+            place,
             received: Arc::new(received),
             reason,
             parked_at: parked_at.map(time),

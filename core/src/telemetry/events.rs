@@ -142,9 +142,11 @@ impl Event {
     }
 }
 
+type Told = dyn Fn(&Event) + Send + Sync;
+
 /// Who wants to know.
 #[derive(Clone, Default)]
-pub(crate) struct Listener(Option<Arc<dyn Fn(&Event) + Send + Sync>>);
+pub(crate) struct Listener(Option<Arc<Told>>);
 
 impl Listener {
     pub(crate) fn new(listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {

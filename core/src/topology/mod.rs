@@ -19,7 +19,7 @@ mod waits;
 pub use apply::{Finding, Status};
 pub(crate) use apply::{Mode, apply};
 pub use plan::{Argument, Item, Plan, QueueType, parking_queue, waiting_queue};
-pub(crate) use plan::{existing, name};
+pub(crate) use plan::{exact_parking, existing, name};
 pub use strategy::Strategy;
 pub(crate) use strategy::{Route, Target, Wait, detour};
 pub(crate) use waits::Waits;

@@ -254,6 +254,24 @@ pub(super) fn parking(queue: &str, queue_type: QueueType) -> Item {
 /// What the purpose of a work queue begins with.
 pub(super) const WORK_QUEUE: &str = "the work queue";
 
+/// The parking queue with exactly the arguments that we give it, to see whether it is one of ours.
+pub(crate) fn exact_parking(queue: &str, queue_type: QueueType) -> Item {
+    match parking(queue, queue_type) {
+        Item::Queue {
+            name,
+            arguments,
+            purpose,
+            ..
+        } => Item::Queue {
+            name,
+            arguments,
+            any_arguments: false,
+            purpose,
+        },
+        other => other,
+    }
+}
+
 /// The work queue, for the case that it does not exist: durable, quorum, and what the broker itself gives up on
 /// (delivery limit, expiry, rejection by others) goes to the parking queue.
 pub(super) fn work(queue: &str) -> Item {
