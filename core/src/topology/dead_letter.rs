@@ -3,9 +3,11 @@
 use super::{
     Item, Plan, QueueType,
     plan::{self, text, waiting_queue},
-    strategy::{Route, Scheme, Strategy, Target, Wait, refused},
+    scheme::{Route, Scheme, Target, Wait, refused},
 };
 use crate::{Result, client::Server, retry::Counting};
+
+const NAME: &str = "dead-letter";
 
 pub(super) struct DeadLetter;
 
@@ -21,7 +23,7 @@ impl Scheme for DeadLetter {
     }
 
     fn check_rules(&self, target: &Target<'_>) -> Result<()> {
-        target.only_delay(Strategy::DeadLetter).map(drop)
+        target.only_delay(NAME).map(drop)
     }
 
     fn check_server(&self, server: &Server, target: &Target<'_>) -> Result<()> {
@@ -33,7 +35,7 @@ impl Scheme for DeadLetter {
             .unwrap_or(0);
         if server.at_least(4, 0) && retries > MOST_RETRIES {
             return Err(refused(
-                Strategy::DeadLetter,
+                NAME,
                 format!(
                     "cannot hold {retries} retries on RabbitMQ {}: quorum queues there count every round against their delivery limit of 20",
                     server.version
@@ -46,7 +48,7 @@ impl Scheme for DeadLetter {
 
     fn plan(&self, target: &Target<'_>) -> Plan {
         let mut items = vec![plan::parking(target.queue, target.queue_type)];
-        if let Ok(delay) = target.only_delay(Strategy::DeadLetter) {
+        if let Ok(delay) = target.only_delay(NAME) {
             items.push(plan::waiting(target.queue, delay, target.queue_type));
             items.push(Item::Queue {
                 name: target.queue.to_owned(),

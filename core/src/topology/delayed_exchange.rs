@@ -4,9 +4,11 @@
 use super::{
     Item, Plan,
     plan::{self, text},
-    strategy::{Route, Scheme, Strategy, Target, Wait, refused},
+    scheme::{Route, Scheme, Target, Wait, refused},
 };
 use crate::{Result, client::Server, retry::Counting};
+
+const NAME: &str = "delayed-exchange";
 
 pub(super) struct DelayedExchange;
 
@@ -29,11 +31,7 @@ impl Scheme for DelayedExchange {
                 "needs the delayed-message plugin, which cannot run on RabbitMQ {}",
                 server.version
             );
-            return Err(refused(
-                Strategy::DelayedExchange,
-                why,
-                "the strategy retry-queues",
-            ));
+            return Err(refused(NAME, why, "the strategy retry-queues"));
         }
         Ok(())
     }

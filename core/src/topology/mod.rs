@@ -13,6 +13,7 @@ mod delayed_exchange;
 mod native;
 mod plan;
 mod retry_queues;
+mod scheme;
 mod strategy;
 mod waits;
 
@@ -20,6 +21,6 @@ pub use apply::{Finding, Status};
 pub(crate) use apply::{Mode, apply};
 pub use plan::{Argument, Item, Plan, QueueType, parking_queue, waiting_queue};
 pub(crate) use plan::{exact_parking, existing, name};
+pub(crate) use scheme::{Route, Target, Wait, detour};
 pub use strategy::Strategy;
-pub(crate) use strategy::{Route, Target, Wait, detour};
 pub(crate) use waits::Waits;

@@ -4,7 +4,7 @@
 use super::{
     Argument, Item, Plan, QueueType,
     plan::{self, parking_queue, text},
-    strategy::{Route, Scheme, Strategy, Target, Wait, refused},
+    scheme::{Route, Scheme, Target, Wait, refused},
 };
 use crate::{
     Result,
@@ -12,13 +12,15 @@ use crate::{
     retry::{Backoff, Counting},
 };
 
+const NAME: &str = "native";
+
 pub(super) struct Native;
 
 /// First delay and longest delay in ms, for a policy that this strategy can serve.
 fn delays(target: &Target<'_>) -> Result<(i64, i64)> {
     let refuse = |why: &str| {
         Err(refused(
-            Strategy::Native,
+            NAME,
             why,
             "fixed(5s), linear(5s, step=5s), or the strategy retry-queues",
         ))
@@ -47,7 +49,7 @@ impl Scheme for Native {
     fn check_rules(&self, target: &Target<'_>) -> Result<()> {
         if target.queue_type == QueueType::Classic {
             return Err(refused(
-                Strategy::Native,
+                NAME,
                 "is a feature of quorum queues",
                 "the strategy retry-queues",
             ));
@@ -63,7 +65,7 @@ impl Scheme for Native {
             "needs RabbitMQ 4.3, and this is {}, which would take the arguments and ignore them",
             server.version
         );
-        Err(refused(Strategy::Native, why, "the strategy retry-queues"))
+        Err(refused(NAME, why, "the strategy retry-queues"))
     }
 
     fn plan(&self, target: &Target<'_>) -> Plan {

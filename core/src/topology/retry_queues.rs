@@ -1,9 +1,8 @@
 //! `retry-queues`: a queue per delay, and nothing about the work queue changes.
 
 use super::{
-    Plan,
-    plan::{self, waiting_queue},
-    strategy::{Route, Scheme, Target, Wait},
+    Plan, plan,
+    scheme::{Route, Scheme, Target, Wait},
 };
 use crate::{Result, client::Server, retry::Counting};
 
@@ -38,13 +37,7 @@ impl Scheme for RetryQueues {
 
     fn route(&self, queue: &str, wait: Wait) -> Route {
         match wait {
-            Wait::Policy(delay) => Route::Copy {
-                exchange: String::new(),
-                routing_key: waiting_queue(queue, delay),
-                expiration: None,
-                delay_header: None,
-                mandatory: true,
-            },
+            Wait::Policy(delay) => Route::policy(queue, delay),
             Wait::Ladder(delay) => Route::ladder(queue, delay),
         }
     }
