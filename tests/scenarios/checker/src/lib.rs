@@ -12,6 +12,7 @@ pub mod judge;
 pub mod line;
 pub mod matcher;
 pub mod matrix;
+pub mod property;
 pub mod report;
 pub mod run;
 pub mod scenario;

@@ -9,11 +9,11 @@ use lapin::types::{FieldTable, ShortString};
 use lapin::{BasicProperties, ExchangeKind};
 use retryrmq_harness::{Amqp, QueueType, Vhost};
 
-use crate::field;
 use crate::hostile;
 use crate::judge;
 use crate::scenario::{Message, QueueKind, Scenario};
 use crate::seen::{Left, Seen, sha256};
+use crate::{field, property};
 
 /// Why the checker itself could not go on: nothing that a driver can be blamed for.
 pub type Trouble = Box<dyn std::error::Error + Send + Sync>;
@@ -117,7 +117,7 @@ impl Stage {
                 continue;
             }
             let headers = field::table(&message.all_headers())?;
-            let properties = field::properties(&message.all_properties())?;
+            let properties = property::from_notation(&message.all_properties())?;
             let properties: BasicProperties = if headers.inner().is_empty() {
                 properties
             } else {

@@ -65,3 +65,27 @@ async fn play(driver: &str, program: &Path) -> Result<u8, Trouble> {
         report::exit_code(&verdicts)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scenario_of_the_repository_is_consistent() {
+        let files = find_files(&[Path::new(env!("CARGO_MANIFEST_DIR")).join("..")]).unwrap();
+        assert!(
+            files.len() >= 30,
+            "only {} scenarios were found",
+            files.len()
+        );
+        for file in files {
+            let scenario = Scenario::from_file(&file).unwrap_or_else(|error| panic!("{error}"));
+            let sentence = scenario.shows.ends_with('.') && !scenario.on.types.is_empty();
+            assert!(
+                sentence,
+                "{}: it says in a sentence what it shows, and applies somewhere",
+                scenario.name
+            );
+        }
+    }
+}

@@ -4,8 +4,8 @@ use lapin::types::AMQPValue;
 use serde_json::{Value, json};
 
 use super::Published;
-use crate::field;
 use crate::matcher::{self, Seen as Sighting};
+use crate::property;
 use crate::scenario::{Act, End, MessageExpect, Scenario, Sight};
 use crate::seen::{Left, Seen};
 
@@ -68,7 +68,7 @@ pub(super) fn judge(
     }
     let place = format!("{id} in {wanted}");
     let headers = AMQPValue::FieldTable(left.headers());
-    let properties = Value::Object(field::properties_notation(&left.properties));
+    let properties = Value::Object(property::to_notation(&left.properties));
     let mut complaints = Vec::new();
     if published.message.hostile.is_none() {
         complaints.extend(published.changed(&place, Sighting::Exact(&headers), Some(&properties)));

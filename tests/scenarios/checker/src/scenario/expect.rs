@@ -18,7 +18,7 @@ pub type Sight = BTreeMap<String, Value>;
 #[serde(deny_unknown_fields)]
 pub struct Expect {
     /// When all of it must have been seen.
-    #[serde(default = "half_a_minute")]
+    #[serde(default = "a_minute")]
     pub within: Span,
     /// Message by message, by id or pattern. Every message published is named here.
     #[serde(default)]
@@ -39,8 +39,8 @@ pub struct Expect {
     pub restarts: Count,
 }
 
-fn half_a_minute() -> Span {
-    Span(Duration::from_secs(30))
+fn a_minute() -> Span {
+    Span(Duration::from_secs(60))
 }
 
 /// What is expected of one message.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use wildmatch::WildMatch;
 
 use super::{Act, Scenario, Step};
-use crate::field;
+use crate::{field, property};
 
 /// A scenario that cannot be used, and why.
 #[derive(Debug)]
@@ -157,7 +157,7 @@ impl Scenario {
                 field::from_notation(&value)
                     .map_err(|problem| format!("header {key} of {}: {problem}", message.id))?;
             }
-            field::properties(&message.all_properties())
+            property::from_notation(&message.all_properties())
                 .map_err(|problem| format!("{}: {problem}", message.id))?;
         }
         Ok(())

@@ -6,7 +6,7 @@ use nix::sys::signal::{Signal, raise};
 use retryrmq::Message;
 use retryrmq::types::AMQPValue;
 use retryrmq_scenarios::script::{Act, Script, now_ms, say};
-use retryrmq_scenarios::{field, seen};
+use retryrmq_scenarios::{field, property, seen};
 use serde_json::{Value, json};
 
 /// Plays the next step of a message up to its end, which the caller puts into the words of the crate.
@@ -53,7 +53,7 @@ fn attempt(id: &str, run: usize, message: &Message) -> Value {
         "last_error": message.last_error(),
         "first_failed_at_ms": first_failed_at_ms,
         "headers": message.headers().map_or_else(|| json!({}), field::headers_plain),
-        "properties": field::properties_notation(message.properties()),
+        "properties": property::to_notation(message.properties()),
         "body_bytes": message.body().len(),
         "body_sha256": seen::sha256(message.body()),
     })

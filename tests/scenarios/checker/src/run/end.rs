@@ -1,0 +1,57 @@
+//! The end of a run: the driver drains, and what is left is counted.
+
+use std::time::{Duration, Instant};
+
+use super::{LOOK_EVERY, PATIENCE, Run};
+use crate::driver::{Driver, Heard};
+use crate::line::Line;
+use crate::stage::Trouble;
+
+impl Run<'_> {
+    /// SIGTERM: the driver settles what runs, prints `done`, and ends with status 0.
+    pub(super) async fn stop(&mut self, driver: &mut Driver) -> Result<(), Trouble> {
+        driver.stop();
+        let asked = Instant::now();
+        let mut done = false;
+        loop {
+            let left = PATIENCE.saturating_sub(asked.elapsed());
+            match tokio::time::timeout(left, driver.hear()).await {
+                Ok(Heard::Line(line)) => {
+                    done = line == Line::Done {};
+                    self.note(line);
+                }
+                Ok(Heard::Noise(noise)) => self.seen.problems.push(noise),
+                Ok(Heard::End) | Err(_) => break,
+            }
+        }
+        match driver.ended(PATIENCE.saturating_sub(asked.elapsed())).await {
+            Some(status) if status.success() && done => {}
+            Some(status) if status.success() => {
+                self.seen
+                    .problems
+                    .push("the driver's last line was not \"done\"".into());
+            }
+            Some(status) => {
+                let words = driver.last_words();
+                self.seen.problems.push(format!(
+                    "the driver, asked to end, ended with {status}\n      {words}"
+                ));
+            }
+            None => self.seen.problems.push(format!(
+                "the driver did not end within {} s of SIGTERM",
+                PATIENCE.as_secs()
+            )),
+        }
+        Ok(())
+    }
+
+    /// Reads what is left in every queue of the virtual host.
+    pub(super) async fn take_stock(&mut self) {
+        // what was unsettled when the driver ended comes back to its queue a moment later
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !self.all_in_place(self.stage.queues().await).await && Instant::now() < deadline {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        self.stage.clear(self.scenario, &mut self.seen).await;
+    }
+}

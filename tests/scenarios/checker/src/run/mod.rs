@@ -1,0 +1,171 @@
+//! One run: a scenario with one driver on one broker and one type of queue, from a fresh virtual host to a verdict.
+//!
+//! The checker decides when enough was seen: every message ran as often as expected and the queues that should hold
+//! messages hold them. Then it asks the driver to end, and judges what is left in *every* queue. What comes too late or
+//! too often is therefore found without waiting for it: it would still be in some queue.
+
+mod end;
+mod enough;
+mod errand;
+mod listen;
+
+use std::time::{Duration, Instant};
+
+use retryrmq_harness::Broker;
+
+use crate::driver::{Described, Driver};
+use crate::judge::judge;
+use crate::line::Line;
+use crate::scenario::{Act, Consume, Message, QueueKind, Scenario};
+use crate::seen::Seen;
+use crate::stage::{Stage, Trouble};
+use crate::task::{self, Task};
+
+/// A driver that is asked to end has this long to drain.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often the broker is asked while a condition does not hold yet.
+const LOOK_EVERY: Duration = Duration::from_millis(40);
+
+/// How runs are done, whatever they judge.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Manner {
+    /// Leave the virtual host as it is in the end.
+    pub keep: bool,
+    /// Print what the driver prints.
+    pub show: bool,
+}
+
+/// Runs a scenario and returns what differs from what it expects.
+pub async fn run(
+    scenario: &Scenario,
+    broker: &Broker,
+    kind: QueueKind,
+    driver: &Described,
+    manner: Manner,
+) -> Result<Vec<String>, Trouble> {
+    let stage = Stage::set(broker.vhost().await, scenario, kind).await?;
+    let scenario = &scenario.for_user(&stage.user());
+    let consume = scenario.consume.on(kind);
+    let mut run = Run {
+        scenario,
+        consume,
+        driver,
+        stage: &stage,
+        show: manner.show,
+        seen: Seen::default(),
+    };
+    if scenario.topology.queue.declare {
+        run.publish(&scenario.publish).await?;
+    }
+    run.play().await?;
+    run.take_stock().await;
+    let complaints = judge(scenario, &run.seen);
+    stage.leave(manner.keep).await;
+    Ok(complaints)
+}
+
+struct Run<'a> {
+    scenario: &'a Scenario,
+    consume: Consume,
+    driver: &'a Described,
+    stage: &'a Stage,
+    show: bool,
+    seen: Seen,
+}
+
+/// Why the driver is no longer listened to.
+enum Ended {
+    Enough,
+    Refused,
+    Stopped,
+    Died,
+    Late,
+}
+
+impl Run<'_> {
+    async fn publish(&mut self, messages: &[Message]) -> Result<(), Trouble> {
+        let published = self.stage.publish(self.scenario, messages).await?;
+        self.seen.published.extend(published);
+        Ok(())
+    }
+
+    fn note(&mut self, line: Line) {
+        if self.show {
+            eprintln!(
+                "{}, {}: {line:?}",
+                self.scenario.name, self.driver.command.name
+            );
+        }
+        self.seen.note(line);
+    }
+
+    /// Runs the driver, and starts it again when it died as it was told to.
+    async fn play(&mut self) -> Result<(), Trouble> {
+        let deadline = Instant::now() + self.scenario.expect.within.0;
+        let mut later = self.scenario.then.iter().collect::<Vec<_>>();
+        later.reverse();
+        let mut unpublished = !self.scenario.topology.queue.declare;
+        loop {
+            let before = self.seen.attempts.len();
+            let mut driver = Driver::start(&self.driver.command, self.order()).await?;
+            match self
+                .listen(&mut driver, &mut later, &mut unpublished, deadline)
+                .await?
+            {
+                Ended::Died if self.was_told_to_exit(before) => {
+                    driver.ended(PATIENCE).await;
+                    if self.seen.restarts >= self.scenario.expect.restarts.at_most {
+                        self.seen.restarts += 1;
+                        return Ok(());
+                    }
+                    self.seen.restarts += 1;
+                }
+                Ended::Died => {
+                    let status = driver
+                        .ended(PATIENCE)
+                        .await
+                        .map_or_else(|| "running".into(), |status| status.to_string());
+                    self.seen.problems.push(format!(
+                        "the driver ended by itself: {status}\n      {}",
+                        driver.last_words()
+                    ));
+                    return Ok(());
+                }
+                Ended::Refused => {
+                    driver.ended(PATIENCE).await;
+                    return Ok(());
+                }
+                ended => {
+                    if matches!(ended, Ended::Late) {
+                        let within = self.scenario.expect.within;
+                        self.seen
+                            .problems
+                            .push(format!("not all was seen within {within}"));
+                    }
+                    return self.stop(&mut driver).await;
+                }
+            }
+        }
+    }
+
+    fn order(&self) -> Task<'_> {
+        Task::Consume {
+            url: self.stage.url(),
+            queue: &self.scenario.topology.queue.name,
+            consume: &self.consume,
+            handler: task::handler(self.scenario),
+            runs: self.seen.run_counts(),
+        }
+    }
+
+    /// Whether the process that died was running a step that kills it.
+    fn was_told_to_exit(&self, before: usize) -> bool {
+        self.seen.attempts[before..].iter().any(|attempt| {
+            let steps = self.scenario.steps(&attempt.id);
+            let step = steps
+                .get(attempt.run.saturating_sub(1))
+                .or_else(|| steps.last());
+            step.is_some_and(|step| step.act == Act::Exit)
+        })
+    }
+}
