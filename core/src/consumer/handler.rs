@@ -86,7 +86,7 @@ impl fmt::Display for Signal {
 
 impl StdError for Signal {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.cause.as_ref().and_then(|cause| cause.source())
+        self.cause.as_deref().map(|cause| cause as _)
     }
 }
 
@@ -115,12 +115,13 @@ impl<E: Into<Cause>> IntoOutcome for Result<(), E> {
 fn outcome(error: &(dyn StdError + 'static), type_name: &str) -> Outcome {
     let mut failure = Failure::new(error.to_string()).of_type(short_type(type_name));
     let mut chain: Vec<String> = Vec::new();
-    let mut signal = None;
+    let (mut signal, mut named) = (None, None::<&Failure>);
     let mut next = Some(error);
     // A chain of causes can be a circle.
     for _ in 0..64 {
         let Some(error) = next else { break };
         signal = signal.or_else(|| error.downcast_ref::<Signal>());
+        named = named.or_else(|| error.downcast_ref::<Failure>());
         let text = error.to_string();
         if chain.last() != Some(&text) {
             chain.push(text);
@@ -136,6 +137,10 @@ fn outcome(error: &(dyn StdError + 'static), type_name: &str) -> Outcome {
     }
     if chain.len() > 1 {
         failure = failure.with_stack(chain.join("\ncaused by: "));
+    }
+    if let Some(named) = named {
+        failure.error_type.clone_from(&named.error_type);
+        failure.stack = named.stack.clone().or(failure.stack);
     }
     match signal.map(|signal| &signal.kind) {
         None => Outcome::retry(failure),
@@ -327,6 +332,20 @@ mod tests {
             (failure.error.as_str(), failure.error_type.as_str()),
             ("just text", "")
         );
+    }
+
+    #[test]
+    fn a_failure_names_its_own_type() {
+        let timeout = || Failure::new("late").of_type("ReadTimeout");
+        assert_eq!(of(timeout()), Outcome::retry(timeout()));
+        let Outcome::Retry {
+            failure,
+            delay: Some(SECOND),
+        } = of(retry_after(SECOND, timeout()))
+        else {
+            panic!("not a retry")
+        };
+        assert_eq!(failure, timeout());
     }
 
     #[test]

@@ -47,14 +47,14 @@ pub fn admit(state: &RetryState, limits: &Limits) -> Admission {
     if state.own_crashes >= limits.crashes {
         Admission::Park(ParkReason::DeliveryLimit)
     } else if state.uncounted_crash {
-        // A count that came along makes a suspect at most: only what we counted ourselves parks a message.
-        Admission::Detour {
-            crashes: state
-                .crashes
-                .min(limits.suspect.saturating_sub(1))
-                .saturating_add(1)
-                .max(state.own_crashes.saturating_add(1)),
-        }
+        let crashes = if state.crashes > state.own_crashes {
+            // Counted already, if it can be believed: then it makes a suspect at most. Only what we counted ourselves
+            // parks a message.
+            state.crashes.min(limits.suspect).max(state.own_crashes)
+        } else {
+            state.own_crashes.saturating_add(1)
+        };
+        Admission::Detour { crashes }
     } else if state.crashes >= limits.crashes {
         Admission::Park(ParkReason::DeliveryLimit)
     } else if state.crashes >= limits.suspect {
@@ -216,6 +216,24 @@ mod tests {
             ..RetryState::default()
         };
         assert_eq!(admit(&uncounted, &limits), Admission::Detour { crashes: 1 });
+        let again = RetryState {
+            crashes: 4,
+            own_crashes: 4,
+            ..uncounted.clone()
+        };
+        assert_eq!(admit(&again, &limits), Admission::Detour { crashes: 5 });
+        let brought_along = |crashes| RetryState {
+            crashes,
+            ..uncounted.clone()
+        };
+        assert_eq!(
+            admit(&brought_along(2), &limits),
+            Admission::Detour { crashes: 2 }
+        );
+        assert_eq!(
+            admit(&brought_along(77), &limits),
+            Admission::Detour { crashes: 3 }
+        );
     }
 
     #[test]
@@ -378,7 +396,7 @@ mod tests {
             let properties = BasicProperties::default().with_headers(headers);
             let state = RetryState::read("orders", counting, redelivered, &properties);
             let (policy, limits) = (policy("exponential(1s, jitter=0.2, max_age=1h)"), Limits::default());
-            admit(&state, &limits);
+            let _ = admit(&state, &limits);
             match decide(&state, &outcome, &policy, &limits, now, draw) {
                 Action::Ack => prop_assert_eq!(&outcome, &Outcome::Ack),
                 Action::Retry { retry, delay, chosen } => {

@@ -38,6 +38,15 @@ impl Failure {
     }
 }
 
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.error)
+    }
+}
+
+/// A handler may return a failure as its error, to name the error's type itself.
+impl std::error::Error for Failure {}
+
 /// The end of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
