@@ -1,0 +1,191 @@
+//! A consumer in a process of its own: what the test tells it, and what it tells the test.
+//!
+//! A line on its standard output each: `ready`, `begin ID ATTEMPT`, `done ID`, `event NAME`. A line is written in
+//! one piece before what it tells of can be acknowledged, so that a kill loses none.
+
+use crate::accounts::Accounts;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Between two looks at whether a worker has ended.
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// What a worker is to be like.
+#[derive(Clone, Debug)]
+pub struct Orders {
+    /// The broker's URL.
+    pub url: String,
+    /// The queue it consumes.
+    pub queue: String,
+    /// How many messages it prefetches.
+    pub prefetch: u16,
+    /// How many handlers it runs at a time.
+    pub concurrency: usize,
+    /// How long each attempt takes, in milliseconds; `None` leaves it to the load.
+    pub milliseconds: Option<u64>,
+    /// The body of the message whose handler ends the process.
+    pub poison: Option<String>,
+}
+
+impl Orders {
+    /// A worker of the load.
+    pub fn load(url: &str, queue: &str) -> Self {
+        Orders {
+            url: url.into(),
+            queue: queue.into(),
+            prefetch: 32,
+            concurrency: 8,
+            milliseconds: None,
+            poison: None,
+        }
+    }
+
+    /// As a worker reads them: its arguments, and the URL, which holds a password, from the environment.
+    pub fn read() -> Option<Self> {
+        let mut arguments = std::env::args().skip(1);
+        let mut next = || arguments.next();
+        Some(Orders {
+            url: std::env::var("FAULTS_WORKER_URL").ok()?,
+            queue: next()?,
+            prefetch: next()?.parse().ok()?,
+            concurrency: next()?.parse().ok()?,
+            milliseconds: next()?.parse().ok(),
+            poison: next(),
+        })
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let mut all = vec![
+            self.queue.clone(),
+            self.prefetch.to_string(),
+            self.concurrency.to_string(),
+            self.milliseconds
+                .map_or_else(|| "load".into(), |ms| ms.to_string()),
+        ];
+        all.extend(self.poison.clone());
+        all
+    }
+}
+
+/// What workers have told so far. Clones share it, so that it goes on over restarts.
+#[derive(Clone, Debug, Default)]
+pub struct Told(Arc<Mutex<Vec<(String, String)>>>);
+
+impl Told {
+    /// How many lines of this kind there are, such as `ready`.
+    pub fn count(&self, kind: &str) -> usize {
+        self.lines().iter().filter(|(seen, _)| seen == kind).count()
+    }
+
+    /// How many lines of this kind are about this.
+    pub fn count_of(&self, kind: &str, what: &str) -> usize {
+        let about =
+            |line: &&(String, String)| line.0 == kind && line.1.split(' ').next() == Some(what);
+        self.lines().iter().filter(about).count()
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Vec<(String, String)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A running worker. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct Worker {
+    child: Child,
+    reader: JoinHandle<()>,
+    ready: watch::Receiver<bool>,
+}
+
+impl Worker {
+    /// Starts one. `program` is `env!("CARGO_BIN_EXE_faults-worker")`, which only a test can say.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn start(program: &str, orders: &Orders, told: &Told, accounts: &Accounts) -> Self {
+        let mut child = Command::new(program)
+            .args(orders.arguments())
+            .env("FAULTS_WORKER_URL", &orders.url)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the worker starts");
+        let output = child.stdout.take().expect("its output is piped");
+        let (is_ready, ready) = watch::channel(false);
+        let (told, accounts) = (told.clone(), accounts.clone());
+        let reader = tokio::spawn(async move {
+            let mut lines = BufReader::new(output).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                let (kind, what) = line.split_once(' ').unwrap_or((&line, ""));
+                match kind {
+                    "done" => accounts.handled(what),
+                    "ready" => drop(is_ready.send_replace(true)),
+                    _ => {}
+                }
+                told.lines().push((kind.to_owned(), what.to_owned()));
+            }
+        });
+        Worker {
+            child,
+            reader,
+            ready,
+        }
+    }
+
+    /// Waits until it consumes, or has ended before.
+    pub async fn ready(&mut self) {
+        // An error means that it has ended, which the caller will see.
+        let _ = self.ready.wait_for(|ready| *ready).await;
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.child.id() {
+            let pid = Pid::from_raw(i32::try_from(pid).expect("a process id is an i32"));
+            kill(pid, signal).expect("a process of ours can be signalled");
+        }
+    }
+
+    /// Waits for its end, and for all that it told.
+    ///
+    /// # Panics
+    /// When the wait fails.
+    pub async fn ended(mut self) -> ExitStatus {
+        let status = self.child.wait().await.expect("a child can be awaited");
+        self.reader.await.expect("its output was read");
+        status
+    }
+
+    /// The worker, or `None` when it has ended. Waits a moment for that.
+    ///
+    /// # Panics
+    /// When the wait fails.
+    pub async fn unless_ended(mut self) -> Option<Self> {
+        match timeout(MOMENT, self.child.wait()).await {
+            Err(_) => Some(self),
+            Ok(status) => {
+                status.expect("a child can be awaited");
+                self.reader.await.expect("its output was read");
+                None
+            }
+        }
+    }
+
+    /// Kills it outright.
+    pub async fn kill(self) {
+        self.signal(Signal::SIGKILL);
+        self.ended().await;
+    }
+}

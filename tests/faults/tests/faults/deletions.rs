@@ -1,0 +1,165 @@
+//! Queues that somebody deletes while they are needed.
+
+use crate::stage::{QUEUE, Stage, loaded, seen};
+use retryrmq::{Message, Policy, Publish};
+use retryrmq_faults::accounts::Accounts;
+use retryrmq_faults::tape::Tape;
+use retryrmq_faults::{PATIENCE, load, publisher};
+use retryrmq_harness::{eventually, on_every_queue_type};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_work_queue_that_is_deleted_is_made_again_and_consumed() {
+    on_every_queue_type(|broker, kind| async move {
+        let stage = Stage::set(&broker, kind).await;
+        let client = stage.client().await;
+        let accounts = Accounts::new(QUEUE);
+        let (tape, books) = (Tape::new(), accounts.clone());
+        let running = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .retry(load::policy())
+            .on_event(tape.listener())
+            .start(loaded(&tape, move |id| books.handled(id)))
+            .await
+            .unwrap();
+        for round in 0..4 {
+            for number in round * 25..(round + 1) * 25 {
+                publisher::publish(&client, QUEUE, number, &accounts).await;
+            }
+            accounts.settled(&stage.amqp).await; // what is in a queue goes with it, of course
+            stage.amqp.delete(QUEUE).await;
+            eventually(PATIENCE, "it is there again, and consumed", || async {
+                stage.amqp.consumers(QUEUE).await == Some(1)
+            })
+            .await;
+        }
+        assert_eq!(tape.count("reconnected"), 4);
+        running.close().await;
+        client.close().await;
+        accounts
+            .balance(
+                &broker,
+                stage.vhost.name(),
+                &stage.amqp,
+                &format!("{broker}, {kind}, work queue deleted"),
+            )
+            .await;
+        stage.no_connection_is_left().await;
+    })
+    .await;
+}
+
+/// The originals are still unacknowledged when the broker says that it has no such queue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiting_and_parking_queues_that_are_deleted_are_made_again_and_no_copy_is_lost() {
+    on_every_queue_type(|broker, kind| async move {
+        let what = format!("{broker}, {kind}, waiting and parking queues deleted");
+        let stage = Stage::set(&broker, kind).await;
+        let client = stage.client().await;
+        let tape = Tape::new();
+        let policy: Policy = "list(100ms, 300ms)".parse().unwrap();
+        let taped = tape.clone();
+        let running = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .retry(policy)
+            .on_event(tape.listener())
+            .start(move |message: Message| {
+                let tape = taped.clone();
+                async move {
+                    tape.attempt(&message);
+                    Err::<(), _>("never")
+                }
+            })
+            .await
+            .unwrap();
+        let gone = ["orders.retry.100", "orders.retry.300", "orders.parked"];
+        for round in 1..=3 {
+            for queue in gone {
+                stage.amqp.delete(queue).await;
+            }
+            for number in 0..20 {
+                client
+                    .publish(Publish::to_queue(QUEUE, format!("{round}-{number}")))
+                    .await
+                    .unwrap();
+            }
+            seen("all are parked", || tape.count("parked") == 20 * round).await;
+            eventually(PATIENCE, "all are in the parking queue", || async {
+                stage.amqp.depth("orders.parked").await == Some(20)
+            })
+            .await;
+        }
+        println!("{what}: {:?}", running.stats());
+        assert!(
+            tape.count("publish_failed") > 0,
+            "{what}: no copy met a queue that was gone"
+        );
+        assert_eq!(tape.attempts().len(), 3 * 20 * 3, "{what}");
+        assert_eq!(tape.count("requeued"), 0, "{what}");
+        stage.is_empty(QUEUE).await;
+        running.close().await;
+    })
+    .await;
+}
+
+/// Without leave to declare, the consumer keeps what it cannot store until somebody makes the queue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_leave_to_declare_the_originals_are_kept_until_the_queue_is_back() {
+    on_every_queue_type(|broker, kind| async move {
+        let stage = Stage::set(&broker, kind).await;
+        let client = stage.client().await;
+        let tape = Tape::new();
+        let taped = tape.clone();
+        let consumer = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .declare(false)
+            .retry("fixed(100ms, retries=1)".parse::<Policy>().unwrap())
+            .on_event(tape.listener());
+        client.apply_plan(&consumer.plan().unwrap()).await.unwrap();
+        let running = consumer
+            .start(move |message: Message| {
+                let tape = taped.clone();
+                async move {
+                    tape.attempt(&message);
+                    if message.attempt() == 1 {
+                        Err("once")
+                    } else {
+                        Ok(tape.success(&message.attempt().to_string()))
+                    }
+                }
+            })
+            .await
+            .unwrap();
+        stage.amqp.delete("orders.retry.100").await;
+        for number in 0..10 {
+            client
+                .publish(Publish::to_queue(QUEUE, number.to_string()))
+                .await
+                .unwrap();
+        }
+        seen("all copies have failed", || {
+            tape.count("publish_failed") >= 10
+        })
+        .await;
+        assert_eq!(
+            (tape.attempts().len(), running.stats().outstanding),
+            (10, 10)
+        );
+        let plan = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .retry("fixed(100ms, retries=1)".parse::<Policy>().unwrap())
+            .plan();
+        client.apply_plan(&plan.unwrap()).await.unwrap();
+        seen("all are handled at their second attempt", || {
+            tape.handled("2") == 10
+        })
+        .await;
+        assert_eq!(tape.count("requeued"), 0);
+        stage.is_empty(QUEUE).await;
+        running.close().await;
+    })
+    .await;
+}

@@ -1,0 +1,270 @@
+//! The end of a consumer, in good order.
+
+use crate::stage::{Gate, QUEUE, Stage, WORKER, seen};
+use nix::sys::signal::Signal;
+use retryrmq::{Client, Message, Policy, Publish};
+use retryrmq_faults::accounts::Accounts;
+use retryrmq_faults::tape::Tape;
+use retryrmq_faults::worker::{Orders, Told, Worker};
+use retryrmq_faults::{PATIENCE, load};
+use retryrmq_harness::{CutProxy, Direction, eventually, on_every_queue_type};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::timeout;
+
+const MESSAGES: usize = 40;
+const SHORT: Duration = Duration::from_millis(500);
+
+async fn publish(stage: &Stage) -> Client {
+    let client = stage.client().await;
+    for number in 0..MESSAGES {
+        client
+            .publish(Publish::to_queue(QUEUE, number.to_string()))
+            .await
+            .unwrap();
+    }
+    client
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handlers_that_run_finish_and_the_rest_goes_back() {
+    on_every_queue_type(|broker, kind| async move {
+        let what = format!("{broker}, {kind}");
+        let stage = Stage::set(&broker, kind).await;
+        let client = publish(&stage).await;
+        let (tape, gate) = (Tape::new(), Gate::closed());
+        let (taped, gated) = (tape.clone(), gate.clone());
+        let running = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .retry(load::policy())
+            .concurrency(8)
+            .start(move |message: Message| {
+                let (tape, gate) = (taped.clone(), gated.clone());
+                async move {
+                    let id = tape.attempt(&message);
+                    gate.pass().await;
+                    tape.success(&id);
+                    // Some fail at the very end: their copies have to be stored before it.
+                    if id.ends_with('3') {
+                        Err("late")
+                    } else {
+                        Ok(())
+                    }
+                }
+            })
+            .await
+            .unwrap();
+        seen("eight run and the rest is here", || {
+            tape.attempts().len() == 8 && running.stats().outstanding == MESSAGES as u64
+        })
+        .await;
+        let closing = tokio::spawn({
+            let running = running.clone();
+            async move { running.close().await }
+        });
+        // The rest goes back while the eight still run.
+        eventually(PATIENCE, "the rest is back", || async {
+            stage.amqp.depth(QUEUE).await == Some(MESSAGES as u32 - 8)
+        })
+        .await;
+        assert!(
+            !closing.is_finished(),
+            "{what}: the end did not wait for handlers"
+        );
+        gate.open();
+        timeout(PATIENCE, closing)
+            .await
+            .expect("the consumer ends")
+            .unwrap();
+        assert_eq!(tape.handled_count(), 8, "{what}");
+        let failed = (0..MESSAGES as u32)
+            .filter(|number| tape.runs(&number.to_string()) > 0 && number % 10 == 3)
+            .count();
+        let retried = running.stats().retried;
+        assert_eq!(retried, failed as u64, "{what}");
+        eventually(
+            PATIENCE,
+            "all that was not handled is in the queue",
+            || async { stage.amqp.depth(QUEUE).await == Some((MESSAGES - 8 + failed) as u32) },
+        )
+        .await;
+        client.close().await;
+        stage.no_connection_is_left().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_is_asked_to_end_drains() {
+    on_every_queue_type(|broker, kind| async move {
+        let stage = Stage::set(&broker, kind).await;
+        let accounts = Accounts::new(QUEUE);
+        let client = publish(&stage).await;
+        (0..MESSAGES).for_each(|number| accounts.published(&number.to_string()));
+        let told = Told::default();
+        let mut orders = Orders::load(stage.vhost.url(), QUEUE);
+        orders.milliseconds = Some(200);
+        let worker = Worker::start(WORKER, &orders, &told, &accounts);
+        seen("handlers run", || told.count("begin") >= 8).await;
+        worker.signal(Signal::SIGTERM);
+        assert!(worker.ended().await.success());
+        assert_eq!(told.count("begin"), told.count("done"));
+        let report = accounts
+            .balance(
+                &broker,
+                stage.vhost.name(),
+                &stage.amqp,
+                &format!("{broker}, {kind}, SIGTERM"),
+            )
+            .await;
+        assert_eq!(
+            (report.duplicates, report.queued),
+            (0, MESSAGES - told.count("done"))
+        );
+        client.close().await;
+        stage.no_connection_is_left().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_never_ends_is_given_up_and_its_message_goes_back() {
+    on_every_queue_type(|broker, kind| async move {
+        let stage = Stage::set(&broker, kind).await;
+        let client = publish(&stage).await;
+        let tape = Tape::new();
+        let taped = tape.clone();
+        let running = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .retry(load::policy())
+            .drain_timeout(SHORT)
+            .start(move |message: Message| {
+                taped.attempt(&message);
+                std::future::pending::<Result<(), String>>()
+            })
+            .await
+            .unwrap();
+        seen("handlers run", || tape.attempts().len() == 16).await;
+        timeout(PATIENCE, running.close())
+            .await
+            .expect("the consumer ends");
+        eventually(PATIENCE, "all are back", || async {
+            stage.amqp.depth(QUEUE).await == Some(MESSAGES as u32)
+        })
+        .await;
+        client.close().await;
+        stage.no_connection_is_left().await;
+    })
+    .await;
+}
+
+/// Nobody answers: the end comes all the same, and soon.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_does_not_wait_for_a_broker_that_does_not_answer() {
+    on_every_queue_type(|broker, kind| async move {
+        let what = format!("{broker}, {kind}");
+        let stage = Stage::set(&broker, kind).await;
+        let publisher = stage.client().await;
+        for direction in [Direction::ToBroker, Direction::ToClient, Direction::Both] {
+            let queue = format!("{QUEUE}.{direction:?}");
+            stage.amqp.declare(&queue, kind).await;
+            for number in 0..MESSAGES {
+                let message = Publish::to_queue(queue.as_str(), number.to_string());
+                publisher.publish(message).await.unwrap();
+            }
+            let proxy = CutProxy::to(stage.vhost.url()).await;
+            let client = Client::connect(proxy.url()).await.unwrap();
+            let (tape, gate) = (Tape::new(), Gate::closed());
+            let (taped, gated) = (tape.clone(), gate.clone());
+            let running = client
+                .consumer(queue)
+                .dlx(true)
+                .retry("fixed(50ms, retries=5)".parse::<Policy>().unwrap())
+                .drain_timeout(SHORT)
+                .start(move |message: Message| {
+                    let (tape, gate) = (taped.clone(), gated.clone());
+                    async move {
+                        tape.attempt(&message);
+                        gate.pass().await;
+                        Err::<(), _>("no")
+                    }
+                })
+                .await
+                .unwrap();
+            seen("handlers run", || tape.attempts().len() == 16).await;
+            proxy.stall(direction);
+            gate.open();
+            let began = std::time::Instant::now();
+            timeout(PATIENCE, async {
+                running.close().await;
+                client.close().await;
+            })
+            .await
+            .expect("the end comes");
+            println!(
+                "{what}: closing with the network stalled {direction:?} took {:?}",
+                began.elapsed()
+            );
+            // Well below the 20 s that a single question to the broker may take.
+            assert!(
+                began.elapsed() < Duration::from_secs(12),
+                "{what}: {:?}",
+                began.elapsed()
+            );
+            proxy.resume();
+            seen("the proxy has no connection left", || proxy.open() == 0).await;
+        }
+        publisher.close().await;
+        stage.no_connection_is_left().await;
+    })
+    .await;
+}
+
+/// Closed, or simply dropped, at any moment of a reconnection: nothing stays behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closing_in_the_middle_of_a_reconnection_leaves_nothing_behind() {
+    on_every_queue_type(|broker, kind| async move {
+        let stage = Stage::set(&broker, kind).await;
+        publish(&stage).await.close().await;
+        let proxy = CutProxy::to(stage.vhost.url()).await;
+        for round in 0..12u64 {
+            let client = Client::connect(proxy.url()).await.unwrap();
+            let running = client
+                .consumer(QUEUE)
+                .dlx(true)
+                .retry(load::policy())
+                .drain_timeout(SHORT)
+                .start(|_: Message| std::future::pending::<Result<(), String>>())
+                .await
+                .unwrap();
+            // A handshake has many steps; delayed, the end falls into each of them in turn.
+            proxy.delay(Direction::Both, Duration::from_millis(60));
+            proxy.cut();
+            tokio::time::sleep(Duration::from_millis(40 + round * 75)).await;
+            running.close().await;
+            if round % 2 == 0 {
+                client.close().await;
+            }
+            drop((running, client));
+            proxy.resume();
+        }
+        seen("the proxy has no connection left", || proxy.open() == 0).await;
+        stage.no_connection_is_left().await;
+        // Each round counts as a crash, so that some wait or are parked by now.
+        let mut found = BTreeSet::new();
+        for queue in stage.vhost.queues().await {
+            found.extend(
+                stage
+                    .amqp
+                    .drain(queue.name())
+                    .await
+                    .iter()
+                    .map(|message| message.text().to_owned()),
+            );
+        }
+        assert_eq!(found.len(), MESSAGES, "{found:?}");
+    })
+    .await;
+}

@@ -1,0 +1,14 @@
+//! Consumers, brokers and connections that are killed, cut, stalled, filled and taken away: nothing may be lost.
+#![allow(missing_docs)]
+
+mod crashes;
+mod deletions;
+mod drain;
+mod fullness;
+mod network;
+mod nodes;
+mod pauses;
+mod poison;
+mod restarts;
+mod settlements;
+mod stage;

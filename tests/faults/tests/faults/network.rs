@@ -1,0 +1,136 @@
+//! Connections that are cut, stalled and refused at random moments under load.
+
+use crate::stage::{QUEUE, Stage, loaded, seen};
+use retryrmq::Client;
+use retryrmq_faults::accounts::Accounts;
+use retryrmq_faults::load;
+use retryrmq_faults::publisher::Publisher;
+use retryrmq_faults::tape::Tape;
+use retryrmq_faults::trouble::Trouble;
+use retryrmq_harness::{CutProxy, Direction, eventually, on_every_queue_type};
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug)]
+enum Harm {
+    Cut,
+    Close,
+    Refuse,
+    Delay,
+    Stall(Direction),
+    /// By the management interface, only the connection with this purpose.
+    Forced(&'static str),
+}
+
+const HARMS: [Harm; 9] = [
+    Harm::Cut,
+    Harm::Close,
+    Harm::Refuse,
+    Harm::Delay,
+    Harm::Stall(Direction::ToBroker),
+    Harm::Stall(Direction::ToClient),
+    Harm::Stall(Direction::Both),
+    Harm::Forced("consume"),
+    Harm::Forced("publish"),
+];
+
+/// Longer than the two heartbeats after which a silent peer counts as dead.
+const STALL: Duration = Duration::from_millis(3_500);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_when_connections_are_cut_stalled_refused_and_closed() {
+    on_every_queue_type(|broker, kind| async move {
+        let what = format!("{broker}, {kind}, bad network");
+        let stage = Stage::set(&broker, kind).await;
+        let proxy = CutProxy::to(stage.vhost.url()).await;
+        let accounts = Accounts::new(QUEUE);
+        let publisher = Publisher::start(stage.client().await, QUEUE, accounts.clone());
+        let client = Client::connect(&format!("{}?heartbeat=1&name=shaken", proxy.url()))
+            .await
+            .unwrap();
+        let tape = Tape::new();
+        let books = accounts.clone();
+        let running = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .retry(load::policy())
+            .on_event(tape.listener())
+            .start(loaded(&tape, move |id| books.handled(id)))
+            .await
+            .unwrap();
+        let mut trouble = Trouble::new(&what, HARMS.len());
+        let mut harms = Vec::new();
+        while trouble.goes_on() {
+            if harms.is_empty() {
+                harms = HARMS.to_vec();
+                trouble.rng().shuffle(&mut harms);
+            }
+            // Most of the time it is back before the next harm comes.
+            if trouble.rng().f32() < 0.8 {
+                seen("the consumer is back", || {
+                    tape.count("reconnected") == tape.count("disconnected")
+                })
+                .await;
+            }
+            trouble.pause(50..900).await;
+            let harm = harms.pop().expect("there is a harm");
+            match harm {
+                Harm::Cut => proxy.cut(),
+                Harm::Close => proxy.close(),
+                Harm::Refuse => {
+                    proxy.refuse();
+                    proxy.cut();
+                    trouble.pause(100..1_500).await;
+                }
+                Harm::Delay => {
+                    proxy.delay(Direction::Both, Duration::from_millis(80));
+                    trouble.pause(500..1_000).await;
+                }
+                Harm::Stall(direction) => {
+                    proxy.stall(direction);
+                    tokio::time::sleep(STALL).await;
+                    if trouble.rng().bool() {
+                        proxy.cut();
+                    }
+                }
+                Harm::Forced(purpose) => force(&stage, purpose).await,
+            }
+            proxy.resume();
+        }
+        let published = publisher.stop().await;
+        accounts.settled(&stage.amqp).await;
+        running.close().await;
+        println!(
+            "{what}: {published} published over {} harms, {} connections re-made, {:?}",
+            trouble.made(),
+            client.reconnects(),
+            running.stats(),
+        );
+        assert_eq!(running.stats().outstanding, 0);
+        assert!(tape.count("reconnected") > 0, "{what}: no harm was done");
+        accounts
+            .balance(&broker, stage.vhost.name(), &stage.amqp, &what)
+            .await;
+        client.close().await;
+        seen("the proxy has no connection left", || proxy.open() == 0).await;
+        stage.no_connection_is_left().await;
+    })
+    .await;
+}
+
+/// Closes the consumer's connection with this purpose, if there is one: an earlier harm may not be over.
+async fn force(stage: &Stage, purpose: &str) {
+    let management = stage.vhost.broker().management();
+    let name = format!("shaken ({purpose})");
+    let found = eventually(
+        retryrmq_faults::PATIENCE,
+        "the connection is listed",
+        || async {
+            let open = management.connections(stage.vhost.name()).await.unwrap();
+            open.into_iter()
+                .find(|open| open.client_name.as_deref() == Some(name.as_str()))
+        },
+    )
+    .await;
+    // The list is a moment old: what it names may be gone already.
+    let _ = management.close_connection(&found.name).await;
+}

@@ -1,0 +1,84 @@
+//! Ordinary restarts, which must cost no message anything.
+
+use crate::stage::{QUEUE, Stage, WORKER};
+use nix::sys::signal::Signal;
+use retryrmq::Publish;
+use retryrmq_faults::accounts::Accounts;
+use retryrmq_faults::worker::{Orders, Told, Worker};
+use retryrmq_harness::{Amqp, QueueType, on_every_queue_type};
+use std::collections::BTreeMap;
+
+const MESSAGES: usize = 400;
+const RESTARTS: usize = 5;
+
+/// A worker that has more prefetched than it works on is ended in good order, five times.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restarts_in_good_order_cost_nothing() {
+    on_every_queue_type(|broker, kind| async move {
+        let what = format!("{broker}, {kind}, {RESTARTS} restarts");
+        let stage = Stage::set(&broker, kind).await;
+        let client = stage.client().await;
+        let accounts = Accounts::new(QUEUE);
+        for number in 0..MESSAGES {
+            client
+                .publish(Publish::to_queue(QUEUE, number.to_string()))
+                .await
+                .unwrap();
+            accounts.published(&number.to_string());
+        }
+        let told = Told::default();
+        let mut orders = Orders::load(stage.vhost.url(), QUEUE);
+        (orders.prefetch, orders.concurrency, orders.milliseconds) = (64, 4, Some(40));
+        for restart in 1..=RESTARTS {
+            let mut worker = Worker::start(WORKER, &orders, &told, &accounts);
+            worker.ready().await;
+            let begun = told.count("begin") + 8; // two rounds of handlers: the rest is prefetched and waits
+            crate::stage::seen("handlers run", || told.count("begin") >= begun).await;
+            worker.signal(Signal::SIGTERM);
+            assert!(worker.ended().await.success(), "{what}: restart {restart}");
+        }
+        assert_eq!(
+            told.count("begin"),
+            told.count("done"),
+            "{what}: a handler was not let finish"
+        );
+        let counts = returns(&stage.amqp).await;
+        println!("{what}: messages by x-delivery-count before the last start: {counts:?}");
+        if kind == QueueType::Quorum {
+            // As peeked at once more, which counts as one return.
+            assert!(
+                counts.keys().all(|count| *count <= RESTARTS as i64 + 1),
+                "{what}: {counts:?}"
+            );
+        }
+        orders.concurrency = 32;
+        let worker = Worker::start(WORKER, &orders, &told, &accounts);
+        crate::stage::seen("all are handled", || accounts.handled_count() == MESSAGES).await;
+        worker.signal(Signal::SIGTERM);
+        assert!(worker.ended().await.success(), "{what}");
+        assert_eq!(told.count_of("event", "parked"), 0, "{what}");
+        let report = accounts
+            .balance(&broker, stage.vhost.name(), &stage.amqp, &what)
+            .await;
+        assert_eq!(report.duplicates, 0, "{what}");
+    })
+    .await;
+}
+
+/// How many messages of the work queue have been returned how often.
+async fn returns(amqp: &Amqp) -> BTreeMap<i64, usize> {
+    let channel = amqp.new_channel().await;
+    let mut counts = BTreeMap::new();
+    while let Some(message) = channel
+        .basic_get(QUEUE.into(), lapin::options::BasicGetOptions::default())
+        .await
+        .unwrap()
+    {
+        let message = retryrmq_harness::Message::from(&message.delivery);
+        *counts
+            .entry(message.header_int("x-delivery-count").unwrap_or(0))
+            .or_default() += 1;
+    }
+    channel.close(200, "looked".into()).await.unwrap();
+    counts
+}

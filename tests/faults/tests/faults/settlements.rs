@@ -1,0 +1,245 @@
+//! Settlements that meet a connection which is not the one that their message came over.
+
+use crate::stage::{Gate, QUEUE, Stage, seen};
+use retryrmq::{Client, Event, Message, Outcome, Publish, Running, Token};
+use retryrmq_faults::tape::{Tape, text};
+use retryrmq_faults::{PATIENCE, load};
+use retryrmq_harness::{CutProxy, Direction, eventually, on_every_queue_type};
+use std::collections::BTreeSet;
+
+/// A consumer behind a proxy whose handlers wait at a gate.
+async fn gated(stage: &Stage, proxy: &CutProxy, tape: &Tape, gate: &Gate) -> (Client, Running) {
+    let client = Client::connect(&format!("{}?name=shaken", proxy.url()))
+        .await
+        .unwrap();
+    let (taped, gate) = (tape.clone(), gate.clone());
+    let running = client
+        .consumer(QUEUE)
+        .dlx(true)
+        .retry(load::policy())
+        .on_event(tape.listener())
+        .start(move |message: Message| {
+            let (tape, gate) = (taped.clone(), gate.clone());
+            async move {
+                let id = tape.attempt(&message);
+                gate.pass().await;
+                tape.success(&id);
+                Ok::<_, String>(())
+            }
+        })
+        .await
+        .unwrap();
+    stage.amqp.depth(QUEUE).await;
+    (client, running)
+}
+
+fn with_id(id: &str) -> Publish {
+    Publish::to_queue(QUEUE, id).message_id(id)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_handled_but_not_acknowledged_does_not_run_again_if_it_has_an_id() {
+    on_every_queue_type(|broker, kind| async move {
+        let stage = Stage::set(&broker, kind).await;
+        let publisher = stage.client().await;
+        publisher.publish(with_id("with")).await.unwrap();
+        publisher
+            .publish(Publish::to_queue(QUEUE, "without"))
+            .await
+            .unwrap();
+        let proxy = CutProxy::to(stage.vhost.url()).await;
+        let (tape, gate) = (Tape::new(), Gate::closed());
+        let (client, running) = gated(&stage, &proxy, &tape, &gate).await;
+        seen("both run", || tape.attempts().len() == 2).await;
+        proxy.stall(Direction::ToBroker);
+        gate.open();
+        seen("both are acknowledged as far as we know", || {
+            running.stats().acked == 2
+        })
+        .await;
+        proxy.cut();
+        // Let go before the rest of the wire is, what is held back would still arrive.
+        seen("the old connections are gone", || proxy.open() == 0).await;
+        proxy.resume();
+        eventually(PATIENCE, "the one without an id ran again", || async {
+            (tape.handled("without") == 2).then_some(()).ok_or_else(|| {
+                format!(
+                    "{:?} {:?} {:?}",
+                    tape.attempts(),
+                    tape.events(),
+                    running.stats()
+                )
+            })
+        })
+        .await;
+        seen("the other was recognised", || {
+            tape.count("already_handled") == 1
+        })
+        .await;
+        let known = Event::AlreadyHandled {
+            queue: QUEUE.into(),
+            message_id: Some("with".into()),
+        };
+        assert!(tape.events().contains(&known), "{:?}", tape.events());
+        assert_eq!((tape.runs("with"), tape.runs("without")), (1, 2));
+        stage.is_empty(QUEUE).await;
+        running.close().await;
+        client.close().await;
+    })
+    .await;
+}
+
+/// A message whose connection drops while it runs comes back, by a detour on a classic queue. That the detour's copy
+/// was stored must not be taken for the message having been handled when the connection drops again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_never_succeeded_runs_again_however_often_the_connection_drops() {
+    on_every_queue_type(|broker, kind| async move {
+        let what = format!("{broker}, {kind}");
+        let stage = Stage::set(&broker, kind).await;
+        stage
+            .client()
+            .await
+            .publish(with_id("never"))
+            .await
+            .unwrap();
+        let proxy = CutProxy::to(stage.vhost.url()).await;
+        let (tape, gate) = (Tape::new(), Gate::closed());
+        let (client, running) = gated(&stage, &proxy, &tape, &gate).await;
+        for cut in 1..=4 {
+            eventually(PATIENCE, "it runs", || async {
+                let told = (tape.count("detoured"), tape.count("already_handled"));
+                (tape.runs("never") >= cut).then_some(()).ok_or_else(|| {
+                    format!("{what}: {cut} cuts, (detours, acknowledged unseen): {told:?}")
+                })
+            })
+            .await;
+            proxy.cut();
+            seen("the consumer came back", || {
+                running.stats().reconnects == cut as u64
+            })
+            .await;
+        }
+        seen("it runs once more", || tape.runs("never") >= 5).await;
+        assert_eq!(tape.count("already_handled"), 0, "{what}");
+        gate.open();
+        seen("it is handled", || tape.handled("never") > 0).await;
+        stage.is_empty(QUEUE).await;
+        running.close().await;
+        client.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handlers_that_end_after_a_reconnection_settle_nothing_and_close_nothing() {
+    on_every_queue_type(|broker, kind| async move {
+        let what = format!("{broker}, {kind}");
+        let stage = Stage::set(&broker, kind).await;
+        let publisher = stage.client().await;
+        for number in 0..8 {
+            publisher
+                .publish(Publish::to_queue(QUEUE, number.to_string()))
+                .await
+                .unwrap();
+        }
+        let proxy = CutProxy::to(stage.vhost.url()).await;
+        let (tape, gate) = (Tape::new(), Gate::closed());
+        let (client, running) = gated(&stage, &proxy, &tape, &gate).await;
+        seen("all run", || tape.attempts().len() == 8).await;
+        proxy.cut();
+        // On the same channel as the stale settlements are meant for: the eight come again while the first eight run.
+        seen("all run again", || tape.attempts().len() == 16).await;
+        gate.open();
+        seen("all have ended twice", || {
+            (0..8).all(|number: u32| tape.handled(&number.to_string()) == 2)
+        })
+        .await;
+        for number in 8..100 {
+            publisher
+                .publish(Publish::to_queue(QUEUE, number.to_string()))
+                .await
+                .unwrap();
+        }
+        seen("the consumer goes on", || tape.handled_count() == 100).await;
+        stage.is_empty(QUEUE).await;
+        assert_eq!(
+            tape.count("disconnected"),
+            1,
+            "{what}: a stale settlement closed the channel"
+        );
+        assert_eq!(running.stats().stale, 8, "{what}");
+        running.close().await;
+        client.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_that_name_nothing_settle_nothing() {
+    on_every_queue_type(|broker, kind| async move {
+        let stage = Stage::set(&broker, kind).await;
+        let publisher = stage.client().await;
+        let proxy = CutProxy::to(stage.vhost.url()).await;
+        let client = Client::connect(proxy.url()).await.unwrap();
+        let subscription = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .retry(load::policy())
+            .subscribe()
+            .await
+            .unwrap();
+        let mut used: Vec<Token> = Vec::new();
+        let mut handled = BTreeSet::new();
+        for round in 1..=4u64 {
+            for number in 0..10 {
+                let id = format!("{round}-{number}");
+                publisher
+                    .publish(Publish::to_queue(QUEUE, id))
+                    .await
+                    .unwrap();
+            }
+            // A round ends with the connection, so that some come again in the next.
+            while handled.len() < 10 * round as usize {
+                assert!(subscription.ready().await);
+                let batch = subscription.try_next_batch(3);
+                let tokens: Vec<Token> = batch.iter().map(|next| next.token).collect();
+                handled.extend(batch.iter().map(|next| text(&next.message)));
+                // Old ones, invented ones, and the new ones twice.
+                let invented = (0..50).map(|value| Token::from_u64(value << 13));
+                let stale = used.iter().copied().chain(invented);
+                subscription.settle(stale.map(|token| (token, Outcome::Ack)).collect::<Vec<_>>());
+                subscription.settle(tokens.iter().map(|token| (*token, Outcome::Ack)));
+                subscription.settle(tokens.iter().map(|token| (*token, Outcome::Ack)));
+                used.extend(tokens);
+            }
+            if round < 4 {
+                proxy.cut();
+                seen("the consumer came back", || {
+                    subscription.stats().reconnects == round
+                })
+                .await;
+            }
+        }
+        let empty = async {
+            while subscription.ready().await {
+                let again = subscription.try_next_batch(10);
+                subscription.settle(again.into_iter().map(|next| (next.token, Outcome::Ack)));
+            }
+        };
+        tokio::select! {
+            () = empty => panic!("the subscription ended by itself"),
+            () = stage.is_empty(QUEUE) => {}
+        }
+        let stats = subscription.stats();
+        assert_eq!(
+            stats.reconnects, 3,
+            "a stale settlement closed the channel: {stats:?}"
+        );
+        assert!(stats.stale >= used.len() as u64, "{stats:?}");
+        subscription.close();
+        subscription.wait_closed().await;
+        client.close().await;
+        subscription.settle(used.into_iter().map(|token| (token, Outcome::Ack)));
+    })
+    .await;
+}
