@@ -32,7 +32,8 @@ impl Parked {
         parking_queue(&self.queue)
     }
 
-    /// Goes through the parked messages, oldest first. What is neither replayed nor dropped stays parked, in its place.
+    /// Goes through the parked messages, oldest first. What is neither replayed nor dropped stays parked; after a walk that
+    /// ended early a quorum queue hands out what was looked at behind what earlier walks had looked at.
     ///
     /// # Errors
     /// [`QueueNotFound`](crate::ErrorKind::QueueNotFound) where nothing was ever parked, and those of a lost

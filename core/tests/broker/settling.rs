@@ -1,0 +1,148 @@
+//! The boundary under the handlers: tokens, the pause, and the end.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use retryrmq::{Message, Outcome, Pause, Subscription, Token};
+use retryrmq_harness::{QueueType, eventually, on_every_broker, on_every_queue_type};
+
+use crate::stage::{Diary, PATIENCE, QUEUE, connect, connect_with, id, ms, policy, start, stats};
+
+async fn next(subscription: &Subscription) -> retryrmq::Delivery {
+    assert!(subscription.ready().await);
+    subscription.try_next_batch(1).remove(0)
+}
+
+#[tokio::test]
+async fn settling_what_is_settled_is_counted_and_does_nothing() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        amqp.declare(QUEUE, kind).await;
+        let subscription = client.consumer(QUEUE).dlx(true).subscribe().await.unwrap();
+        for number in 0..3 {
+            amqp.publish_with(QUEUE, "x", id(&number.to_string())).await;
+        }
+        for _ in 0..3 {
+            let token = next(&subscription).await.token;
+            assert!(token.to_u64() < 1 << 53);
+            subscription.settle([(token, Outcome::Ack), (token, Outcome::Ack)]);
+            subscription.settle([
+                (token, Outcome::Defer { delay: ms(1) }),
+                (Token::from_u64(u64::MAX), Outcome::Ack),
+                (Token::from_u64(0), Outcome::Ack),
+            ]);
+        }
+        eventually(PATIENCE, "stale settlements are counted", || async {
+            let stats = subscription.stats();
+            if (stats.acked, stats.stale, stats.outstanding) == (3, 12, 0) {
+                Ok(())
+            } else {
+                Err(format!("{stats:?}"))
+            }
+        })
+        .await;
+        assert_eq!(subscription.stats().reconnects, 0, "no channel was closed");
+        // After the end everything is stale as well, and nothing hangs.
+        amqp.publish_with(QUEUE, "x", id("held")).await;
+        let held = next(&subscription).await;
+        subscription.settle([(held.token, Outcome::Ack)]);
+        subscription.close();
+        subscription.wait_closed().await;
+        subscription.settle([(held.token, Outcome::Ack)]);
+        assert!(!subscription.ready().await);
+        assert_eq!(amqp.depth(QUEUE).await, Some(0));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn when_most_fail_the_consumer_pauses_and_a_probe_ends_it() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        amqp.declare(QUEUE, kind).await;
+        let diary = Diary::default();
+        let broken = Arc::new(AtomicBool::new(true));
+        let state = Arc::clone(&broken);
+        let pause = Pause {
+            failures: 0.5,
+            window: 4,
+            pause: ms(400),
+        };
+        let consumer = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .pause(pause)
+            .prefetch(2)
+            .retry(policy("fixed(50ms, retries=100)"));
+        let running = start(consumer, &diary, move |_| {
+            if state.load(Ordering::SeqCst) {
+                Err("the database is down".into())
+            } else {
+                Ok(())
+            }
+        })
+        .await;
+        for number in 0..20 {
+            amqp.publish_with(QUEUE, "x", id(&number.to_string())).await;
+        }
+        diary.event("paused").await;
+        broken.store(false, Ordering::SeqCst);
+        diary.event("resumed").await;
+        let stats = stats(&running, "all are handled", |stats| stats.acked == 20).await;
+        assert!(stats.pauses >= 1);
+        assert_eq!(stats.parked, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn closing_lets_handlers_finish_and_gives_the_rest_back() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        let diary = Diary::default();
+        let seen = diary.clone();
+        let gate = Arc::new(tokio::sync::Semaphore::new(0));
+        let opened = Arc::clone(&gate);
+        let running = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .concurrency(2)
+            .prefetch(10)
+            .start(move |message: Message| {
+                seen.note(&message);
+                let gate = Arc::clone(&opened);
+                async move { gate.acquire().await.map(drop) }
+            })
+            .await
+            .unwrap();
+        for number in 0..10 {
+            amqp.publish_with(QUEUE, "x", id(&number.to_string())).await;
+        }
+        stats(
+            &running,
+            "two handlers run, one at least waits its turn",
+            |stats| stats.delivered >= 3,
+        )
+        .await;
+        let closing = tokio::spawn({
+            let running = running.clone();
+            async move { running.close().await }
+        });
+        eventually(PATIENCE, "what no handler had begun is back", || async {
+            amqp.depth(QUEUE).await == Some(8)
+        })
+        .await;
+        gate.add_permits(100);
+        closing.await.unwrap();
+        assert_eq!(diary.all().len(), 2);
+        assert_eq!(running.stats().acked, 2);
+        assert_eq!(amqp.depth(QUEUE).await, Some(8));
+    })
+    .await;
+}
