@@ -1,8 +1,9 @@
-//! A few lanes, chosen by where a message goes: one stuck queue does not stop the others.
+//! A lane for every queue that messages go to: one stuck queue does not stop the others.
 
 use std::{
+    collections::HashMap,
     hash::{BuildHasher, RandomState},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -10,7 +11,10 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use super::{Job, Publish, lane};
 use crate::{Error, ErrorKind, Result, client::Link};
 
-const LANES: usize = 4;
+/// Lanes, and with them channels, that a client may have. Targets beyond that share them. A quorum queue without a leader
+/// confirms nothing, and holds up every other confirm of its channel: a rung that came back dead from a crash of its
+/// broker would stop whatever shares its lane.
+const LANES: usize = 64;
 
 /// Messages that callers of [`Publisher::publish`] may have outstanding together. Copies of a consumer's messages are
 /// bounded by its prefetch instead: they must not wait behind an application that publishes without end.
@@ -19,6 +23,8 @@ const OUTSTANDING: usize = 4_096;
 /// Publishes on its own connection.
 pub(crate) struct Publisher {
     lanes: Vec<mpsc::UnboundedSender<Job>>,
+    /// Which lane a target has, by the target's hash. At most [`LANES`] entries.
+    assigned: Mutex<HashMap<u64, usize>>,
     choice: RandomState,
     room: Semaphore,
 }
@@ -34,6 +40,7 @@ impl Publisher {
             .collect();
         Self {
             lanes,
+            assigned: Mutex::default(),
             choice: RandomState::new(),
             room: Semaphore::new(OUTSTANDING),
         }
@@ -41,12 +48,23 @@ impl Publisher {
 
     /// Hands a job to its lane. The job's `done` is called once, whatever happens.
     pub(crate) fn submit(&self, job: Job) {
-        let hash = self
-            .choice
-            .hash_one((job.exchange.as_str(), job.routing_key.as_str()));
-        let lane = usize::try_from(hash % LANES as u64).unwrap_or(0);
+        let lane = self.lane(job.exchange.as_str(), job.routing_key.as_str());
         if let Err(mpsc::error::SendError(job)) = self.lanes[lane].send(job) {
             (job.done)(Err(Error::new(ErrorKind::Closed, "the client was closed")));
+        }
+    }
+
+    /// Routing keys of an exchange can be any number, so that an exchange has one lane for all of them.
+    fn lane(&self, exchange: &str, routing_key: &str) -> usize {
+        let target = if exchange.is_empty() { routing_key } else { "" };
+        let hash = self.choice.hash_one((exchange, target));
+        let mut assigned = self.assigned.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = assigned.len();
+        if next < LANES {
+            *assigned.entry(hash).or_insert(next)
+        } else {
+            let shared = usize::try_from(hash % LANES as u64).unwrap_or(0);
+            assigned.get(&hash).copied().unwrap_or(shared)
         }
     }
 
