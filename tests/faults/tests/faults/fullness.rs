@@ -1,11 +1,11 @@
 //! Queues that refuse messages because they are full.
 
-use crate::stage::{QUEUE, Stage, seen};
+use crate::stage::{Gate, QUEUE, Stage, seen};
 use lapin::types::{AMQPValue, FieldTable};
-use retryrmq::{Message, Policy, Publish};
+use retryrmq::{Client, Message, Policy, Publish};
 use retryrmq_faults::PATIENCE;
 use retryrmq_faults::tape::Tape;
-use retryrmq_harness::{QueueType, eventually, on_every_queue_type};
+use retryrmq_harness::{Node, QueueType, eventually, on_every_queue_type};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
@@ -68,6 +68,100 @@ async fn what_a_full_parking_queue_refuses_is_kept_until_there_is_room() {
         running.close().await;
     })
     .await;
+}
+
+/// A work queue that refuses what returns to it: the messages wait on. On a node of its own, because the broker offers
+/// them again only after three minutes, which is a setting of the whole node.
+pub(crate) async fn full_work_queue(node: &Node) {
+    const ROOM: usize = 10;
+    node.ctl(&[
+        "eval",
+        "application:set_env(rabbit, dead_letter_worker_publisher_confirm_timeout, 1000).",
+    ])
+    .await;
+    let client = Client::connect(node.url()).await.unwrap();
+    let amqp = node.connect().await;
+    for kind in QueueType::ALL {
+        let what = format!("{}, {kind}, work queue full", **node);
+        let queue = format!("full.{kind}");
+        amqp.declare_with(&queue, kind, at_most(ROOM as i64)).await;
+        let (tape, gate) = (Tape::new(), Gate::closed());
+        let (taped, gated) = (tape.clone(), gate.clone());
+        let running = client
+            .consumer(queue.as_str())
+            .dlx(true)
+            .retry("fixed(3s, retries=1)".parse::<Policy>().unwrap())
+            .prefetch(ROOM as u16)
+            .on_event(tape.listener())
+            .start(move |message: Message| {
+                let (tape, gate) = (taped.clone(), gated.clone());
+                async move {
+                    let id = tape.attempt(&message);
+                    if id.starts_with("filler") {
+                        gate.pass().await;
+                    } else if message.attempt() == 1 {
+                        return Err("once");
+                    }
+                    tape.success(&id);
+                    Ok(())
+                }
+            })
+            .await
+            .unwrap();
+        for number in 0..ROOM {
+            client
+                .publish(Publish::to_queue(queue.as_str(), number.to_string()))
+                .await
+                .unwrap();
+        }
+        seen("all wait", || tape.count("retried") == ROOM).await;
+        // As many as are prefetched and held by handlers, and as many as fill the queue.
+        let mut refused = 0;
+        for number in 0..3 * ROOM {
+            let filler = Publish::to_queue(queue.as_str(), format!("filler-{number}"));
+            refused += usize::from(client.publish(filler).await.is_err());
+        }
+        assert!(refused > 0, "{what}: the queue takes everything");
+        // A quorum queue refuses its publishers only, and lets in what is dead-lettered to it.
+        if kind == QueueType::Classic {
+            let waiting = format!("{queue}.retry.3000");
+            eventually(PATIENCE, "some were refused", || async {
+                let waiting = node
+                    .management()
+                    .queue("/", &waiting)
+                    .await
+                    .unwrap()
+                    .unwrap();
+                (waiting.dead_lettering() >= Some(1) && waiting.ready() == Some(0))
+                    .then_some(())
+                    .ok_or_else(|| {
+                        let counts = (
+                            waiting.messages(),
+                            waiting.ready(),
+                            waiting.dead_lettering(),
+                        );
+                        format!("{what}: (all, ready, refused): {counts:?}")
+                    })
+            })
+            .await;
+        }
+        gate.open();
+        eventually(PATIENCE, "all have returned and are handled", || async {
+            let handled = (0..ROOM)
+                .filter(|number| tape.handled(&number.to_string()) > 0)
+                .count();
+            (handled == ROOM)
+                .then_some(())
+                .ok_or_else(|| format!("{what}: {handled} of {ROOM}"))
+        })
+        .await;
+        println!(
+            "{what}: {ROOM} messages, {refused} refused by the full queue, {:?}",
+            running.stats()
+        );
+        running.close().await;
+    }
+    client.close().await;
 }
 
 fn at_most(messages: i64) -> FieldTable {

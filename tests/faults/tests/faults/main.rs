@@ -1,6 +1,7 @@
 //! Consumers, brokers and connections that are killed, cut, stalled, filled and taken away: nothing may be lost.
 #![allow(missing_docs)]
 
+mod alarms;
 mod crashes;
 mod deletions;
 mod drain;
@@ -10,5 +11,6 @@ mod nodes;
 mod pauses;
 mod poison;
 mod restarts;
+mod rungs;
 mod settlements;
 mod stage;
