@@ -179,7 +179,8 @@ impl Client {
         &self.0.server
     }
 
-    /// All counters of this client's consumers in the Prometheus text format.
+    /// All counters of this client's consumers in the OpenMetrics text format, which Prometheus reads; serve them with the
+    /// content type `application/openmetrics-text; version=1.0.0; charset=utf-8`.
     #[must_use]
     pub fn metrics_text(&self) -> String {
         self.0.metrics.text()

@@ -54,7 +54,8 @@ pub fn park(why: impl Into<String>) -> Signal {
     }
 }
 
-/// Puts the message off: it comes back in `delay` and no attempt is spent.
+/// Puts the message off: it comes back in `delay` and no attempt is spent. Without `dlx` there are no waiting queues: the
+/// message is held, for at most a minute, and then given back to its queue.
 #[must_use]
 pub fn defer(delay: Duration) -> Signal {
     Signal {

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lapin::{BasicProperties, types::FieldTable};
+use lapin::{
+    BasicProperties,
+    types::{AMQPValue, FieldTable},
+};
 
 use super::{Body, Job};
 use crate::{
@@ -119,6 +122,13 @@ impl Publish {
                 return bad("the delay is longer than 365d");
             }
         }
+        // RabbitMQ cannot read a number that is none, and ends the connection (541).
+        if self.properties.headers().as_ref().is_some_and(holds_nan) {
+            return Err(Error::new(
+                ErrorKind::InvalidOption,
+                "a header is NaN, which RabbitMQ cannot read; leave it out or write it as text",
+            ));
+        }
         // A bad expiration makes the broker close the channel, and with it everything else that is outstanding there.
         if let Some(expiration) = self.properties.expiration()
             && !expiration
@@ -190,4 +200,18 @@ fn content_header_size(properties: &BasicProperties) -> usize {
     .sum();
     let numbers = 2 + 8; // delivery mode and priority, timestamp
     BEFORE + texts + numbers + properties.headers().as_ref().map_or(0, encoded_size)
+}
+/// Whether a number that is none stands anywhere in these headers.
+fn holds_nan(headers: &FieldTable) -> bool {
+    let mut rest: Vec<&AMQPValue> = headers.inner().values().collect();
+    while let Some(value) = rest.pop() {
+        match value {
+            AMQPValue::Float(number) if number.is_nan() => return true,
+            AMQPValue::Double(number) if number.is_nan() => return true,
+            AMQPValue::FieldArray(items) => rest.extend(items.as_slice()),
+            AMQPValue::FieldTable(table) => rest.extend(table.inner().values()),
+            _ => {}
+        }
+    }
+    false
 }

@@ -14,7 +14,7 @@ struct Labels {
 }
 
 macro_rules! counters {
-    ($($name:ident: $help:literal),* $(,)?) => {
+    ($($name:ident = $metric:literal: $help:literal),* $(,)?) => {
         /// The counters of one queue, shared by everything that counts.
         #[derive(Clone, Debug, Default)]
         pub(crate) struct Counters {
@@ -49,7 +49,7 @@ macro_rules! counters {
             fn register(registry: &mut Registry) -> Self {
                 let families = Self { $($name: Family::default(),)* outstanding: Family::default() };
                 $(registry.register(
-                    concat!("retryrmq_messages_", stringify!($name)),
+                    concat!("retryrmq_", $metric),
                     $help.trim_end_matches('.'),
                     families.$name.clone(),
                 );)*
@@ -69,20 +69,20 @@ macro_rules! counters {
 }
 
 counters! {
-    delivered: "Messages delivered to the consumer.",
-    acked: "Messages handled and acknowledged.",
-    failed: "Attempts that failed.",
-    retried: "Messages sent to wait for another attempt.",
-    deferred: "Messages put off by their handler.",
-    parked: "Messages parked.",
-    rejected: "Messages rejected because the consumer has no retries.",
-    detoured: "Messages that were with a consumer when it went away, sent on a counted detour.",
-    already_handled: "Redeliveries of handled messages, acknowledged without running them again.",
-    requeued: "Messages given back to their queue.",
-    stale: "Settlements of messages that were already settled or belong to a lost connection.",
-    publish_failures: "Copies that could not be stored at once.",
-    reconnects: "Times the consumer came back after a loss.",
-    pauses: "Times the consumer paused because too many attempts failed.",
+    delivered = "messages_delivered": "Messages delivered to the consumer.",
+    acked = "messages_acked": "Messages handled and acknowledged.",
+    failed = "messages_failed": "Attempts that failed.",
+    retried = "messages_retried": "Messages sent to wait for another attempt.",
+    deferred = "messages_deferred": "Messages put off by their handler.",
+    parked = "messages_parked": "Messages parked.",
+    rejected = "messages_rejected": "Messages rejected because the consumer has no retries.",
+    detoured = "messages_detoured": "Messages that were with a consumer when it went away, sent on a counted detour.",
+    already_handled = "messages_already_handled": "Redeliveries of handled messages, acknowledged without running them again.",
+    requeued = "messages_requeued": "Messages given back to their queue.",
+    stale = "stale_settlements": "Settlements of messages that were already settled or belong to a lost connection.",
+    publish_failures = "publish_failures": "Copies that could not be stored at once.",
+    reconnects = "consumer_reconnects": "Times the consumer came back after a loss.",
+    pauses = "consumer_pauses": "Times the consumer paused because too many attempts failed.",
 }
 
 /// The metrics of one client.
@@ -105,7 +105,7 @@ impl Metrics {
         self.families.of(queue)
     }
 
-    /// All of them in the Prometheus text format.
+    /// All of them in the OpenMetrics text format, which Prometheus reads.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         // Writing into a string cannot fail.

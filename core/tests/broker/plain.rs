@@ -23,20 +23,19 @@ async fn without_dlx_a_failure_is_rejected_and_the_queue_decides() {
             ("x-dead-letter-routing-key", text("dead")),
         ]);
         amqp.declare_with(QUEUE, kind, route).await;
-        let names = ["fine", "failed", "panics", "deferred", "late"];
+        let names = ["fine", "failed", "panics", "late"];
         let diary = Diary::default();
         let running = start(client.consumer(QUEUE), &diary, |message| {
             match message.message_id().unwrap() {
                 "fine" => Ok(()),
                 "panics" => panic!("on purpose"),
-                "deferred" => Err(defer(ms(10)).into()),
                 _ => Err("no".into()),
             }
         })
         .await;
         amqp.publish_all("", names.map(|name| (QUEUE, name, id(name))))
             .await;
-        let dead = take(&amqp, "dead", 4).await;
+        let dead = take(&amqp, "dead", 3).await;
         assert!(
             dead.iter()
                 .all(|message| message.header("x-death").is_some())
@@ -51,7 +50,7 @@ async fn without_dlx_a_failure_is_rejected_and_the_queue_decides() {
         .await;
         assert_eq!(
             (stats.failed, stats.rejected, stats.retried, stats.parked),
-            (4, 4, 0, 0)
+            (3, 3, 0, 0)
         );
         let mut rejected: Vec<_> = diary
             .events()
@@ -62,8 +61,32 @@ async fn without_dlx_a_failure_is_rejected_and_the_queue_decides() {
             })
             .collect();
         rejected.sort();
-        assert_eq!(rejected, ["deferred", "failed", "late", "panics"]);
+        assert_eq!(rejected, ["failed", "late", "panics"]);
         assert_eq!(vhost.queues().await.len(), 2, "nothing was made");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_dlx_a_deferred_message_is_held_and_given_back() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        amqp.declare(QUEUE, kind).await; // without a dead-letter route: what is rejected is gone
+        let diary = Diary::default();
+        let running = start(client.consumer(QUEUE), &diary, |message| {
+            if message.redelivered() {
+                Ok(())
+            } else {
+                Err(defer(ms(100)).into())
+            }
+        })
+        .await;
+        amqp.publish_all("", [(QUEUE, "later", id("later"))]).await;
+        let attempts = diary.until("later", 2).await;
+        assert!(attempts[1].at - attempts[0].at >= ms(100));
+        running.close().await;
+        assert_eq!(amqp.depth(QUEUE).await, Some(0));
     })
     .await;
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use retryrmq::{BasicProperties, Client, ErrorKind, Publish};
+use retryrmq::{BasicProperties, Client, ErrorKind, Publish, types};
 use retryrmq_harness::{QueueType, Version, on_every_broker, on_every_queue_type};
 use tokio::task::JoinSet;
 
@@ -88,6 +88,8 @@ async fn what_cannot_be_published_is_told_and_the_neighbours_go_through() {
             let to = |properties: BasicProperties| {
                 Publish::to_queue(QUEUE, "x").properties(properties.with_delivery_mode(2))
             };
+            let nan = to(BasicProperties::default()
+                .with_headers(table([("n", types::AMQPValue::Double(f64::NAN))])));
             let expiring = |text: &str| to(BasicProperties::default().with_expiration(text.into()));
             let huge = table([("blob", text(&"v".repeat(127 * 1024)))]);
             // Each part is short enough; together they are not.
@@ -128,6 +130,7 @@ async fn what_cannot_be_published_is_told_and_the_neighbours_go_through() {
                     ErrorKind::InvalidOption,
                     "user_id",
                 ),
+                (nan, ErrorKind::InvalidOption, "NaN"),
                 (expiring("soon"), ErrorKind::InvalidOption, "`expiration`"),
                 (expiring("-1"), ErrorKind::InvalidOption, "`expiration`"),
                 (expiring(""), ErrorKind::InvalidOption, "`expiration`"),

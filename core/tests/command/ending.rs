@@ -139,9 +139,10 @@ async fn commands_do_not_outlive_a_consumer_that_was_killed() {
     on_every_broker(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
+        // Once the body is through, the process that ends commands knows of this one.
         let mut running = desk.start(
             &["--grace=200ms"],
-            "trap '' TERM; echo $$; while :; do sleep 0.05; done",
+            "trap '' TERM; cat >/dev/null; echo $$; while :; do sleep 0.05; done",
         );
         let command = process(&running.line().await);
         running.signal(Signal::KILL);

@@ -206,7 +206,7 @@ impl Engine {
         let suspects = self
             .entries
             .iter()
-            .filter(|(_, entry)| matches!(entry.phase, Phase::Suspect));
+            .filter(|(_, entry)| matches!(entry.phase, Phase::Suspect | Phase::Held));
         unstarted.extend(suspects.map(|(token, _)| token));
         unstarted
     }

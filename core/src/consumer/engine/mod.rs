@@ -30,6 +30,9 @@ use crate::{
 const TRIES: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How long a message is held for its handler where there are no waiting queues: the broker's patience with a message
+/// that is not settled ends after 30 minutes, and the prefetch is short of it.
+const LONGEST_HOLD: Duration = Duration::from_secs(60);
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// A delivery that is not settled yet.
@@ -45,6 +48,8 @@ enum Phase {
     Out,
     /// A suspect that waits until nothing else is outstanding.
     Suspect,
+    /// Put off by its handler where there are no waiting queues: held here, and then given back.
+    Held,
     /// Its copy is on its way to a waiting or parking queue.
     Copying(Box<Copying>),
 }

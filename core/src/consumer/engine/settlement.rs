@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use lapin::types::ShortString;
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    super::{Received, Token, session::Return},
-    Copying, Engine, Phase, now,
+    super::{Received, Token, agenda::Task, session::Return},
+    Copying, Engine, LONGEST_HOLD, Phase, now,
 };
 use crate::{
     retry::{Action, Failure, Outcome, ParkReason, decide},
@@ -44,6 +45,17 @@ impl Engine {
             }
             Outcome::Defer { .. } if self.options.dlx => {
                 self.follow(token, &received, &outcome).await
+            }
+            Outcome::Defer { delay } => {
+                let event = Event::Deferred {
+                    queue: self.queue(),
+                    message_id: received.message_id(),
+                    delay,
+                };
+                self.happened(&event);
+                self.set_phase(token, Phase::Held);
+                let until = Instant::now() + delay.min(LONGEST_HOLD);
+                self.agenda.add(until, token, Task::Requeue);
             }
             outcome => {
                 self.counters.failed.inc();
