@@ -21,6 +21,12 @@ enum Tag {
     Done,
 }
 
+/// How many settled deliveries are acknowledged without waiting for more: a quarter of the prefetch, so that the broker
+/// always has room to send, and sixteen at most, because a quorum queue sends the next ones only after a round of its own.
+fn batch(prefetch: u16) -> usize {
+    usize::from(prefetch / 4).clamp(1, 16)
+}
+
 /// One `basic.ack`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ack {
@@ -50,12 +56,12 @@ impl AckWindow {
             tags: VecDeque::new(),
             settled: 0,
             since: None,
-            batch: usize::from(prefetch / 4).max(1),
+            batch: batch(prefetch),
         }
     }
 
     pub(super) fn set_prefetch(&mut self, prefetch: u16) {
-        self.batch = usize::from(prefetch / 4).max(1);
+        self.batch = batch(prefetch);
     }
 
     /// A delivery. Tags come in order and without gaps; should they not, the gap counts as done.

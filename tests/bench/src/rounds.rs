@@ -12,8 +12,15 @@ use crate::{
     report::{self, Row},
 };
 
-/// Rounds of each group; medians and the spread are of these.
-const ROUNDS: usize = 1;
+/// Rounds of each group; medians and the spread are of these. `RETRYRMQ_BENCH_ROUNDS` changes it.
+fn rounds() -> usize {
+    let asked = std::env::var("RETRYRMQ_BENCH_ROUNDS").ok();
+    asked
+        .and_then(|rounds| rounds.parse().ok())
+        .filter(|rounds| *rounds > 0)
+        .unwrap_or(5)
+}
+
 const CONSUMED: usize = 100_000;
 
 pub(crate) async fn all() {
@@ -36,11 +43,14 @@ pub(crate) async fn only(name: &str) {
 }
 
 async fn consume(broker: &Broker) {
-    println!("consume and acknowledge {CONSUMED} × 256 B, prefetch 200, {ROUNDS} rounds");
+    println!(
+        "consume and acknowledge {CONSUMED} × 256 B, prefetch 200, {} rounds",
+        rounds()
+    );
     for kind in [QueueType::Classic, QueueType::Quorum] {
         let names = ["ack-each", "ack-each-tasks", "ack-multiple", "retryrmq"];
         let mut rows: Vec<Row> = names.iter().map(|name| Row::new(name)).collect();
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds() {
             for (name, row) in names.iter().zip(&mut rows) {
                 let vhost = broker.vhost().await;
                 fill(vhost.url(), "work", kind).await;
@@ -63,7 +73,7 @@ async fn retry(broker: &Broker) {
     for outstanding in [64, 200, 1_000] {
         let names = ["retry-by-hand", "retry-retryrmq"];
         let mut rows: Vec<Row> = names.iter().map(|name| Row::new(name)).collect();
-        for _ in 0..3 {
+        for _ in 0..rounds().min(3) {
             for (name, row) in names.iter().zip(&mut rows) {
                 let vhost = broker.vhost().await;
                 cases::prepare_retry(vhost.url(), "work").await;
@@ -83,7 +93,7 @@ async fn lateness(broker: &Broker) {
     for delay in [1_000, 5_000] {
         let names = ["late-broker", "late-retryrmq"];
         let mut rows: Vec<Row> = names.iter().map(|name| Row::new(name)).collect();
-        for _ in 0..3 {
+        for _ in 0..rounds().min(3) {
             for (name, row) in names.iter().zip(&mut rows) {
                 let vhost = broker.vhost().await;
                 row.rounds
