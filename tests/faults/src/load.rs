@@ -36,7 +36,7 @@ pub fn is_doomed(id: &str) -> bool {
 pub fn message(queue: &str, number: usize) -> Publish {
     let id = number.to_string();
     let message = Publish::to_queue(queue, id.as_str());
-    if number % 2 == 0 {
+    if number.is_multiple_of(2) {
         message.message_id(&id)
     } else {
         message

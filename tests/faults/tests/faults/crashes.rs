@@ -22,7 +22,7 @@ async fn nothing_is_lost_when_the_consumer_is_killed_again_and_again() {
         while trouble.goes_on() {
             let mut worker = Worker::start(WORKER, &orders, &told, &accounts);
             // Now and then it is killed while it starts.
-            if trouble.made() % 3 != 0 {
+            if !trouble.made().is_multiple_of(3) {
                 worker.ready().await;
             }
             trouble.pause(20..1_200).await;

@@ -126,7 +126,8 @@ async fn without_leave_to_declare_the_originals_are_kept_until_the_queue_is_back
                     if message.attempt() == 1 {
                         Err("once")
                     } else {
-                        Ok(tape.success(&message.attempt().to_string()))
+                        tape.success(&message.attempt().to_string());
+                        Ok(())
                     }
                 }
             })

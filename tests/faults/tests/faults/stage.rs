@@ -108,10 +108,6 @@ impl Gate {
         self.0.send_replace(true);
     }
 
-    pub(crate) fn close(&self) {
-        self.0.send_replace(false);
-    }
-
     pub(crate) async fn pass(&self) {
         // The sender is ours, so there is always one.
         let _ = self.0.subscribe().wait_for(|open| *open).await;
