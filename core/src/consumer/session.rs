@@ -1,6 +1,6 @@
 //! One channel of a consumer, from subscription to loss: intake, tags and acknowledgements.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt};
 use lapin::{
@@ -11,13 +11,17 @@ use lapin::{
     },
     types::{FieldTable, ShortString},
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::acks::AckWindow;
 use crate::{
     Result,
     client::{Connection, Doing, OpenChannel, ask},
 };
+
+/// How long a channel stays open after the last settlement. While a quorum queue is some 30 settlements behind, RabbitMQ
+/// keeps further ones in the channel, and drops them with it: what was handled last would run again after every restart.
+const LINGER: Duration = Duration::from_millis(250);
 
 /// How a queue hands out a message that is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +55,8 @@ pub(super) struct Session {
     channel: OpenChannel,
     stream: Option<lapin::Consumer>,
     acks: AckWindow,
+    /// When the last settlement was sent.
+    settled: Option<Instant>,
 }
 
 impl Session {
@@ -68,6 +74,7 @@ impl Session {
             channel,
             stream: None,
             acks: AckWindow::new(1),
+            settled: None,
         })
     }
 
@@ -175,6 +182,7 @@ impl Session {
             let options = BasicAckOptions {
                 multiple: ack.multiple,
             };
+            self.settled = Some(Instant::now());
             ask(
                 Doing::Settling,
                 self.channel.lapin().basic_ack(ack.tag, options),
@@ -189,6 +197,7 @@ impl Session {
         if !self.acks.reject(tag) {
             return Ok(());
         }
+        self.settled = Some(Instant::now());
         let channel = self.channel.lapin();
         match how {
             Return::Requeue => {
@@ -236,6 +245,9 @@ impl Session {
 
     /// Closes the channel; what is unacknowledged goes back to the queue.
     pub(super) async fn close(self) {
+        if let Some(settled) = self.settled.filter(|_| self.is_open()) {
+            sleep_until(settled + LINGER).await;
+        }
         self.channel.close().await;
     }
 }
