@@ -72,6 +72,7 @@ async fn a_poison_message_is_parked_and_no_neighbour_is() {
 async fn many_suspects_among_others_all_run_and_none_is_parked() {
     const SUSPECTS: usize = 30;
     const OTHERS: usize = 600;
+    const LAST: i64 = 9; // one more, from whatever, and it is parked
     on_every_queue_type(|broker, kind| async move {
         let what = format!("{broker}, {kind}, suspects");
         let stage = Stage::set(&broker, kind).await;
@@ -83,7 +84,7 @@ async fn many_suspects_among_others_all_run_and_none_is_parked() {
                 .unwrap();
             if number % (OTHERS / SUSPECTS) == 3 {
                 let mut headers = FieldTable::default();
-                headers.insert("x-retry-crashes".into(), AMQPValue::LongLongInt(5));
+                headers.insert("x-retry-crashes".into(), AMQPValue::LongLongInt(LAST));
                 headers.insert("x-retry-protocol".into(), AMQPValue::LongLongInt(1));
                 let suspect =
                     Publish::to_queue(QUEUE, format!("suspect-{number}")).headers(headers);
