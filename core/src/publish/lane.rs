@@ -94,11 +94,15 @@ async fn publish(link: &Link, channel: OpenChannel, wave: Vec<Job>) -> Option<Op
         mut channel,
         answers,
         broken_off,
+        too_late,
     } = send(channel, wave).await;
     let mut doubtful = Vec::new();
     for (job, answer) in answers {
         match answer {
             Err(error) if broken_off && !alone && is_in_doubt(error.kind()) => doubtful.push(job),
+            Err(error) if too_late && error.kind() == ErrorKind::ConnectionLost => {
+                doubtful.push(job);
+            }
             answer => (job.done)(answer),
         }
     }
@@ -160,11 +164,13 @@ struct Sent {
     answers: Vec<(Job, Result<()>)>,
     /// Whether the broker closed the channel because of one message: what became of the others is unknown.
     broken_off: bool,
+    /// Whether the channel was closing already, over the wave before: then messages were not even sent.
+    too_late: bool,
 }
 
 /// Sends a wave and awaits all its confirms.
 async fn send(channel: OpenChannel, wave: Vec<Job>) -> Sent {
-    let mut broken_off = false;
+    let (mut broken_off, mut too_late) = (false, false);
     let mut judge = |why: lapin::Error| {
         broken_off |= is_of_another_channel(&why);
         let error = refusal(&Doing::Publishing, why);
@@ -187,7 +193,10 @@ async fn send(channel: OpenChannel, wave: Vec<Job>) -> Sent {
             job.properties.clone(),
         );
         confirms.push(match timeout_at(deadline, sent).await {
-            Ok(sent) => sent.map_err(&mut judge),
+            Ok(sent) => sent.map_err(|why| {
+                too_late |= matches!(why.kind(), lapin::ErrorKind::InvalidChannelState(..));
+                judge(why)
+            }),
             Err(_) => Err(no_answer()),
         });
     }
@@ -240,6 +249,7 @@ async fn send(channel: OpenChannel, wave: Vec<Job>) -> Sent {
         channel: (!timed_out).then_some(channel),
         answers,
         broken_off,
+        too_late,
     }
 }
 
