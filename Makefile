@@ -32,7 +32,7 @@ test: lint ## everything: lint, unit tests, and all that runs on RabbitMQ 3.10, 
 
 .PHONY: test-on-brokers
 test-on-brokers: cargo
-	cargo test --workspace --all-features --test '*' --no-fail-fast
+	tests/on-brokers
 	@for language in $(LANGUAGES); do \
 		name=$${language%:*} tool=$${language#*:}; \
 		[[ -x bindings-$$name/test ]] || continue; \
