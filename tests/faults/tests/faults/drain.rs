@@ -10,6 +10,8 @@ use retryrmq_faults::{PATIENCE, load};
 use retryrmq_harness::{CutProxy, Direction, eventually, on_every_queue_type};
 use std::collections::BTreeSet;
 use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 const MESSAGES: usize = 40;
@@ -267,4 +269,19 @@ async fn closing_in_the_middle_of_a_reconnection_leaves_nothing_behind() {
         assert_eq!(found.len(), MESSAGES, "{found:?}");
     })
     .await;
+}
+
+/// A peer that takes the connection and says nothing: whoever gives up waiting for it hangs up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_to_connect_that_is_given_up_leaves_no_socket() {
+    const GREETING: usize = 8;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("amqp://{}", listener.local_addr().unwrap());
+    let attempt = tokio::spawn(async move { Client::connect(&url).await });
+    let (mut peer, _) = listener.accept().await.unwrap();
+    let mut greeting = [0; GREETING];
+    peer.read_exact(&mut greeting).await.unwrap();
+    attempt.abort();
+    let end = timeout(PATIENCE, peer.read(&mut greeting)).await;
+    assert_eq!(end.expect("the socket is closed").unwrap_or(0), 0);
 }

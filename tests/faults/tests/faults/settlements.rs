@@ -89,6 +89,63 @@ async fn what_was_handled_but_not_acknowledged_does_not_run_again_if_it_has_an_i
     .await;
 }
 
+/// Handlers do not stop when the connection does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_handled_while_there_is_no_connection_does_not_run_again_if_it_has_an_id() {
+    on_every_queue_type(|broker, kind| async move {
+        let stage = Stage::set(&broker, kind).await;
+        let publisher = stage.client().await;
+        publisher.publish(with_id("with")).await.unwrap();
+        let proxy = CutProxy::to(stage.vhost.url()).await;
+        let (tape, gate) = (Tape::new(), Gate::closed());
+        let (client, running) = gated(&stage, &proxy, &tape, &gate).await;
+        seen("it runs", || tape.attempts().len() == 1).await;
+        proxy.refuse();
+        proxy.cut();
+        seen("the connection is lost", || tape.count("disconnected") == 1).await;
+        gate.open();
+        seen("its success was heard of", || running.stats().stale == 1).await;
+        proxy.resume();
+        seen("it was recognised", || tape.count("already_handled") == 1).await;
+        assert_eq!((tape.runs("with"), tape.handled("with")), (1, 1));
+        stage.is_empty(QUEUE).await;
+        running.close().await;
+        client.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_waits_for_handlers_whose_connection_was_lost() {
+    on_every_queue_type(|broker, kind| async move {
+        let stage = Stage::set(&broker, kind).await;
+        let publisher = stage.client().await;
+        publisher.publish(with_id("long")).await.unwrap();
+        let proxy = CutProxy::to(stage.vhost.url()).await;
+        let (tape, gate) = (Tape::new(), Gate::closed());
+        let (client, running) = gated(&stage, &proxy, &tape, &gate).await;
+        seen("it runs", || tape.attempts().len() == 1).await;
+        proxy.refuse();
+        proxy.cut();
+        seen("the connection is lost", || tape.count("disconnected") == 1).await;
+        let closing = tokio::spawn({
+            let running = running.clone();
+            async move { running.close().await }
+        });
+        let publisher = stage.client().await; // as long as that takes, the end could have come
+        assert!(
+            !closing.is_finished(),
+            "the end did not wait for the handler"
+        );
+        gate.open();
+        closing.await.unwrap();
+        assert_eq!(tape.handled("long"), 1);
+        publisher.close().await;
+        client.close().await;
+    })
+    .await;
+}
+
 /// A message whose connection drops while it runs comes back, by a detour on a classic queue. That the detour's copy
 /// was stored must not be taken for the message having been handled when the connection drops again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
