@@ -1,5 +1,8 @@
-# Ports of a node: one number is claimed and the others follow from it, so that one file says all. The claim is made
-# under a lock, and every node of every instance is looked at, so that two runs side by side never choose the same.
+# Ports of a node: one number is claimed and the others follow from it, so that one file says all. Claims are made under
+# a lock and kept in one place for the whole machine, since ports are the machine's, and not in RETRYRMQ_BROKER_HOME:
+# a node that is starting, or was killed, has a port that nobody listens on.
+
+CLAIMS_DIR=/tmp/retryrmq-ports-$EUID # of a user; those of other users are only seen once they listen
 
 tls_port() { echo $(($1 + 5000)); }
 management_port() { echo $(($1 + 10000)); }
@@ -17,16 +20,22 @@ node_port() { cat "$(node_dir "$1" "$2")/port" 2>/dev/null; } # VERSION N
 claim_ports() { # VERSION N: a node keeps what it has, because its clients reconnect there
     local dir; dir=$(node_dir "$1" "$2")
     [[ ! -s $dir/port ]] || return 0
+    mkdir -p -m 700 "$CLAIMS_DIR"
     (
         flock 8
-        claimed=" $(cat "$RUN_DIR"/*/*/port 2>/dev/null | tr '\n' ' ' || true)"
         for port in $(preferred_port "$1" "$2") {5640..5999}; do
-            [[ $claimed != *" $port "* ]] && all_free "$port" || continue
+            ! is_claimed "$port" && all_free "$port" || continue
+            echo "$dir" >"$CLAIMS_DIR/$port"
             echo "$port" >"$dir/port"
             exit 0
         done
         die "no free port between 5610 and 5999"
-    ) 8>"$RUN_DIR/ports.lock"
+    ) 8>"$CLAIMS_DIR/lock"
+}
+
+is_claimed() { # PORT: a claim ends with the node that it is for
+    local dir
+    dir=$(cat "$CLAIMS_DIR/$1" 2>/dev/null) && [[ $(cat "$dir/port" 2>/dev/null) == "$1" ]]
 }
 
 all_free() { # PORT
