@@ -11,7 +11,7 @@ use crate::scenario::{QueueKind, Scenario, find_files};
 use crate::stage::Trouble;
 
 /// How many runs go on at one time; they mostly wait.
-pub const JOBS: usize = 24;
+pub const JOBS: usize = 12;
 
 /// Runs all scenarios of this repository on all brokers with classic and quorum queues, and prints the table.
 ///
