@@ -1,6 +1,6 @@
 //! A broker that is short of memory.
 
-use crate::nodes::SETTLING;
+use crate::brokers::SETTLING;
 use crate::stage::Gate;
 use retryrmq::{Client, Message, Policy};
 use retryrmq_faults::PATIENCE;

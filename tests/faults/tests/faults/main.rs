@@ -2,12 +2,12 @@
 #![allow(missing_docs)]
 
 mod alarms;
+mod brokers;
 mod crashes;
 mod deletions;
 mod drain;
 mod fullness;
 mod network;
-mod nodes;
 mod pauses;
 mod poison;
 mod restarts;

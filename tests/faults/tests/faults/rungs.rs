@@ -1,6 +1,6 @@
 //! A waiting queue that was made a moment before its broker is killed.
 
-use crate::nodes::SETTLING;
+use crate::brokers::SETTLING;
 use crate::stage::seen;
 use retryrmq::{Client, Message, Policy, retry_after};
 use retryrmq_faults::PATIENCE;

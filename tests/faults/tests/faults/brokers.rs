@@ -1,4 +1,5 @@
-//! Brokers that are killed, and what else needs a node of a test's own.
+//! Brokers that are killed, and what else needs a node of a test's own. The longest test of all is here, and near the first
+//! by name, so that the others run beside it.
 
 use crate::alarms::alarm;
 use crate::fullness::full_work_queue;
