@@ -58,6 +58,8 @@ pub enum ErrorKind {
     ConnectionLost,
     /// The client or consumer was closed.
     Closed,
+    /// The client was connected before this process was forked; it has to connect itself.
+    Forked,
     /// Any other refusal by the broker; the sentence quotes it.
     Broker,
 }
@@ -84,6 +86,7 @@ impl ErrorKind {
             Self::Timeout => "timeout",
             Self::ConnectionLost => "connection_lost",
             Self::Closed => "closed",
+            Self::Forked => "forked",
             Self::Broker => "broker_error",
         }
     }

@@ -9,10 +9,10 @@ mod retry;
 mod telemetry;
 mod topology;
 
-pub use client::{Address, Client, ClientOptions, Server};
+pub use client::{Address, Client, ClientOptions, Server, runtime};
 pub use consumer::{
-    Consumer, Delivery, IntoOutcome, Message, Pause, Running, Signal, Subscription, Token, defer,
-    fatal, park, retry_after,
+    Consumer, Delivery, IntoOutcome, Message, Pause, Running, Signal, Simulation, Step,
+    Subscription, Token, defer, fatal, park, retry_after,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use lapin::{BasicProperties, types};
@@ -23,7 +23,7 @@ pub use retry::{
     MAX_DELAY, MILLISECOND, MINUTE, Outcome, ParkReason, Policy, RetryState, Rule, Rules, SECOND,
     admit, decide, format_duration, parse_duration, rung,
 };
-pub use telemetry::{Event, Stats};
+pub use telemetry::{Event, Facts, Stats};
 pub use topology::{
     Argument, Finding, Item, Plan, QueueType, Status, Strategy, parking_queue, waiting_queue,
 };

@@ -4,6 +4,7 @@ mod address;
 mod connection;
 mod link;
 mod refusal;
+mod runtime;
 mod sanitiser;
 mod session;
 mod tls;
@@ -11,6 +12,7 @@ mod transport;
 
 pub use address::Address;
 pub use connection::Server;
+pub use runtime::runtime;
 pub use session::{Client, ClientOptions};
 
 pub(crate) use connection::{ANSWER, Connection, OpenChannel, ask};

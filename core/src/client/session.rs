@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-use super::{Address, Connection, Link, Server};
+use super::{Address, Connection, Link, Server, runtime::same_process};
 use crate::{
     Error, ErrorKind, Result,
     consumer::Consumer,
@@ -46,6 +46,8 @@ pub struct ClientOptions {
 pub struct Client(Arc<Inner>);
 
 struct Inner {
+    /// The process that connected.
+    pid: u32,
     address: Arc<Address>,
     options: ClientOptions,
     server: Server,
@@ -90,6 +92,7 @@ impl Client {
         let consuming = Arc::new(consuming);
         let metrics = Metrics::default();
         Ok(Self(Arc::new(Inner {
+            pid: std::process::id(),
             address,
             options,
             server,
@@ -104,7 +107,7 @@ impl Client {
 
     /// A consumer of `queue`, to be given its options and run.
     pub fn consumer(&self, queue: impl Into<String>) -> Consumer {
-        Consumer::new(self.clone(), queue.into())
+        Consumer::new(queue).client(self.clone())
     }
 
     /// The messages parked for `queue`.
@@ -120,6 +123,7 @@ impl Client {
     /// [`ErrorKind::ConnectionLost`] when it may or may not have been stored, [`ErrorKind::TooLarge`],
     /// [`ErrorKind::AccessRefused`], [`ErrorKind::InvalidOption`].
     pub async fn publish(&self, message: Publish) -> Result<()> {
+        self.same_process()?;
         message.validate()?;
         let Some(delay) = message.delay.filter(|delay| !delay.is_zero()) else {
             return self.0.publisher.publish(message).await;
@@ -173,6 +177,15 @@ impl Client {
         Ok(waits)
     }
 
+    /// Whether this process connected it. A fork copies the client but none of what drives it: everything that is asked of
+    /// the copy would wait for ever.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forked`] otherwise.
+    pub fn same_process(&self) -> Result<()> {
+        same_process(self.0.pid)
+    }
+
     /// What the broker said of itself when this client connected.
     #[must_use]
     pub fn server(&self) -> &Server {
@@ -217,6 +230,7 @@ impl Client {
 
     /// On a connection of its own: every refusal closes a channel, and some close the connection.
     pub(crate) async fn examine(&self, plan: &Plan, mode: Mode) -> Result<Vec<Finding>> {
+        self.same_process()?;
         let connection = Connection::open(&self.0.address, "topology").await?;
         let findings = apply(&connection, plan, mode).await;
         connection.close().await;

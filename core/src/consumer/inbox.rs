@@ -21,6 +21,15 @@ struct Arrivals {
     ended: bool,
 }
 
+/// How a message comes back from whoever runs handlers.
+#[derive(Debug)]
+pub(super) enum Ending {
+    /// Its handler came to an end.
+    Settled(Outcome),
+    /// No handler began with it.
+    Unstarted,
+}
+
 /// What the engine and the handlers share.
 #[derive(Default)]
 pub(super) struct Inbox {
@@ -30,10 +39,11 @@ pub(super) struct Inbox {
     /// For waiting threads.
     arrived_blocking: Condvar,
     blocking: AtomicUsize,
-    outcomes: Mutex<Vec<(Token, Outcome)>>,
+    outcomes: Mutex<Vec<(Token, Ending)>>,
     /// Wakes the engine.
     engine: Notify,
     close: AtomicBool,
+    abandon: AtomicBool,
 }
 
 impl Inbox {
@@ -119,12 +129,25 @@ impl Inbox {
 
     /// Outcomes from handlers. The engine is woken once for as many as come together.
     pub(super) fn settle(&self, settled: impl IntoIterator<Item = (Token, Outcome)>) {
+        self.end_all(
+            settled
+                .into_iter()
+                .map(|(token, outcome)| (token, Ending::Settled(outcome))),
+        );
+    }
+
+    /// Messages that were taken for nothing.
+    pub(super) fn give_back(&self, tokens: impl IntoIterator<Item = Token>) {
+        self.end_all(tokens.into_iter().map(|token| (token, Ending::Unstarted)));
+    }
+
+    fn end_all(&self, ended: impl Iterator<Item = (Token, Ending)>) {
         let mut outcomes = self
             .outcomes
             .lock()
             .unwrap_or_else(|poison| poison.into_inner());
         let first = outcomes.is_empty();
-        outcomes.extend(settled);
+        outcomes.extend(ended);
         let wake = first && !outcomes.is_empty();
         drop(outcomes);
         if wake {
@@ -133,7 +156,7 @@ impl Inbox {
     }
 
     /// The outcomes since the last call, into `into`.
-    pub(super) fn outcomes(&self, into: &mut Vec<(Token, Outcome)>) {
+    pub(super) fn outcomes(&self, into: &mut Vec<(Token, Ending)>) {
         let mut outcomes = self
             .outcomes
             .lock()
@@ -149,6 +172,16 @@ impl Inbox {
 
     pub(super) fn is_closing(&self) -> bool {
         self.close.load(Ordering::SeqCst)
+    }
+
+    /// Asks the engine to end without waiting for handlers.
+    pub(super) fn abandon(&self) {
+        self.abandon.store(true, Ordering::SeqCst);
+        self.close();
+    }
+
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.abandon.load(Ordering::SeqCst)
     }
 
     /// For the engine: resolves when there are outcomes or a request to close.

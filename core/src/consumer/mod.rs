@@ -18,6 +18,7 @@ mod memory;
 mod message;
 mod options;
 mod session;
+mod simulation;
 mod slab;
 mod subscription;
 
@@ -25,6 +26,7 @@ pub use budget::Pause;
 pub use handler::{IntoOutcome, Running, Signal, defer, fatal, park, retry_after};
 pub use message::Message;
 pub use options::Consumer;
+pub use simulation::{Simulation, Step};
 pub use slab::Token;
 pub use subscription::{Delivery, Subscription};
 

@@ -15,11 +15,12 @@ use crate::{
 
 /// A consumer to be: its options, before it runs.
 ///
-/// Nothing is checked or sent until [`subscribe`](Self::subscribe), [`start`](Self::start) or [`run`](Self::run).
+/// [`Client::consumer`] makes one that is ready to run; [`new`](Self::new) one that is described first and given its
+/// client later. Nothing is checked or sent until [`subscribe`](Self::subscribe), [`start`](Self::start) or [`run`](Self::run).
 #[derive(Clone)]
 #[must_use = "a consumer does nothing until it is run"]
 pub struct Consumer {
-    pub(super) client: Client,
+    pub(super) client: Option<Client>,
     pub(super) queue: String,
     pub(super) dlx: bool,
     pub(super) rules: Rules,
@@ -36,10 +37,12 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    pub(crate) fn new(client: Client, queue: String) -> Self {
+    /// A consumer of `queue` that has no client yet: it can be described, checked and
+    /// [simulated](crate::Simulation) without a broker.
+    pub fn new(queue: impl Into<String>) -> Self {
         Self {
-            client,
-            queue,
+            client: None,
+            queue: queue.into(),
             dlx: false,
             rules: Rules::default(),
             strategy: Strategy::default(),
@@ -53,6 +56,12 @@ impl Consumer {
             limits: Limits::default(),
             listener: Listener::default(),
         }
+    }
+
+    /// The client to consume with.
+    pub fn client(mut self, client: Client) -> Self {
+        self.client = Some(client);
+        self
     }
 
     /// Whether failed messages are retried and parked. Off, a failure is rejected without requeue, and the queue's own
@@ -142,8 +151,12 @@ impl Consumer {
     /// As [`Strategy::plan`].
     pub fn plan(&self) -> Result<Plan> {
         if self.dlx {
-            self.strategy
-                .plan(&self.queue, &self.rules, self.client.options().queue_type)
+            let queue_type = self
+                .client
+                .as_ref()
+                .map(|client| client.options().queue_type)
+                .unwrap_or_default();
+            self.strategy.plan(&self.queue, &self.rules, queue_type)
         } else {
             Ok(Plan {
                 items: vec![crate::topology::existing(&self.queue)],
@@ -151,7 +164,29 @@ impl Consumer {
         }
     }
 
-    pub(super) fn validate(&self) -> Result<()> {
+    /// How many handlers are to run at a time: for those who run them themselves.
+    #[must_use]
+    pub fn handlers(&self) -> usize {
+        self.concurrency
+    }
+
+    /// How long one of them may take: for those who run them themselves.
+    #[must_use]
+    pub fn limit(&self) -> Option<Duration> {
+        self.handler_timeout
+    }
+
+    /// How many messages may be unacknowledged at a time.
+    #[must_use]
+    pub fn window(&self) -> u16 {
+        self.prefetch
+    }
+
+    /// Checks every option by itself; nothing is asked of a broker. [`subscribe`](Self::subscribe) does it first.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] and [`ErrorKind::InvalidPolicy`].
+    pub fn validate(&self) -> Result<()> {
         let bad = |why: &str| Err(Error::new(ErrorKind::InvalidOption, why));
         if self.queue.is_empty() {
             return bad("`queue` is empty; name the queue to consume");
@@ -187,9 +222,15 @@ impl Consumer {
     /// # Errors
     /// [`ErrorKind::InvalidOption`], [`ErrorKind::InvalidPolicy`], [`ErrorKind::StrategyRefused`],
     /// [`ErrorKind::QueueNotFound`], [`ErrorKind::Mismatch`], [`ErrorKind::AccessRefused`], [`ErrorKind::TooLarge`],
-    /// and those of a lost connection. No message was taken.
-    pub async fn subscribe(self) -> Result<Subscription> {
-        Subscription::open(self).await
+    /// [`ErrorKind::Closed`] without a client, and those of a lost connection. No message was taken.
+    pub async fn subscribe(mut self) -> Result<Subscription> {
+        let client = self.client.take().ok_or_else(|| {
+            Error::new(
+                ErrorKind::Closed,
+                "this consumer has no client; give it one with `client`, or make it with `Client::consumer`",
+            )
+        })?;
+        Subscription::open(self.client(client.clone()), client).await
     }
 
     /// Starts handling messages in the background.

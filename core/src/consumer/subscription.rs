@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use super::{Consumer, Message, Token, engine::Engine, inbox::Inbox};
 use crate::{
-    Result,
+    Client, Result,
     retry::Outcome,
     telemetry::{Counters, Stats},
 };
@@ -29,13 +29,17 @@ pub struct Subscription {
     inbox: Arc<Inbox>,
     counters: Counters,
     ended: watch::Receiver<()>,
+    /// The fewest retries after which a message may be parked.
+    patience: Option<u32>,
 }
 
 impl Subscription {
-    pub(super) async fn open(options: Consumer) -> Result<Self> {
+    pub(super) async fn open(options: Consumer, client: Client) -> Result<Self> {
         let inbox = Arc::new(Inbox::default());
-        let counters = options.client.counters(&options.queue);
-        let engine = Engine::subscribe(options, Arc::clone(&inbox), counters.clone()).await?;
+        let counters = client.counters(&options.queue);
+        let patience = options.dlx.then(|| options.rules.patience());
+        let engine =
+            Engine::subscribe(options, client, Arc::clone(&inbox), counters.clone()).await?;
         let (ending, ended) = watch::channel(());
         tokio::spawn(async move {
             engine.run().await;
@@ -45,6 +49,7 @@ impl Subscription {
             inbox,
             counters,
             ended,
+            patience,
         })
     }
 
@@ -81,9 +86,29 @@ impl Subscription {
         self.inbox.settle(outcomes);
     }
 
+    /// Whether the message may be parked if this attempt fails: whether it is worth the time to write down a stack trace,
+    /// which only a parked message keeps.
+    #[must_use]
+    pub fn may_park(&self, message: &Message) -> bool {
+        self.patience
+            .is_some_and(|patience| message.retries() >= patience || message.mended().is_some())
+    }
+
+    /// Gives back messages that were taken and that no handler has begun with, at the end above all: they return to
+    /// their queue as if they had never left it.
+    pub fn give_back(&self, tokens: impl IntoIterator<Item = Token>) {
+        self.inbox.give_back(tokens);
+    }
+
     /// Asks for the end: no more messages, what runs may finish, the rest goes back to the queue.
     pub fn close(&self) {
         self.inbox.close();
+    }
+
+    /// Asks for the end now: handlers that run are not waited for. What is settled so far is acknowledged or on its way;
+    /// the rest is the broker's again, and counts as delivered, as if this process had died.
+    pub fn abandon(&self) {
+        self.inbox.abandon();
     }
 
     /// Whether the end was asked for.

@@ -41,6 +41,7 @@ pub struct Browse {
 
 impl Browse {
     pub(super) async fn open(client: &Client, queue: &str) -> Result<Self> {
+        client.same_process()?;
         let parking_name = parking_queue(queue);
         let parking = name(&parking_name)?;
         // A connection of its own: a walk may hold very many messages, and its end must not wait for anybody.

@@ -154,6 +154,11 @@ impl Publish {
         self
     }
 
+    /// Exchange, routing key, properties, body.
+    pub(crate) fn into_parts(self) -> (String, String, BasicProperties, Vec<u8>) {
+        (self.exchange, self.routing_key, self.properties, self.body)
+    }
+
     pub(super) fn into_job(self, done: Box<dyn FnOnce(Result<()>) + Send + Sync>) -> Result<Job> {
         self.validate()?;
         let size = content_header_size(&self.properties);

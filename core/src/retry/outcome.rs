@@ -9,6 +9,8 @@ pub struct Failure {
     pub error: String,
     /// The error's type or class, for rules and for grouping (`x-retry-error-type`); empty when unknown.
     pub error_type: String,
+    /// What else the error is: its base classes, or what it wraps. Rules look at these too; nothing is written of them.
+    pub kinds: Vec<String>,
     /// A stack trace or a chain of causes, if there is one (`x-retry-error-stack`, on parked messages only).
     pub stack: Option<String>,
 }
@@ -27,6 +29,13 @@ impl Failure {
     #[must_use]
     pub fn of_type(mut self, error_type: impl Into<String>) -> Self {
         self.error_type = error_type.into();
+        self
+    }
+
+    /// Names what else the error is, for rules: its base classes, or the types that it wraps.
+    #[must_use]
+    pub fn also(mut self, kinds: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.kinds = kinds.into_iter().map(Into::into).collect();
         self
     }
 

@@ -23,7 +23,7 @@ enum Condition {
     RoutingKey(String),
     /// A header's value as text; `*` stands for any text.
     Header { name: String, value: String },
-    /// The error's type; `*` stands for any text.
+    /// One of the error's types; `*` stands for any text.
     Error(String),
 }
 
@@ -54,7 +54,8 @@ impl Rule {
         self
     }
 
-    /// Holds where the error's type matches; `*` stands for any text.
+    /// Holds where the error's type matches, or one of the [further kinds](Failure::kinds) that the error is of; `*`
+    /// stands for any text.
     #[must_use]
     pub fn error(mut self, pattern: impl Into<String>) -> Self {
         self.conditions.push(Condition::Error(pattern.into()));
@@ -74,7 +75,10 @@ impl Rule {
                 .and_then(|headers| headers.inner().get(name.as_str()))
                 .and_then(scalar_text)
                 .is_some_and(|text| glob_matches(value, &text)),
-            Condition::Error(pattern) => glob_matches(pattern, &failure.error_type),
+            Condition::Error(pattern) => {
+                glob_matches(pattern, &failure.error_type)
+                    || failure.kinds.iter().any(|kind| glob_matches(pattern, kind))
+            }
         })
     }
 }
@@ -161,6 +165,15 @@ impl Rules {
     /// Every policy that may decide, the consumer's own first.
     pub fn policies(&self) -> impl Iterator<Item = &Policy> {
         std::iter::once(&self.otherwise).chain(self.rules.iter().map(Rule::policy))
+    }
+
+    /// The fewest retries after which one of the policies may park a message; 0 where one of them counts its age.
+    #[must_use]
+    pub fn patience(&self) -> u32 {
+        self.policies()
+            .map(|policy| policy.max_age.map_or(policy.retries, |_| 0))
+            .min()
+            .unwrap_or(0)
     }
 
     /// Checks every policy.
@@ -290,6 +303,10 @@ mod tests {
         assert!(chosen("us.ny", Some(&headers), &other).starts_with("fixed(3s"));
         assert!(chosen("us.ny", Some(&sized), &other).starts_with("fixed(4s"));
         assert!(chosen("us.ny", None, &other).starts_with("fixed(9s"));
+        let kin = Failure::new("x")
+            .of_type("Gone")
+            .also(["SocketTimeout", "OSError"]);
+        assert!(chosen("us.ny", None, &kin).starts_with("fixed(2s"));
     }
 
     #[test]

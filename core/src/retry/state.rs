@@ -139,6 +139,11 @@ impl RetryState {
         self.retries.saturating_add(1)
     }
 
+    /// Whether it was replayed and nothing has happened to it since.
+    pub(crate) fn is_fresh_replay(&self) -> bool {
+        self.replays > 0 && self.retries == 0 && self.deferrals == 0 && self.crashes == 0
+    }
+
     fn legacy(&mut self, table: &FieldTable) -> Option<u32> {
         self.believe(
             headers::LEGACY_RETRIES,

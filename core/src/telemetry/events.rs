@@ -73,7 +73,7 @@ pub enum Event {
         /// The message's id.
         message_id: Option<String>,
     },
-    /// A parked message went back to its work queue.
+    /// A message that was replayed from the parking queue arrived, to be handled anew.
     Replayed {
         /// The work queue.
         queue: String,
@@ -140,6 +140,114 @@ impl Event {
             Self::Resumed { .. } => "resumed",
         }
     }
+
+    /// What it says, whatever it is: for logs, tables and other languages.
+    #[must_use]
+    pub fn facts(&self) -> Facts<'_> {
+        match self {
+            Self::Retried {
+                queue,
+                message_id,
+                attempt,
+                delay,
+                error,
+            } => Facts {
+                queue,
+                message_id: message_id.as_deref(),
+                attempt: Some(*attempt),
+                delay: Some(*delay),
+                error: Some(error),
+                ..Facts::default()
+            },
+            Self::Deferred {
+                queue,
+                message_id,
+                delay,
+            } => Facts {
+                queue,
+                message_id: message_id.as_deref(),
+                delay: Some(*delay),
+                ..Facts::default()
+            },
+            Self::Parked {
+                queue,
+                message_id,
+                attempt,
+                reason,
+                error,
+            } => Facts {
+                queue,
+                message_id: message_id.as_deref(),
+                attempt: Some(*attempt),
+                reason: Some(*reason),
+                error: Some(error),
+                ..Facts::default()
+            },
+            Self::Rejected {
+                queue,
+                message_id,
+                error,
+            }
+            | Self::PublishFailed {
+                queue,
+                message_id,
+                error,
+            } => Facts {
+                queue,
+                message_id: message_id.as_deref(),
+                error: Some(error),
+                ..Facts::default()
+            },
+            Self::Detoured {
+                queue,
+                message_id,
+                crashes,
+            } => Facts {
+                queue,
+                message_id: message_id.as_deref(),
+                crashes: Some(*crashes),
+                ..Facts::default()
+            },
+            Self::AlreadyHandled { queue, message_id }
+            | Self::Replayed { queue, message_id }
+            | Self::Requeued { queue, message_id } => Facts {
+                queue,
+                message_id: message_id.as_deref(),
+                ..Facts::default()
+            },
+            Self::Paused { queue, pause } => Facts {
+                queue,
+                delay: Some(*pause),
+                ..Facts::default()
+            },
+            Self::Disconnected { queue }
+            | Self::Reconnected { queue }
+            | Self::Resumed { queue } => Facts {
+                queue,
+                ..Facts::default()
+            },
+        }
+    }
+}
+
+/// What an [`Event`] says, in one shape for all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Facts<'a> {
+    /// The work queue.
+    pub queue: &'a str,
+    /// The message's id, if it is about a message and its publisher gave it one.
+    pub message_id: Option<&'a str>,
+    /// The attempt that failed; 1 is the first delivery.
+    pub attempt: Option<u32>,
+    /// How long the message waits, or the consumer pauses.
+    pub delay: Option<Duration>,
+    /// Why it was parked.
+    pub reason: Option<ParkReason>,
+    /// What went wrong.
+    pub error: Option<&'a str>,
+    /// Crashes so far.
+    pub crashes: Option<u32>,
 }
 
 type Told = dyn Fn(&Event) + Send + Sync;

@@ -31,6 +31,14 @@ macro_rules! counters {
             pub outstanding: u64,
         }
 
+        impl Stats {
+            /// All of them by name, in a fixed order: for logs, tables and other languages.
+            #[must_use]
+            pub fn numbers(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)* ("outstanding", self.outstanding)]
+            }
+        }
+
         impl Counters {
             pub(crate) fn stats(&self) -> Stats {
                 Stats {

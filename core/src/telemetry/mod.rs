@@ -3,8 +3,8 @@
 mod events;
 mod metrics;
 
-pub use events::Event;
 pub(crate) use events::Listener;
+pub use events::{Event, Facts};
 pub use metrics::Stats;
 pub(crate) use metrics::{Counters, Metrics};
 

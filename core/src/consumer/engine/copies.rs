@@ -97,7 +97,7 @@ impl Engine {
         entry.phase = Phase::Copying(Box::new(copying.clone()));
         let (mail, client, waits) = (
             self.mail.clone(),
-            self.options.client.clone(),
+            self.client.clone(),
             Arc::clone(&self.waits),
         );
         let done = {

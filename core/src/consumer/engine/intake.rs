@@ -73,6 +73,12 @@ impl Engine {
             tag,
             phase: Phase::Out,
         };
+        if received.state.is_fresh_replay() && !received.redelivered {
+            let (queue, message_id) = (self.queue(), received.message_id());
+            self.options
+                .listener
+                .tell(|| Event::Replayed { queue, message_id });
+        }
         if self.memory.knows(&received) {
             let token = self.entries.insert(entry);
             self.counters.already_handled.inc();

@@ -16,12 +16,17 @@ use tokio::{
 };
 
 use super::{
-    Consumer, Delivery, Received, Token, agenda::Agenda, budget::Budget, inbox::Inbox,
-    memory::Memory, session::Session, slab::Slab,
+    Consumer, Delivery, Received, Token,
+    agenda::Agenda,
+    budget::Budget,
+    inbox::{Ending, Inbox},
+    memory::Memory,
+    session::Session,
+    slab::Slab,
 };
 use crate::{
-    Result,
-    retry::{Counting, Origin, Outcome, Stamp},
+    Client, Result,
+    retry::{Counting, Origin, Stamp},
     telemetry::{Counters, Event, HOST},
     topology::{self, Mode, Plan, Target, Waits},
 };
@@ -83,6 +88,7 @@ enum Intake {
 
 pub(super) struct Engine {
     options: Consumer,
+    client: Client,
     plan: Plan,
     wire_queue: ShortString,
     name: Arc<str>,
@@ -106,8 +112,10 @@ pub(super) struct Engine {
     paused_until: Option<Instant>,
     suspect: Option<Token>,
     drain_until: Option<Instant>,
+    /// Nobody waits for handlers any more.
+    abandoned: bool,
     warned_without_dlx: bool,
-    outcomes: Vec<(Token, Outcome)>,
+    outcomes: Vec<(Token, Ending)>,
     arrivals: Vec<Delivery>,
 }
 
@@ -115,11 +123,11 @@ impl Engine {
     /// Checks the options, prepares the broker and opens the first channel.
     pub(super) async fn subscribe(
         options: Consumer,
+        client: Client,
         inbox: Arc<Inbox>,
         counters: Counters,
     ) -> Result<Self> {
         options.validate()?;
-        let client = options.client.clone();
         let plan = options.plan()?;
         let wire_queue = topology::name(&options.queue)?;
         let queue_type = client.options().queue_type;
@@ -183,9 +191,11 @@ impl Engine {
             paused_until: None,
             suspect: None,
             drain_until: None,
+            abandoned: false,
             warned_without_dlx: false,
             outcomes: Vec::new(),
             arrivals: Vec::new(),
+            client,
             options,
         })
     }
@@ -197,6 +207,11 @@ impl Engine {
             if closing {
                 self.drain_until = Some(Instant::now() + self.options.drain_timeout);
                 self.inbox.end();
+            }
+            if self.inbox.is_abandoned() && !self.abandoned {
+                self.abandoned = true;
+                let soon = Instant::now() + GOODBYE;
+                self.drain_until = Some(self.drain_until.map_or(soon, |until| until.min(soon)));
             }
             // A broker that does not answer must not hold up the end.
             match self.drain_until {
@@ -242,8 +257,11 @@ impl Engine {
         }
         let mut outcomes = std::mem::take(&mut self.outcomes);
         self.inbox.outcomes(&mut outcomes);
-        for (token, outcome) in outcomes.drain(..) {
-            self.settle(token, outcome).await;
+        for (token, ending) in outcomes.drain(..) {
+            match ending {
+                Ending::Settled(outcome) => self.settle(token, outcome).await,
+                Ending::Unstarted => self.take_back(token).await,
+            }
         }
         self.outcomes = outcomes;
         while let Some((token, task)) = self.agenda.due(now) {
@@ -294,7 +312,16 @@ impl Engine {
         let Some(until) = self.drain_until else {
             return false;
         };
-        self.entries.len() == 0 || Instant::now() >= until
+        let done = if self.abandoned {
+            // Copies that are on their way: their originals would come again as duplicates.
+            !self
+                .entries
+                .iter()
+                .any(|(_, entry)| matches!(entry.phase, Phase::Copying(_)))
+        } else {
+            self.entries.len() == 0
+        };
+        done || Instant::now() >= until
     }
 
     fn happened(&self, event: &Event) {

@@ -40,7 +40,7 @@ impl Engine {
     pub(super) fn open_session(&mut self, pause: Duration) {
         self.sessions += 1;
         let (client, plan, queue, id) = (
-            self.options.client.clone(),
+            self.client.clone(),
             self.plan.clone(),
             self.wire_queue.clone(),
             self.sessions,

@@ -17,6 +17,23 @@ use crate::{
 };
 
 impl Engine {
+    /// A message that was handed out and comes back without any handler having begun with it.
+    pub(super) async fn take_back(&mut self, token: Token) {
+        match self.entries.get_mut(token) {
+            Some(entry) if matches!(entry.phase, Phase::Out) => {
+                let known = Some(entry.session) == self.session.as_ref().map(|session| session.id);
+                if known {
+                    self.give_back(token, Return::Unstarted).await;
+                } else {
+                    self.forget(token);
+                }
+            }
+            _ => {
+                self.counters.stale.inc();
+            }
+        }
+    }
+
     pub(super) async fn settle(&mut self, token: Token, outcome: Outcome) {
         let Some(entry) = self.entries.get_mut(token) else {
             self.counters.stale.inc();

@@ -269,86 +269,28 @@ fn for_people(event: &Event) -> (&'static str, Style, String) {
     }
 }
 
-/// An event by its stable names.
+/// An event by its stable names; what an event does not say is left out.
 fn as_json(event: &Event) -> Value {
-    let mut object = json!({"event": event.name()});
-    let mut set = |name: &str, value: Value| object[name] = value;
-    let ms = |duration: &std::time::Duration| {
+    let facts = event.facts();
+    let mut object = json!({"event": event.name(), "queue": facts.queue});
+    let mut set = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            object[name] = value;
+        }
+    };
+    let ms = |duration: std::time::Duration| {
         json!(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
     };
-    match event {
-        Event::Retried {
-            queue,
-            message_id,
-            attempt,
-            delay,
-            error,
-        } => {
-            set("queue", json!(queue));
-            set("message_id", json!(message_id));
-            set("attempt", json!(attempt));
-            set("delay_ms", ms(delay));
-            set("error", json!(error));
-        }
-        Event::Deferred {
-            queue,
-            message_id,
-            delay,
-        } => {
-            set("queue", json!(queue));
-            set("message_id", json!(message_id));
-            set("delay_ms", ms(delay));
-        }
-        Event::Parked {
-            queue,
-            message_id,
-            attempt,
-            reason,
-            error,
-        } => {
-            set("queue", json!(queue));
-            set("message_id", json!(message_id));
-            set("attempt", json!(attempt));
-            set("reason", json!(reason.as_str()));
-            set("error", json!(error));
-        }
-        Event::Rejected {
-            queue,
-            message_id,
-            error,
-        }
-        | Event::PublishFailed {
-            queue,
-            message_id,
-            error,
-        } => {
-            set("queue", json!(queue));
-            set("message_id", json!(message_id));
-            set("error", json!(error));
-        }
-        Event::Detoured {
-            queue,
-            message_id,
-            crashes,
-        } => {
-            set("queue", json!(queue));
-            set("message_id", json!(message_id));
-            set("crashes", json!(crashes));
-        }
-        Event::AlreadyHandled { queue, message_id }
-        | Event::Replayed { queue, message_id }
-        | Event::Requeued { queue, message_id } => {
-            set("queue", json!(queue));
-            set("message_id", json!(message_id));
-        }
-        Event::Paused { queue, pause } => {
-            set("queue", json!(queue));
-            set("pause_ms", ms(pause));
-        }
-        Event::Disconnected { queue } | Event::Reconnected { queue } | Event::Resumed { queue } => {
-            set("queue", json!(queue))
-        }
-        _ => {}
-    }
+    let span = if matches!(event, Event::Paused { .. }) {
+        "pause_ms"
+    } else {
+        "delay_ms"
+    };
+    set("message_id", facts.message_id.map(|id| json!(id)));
+    set("attempt", facts.attempt.map(|attempt| json!(attempt)));
+    set(span, facts.delay.map(ms));
+    set("reason", facts.reason.map(|reason| json!(reason.as_str())));
+    set("error", facts.error.map(|error| json!(error)));
+    set("crashes", facts.crashes.map(|crashes| json!(crashes)));
     object
 }
