@@ -17,10 +17,14 @@ use crate::{
     telemetry::Event,
 };
 
+/// As many deliveries are taken in a row.
+const BURST: usize = 32;
+
 impl Engine {
-    /// Takes every delivery that is there already.
+    /// Takes deliveries that are there already; not all of them at once, so that acknowledgements go out evenly: a quorum
+    /// queue that hears of everything at the same time has nothing to send meanwhile.
     pub(super) async fn arrive(&mut self) {
-        for _ in 0..self.options.prefetch {
+        for _ in 0..BURST {
             let Some(next) = self.session.as_mut().and_then(Session::next_now) else {
                 break;
             };

@@ -1,0 +1,129 @@
+"""Retry messages on RabbitMQ, safely, with one line: ``dlx=True``.
+
+A handler that returns acknowledges its message; one that raises sends it to wait in the broker, from where it comes back at
+the tail of its own queue, counted, until it succeeds or is parked with a record that a person can read::
+
+    import retryrmq
+
+    app = retryrmq.App("amqp://guest:guest@localhost")
+
+
+    @app.consume("orders", dlx=True)
+    async def handle(msg):
+        order = msg.json()
+
+
+    app.run()
+"""
+
+from ._native import VERSION as __version__
+from ._native import Message
+from .app import App
+from .client import BlockingClient, Client, connect, connect_blocking
+from .consumer import BlockingConsumer, Consumer
+from .errors import (
+    AccessRefusedError,
+    AuthenticationFailedError,
+    BrokerError,
+    BrokerTimeoutError,
+    ClosedError,
+    ConnectionLostError,
+    ForkedError,
+    InvalidOptionError,
+    InvalidPolicyError,
+    InvalidTypeError,
+    InvalidUrlError,
+    MismatchError,
+    NotConfirmedError,
+    QueueNotFoundError,
+    RetryRmqError,
+    StrategyRefusedError,
+    TlsFailedError,
+    TooLargeError,
+    UnreachableError,
+    UnroutableError,
+    VhostNotFoundError,
+)
+from .events import (
+    AlreadyHandled,
+    Deferred,
+    Detoured,
+    Disconnected,
+    Event,
+    Parked,
+    Paused,
+    PublishFailed,
+    Reconnected,
+    Rejected,
+    Replayed,
+    Requeued,
+    Resumed,
+    Retried,
+)
+from .options import Pause
+from .outcome import Defer, Park, RetryAfter
+from .parking import BlockingParkedMessages, ParkedMessage, ParkedMessages
+from .policy import Policy, Rule, exponential, fixed, linear
+from .policy import list_ as list  # noqa: A004 - the name it has in every language
+from .record import HistoryEntry, Stats
+
+__all__ = [
+    "AccessRefusedError",
+    "AlreadyHandled",
+    "App",
+    "AuthenticationFailedError",
+    "BlockingClient",
+    "BlockingConsumer",
+    "BlockingParkedMessages",
+    "BrokerError",
+    "BrokerTimeoutError",
+    "Client",
+    "ClosedError",
+    "ConnectionLostError",
+    "Consumer",
+    "Defer",
+    "Deferred",
+    "Detoured",
+    "Disconnected",
+    "Event",
+    "ForkedError",
+    "HistoryEntry",
+    "InvalidOptionError",
+    "InvalidPolicyError",
+    "InvalidTypeError",
+    "InvalidUrlError",
+    "Message",
+    "MismatchError",
+    "NotConfirmedError",
+    "Park",
+    "Parked",
+    "ParkedMessage",
+    "ParkedMessages",
+    "Pause",
+    "Paused",
+    "Policy",
+    "PublishFailed",
+    "QueueNotFoundError",
+    "Reconnected",
+    "Rejected",
+    "Replayed",
+    "Requeued",
+    "Resumed",
+    "Retried",
+    "RetryAfter",
+    "RetryRmqError",
+    "Rule",
+    "Stats",
+    "StrategyRefusedError",
+    "TlsFailedError",
+    "TooLargeError",
+    "UnreachableError",
+    "UnroutableError",
+    "VhostNotFoundError",
+    "__version__",
+    "connect",
+    "connect_blocking",
+    "exponential",
+    "fixed",
+    "linear",
+]

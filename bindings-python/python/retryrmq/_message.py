@@ -1,0 +1,63 @@
+"""What the native ``Message`` leaves to Python: settling by hand, and its history as records."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from ._duration import Duration, seconds
+from ._native import Message
+from .errors import InvalidTypeError
+from .outcome import ACK, End, judged
+from .record import HistoryEntry
+
+
+class Settled:
+    """It is done; may be awaited, which changes nothing."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
+
+
+_SETTLED = Settled()
+
+
+def ack(message: Message) -> Settled:
+    message._settle(ACK)
+    return _SETTLED
+
+
+def retry(message: Message, error: BaseException | str | None, delay: Duration | None) -> Settled:
+    after = None if delay is None else seconds(delay, "delay")
+    end: End
+    if error is None or isinstance(error, str):
+        end = ("retry", error or "the consumer asked for a retry", "", [], None, after)
+    elif isinstance(error, BaseException):
+        judgement = judged(error, stack=message._may_park())
+        end = judgement if after is None else ("retry", *judgement[1:5], after)
+    else:
+        raise InvalidTypeError(f"`error` must be an exception or a text, not {type(error).__name__}")
+    message._settle(end)
+    return _SETTLED
+
+
+def park(message: Message, reason: BaseException | str) -> Settled:
+    if isinstance(reason, BaseException):
+        message._settle(("park", *judged(reason)[1:5], None))
+    elif isinstance(reason, str):
+        message._settle(("park", reason, "", [], None, None))
+    else:
+        raise InvalidTypeError(f"`reason` must be a text or an exception, not {type(reason).__name__}")
+    return _SETTLED
+
+
+def defer(message: Message, delay: Duration) -> Settled:
+    message._settle(("defer", "", "", [], None, seconds(delay, "delay")))
+    return _SETTLED
+
+
+def history(message: Message) -> list[HistoryEntry]:
+    return [HistoryEntry(*entry) for entry in message._history()]

@@ -1,0 +1,165 @@
+"""The one thread that fetches news from the native half and hands them to event loops, listeners and loggers."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import itertools
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import _native, events
+
+if TYPE_CHECKING:
+    from ._native import Operation, Subscription
+
+logger = logging.getLogger("retryrmq")
+
+#: Told of an event; quick, and on whatever thread it is told.
+Listener = Callable[[events.Event], None]
+
+
+class _Awaited(NamedTuple):
+    loop: asyncio.AbstractEventLoop
+    done: Callable[[Operation], None]
+    operation: Operation
+    #: Called on this thread when the loop was closed before the end.
+    lost: Callable[[], None]
+
+
+class Pump:
+    """One per process: threads do not survive a fork."""
+
+    def __init__(self) -> None:
+        self.native = _native.Pump()
+        self._tickets = itertools.count(1)
+        self._awaited: dict[int, _Awaited] = {}
+        self._listeners: dict[int, Listener] = {}
+        #: What must not be left behind by the end of the interpreter.
+        self.running: weakref.WeakSet[Subscription] = weakref.WeakSet()
+        self._thread = threading.Thread(target=self._run, name="retryrmq-news", daemon=True)
+        self._thread.start()
+
+    def when_done(
+        self,
+        operation: Operation,
+        done: Callable[[Operation], None],
+        lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Calls ``done`` in the running event loop at the end of ``operation``."""
+        ticket = next(self._tickets)
+        self._awaited[ticket] = _Awaited(asyncio.get_running_loop(), done, operation, lost)
+        operation.notify(self.native, ticket)
+
+    async def answer(self, operation: Operation) -> Any:
+        """Waits for an operation and returns its answer, or raises its error."""
+        if operation.done():
+            return operation.result()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def done(operation: Operation) -> None:
+            if future.cancelled():
+                return
+            try:
+                future.set_result(operation.result())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self.when_done(operation, done)
+        return await future
+
+    def listen(self, listener: Listener) -> int:
+        """Registers a listener; the number names it."""
+        number = next(self._tickets)
+        self._listeners[number] = listener
+        return number
+
+    def unlisten(self, number: int) -> None:
+        self._listeners.pop(number, None)
+
+    def _run(self) -> None:
+        while True:
+            news = self.native.news(3600.0)
+            if news is None:
+                return
+            finished, told, lines, missed = news
+            loops: dict[asyncio.AbstractEventLoop, list[_Awaited]] = {}
+            for ticket in finished:
+                awaited = self._awaited.pop(ticket, None)
+                if awaited is not None:
+                    loops.setdefault(awaited.loop, []).append(awaited)
+            for loop, all_awaited in loops.items():
+                try:
+                    loop.call_soon_threadsafe(_finish, all_awaited)
+                except RuntimeError:  # closed
+                    for awaited in all_awaited:
+                        awaited.lost()
+            for number, name, facts in told:
+                self._tell(number, name, facts)
+            for room, level, text in lines:
+                logging.getLogger(f"retryrmq.{room}" if room else "retryrmq").log(level, "%s", text)
+            if missed:
+                logger.warning("%d events were dropped: their listeners are too slow", missed)
+
+    def _tell(self, number: int, name: str, facts: dict[str, Any]) -> None:
+        listener = self._listeners.get(number)
+        event = events.made(name, facts) if listener is not None else None
+        if listener is None or event is None:
+            return
+        try:
+            listener(event)
+        except Exception:
+            logger.exception("an event listener raised")
+
+    def end(self) -> None:
+        """Lets everything that still runs go, so that nothing native is in Python's way when it ends."""
+        left = list(self.running)
+        for subscription in left:
+            subscription.abandon()
+        for subscription in left:
+            with contextlib.suppress(Exception):
+                subscription.wait_closed().wait(3.0)
+        self.native.end()
+        self._thread.join(2.0)
+
+
+def _finish(all_awaited: list[_Awaited]) -> None:
+    for awaited in all_awaited:
+        awaited.done(awaited.operation)
+
+
+_pump: Pump | None = None
+_making = threading.Lock()
+
+
+def pump() -> Pump:
+    """This process's pump."""
+    global _pump
+    found = _pump
+    if found is None:
+        with _making:
+            found = _pump
+            if found is None:
+                found = _pump = Pump()
+    _native.set_debug(logger.isEnabledFor(logging.DEBUG))
+    return found
+
+
+def _after_fork() -> None:
+    global _pump, _making
+    _pump, _making = None, threading.Lock()
+
+
+def _at_exit() -> None:
+    if _pump is not None:
+        _pump.end()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

@@ -1,0 +1,383 @@
+"""Handlers at work: on the event loop, or on threads.
+
+Messages are taken from the core in batches that grow while handlers are quick, so that a fast handler is not slowed down by
+the way to its messages, and a slow one never has messages wait behind it that somebody else could handle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from . import outcome
+from ._native import Message
+from ._pump import Pump
+from .options import Plan
+
+if TYPE_CHECKING:
+    from ._native import Operation, Subscription
+
+logger = logging.getLogger("retryrmq.handler")
+
+#: As many messages are taken at once at most.
+_MOST = 64
+#: A batch that took longer was too large.
+_QUICK = 0.001
+#: As many acknowledgements are handed over at once at most.
+_ACKS = 16
+#: Between two looks at the end, for a thread that waits.
+_SLICE = 0.25
+#: After as many messages in a row, the event loop has its turn.
+_STRETCH = 32
+
+
+def failed(plan: Plan, message: Message, error: BaseException) -> None:
+    """Ends an attempt that raised."""
+    may_park = message._may_park()
+    end = outcome.judged(error, plan.fatal, kinds=plan.native.has_rules, stack=may_park)
+    message._settle(end)
+    if end[0] == "defer":
+        logger.debug("%s: %r is deferred", plan.queue, message)
+    elif may_park or end[0] in ("park", "fatal"):
+        logger.warning("%s: %r failed: %s", plan.queue, message, end[1], exc_info=error)
+    else:
+        logger.info("%s: %r failed: %s", plan.queue, message, end[1])
+
+
+def _late(plan: Plan, message: Message) -> None:
+    limit = plan.native.handler_timeout
+    text = f"the handler took longer than {limit:g} s"
+    message._settle(("retry", text, "HandlerTimeout", ["TimeoutError"], None, None))
+    logger.warning("%s: %r failed: %s", plan.queue, message, text)
+
+
+class _Batches:
+    """How many messages to take next."""
+
+    __slots__ = ("_full", "_taken_at", "size")
+
+    def __init__(self) -> None:
+        self.size = 1
+        self._full = False
+        self._taken_at = 0.0
+
+    def took(self, count: int) -> None:
+        now = time.monotonic()
+        if self._full and now - self._taken_at < _QUICK:
+            self.size = min(self.size * 2, _MOST)
+        elif now - self._taken_at >= _QUICK:
+            self.size = max(self.size // 2, 1)
+        self._full = count == self.size
+        self._taken_at = now
+
+
+class LoopWorkers:
+    """The handlers of one consumer on an event loop.
+
+    Workers are tasks that take one message after the other. A second one is only woken while the handler of the first
+    waits for something, so handlers that are done at once cost no switching at all.
+    """
+
+    def __init__(self, plan: Plan, subscription: Subscription, pump: Pump) -> None:
+        assert plan.handler is not None
+        self._plan = plan
+        self._handler = cast("Callable[[Message], Awaitable[Any]]", plan.handler)
+        self._subscription = subscription
+        self._pump = pump
+        self._limit = plan.native.handler_timeout
+        self._most = plan.native.concurrency
+        self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+        self._batches = _Batches()
+        self._ready: deque[Message] = deque()
+        self._acks: list[Message] = []
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listening = False
+        self._nudged = False
+        self._ended = False
+        self._stopped = False
+        self._all_gone: asyncio.Future[None] = self._loop.create_future()
+
+    def start(self) -> None:
+        self._spawn()
+
+    def close(self) -> None:
+        """No more messages; what has begun may finish."""
+        self._subscription.close()
+        self._return_the_unstarted()
+
+    def stop(self) -> None:
+        """The end, now."""
+        self._stopped = True
+        self._subscription.abandon()
+        self._ready.clear()
+        for task in self._tasks:
+            task.cancel()
+
+    async def wait(self) -> None:
+        """Until every handler is done and everything is settled."""
+        await asyncio.shield(self._all_gone)
+        self._hand_over()
+        await self._pump.answer(self._subscription.wait_closed())
+
+    def _return_the_unstarted(self) -> None:
+        if self._ready:
+            self._subscription.give_back(list(self._ready))
+            self._ready.clear()
+
+    def _spawn(self) -> None:
+        # A context of its own for every worker, so that what a handler sets is gone with it.
+        task = self._context.copy().run(self._loop.create_task, self._work())
+        self._tasks.add(task)
+        task.add_done_callback(self._gone)
+
+    def _gone(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() and not self._stopped:
+            self.stop()
+        elif not task.cancelled() and task.exception() is not None:
+            logger.error("a worker of %s ended", self._plan.queue, exc_info=task.exception())
+        if not (self._ended or self._stopped):
+            self._spawn()
+        elif not self._tasks and not self._all_gone.done():
+            self._all_gone.set_result(None)
+
+    def _next(self) -> Message | None:
+        if not self._ready:
+            if self._ended:
+                return None
+            batch = self._subscription.take(self._batches.size)
+            if not batch:
+                return None
+            self._batches.took(len(batch))
+            self._ready.extend(batch)
+        return self._ready.popleft()
+
+    async def _work(self) -> None:
+        context = contextvars.copy_context()
+        task = asyncio.current_task()
+        turns = 0
+        while not self._stopped:
+            message = self._next()
+            if message is None:
+                if self._ended:
+                    return
+                turns = 0
+                waiter = self._loop.create_future()
+                self._idle.append(waiter)
+                self._listen()
+                await waiter
+                continue
+            if not self._nudged:
+                self._nudged = True
+                self._loop.call_soon(self._nudge)
+            await self._attempt(message, task)
+            if contextvars.copy_context() != context or _is_cancelled(task):
+                return  # the next worker starts afresh
+            turns += 1
+            if turns % _STRETCH == 0:
+                await asyncio.sleep(0)
+
+    async def _attempt(self, message: Message, task: asyncio.Task[None] | None) -> None:
+        if self._limit is None:
+            try:
+                await self._handler(message)
+            except BaseException as error:
+                if self._is_the_end(error, task):
+                    raise
+                failed(self._plan, message, error)
+            else:
+                self._acked(message)
+            return
+        late = False
+
+        def too_late() -> None:
+            nonlocal late
+            late = True
+            _late(self._plan, message)
+            if task is not None:
+                task.cancel()
+
+        timer = self._loop.call_later(self._limit, too_late)
+        try:
+            await self._handler(message)
+        except BaseException as error:
+            if late:
+                _uncancel(task)
+            elif self._is_the_end(error, task):
+                raise
+            else:
+                failed(self._plan, message, error)
+        else:
+            if not late:
+                self._acked(message)
+        finally:
+            timer.cancel()
+
+    def _is_the_end(self, error: BaseException, task: asyncio.Task[None] | None) -> bool:
+        """Whether the handler was cancelled from outside, by the end of the event loop for example."""
+        return self._stopped or (isinstance(error, asyncio.CancelledError) and _is_cancelled(task))
+
+    def _acked(self, message: Message) -> None:
+        acks = self._acks
+        if not acks:
+            self._loop.call_soon(self._hand_over)
+        acks.append(message)
+        if len(acks) >= _ACKS:
+            self._subscription.ack(acks)
+            # The call that was asked for finds what comes after these.
+            acks.clear()
+
+    def _hand_over(self) -> None:
+        if self._acks:
+            self._subscription.ack(self._acks)
+            self._acks.clear()
+
+    def _nudge(self) -> None:
+        """While a handler waits: another worker, if there is something for it to do."""
+        self._nudged = False
+        if self._stopped or not (self._idle or len(self._tasks) < self._most):
+            return
+        message = self._next()
+        if message is None:
+            return
+        self._ready.appendleft(message)
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._idle:
+            waiter = self._idle.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        if len(self._tasks) < self._most:
+            self._spawn()
+
+    def _listen(self) -> None:
+        if not self._listening:
+            self._listening = True
+            self._pump.when_done(self._subscription.ready(), self._arrived, self._subscription.abandon)
+
+    def _arrived(self, operation: Operation) -> None:
+        self._listening = False
+        if operation.result():
+            self._wake()
+            return
+        self._ended = True
+        for waiter in self._idle:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._idle.clear()
+        self._return_the_unstarted()
+
+
+def _is_cancelled(task: asyncio.Task[None] | None) -> bool:
+    """A handler that cancelled its own task would have the next one cancelled (Python 3.11 and later can tell)."""
+    cancelling = getattr(task, "cancelling", None)
+    return bool(cancelling is not None and cancelling())
+
+
+def _uncancel(task: asyncio.Task[None] | None) -> None:
+    uncancel = getattr(task, "uncancel", None)
+    if uncancel is not None:
+        uncancel()
+
+
+class ThreadWorkers:
+    """The handlers of one consumer on threads of their own."""
+
+    def __init__(self, plan: Plan, subscription: Subscription) -> None:
+        assert plan.handler is not None
+        self._plan = plan
+        self._handler = plan.handler
+        self._subscription = subscription
+        self._limit = plan.native.handler_timeout
+        self._context = contextvars.copy_context()
+        self._running: dict[int, tuple[float, Message]] = {}
+        # Alone and without a limit, a thread may take more than it is about to handle.
+        alone = plan.native.concurrency == 1 and self._limit is None
+        self._most = _MOST if alone else 1
+        self._threads = [
+            threading.Thread(target=self._work, name=f"retryrmq-{plan.queue}-{number}", daemon=True)
+            for number in range(1, plan.native.concurrency + 1)
+        ]
+        self._watch = threading.Thread(target=self._watch_limits, name="retryrmq-limits", daemon=True)
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+        if self._limit is not None:
+            self._watch.start()
+
+    def close(self) -> None:
+        """No more messages; what has begun may finish."""
+        self._subscription.close()
+
+    def stop(self) -> None:
+        """The end, now. A thread that handles a message cannot be stopped; what it holds is the broker's again."""
+        self._subscription.abandon()
+
+    def _work(self) -> None:
+        subscription, handler, context = self._subscription, self._handler, self._context
+        batches, me, limited = _Batches(), threading.get_ident(), self._limit is not None
+        acks: list[Message] = []
+        while True:
+            batch = subscription.take_blocking(min(batches.size, self._most), _SLICE)
+            if not batch:
+                if subscription.is_closing:
+                    return
+                batches.took(0)
+                continue
+            batches.took(len(batch))
+            for index, message in enumerate(batch):
+                if index and subscription.is_closing:
+                    subscription.give_back(batch[index:])
+                    break
+                if limited:
+                    self._running[me] = (time.monotonic() + cast("float", self._limit), message)
+                try:
+                    # A context of its own for every message, so that what a handler sets is gone with it.
+                    result = context.copy().run(handler, message)
+                    if result is not None and inspect.isawaitable(result):
+                        _refuse(result)
+                except BaseException as error:
+                    if acks:
+                        subscription.ack(acks)
+                        acks.clear()
+                    failed(self._plan, message, error)
+                else:
+                    acks.append(message)
+                    if len(acks) >= _ACKS:
+                        subscription.ack(acks)
+                        acks.clear()
+                if limited:
+                    self._running.pop(me, None)
+            if acks:
+                subscription.ack(acks)
+                acks.clear()
+
+    def _watch_limits(self) -> None:
+        step = max(0.01, min(_SLICE, cast("float", self._limit) / 4))
+        told: set[int] = set()
+        while any(thread.is_alive() for thread in self._threads):
+            now = time.monotonic()
+            for thread, (deadline, message) in list(self._running.items()):
+                if now >= deadline and id(message) not in told:
+                    _late(self._plan, message)
+                    told = {id(message)} | {id(held) for _, held in list(self._running.values())} & told
+            time.sleep(step)
+
+
+def _refuse(result: Any) -> None:
+    """A ``def`` that returns a coroutine: nothing would ever run it."""
+    if inspect.iscoroutine(result):
+        result.close()
+    raise TypeError("the handler is a `def` that returned an awaitable, which nobody awaits; write `async def`")

@@ -1,0 +1,234 @@
+"""The app: handlers by decorator, one call that runs them all until a signal, and drains."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ._pump import logger, pump
+from .client import BlockingClient, Client, PublishOptions, QueueType, begin, broker_url
+from .consumer import Consumer
+from .errors import ClosedError, InvalidOptionError, InvalidTypeError
+from .options import ConsumerOptions, Plan, plan
+from .parking import ParkedMessages
+from .record import Stats
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_Handler = TypeVar("_Handler", bound=Callable[..., Any])
+
+
+class App:
+    """Consumers of one broker, by decorator.
+
+    ::
+
+        app = retryrmq.App("amqp://guest:guest@localhost")
+
+
+        @app.consume("orders", dlx=True)
+        async def handle(msg): ...
+
+
+        app.run()
+
+    Without ``url`` the environment variable ``RETRYRMQ_URL`` is used. ``app_version`` appears in the history of failed
+    messages; ``queue_type`` is that of the queues in which messages wait and are parked, quorum unless it says classic.
+    """
+
+    def __init__(
+        self, url: str | None = None, *, app_version: str = "", queue_type: QueueType | None = None
+    ) -> None:
+        self._url = broker_url(url)
+        self._app_version = app_version
+        self._queue_type: QueueType | None = queue_type
+        self._plans: list[Plan] = []
+        self._client: Client | None = None
+        self._consumers: list[Consumer] = []
+
+    def consume(self, queue: str, **options: Unpack[ConsumerOptions]) -> Callable[[_Handler], _Handler]:
+        """Makes the decorated function the handler of ``queue``.
+
+        Returning acknowledges the message; raising retries it (``dlx=True``), or does what :class:`RetryAfter`,
+        :class:`Park` or :class:`Defer` says. An ``async def`` runs on the event loop, a ``def`` on a thread. All options are
+        checked here and now; :class:`ConsumerOptions` has their list.
+        """
+        plan(queue, None, options)
+
+        def decorate(handler: _Handler) -> _Handler:
+            if not callable(handler):
+                raise InvalidTypeError(f"@app.consume decorates a function, not {type(handler).__name__}")
+            if any(known.queue == queue for known in self._plans):
+                raise InvalidOptionError(f"`queue` {queue!r} has a handler in this app already")
+            self._plans.append(plan(queue, handler, options))
+            return handler
+
+        return decorate
+
+    @property
+    def client(self) -> Client:
+        """The connected client, while the app runs."""
+        if self._client is None:
+            raise ClosedError("the app is not connected; run it, or enter it with `async with app`")
+        return self._client
+
+    @property
+    def blocking(self) -> BlockingClient:
+        """The connected client for threads, while the app runs: for ``def`` handlers."""
+        return self.client.blocking
+
+    async def publish(self, routing_key: str, body: bytes | str, **options: Unpack[PublishOptions]) -> None:
+        """As :meth:`Client.publish`, while the app runs."""
+        await self.client.publish(routing_key, body, **options)
+
+    def parked(self, queue: str) -> ParkedMessages:
+        """The messages parked for ``queue``, while the app runs."""
+        return self.client.parked(queue)
+
+    def stats(self) -> dict[str, Stats]:
+        """The numbers of each queue, while the app runs."""
+        return {consumer.queue: consumer.stats() for consumer in self._consumers}
+
+    def metrics_text(self) -> str:
+        """As :meth:`Client.metrics_text`, while the app runs."""
+        return self.client.metrics_text()
+
+    async def __aenter__(self) -> App:
+        """Connects and starts every consumer: for an application that has a life of its own."""
+        if self._client is not None:
+            raise ClosedError("this app runs already")
+        if not self._plans:
+            raise InvalidOptionError("this app has no handlers; decorate one with @app.consume('orders')")
+        operation = begin(self._url, self._app_version, self._queue_type)
+        self._client = Client(await pump().answer(operation))
+        try:
+            for plan in self._plans:
+                consumer = Consumer(self._client._native, plan)
+                await consumer.start()
+                self._consumers.append(consumer)
+                logger.info("consuming %s", plan.queue)
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        """Drains every consumer and closes the connection."""
+        await self._end()
+
+    async def _end(self) -> None:
+        client, self._client = self._client, None
+        consumers, self._consumers = self._consumers, []
+        try:
+            ended = await asyncio.gather(
+                *(consumer.close() for consumer in consumers), return_exceptions=True
+            )
+            for error in ended:
+                if isinstance(error, BaseException):
+                    logger.error("a consumer did not end as it should", exc_info=error)
+        except asyncio.CancelledError:
+            for consumer in consumers:
+                consumer.stop()
+            raise
+        finally:
+            if client is not None:
+                await client.close()
+
+    def stop(self) -> None:
+        """Asks the app to drain and end; from the event loop, or from any handler or signal handler on its thread."""
+        for consumer in self._consumers:
+            if consumer._workers is not None:
+                consumer._workers.close()
+
+    async def serve(self) -> None:
+        """Handles messages until it is cancelled or :meth:`stop` is called, and drains. Installs no signal handlers."""
+        async with self:
+            await asyncio.gather(*(consumer.wait_closed() for consumer in self._consumers))
+
+    def run(self, *, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> None:
+        """Handles messages until SIGINT or SIGTERM, and drains; a second signal stops at once.
+
+        ``loop_factory`` makes the event loop: ``app.run(loop_factory=uvloop.new_event_loop)``.
+        """
+        loop = (loop_factory or asyncio.new_event_loop)()
+        try:
+            asyncio.set_event_loop(loop)
+            serving = loop.create_task(self.serve())
+            with _signals(loop, self, serving) as killed:
+                try:
+                    loop.run_until_complete(serving)
+                except asyncio.CancelledError:
+                    if not killed:
+                        raise
+            if killed:
+                raise KeyboardInterrupt if killed[0] == signal.SIGINT else SystemExit(128 + killed[0])
+        finally:
+            try:
+                _cancel_the_rest(loop)
+                loop.run_until_complete(loop.shutdown_asyncgens())
+            finally:
+                asyncio.set_event_loop(None)
+                loop.close()
+
+
+@contextlib.contextmanager
+def _signals(
+    loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[None]
+) -> Iterator[list[int]]:
+    """The first signal drains, the second one stops; which one that was is in the list."""
+    killed: list[int] = []
+    heard: list[int] = []
+
+    def hear(number: int) -> None:
+        heard.append(number)
+        if len(heard) == 1:
+            logger.info("%s: draining; once more stops at once", signal.Signals(number).name)
+            # Not connected yet: there is nothing to drain.
+            if app._consumers:
+                app.stop()
+            else:
+                serving.cancel()
+                killed.append(number)
+            return
+        killed.append(number)
+        for consumer in app._consumers:
+            consumer.stop()
+        serving.cancel()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield killed
+        return
+    before = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.getsignal(number)
+        if os.name == "posix":
+            loop.add_signal_handler(number, hear, number)
+        else:
+            signal.signal(number, lambda number, _: loop.call_soon_threadsafe(hear, number))
+    try:
+        yield killed
+    finally:
+        for number, handler in before.items():
+            if os.name == "posix":
+                loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+
+
+def _cancel_the_rest(loop: asyncio.AbstractEventLoop) -> None:
+    rest = asyncio.all_tasks(loop)
+    for task in rest:
+        task.cancel()
+    if rest:
+        loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))

@@ -1,0 +1,292 @@
+"""Clients: one for event loops, one for threads, on the same connections."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from . import _native
+from ._duration import Duration, seconds
+from ._pump import pump
+from .consumer import BlockingConsumer, Consumer
+from .errors import InvalidOptionError, InvalidTypeError
+from .options import ConsumerOptions, Handler, is_async, plan
+from .parking import BlockingParkedMessages, ParkedMessages
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._native import Operation
+
+#: The type of the queues in which messages wait and are parked.
+QueueType = Literal["quorum", "classic"]
+
+
+class PublishOptions(TypedDict, total=False):
+    """What :meth:`Client.publish` takes beside the routing key and the body."""
+
+    #: The exchange; the default exchange unless named, by which the routing key is the name of a queue.
+    exchange: str
+    #: The headers, by name.
+    headers: Mapping[str, Any]
+    #: Delivers the message later; only through the default exchange.
+    delay: Duration
+    #: Whether it is an error when no queue takes the message; on by default.
+    mandatory: bool
+    #: Whether the message survives a restart of the broker; on by default.
+    persistent: bool
+    #: The message's id, by which a redelivery of a handled message is recognised.
+    message_id: str
+    content_type: str
+    content_encoding: str
+    correlation_id: str
+    reply_to: str
+    #: The broker drops (or dead-letters) it when it has waited that long in a queue.
+    expiration: Duration
+    #: 0 to 255.
+    priority: int
+    #: With a time zone; AMQP keeps whole seconds.
+    timestamp: datetime
+    type: str
+    app_id: str
+    #: The broker refuses another name than that of the connection's user.
+    user_id: str
+
+
+_TEXTS = (
+    "message_id",
+    "content_type",
+    "content_encoding",
+    "correlation_id",
+    "reply_to",
+    "type",
+    "app_id",
+    "user_id",
+)
+
+
+def outgoing(routing_key: str, body: Any, options: PublishOptions) -> dict[str, Any]:
+    """A message for the native half; raises naming the option that cannot work."""
+    known = PublishOptions.__optional_keys__
+    unknown = options.keys() - known
+    if unknown:
+        raise InvalidTypeError(
+            f"there is no option `{sorted(unknown)[0]}`; the options are {', '.join(sorted(known))}"
+        )
+    if not isinstance(routing_key, str):
+        raise InvalidTypeError(f"`routing_key` must be a str, not {type(routing_key).__name__}")
+    if isinstance(body, str):
+        body = body.encode()
+    elif isinstance(body, bytearray | memoryview):
+        body = bytes(body)
+    elif not isinstance(body, bytes):
+        raise InvalidTypeError(
+            f"`body` must be bytes or str, not {type(body).__name__}; json.dumps() makes a str of most things"
+        )
+    message: dict[str, Any] = {
+        "exchange": "",
+        "mandatory": True,
+        "persistent": True,
+        **{name: value for name, value in options.items() if value is not None},
+        "routing_key": routing_key,
+        "body": body,
+    }
+    for name in ("exchange", *_TEXTS):
+        if name in message and not isinstance(message[name], str):
+            raise InvalidTypeError(f"`{name}` must be a str, not {type(message[name]).__name__}")
+    for name in ("mandatory", "persistent"):
+        if not isinstance(message[name], bool):
+            raise InvalidTypeError(f"`{name}` must be True or False, not {type(message[name]).__name__}")
+    for name in ("delay", "expiration"):
+        if name in message:
+            message[name] = seconds(message[name], name)
+    if "priority" in message:
+        priority = message["priority"]
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise InvalidTypeError(f"`priority` must be an int, not {type(priority).__name__}")
+        if not 0 <= priority <= 255:
+            raise InvalidOptionError(f"`priority` must be between 0 and 255, not {priority}")
+    if "timestamp" in message and not isinstance(message["timestamp"], datetime):
+        raise InvalidTypeError(f"`timestamp` must be a datetime, not {type(message['timestamp']).__name__}")
+    if "headers" in message:
+        if not isinstance(message["headers"], Mapping):
+            raise InvalidTypeError(f"`headers` must be a mapping, not {type(message['headers']).__name__}")
+        message["headers"] = dict(message["headers"])
+    return message
+
+
+class _Connected:
+    """What both kinds of clients share."""
+
+    def __init__(self, native: _native.Client) -> None:
+        self._native = native
+
+    @property
+    def server(self) -> dict[str, str]:
+        """What the broker said of itself: ``product`` and ``version``."""
+        return self._native.server
+
+    @property
+    def reconnects(self) -> int:
+        """How often a connection was re-made."""
+        return self._native.reconnects
+
+    def metrics_text(self) -> str:
+        """All counters in the OpenMetrics text format, which Prometheus reads.
+
+        Serve them as ``application/openmetrics-text; version=1.0.0; charset=utf-8``.
+        """
+        return self._native.metrics_text()
+
+    def __repr__(self) -> str:
+        return f"<retryrmq.{type(self).__name__} {self._native!r}>"
+
+
+class Client(_Connected):
+    """A connection to a broker, for an event loop: consumers, publishing and parked messages hang from it.
+
+    A lost connection is re-made in the background for as long as the client lives.
+    """
+
+    async def publish(
+        self, routing_key: str, body: bytes | str, **options: Unpack[PublishOptions]
+    ) -> None:
+        """Publishes a message and waits until the broker has confirmed it.
+
+        Raises :class:`UnroutableError` when no queue takes it. After :class:`NotConfirmedError`,
+        :class:`BrokerTimeoutError` or :class:`ConnectionLostError` it may or may not have been stored. Messages that are
+        published one after the other are sent in that order, also when they are not awaited in between.
+        """
+        operation = self._native.publish(outgoing(routing_key, body, options))
+        await pump().answer(operation)
+
+    def consume(
+        self, queue: str, handler: Handler | None = None, **options: Unpack[ConsumerOptions]
+    ) -> Consumer:
+        """A consumer of ``queue``; nothing is asked of the broker before it is started, entered or iterated over."""
+        return Consumer(self._native, plan(queue, handler, options))
+
+    def parked(self, queue: str) -> ParkedMessages:
+        """The messages parked for ``queue``."""
+        return ParkedMessages(self._native, queue)
+
+    @property
+    def blocking(self) -> BlockingClient:
+        """The same connection for threads."""
+        return BlockingClient(self._native)
+
+    async def close(self) -> None:
+        """Closes the connection. Consumers should be closed first; what they hold goes back to its queue."""
+        await pump().answer(self._native.close())
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class BlockingClient(_Connected):
+    """A connection to a broker, for threads. Safe to be used by several."""
+
+    def publish(self, routing_key: str, body: bytes | str, **options: Unpack[PublishOptions]) -> None:
+        """As :meth:`Client.publish`."""
+        self._native.publish(outgoing(routing_key, body, options)).wait()
+
+    def consume(
+        self, queue: str, handler: Handler | None = None, **options: Unpack[ConsumerOptions]
+    ) -> BlockingConsumer:
+        """A consumer of ``queue``; nothing is asked of the broker before it is started, entered or iterated over."""
+        if handler is not None and is_async(handler):
+            raise InvalidTypeError("an `async def` handler needs an event loop; use retryrmq.connect, or an App")
+        return BlockingConsumer(self._native, plan(queue, handler, options))
+
+    def parked(self, queue: str) -> BlockingParkedMessages:
+        """The messages parked for ``queue``."""
+        return BlockingParkedMessages(self._native, queue)
+
+    def close(self) -> None:
+        """Closes the connection. Consumers should be closed first; what they hold goes back to its queue."""
+        self._native.close().wait()
+
+    def __enter__(self) -> BlockingClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Connecting:
+    """A connection to be: await it, or enter it with ``async with``."""
+
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
+        self._client: Client | None = None
+
+    def __await__(self) -> Generator[Any, None, Client]:
+        return self._connected().__await__()
+
+    async def _connected(self) -> Client:
+        if self._client is None:
+            self._client = Client(await pump().answer(self._operation))
+        return self._client
+
+    async def __aenter__(self) -> Client:
+        return await self._connected()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+
+def broker_url(url: str | None) -> str:
+    """The address that was given, or ``RETRYRMQ_URL``, or the broker on this machine; checked."""
+    if url is None:
+        url = os.environ.get("RETRYRMQ_URL") or "amqp://localhost"
+    if not isinstance(url, str):
+        raise InvalidTypeError(f"`url` must be a str, not {type(url).__name__}")
+    _native.check_url(url)
+    return url
+
+
+def begin(url: str | None, app_version: str, queue_type: QueueType | None) -> Operation:
+    """Begins to connect."""
+    if not isinstance(app_version, str):
+        raise InvalidTypeError(f"`app_version` must be a str, not {type(app_version).__name__}")
+    if queue_type is not None and not isinstance(queue_type, str):
+        raise InvalidTypeError(f"`queue_type` must be a str, not {type(queue_type).__name__}")
+    url = broker_url(url)
+    pump()
+    return _native.connect(url, app_version, queue_type)
+
+
+def connect(
+    url: str | None = None, *, app_version: str = "", queue_type: QueueType | None = None
+) -> Connecting:
+    """Connects to the broker at ``url`` (``amqp://user:password@host:5672/vhost``), or at ``RETRYRMQ_URL``.
+
+    ::
+
+        client = await retryrmq.connect("amqp://localhost")
+        async with retryrmq.connect("amqp://localhost") as client: ...
+
+    ``app_version`` appears in the history of failed messages; ``queue_type`` is that of the queues in which messages wait and
+    are parked, quorum unless it says classic.
+    """
+    return Connecting(begin(url, app_version, queue_type))
+
+
+def connect_blocking(
+    url: str | None = None, *, app_version: str = "", queue_type: QueueType | None = None
+) -> BlockingClient:
+    """Connects as :func:`connect`, for threads."""
+    return BlockingClient(begin(url, app_version, queue_type).wait())

@@ -1,0 +1,274 @@
+"""Consumers without an app: run a handler, or iterate and settle by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ._native import Message
+from ._pump import Listener, Pump, logger, pump
+from ._workers import LoopWorkers, ThreadWorkers
+from .errors import ClosedError, InvalidTypeError
+from .options import Plan
+from .record import Stats
+
+if TYPE_CHECKING:
+    from ._native import Client as NativeClient
+    from ._native import Operation, Subscription
+
+#: As many messages are taken at once for somebody who iterates: the others stay where they can be given back.
+_AT_ONCE = 16
+
+
+class _Subscribed:
+    """What both kinds of consumers share: a plan, and its subscription once there is one."""
+
+    def __init__(self, native: NativeClient, plan: Plan) -> None:
+        self._native = native
+        self._plan = plan
+        self._pump: Pump = pump()
+        self._subscription: Subscription | None = None
+        self._listener: int | None = None
+        self._taken: deque[Message] = deque()
+        self._closed = False
+
+    @property
+    def queue(self) -> str:
+        """The work queue."""
+        return self._plan.queue
+
+    def stats(self) -> Stats:
+        """The numbers of this queue since its client was made."""
+        return Stats(**self._open().stats())
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "consuming" if self._subscription else "new"
+        return f"<retryrmq.{type(self).__name__} queue={self.queue!r} {state}>"
+
+    def _open(self) -> Subscription:
+        if self._subscription is None:
+            raise ClosedError("this consumer is not consuming; use it in `async with`, or iterate over it")
+        return self._subscription
+
+    def _subscribe(self, listener: Listener | None) -> Operation:
+        if self._closed:
+            raise ClosedError("this consumer was closed; make another one")
+        if listener is None:
+            return self._native.subscribe(self._plan.native, None)
+        self._listener = self._pump.listen(listener)
+        return self._native.subscribe(self._plan.native, (self._pump.native, self._listener))
+
+    def _subscribed(self, subscription: Subscription) -> Subscription:
+        self._subscription = subscription
+        self._pump.running.add(subscription)
+        return subscription
+
+    def _end(self, abandon: bool) -> Subscription | None:
+        """Asks for the end; what was taken and not yet handed out goes back."""
+        self._closed = True
+        subscription = self._subscription
+        if subscription is None:
+            return None
+        if self._taken:
+            subscription.give_back(list(self._taken))
+            self._taken.clear()
+        if abandon:
+            subscription.abandon()
+        else:
+            subscription.close()
+        return subscription
+
+    def _ended(self) -> None:
+        if self._listener is not None:
+            self._pump.unlisten(self._listener)
+            self._listener = None
+
+
+class Consumer(_Subscribed):
+    """A consumer on an event loop.
+
+    With a handler, ``await consumer.run()`` handles messages until :meth:`close`. Without one, iterate and settle::
+
+        async with client.consume("orders", dlx=True) as consumer:
+            async for msg in consumer:
+                await msg.ack()
+
+    Leaving the block drains: messages that you hold may still be settled, for ``drain_timeout``. Leaving it by an exception
+    does not wait; what was not settled comes again.
+    """
+
+    _workers: LoopWorkers | ThreadWorkers | None = None
+
+    async def start(self) -> Consumer:
+        """Subscribes, and starts handling if there is a handler. Raises what the broker refuses; no message was taken."""
+        if self._subscription is None:
+            listener = self._plan.on_event
+            if listener is not None and (self._plan.handler is None or self._plan.is_async):
+                listener = functools.partial(_tell_in, asyncio.get_running_loop(), listener)
+            operation = self._subscribe(listener)
+            try:
+                subscription = self._subscribed(await self._pump.answer(operation))
+            except BaseException:
+                self._ended()
+                raise
+            if self._plan.handler is not None:
+                if self._plan.is_async:
+                    self._workers = LoopWorkers(self._plan, subscription, self._pump)
+                else:
+                    self._workers = ThreadWorkers(self._plan, subscription)
+                self._workers.start()
+        return self
+
+    async def run(self) -> None:
+        """Handles messages until the consumer is closed. Cancelled, it drains first."""
+        if self._plan.handler is None:
+            raise InvalidTypeError("this consumer has no handler to run; iterate over it, or name one in `consume`")
+        await self.start()
+        try:
+            await self.wait_closed()
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+
+    async def wait_closed(self) -> None:
+        """Waits for the end without asking for it."""
+        if self._subscription is None:
+            return
+        if isinstance(self._workers, LoopWorkers):
+            await self._workers.wait()
+        else:
+            await self._pump.answer(self._subscription.wait_closed())
+        self._ended()
+
+    async def close(self) -> None:
+        """Drains: takes no more messages, lets handlers finish, settles, gives the rest back."""
+        if self._workers is not None:
+            self._workers.close()
+        if self._end(abandon=False) is not None:
+            await self.wait_closed()
+
+    def stop(self) -> None:
+        """Ends now: handlers are cancelled, and what they hold comes again."""
+        if self._workers is not None:
+            self._workers.stop()
+        self._end(abandon=True)
+
+    async def __aenter__(self) -> Consumer:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and self._workers is None:
+            self._end(abandon=True)
+            await self.wait_closed()
+        else:
+            await self.close()
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        if self._plan.handler is not None:
+            raise InvalidTypeError("this consumer has a handler; iterate over one without, or await `run()`")
+        await self.start()
+        subscription = self._open()
+        while True:
+            while self._taken:
+                yield self._taken.popleft()
+            if self._closed:
+                return
+            self._taken.extend(subscription.take(_AT_ONCE))
+            if not self._taken and not await self._pump.answer(subscription.ready()):
+                return
+
+
+class BlockingConsumer(_Subscribed):
+    """A consumer for a thread: iterate and settle, or ``run()`` its handler.
+
+    ::
+
+        with client.consume("orders", dlx=True) as consumer:
+            for msg in consumer:
+                msg.ack()
+    """
+
+    _workers: ThreadWorkers | None = None
+
+    def start(self) -> BlockingConsumer:
+        """Subscribes, and starts handling if there is a handler. Raises what the broker refuses; no message was taken."""
+        if self._subscription is None:
+            operation = self._subscribe(self._plan.on_event)
+            try:
+                subscription = self._subscribed(operation.wait())
+            except BaseException:
+                self._ended()
+                raise
+            if self._plan.handler is not None:
+                self._workers = ThreadWorkers(self._plan, subscription)
+                self._workers.start()
+        return self
+
+    def run(self) -> None:
+        """Handles messages until the consumer is closed by another thread; Ctrl-C drains."""
+        if self._plan.handler is None:
+            raise InvalidTypeError("this consumer has no handler to run; iterate over it, or name one in `consume`")
+        self.start()
+        try:
+            self._open().wait_closed().wait()
+        except KeyboardInterrupt:
+            self.close()
+            raise
+        self._ended()
+
+    def close(self) -> None:
+        """Drains: takes no more messages, lets handlers finish, settles, gives the rest back."""
+        subscription = self._end(abandon=False)
+        if subscription is not None:
+            subscription.wait_closed().wait()
+        self._ended()
+
+    def stop(self) -> None:
+        """Ends now: what handlers hold comes again."""
+        self._end(abandon=True)
+
+    def __enter__(self) -> BlockingConsumer:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and self._workers is None:
+            subscription = self._end(abandon=True)
+            if subscription is not None:
+                subscription.wait_closed().wait()
+            self._ended()
+        else:
+            self.close()
+
+    def __iter__(self) -> Iterator[Message]:
+        if self._plan.handler is not None:
+            raise InvalidTypeError("this consumer has a handler; iterate over one without, or call `run()`")
+        subscription = self.start()._open()
+        while True:
+            while self._taken:
+                yield self._taken.popleft()
+            if self._closed:
+                return
+            self._taken.extend(subscription.take_blocking(_AT_ONCE, 0.25))
+            if not self._taken and subscription.is_closing:
+                return
+
+
+def _tell_in(loop: asyncio.AbstractEventLoop, listener: Listener, event: Any) -> None:
+    with contextlib.suppress(RuntimeError):  # closed: nobody is there to be told
+        loop.call_soon_threadsafe(_tell, listener, event)
+
+
+def _tell(listener: Listener, event: Any) -> None:
+    try:
+        listener(event)
+    except Exception:
+        logger.exception("an event listener raised")

@@ -1,0 +1,191 @@
+"""The options of a consumer: checked at the call, before there is a connection."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypedDict
+
+from . import _native
+from ._duration import Duration, seconds
+from ._native import Message
+from ._pump import Listener
+from .errors import InvalidOptionError, InvalidTypeError
+from .policy import Policy, Rule
+
+#: How failed messages wait.
+Strategy: TypeAlias = Literal["retry-queues", "dead-letter", "native", "delayed-exchange"]
+
+#: ``def`` handlers run on threads, ``async def`` handlers on the event loop.
+Handler: TypeAlias = Callable[[Message], Awaitable[Any] | None]
+
+
+@dataclass(frozen=True)
+class Pause:
+    """The retry budget: when most attempts fail, the messages are not the problem.
+
+    More than the share ``failures`` of the last ``window`` attempts failed: the consumer stops taking messages for
+    ``duration``; then one message is taken as a probe, whose success ends the pause and whose failure renews it.
+    """
+
+    failures: float = 0.5
+    window: int = 20
+    duration: Duration = "30s"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.failures, bool) or not isinstance(self.failures, int | float):
+            raise InvalidTypeError(f"`failures` must be a number, not {type(self.failures).__name__}")
+        _whole("window", self.window, 1, 10_000)
+        seconds(self.duration, "duration")
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """The options of :meth:`App.consume` and :meth:`Client.consume`, in the order they have in every language."""
+
+    #: Whether failed messages are retried and parked. Off, a failure is rejected without requeue. Off by default.
+    dlx: bool
+    #: The policy for failures that no rule is about; ``exponential(1s, factor=4, max=5m, retries=5)`` by default.
+    retry: Policy | str
+    #: How failed messages wait; ``retry-queues`` by default.
+    strategy: Strategy
+    #: Rules that choose another policy; the first that holds decides.
+    rules: Sequence[Rule | str]
+    #: How many messages may be unacknowledged at a time; 64 by default.
+    prefetch: int
+    #: How many handlers run at a time; 16 by default, and 1 for a ``def`` handler, whose code must be safe for threads
+    #: to be run by several.
+    concurrency: int
+    #: How long a handler may take; longer is a failed attempt. No limit by default.
+    handler_timeout: Duration
+    #: Whether messages that are given up are parked; otherwise they are dropped. On by default.
+    park: bool
+    #: Stops taking messages for a while when too many attempts fail. Off by default.
+    pause: Pause | bool
+    #: Told of every event; on the event loop for ``async def`` handlers, otherwise on a thread of the library.
+    on_event: Listener
+    #: Exception classes that no retry can mend: the message is parked at once.
+    fatal: type[BaseException] | tuple[type[BaseException], ...]
+    #: Whether missing queues are made. On by default.
+    declare: bool
+    #: How long closing waits for running handlers; 30 seconds by default.
+    drain_timeout: Duration
+    #: Crashes after which a message is parked; 10 by default.
+    crash_limit: int
+    #: Deferrals after which a message is parked; 1000 by default.
+    defer_limit: int
+
+
+def _whole(option: str, value: object, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidTypeError(f"`{option}` must be an int, not {type(value).__name__}")
+    if not least <= value <= most:
+        raise InvalidOptionError(f"`{option}` must be between {least} and {most}, not {value}")
+    return value
+
+
+def _flag(option: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidTypeError(f"`{option}` must be True or False, not {type(value).__name__}")
+    return value
+
+
+def _policy(value: object) -> str:
+    if isinstance(value, Policy | str):
+        return str(value)
+    raise InvalidTypeError(
+        f"`retry` must be a policy or a text such as 'fixed(5s, retries=3)', not {type(value).__name__}"
+    )
+
+
+def _rules(value: object) -> list[Any]:
+    if isinstance(value, str | Rule) or not isinstance(value, Sequence):
+        raise InvalidTypeError(f"`rules` must be a list of rules or texts, not {type(value).__name__}")
+    for rule in value:
+        if not isinstance(rule, Rule | str):
+            raise InvalidTypeError(f"`rules` must hold rules or texts, not {type(rule).__name__}")
+    return [rule._parts if isinstance(rule, Rule) else rule for rule in value]
+
+
+def _pause(value: object) -> tuple[float, int, float] | None:
+    if value is False:
+        return None
+    pause = Pause() if value is True else value
+    if not isinstance(pause, Pause):
+        raise InvalidTypeError(f"`pause` must be a Pause, True or False, not {type(value).__name__}")
+    return (float(pause.failures), pause.window, seconds(pause.duration, "pause"))
+
+
+def _text(option: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidTypeError(f"`{option}` must be a str, not {type(value).__name__}")
+    return value
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    "dlx": functools.partial(_flag, "dlx"),
+    "retry": _policy,
+    "strategy": functools.partial(_text, "strategy"),
+    "rules": _rules,
+    "prefetch": lambda value: _whole("prefetch", value, 1, 65_535),
+    "concurrency": lambda value: _whole("concurrency", value, 1, 100_000),
+    "handler_timeout": lambda value: seconds(value, "handler_timeout"),
+    "park": functools.partial(_flag, "park"),
+    "pause": _pause,
+    "declare": functools.partial(_flag, "declare"),
+    "drain_timeout": lambda value: seconds(value, "drain_timeout"),
+    "crash_limit": lambda value: _whole("crash_limit", value, 1, 1_000_000),
+    "defer_limit": lambda value: _whole("defer_limit", value, 1, 1_000_000),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A consumer to be: everything that is known of it before there is a connection."""
+
+    queue: str
+    native: _native.Options
+    fatal: tuple[type[BaseException], ...]
+    on_event: Listener | None
+    handler: Handler | None
+
+    @property
+    def is_async(self) -> bool:
+        return self.handler is not None and is_async(self.handler)
+
+
+def is_async(handler: Callable[..., Any]) -> bool:
+    """Whether calling it makes a coroutine: an ``async def``, or an object whose ``__call__`` is one."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        getattr(handler, "__call__", None)  # noqa: B004 - the method itself is asked
+    )
+
+
+def plan(queue: str, handler: Handler | None, options: ConsumerOptions) -> Plan:
+    """Checks all options; raises naming the one that cannot work."""
+    _text("queue", queue)
+    if handler is not None and not callable(handler):
+        raise InvalidTypeError(f"the handler must be callable, not {type(handler).__name__}")
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    fatal = given.pop("fatal", ())
+    if isinstance(fatal, type):
+        fatal = (fatal,)
+    if not isinstance(fatal, tuple | list) or not all(
+        isinstance(kind, type) and issubclass(kind, BaseException) for kind in fatal
+    ):
+        raise InvalidTypeError(f"`fatal` must be a tuple of exception classes, not {fatal!r}")
+    on_event = given.pop("on_event", None)
+    if on_event is not None and (not callable(on_event) or is_async(on_event)):
+        raise InvalidTypeError("`on_event` must be a function that is called with each event, not a coroutine function")
+    unknown = given.keys() - _READ.keys()
+    if unknown:
+        known = ", ".join([*_READ, "on_event", "fatal"])
+        raise InvalidTypeError(f"there is no option `{sorted(unknown)[0]}`; the options are {known}")
+    read = {name: _READ[name](value) for name, value in given.items()}
+    if handler is not None and not is_async(handler):
+        read.setdefault("concurrency", 1)
+    native = _native.Options(queue, **read)
+    return Plan(queue, native, tuple(fatal), on_event, handler)

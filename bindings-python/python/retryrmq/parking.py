@@ -1,0 +1,142 @@
+"""Parked messages: read, replayed, dropped. Reading spends nothing and loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ._native import Message
+from ._pump import pump
+from .errors import ClosedError, InvalidTypeError
+
+if TYPE_CHECKING:
+    from ._native import Client as NativeClient
+    from ._native import Operation, Record, Walk
+
+
+class ParkedMessage:
+    """A parked message and the record of why."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        #: The message itself: body, headers, and where it was first published.
+        self.message: Message = record.message
+        #: ``exhausted``, ``fatal``, ``requested``, ``delivery-limit``, ``undecodable``, ``expired``, ``too-old``,
+        #: ``rejected`` or ``overflow``; ``None`` when neither we nor the broker left a reason.
+        self.reason: str | None = record.reason
+        #: When, to the second, in UTC.
+        self.parked_at: datetime | None = record.parked_at
+        #: The last failure, one line.
+        self.error: str = record.error
+        #: The error's type or class; empty when unknown.
+        self.error_type: str = record.error_type
+        #: The stack trace of the last failure.
+        self.stack: str | None = record.stack
+        #: Sixteen hexadecimal digits that equal failures share.
+        self.fingerprint: str = record.fingerprint
+        #: Attempts that were made; 0 when the broker parked it and nobody counted.
+        self.attempts: int = record.attempts
+        #: Whether the broker dead-lettered it, rather than a consumer of ours parking it.
+        self.by_broker: bool = record.by_broker
+
+    def __repr__(self) -> str:
+        return (
+            f"<retryrmq.ParkedMessage message_id={self.message.message_id!r} reason={self.reason!r} "
+            f"error={self.error!r}>"
+        )
+
+
+class _Parking:
+    def __init__(self, native: NativeClient, queue: str) -> None:
+        if not isinstance(queue, str):
+            raise InvalidTypeError(f"`queue` must be a str, not {type(queue).__name__}")
+        self._native = native
+        self.queue = queue
+        self._walk: Walk | None = None
+
+    def __len__(self) -> int:
+        """How many were there when the walk began and have not been seen yet."""
+        return self._open().remaining
+
+    def __bool__(self) -> bool:
+        return True
+
+    def _open(self) -> Walk:
+        if self._walk is None:
+            raise ClosedError("look at parked messages inside a `with` block, at whose end the others are put back")
+        return self._walk
+
+    def _settle(self, parked: ParkedMessage, how: str) -> Operation:
+        if not isinstance(parked, ParkedMessage):
+            raise InvalidTypeError(f"`parked` must be a ParkedMessage, not {type(parked).__name__}")
+        operation: Any = getattr(self._open(), how)(parked._record)
+        return operation  # type: ignore[no-any-return]
+
+
+class ParkedMessages(_Parking):
+    """The messages parked for a queue.
+
+    ::
+
+        async with client.parked("orders") as parked:
+            async for it in parked:
+                if it.error_type == "Timeout":
+                    await parked.replay(it)
+
+    At the end of the block, what was neither replayed nor dropped is back in its place.
+    """
+
+    async def __aenter__(self) -> ParkedMessages:
+        self._walk = await pump().answer(self._native.parked(self.queue))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        walk, self._walk = self._walk, None
+        if walk is not None:
+            await pump().answer(walk.close())
+
+    async def __aiter__(self) -> AsyncIterator[ParkedMessage]:
+        while (record := await pump().answer(self._open().next())) is not None:
+            yield ParkedMessage(record)
+
+    async def replay(self, parked: ParkedMessage) -> None:
+        """Sends it back to the tail of its work queue, its retries counted from the start.
+
+        The parked one goes after the copy is confirmed; raises :class:`UnroutableError` when the queue is gone.
+        """
+        await pump().answer(self._settle(parked, "replay"))
+
+    async def drop(self, parked: ParkedMessage) -> None:
+        """Drops it for good."""
+        await pump().answer(self._settle(parked, "drop"))
+
+
+class BlockingParkedMessages(_Parking):
+    """The messages parked for a queue, for threads; as :class:`ParkedMessages`."""
+
+    def __enter__(self) -> BlockingParkedMessages:
+        self._walk = self._native.parked(self.queue).wait()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        walk, self._walk = self._walk, None
+        if walk is not None:
+            walk.close().wait()
+
+    def __iter__(self) -> Iterator[ParkedMessage]:
+        while (record := self._open().next().wait()) is not None:
+            yield ParkedMessage(record)
+
+    def replay(self, parked: ParkedMessage) -> None:
+        """As :meth:`ParkedMessages.replay`."""
+        self._settle(parked, "replay").wait()
+
+    def drop(self, parked: ParkedMessage) -> None:
+        """Drops it for good."""
+        self._settle(parked, "drop").wait()

@@ -1,0 +1,183 @@
+"""Handlers tested without a broker: the real policy, rules, limits and headers, on a virtual clock.
+
+::
+
+    async def test_a_bad_order_is_parked():
+        result = await simulate(app, "orders", [b"not json"])
+        assert result.parked[0].reason == "exhausted"
+        assert result.elapsed == timedelta(seconds=341)
+
+With pytest the fixture ``simulate_app`` does the same for tests that are no coroutines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
+
+from . import _native
+from ._native import Message
+from .app import App
+from .client import outgoing
+from .errors import InvalidOptionError, InvalidTypeError
+from .options import Plan
+from .outcome import ACK, End, judged
+
+#: A body, or a mapping with ``body`` and anything else that ``publish`` takes.
+Input: TypeAlias = bytes | str | Mapping[str, Any]
+#: Where a message can end, or how an attempt does.
+Became: TypeAlias = Literal["acked", "retried", "deferred", "parked", "dropped", "rejected"]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One call of the handler."""
+
+    #: Which of the simulated messages, 0 the first.
+    index: int
+    #: What the handler was given.
+    message: Message
+    #: When, on the virtual clock.
+    at: timedelta
+    #: What became of the message.
+    became: Became
+    #: What the handler raised.
+    error: BaseException | None
+    #: How long the message waits then.
+    delay: timedelta | None
+
+    @property
+    def number(self) -> int:
+        """1 is the first delivery; a deferral spends none."""
+        return self.message.attempt
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Where a message ended."""
+
+    index: int
+    #: ``acked``, ``parked``, ``dropped`` or ``rejected``.
+    became: Became
+    #: On the virtual clock.
+    at: timedelta
+    #: Why it was given up.
+    reason: str | None = None
+    #: The parked message with its record, as an operator would find it.
+    message: Message | None = None
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What happened: every attempt in order, and where each message ended."""
+
+    attempts: list[Attempt] = field(default_factory=list)
+    #: In the order of the messages.
+    ends: list[Ended] = field(default_factory=list)
+    #: The time that all of it took, on the virtual clock.
+    elapsed: timedelta = timedelta()
+
+    @property
+    def acked(self) -> list[Ended]:
+        """The messages that were handled."""
+        return [end for end in self.ends if end.became == "acked"]
+
+    @property
+    def parked(self) -> list[Ended]:
+        """The messages that were parked."""
+        return [end for end in self.ends if end.became == "parked"]
+
+    def attempts_of(self, index: int) -> list[Attempt]:
+        """The attempts at one of the messages."""
+        return [attempt for attempt in self.attempts if attempt.index == index]
+
+
+_MARK = "retryrmq-simulated"
+#: A handler that never lets go of its messages would keep a simulation going for ever.
+_MOST = 100_000
+
+
+async def simulate(app: App, queue: str, messages: Iterable[Input]) -> Simulated:
+    """Has the handler of ``queue`` handle ``messages``, one at a time, until every one of them has ended.
+
+    Waiting takes no time: the clock jumps to the next arrival. Nothing else is simulated: what a handler awaits or asks takes
+    the time it takes, and ``handler_timeout`` is real.
+    """
+    plan = _plan(app, queue)
+    simulation = _native.Simulation(plan.native)
+    count = 0
+    for message in messages:
+        simulation.publish(_published(queue, message, count))
+        count += 1
+    result = Simulated(ends=[])
+    ends: dict[int, Ended] = {}
+    while (message_ := simulation.next()) is not None:
+        index = int(message_.headers[_MARK])
+        del message_.headers[_MARK]
+        at = timedelta(seconds=simulation.elapsed)
+        error = await _attempted(plan, message_)
+        end: End = ACK if error is None else judged(error, plan.fatal)
+        became, delay, reason, parked = simulation.settle(message_, end)
+        wait = None if delay is None else timedelta(seconds=delay)
+        result.attempts.append(Attempt(index, message_, at, became, error, wait))  # type: ignore[arg-type]
+        if delay is None:
+            ends[index] = Ended(index, became, at, reason, parked)  # type: ignore[arg-type]
+        if len(result.attempts) > _MOST:
+            raise RuntimeError(f"the simulation of {queue!r} does not end: {_MOST} attempts were made")
+    result.ends.extend(ends[index] for index in sorted(ends))
+    return Simulated(result.attempts, result.ends, timedelta(seconds=simulation.elapsed))
+
+
+def simulate_blocking(app: App, queue: str, messages: Iterable[Input]) -> Simulated:
+    """As :func:`simulate`, for a test that is no coroutine."""
+    return asyncio.run(simulate(app, queue, messages))
+
+
+def _plan(app: App, queue: str) -> Plan:
+    if not isinstance(app, App):
+        raise InvalidTypeError(f"`app` must be an App, not {type(app).__name__}")
+    for plan in app._plans:
+        if plan.queue == queue:
+            return plan
+    known = ", ".join(repr(plan.queue) for plan in app._plans) or "none"
+    raise InvalidOptionError(f"the app has no handler for `queue` {queue!r}; it has {known}")
+
+
+def _published(queue: str, message: Input, index: int) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if isinstance(message, Mapping):
+        options = dict(message)
+        if "body" not in options:
+            raise InvalidOptionError("a message that is given as a mapping needs a `body`")
+        body = options.pop("body")
+    else:
+        body = message
+    routing_key = options.pop("routing_key", queue)
+    published = outgoing(routing_key, body, options)  # type: ignore[arg-type]
+    published["headers"] = {**(published.get("headers") or {}), _MARK: index}
+    return published
+
+
+async def _attempted(plan: Plan, message: Message) -> BaseException | None:
+    """Runs the handler; what it raised."""
+    assert plan.handler is not None
+    limit = plan.native.handler_timeout
+    try:
+        if plan.is_async:
+            handled: Any = plan.handler(message)
+            await (handled if limit is None else asyncio.wait_for(handled, limit))
+        else:
+            result = contextvars.copy_context().run(plan.handler, message)
+            if inspect.iscoroutine(result):
+                result.close()
+                return TypeError("the handler is a `def` that returned a coroutine; write `async def`")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return error
+    return None

@@ -1,0 +1,158 @@
+//! The client.
+
+use pyo3::{
+    Bound, IntoPyObjectExt, PyRef, PyResult, Python, pyclass, pyfunction, pymethods,
+    types::{PyDict, PyDictMethods},
+};
+use retryrmq::ClientOptions;
+
+use crate::{
+    errors::raised,
+    live::{Alive, Kind, Own},
+    operation::Operation,
+    options::Options,
+    parked::Walk,
+    publish::Outgoing,
+    pump::{Pump, Told},
+    subscription::Subscription,
+};
+
+/// Connects; the answer is a `Client`.
+#[pyfunction]
+#[pyo3(signature = (url, app_version, queue_type))]
+pub(crate) fn connect(
+    py: Python<'_>,
+    url: &str,
+    app_version: String,
+    queue_type: Option<&str>,
+) -> PyResult<Operation> {
+    let refused = |error: retryrmq::Error| raised(py, &error);
+    check_url(py, url)?;
+    let queue_type = queue_type
+        .map(str::parse)
+        .transpose()
+        .map_err(refused)?
+        .unwrap_or_default();
+    let options = ClientOptions {
+        app_version,
+        queue_type,
+    };
+    let url = url.to_owned();
+    Operation::begin(
+        py,
+        async move { retryrmq::Client::connect_with(&url, options).await },
+        |py, client| Client::new(client).into_py_any(py),
+    )
+}
+
+/// Refuses an address that cannot be used, before anything is tried.
+#[pyfunction]
+pub(crate) fn check_url(py: Python<'_>, url: &str) -> PyResult<()> {
+    url.parse::<retryrmq::Address>()
+        .map(drop)
+        .map_err(|error| raised(py, &error))
+}
+
+/// A connected client.
+#[pyclass(frozen, module = "retryrmq._native")]
+pub(crate) struct Client {
+    inner: Own<retryrmq::Client>,
+    _alive: Alive,
+}
+
+impl Client {
+    fn new(client: retryrmq::Client) -> Self {
+        Self {
+            inner: Own::new(client),
+            _alive: Alive::new(Kind::Client),
+        }
+    }
+
+    fn here(&self, py: Python<'_>) -> PyResult<retryrmq::Client> {
+        self.inner
+            .same_process()
+            .map_err(|error| raised(py, &error))?;
+        Ok((*self.inner).clone())
+    }
+}
+
+#[pymethods]
+impl Client {
+    /// Subscribes; the answer is a `Subscription`. Events go to `listener` by way of the pump.
+    fn subscribe(
+        &self,
+        py: Python<'_>,
+        options: PyRef<'_, Options>,
+        listener: Option<(PyRef<'_, Pump>, u64)>,
+    ) -> PyResult<Operation> {
+        let mut consumer = options.consumer.clone().client(self.here(py)?);
+        if let Some((pump, listener)) = listener {
+            let pump = std::sync::Arc::clone(&pump.0);
+            consumer = consumer.on_event(move |event| {
+                pump.told(Told {
+                    listener,
+                    event: event.clone(),
+                });
+            });
+        }
+        Operation::begin(py, consumer.subscribe(), |py, subscription| {
+            Subscription::new(subscription).into_py_any(py)
+        })
+    }
+
+    /// Publishes; done when the broker has confirmed.
+    fn publish(&self, py: Python<'_>, message: Outgoing<'_>) -> PyResult<Operation> {
+        let message = message.message(py)?;
+        let client = self.here(py)?;
+        Operation::begin(
+            py,
+            async move { client.publish(message).await },
+            |py, ()| Ok(py.None()),
+        )
+    }
+
+    /// Walks through the messages parked for a queue; the answer is a `Walk`.
+    fn parked(&self, py: Python<'_>, queue: String) -> PyResult<Operation> {
+        let parked = self.here(py)?.parked(queue);
+        Operation::begin(py, async move { parked.browse().await }, |py, walk| {
+            Walk::new(walk).into_py_any(py)
+        })
+    }
+
+    /// Closes both connections.
+    fn close(&self, py: Python<'_>) -> PyResult<Operation> {
+        let client = self.here(py)?;
+        Operation::begin(
+            py,
+            async move {
+                client.close().await;
+                Ok(())
+            },
+            |py, ()| Ok(py.None()),
+        )
+    }
+
+    /// All counters in the OpenMetrics text format.
+    fn metrics_text(&self) -> String {
+        self.inner.metrics_text()
+    }
+
+    /// How often a connection was re-made.
+    #[getter]
+    fn reconnects(&self) -> u64 {
+        self.inner.reconnects()
+    }
+
+    /// What the broker said of itself: product and version.
+    #[getter]
+    fn server<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        dict.set_item("product", &self.inner.server().product)?;
+        dict.set_item("version", &self.inner.server().version)?;
+        Ok(dict)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{:?}", *self.inner)
+    }
+}

@@ -1,0 +1,46 @@
+//! The native half of the Python package `retryrmq`.
+//!
+//! It converts, calls the core and converts back. What Python code runs (handlers, loggers, listeners, futures) is run by
+//! the Python half; no thread of this half ever takes the interpreter's lock by itself, so the end of the interpreter finds
+//! nobody in it.
+
+mod client;
+mod errors;
+mod live;
+mod logging;
+mod message;
+mod operation;
+mod options;
+mod parked;
+mod publish;
+mod pump;
+mod simulation;
+mod subscription;
+mod values;
+
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::{
+        client::{Client, check_url, connect},
+        live::live,
+        logging::set_debug,
+        message::Message,
+        operation::Operation,
+        options::{Options, default_policy, parse_duration, policy},
+        parked::{Record, Walk},
+        pump::Pump,
+        simulation::Simulation,
+        subscription::Subscription,
+    };
+
+    use pyo3::{
+        Bound, PyResult,
+        types::{PyModule, PyModuleMethods},
+    };
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("VERSION", env!("CARGO_PKG_VERSION"))
+    }
+}

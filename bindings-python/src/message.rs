@@ -1,0 +1,299 @@
+//! A message as a Python handler sees it. Nothing is converted before it is looked at.
+
+use std::{sync::Arc, time::SystemTime};
+
+use pyo3::{
+    Bound, Py, PyAny, PyErr, PyResult, Python,
+    exceptions::PyUnicodeDecodeError,
+    intern, pyclass, pymethods,
+    sync::PyOnceLock,
+    types::{PyAnyMethods, PyBytes, PyDict, PyDictMethods, PyModule},
+};
+use retryrmq::{Token, types::ShortString};
+
+use crate::{
+    live::{Alive, Kind},
+    subscription::Intake,
+    values,
+};
+
+/// An entry of the history: attempt, time, error, host, app version.
+type Entry<'py> = (u32, Bound<'py, PyAny>, String, String, String);
+
+/// A message.
+///
+/// Returning from its handler acknowledges it, raising retries it. The methods `ack`, `retry`, `park` and `defer` are for
+/// those who iterate over a consumer themselves; they settle at once, and may be awaited or not.
+#[pyclass(frozen, module = "retryrmq", name = "Message")]
+pub(crate) struct Message {
+    pub(crate) inner: retryrmq::Message,
+    pub(crate) token: Token,
+    /// Where it is settled; nowhere for one that was parked or is simulated.
+    pub(crate) intake: Option<Arc<Intake>>,
+    body: PyOnceLock<Py<PyBytes>>,
+    headers: PyOnceLock<Py<PyDict>>,
+    _alive: Alive,
+}
+
+impl Message {
+    pub(crate) fn new(inner: retryrmq::Message, token: Token, intake: Option<Arc<Intake>>) -> Self {
+        Self {
+            inner,
+            token,
+            intake,
+            body: PyOnceLock::new(),
+            headers: PyOnceLock::new(),
+            _alive: Alive::new(Kind::Message),
+        }
+    }
+
+    fn time(py: Python<'_>, at: Option<SystemTime>) -> PyResult<Option<Bound<'_, PyAny>>> {
+        at.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok())
+            .map(|since| values::time(py, since.as_secs()))
+            .transpose()
+    }
+}
+
+#[pymethods]
+impl Message {
+    /// The body, as it was published.
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        self.body
+            .get_or_init(py, || PyBytes::new(py, self.inner.body()).unbind())
+            .bind(py)
+            .clone()
+    }
+
+    /// The body as text.
+    ///
+    /// Raises `UnicodeDecodeError` when it is not UTF-8.
+    fn text(&self, py: Python<'_>) -> PyResult<String> {
+        let body = self.inner.body();
+        match std::str::from_utf8(body) {
+            Ok(text) => Ok(text.to_owned()),
+            Err(error) => Err(PyErr::from_value(
+                PyUnicodeDecodeError::new_utf8(py, body, error)?.into_any(),
+            )),
+        }
+    }
+
+    /// The body, read as JSON.
+    ///
+    /// Raises `json.JSONDecodeError` or `UnicodeDecodeError`, both of them `ValueError`s, when it is none.
+    fn json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        LOADS
+            .get_or_try_init(py, || {
+                PyModule::import(py, "json")?
+                    .getattr("loads")
+                    .map(Bound::unbind)
+            })?
+            .bind(py)
+            .call1((self.body(py),))
+    }
+
+    /// The headers, the broker's and ours among them.
+    #[getter]
+    fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        Ok(self
+            .headers
+            .get_or_try_init(py, || {
+                let table = match self.inner.headers() {
+                    Some(table) => values::table(py, table)?,
+                    None => PyDict::new(py),
+                };
+                Ok::<_, PyErr>(table.unbind())
+            })?
+            .bind(py)
+            .clone())
+    }
+
+    /// The properties that are set, by their AMQP names, without the headers.
+    #[getter]
+    fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let properties = self.inner.properties();
+        let dict = PyDict::new(py);
+        let texts: [(&str, &Option<ShortString>); 10] = [
+            ("content_type", properties.content_type()),
+            ("content_encoding", properties.content_encoding()),
+            ("correlation_id", properties.correlation_id()),
+            ("reply_to", properties.reply_to()),
+            ("expiration", properties.expiration()),
+            ("message_id", properties.message_id()),
+            ("type", properties.kind()),
+            ("user_id", properties.user_id()),
+            ("app_id", properties.app_id()),
+            ("cluster_id", properties.cluster_id()),
+        ];
+        for (name, value) in texts {
+            if let Some(value) = value {
+                dict.set_item(name, value.as_str())?;
+            }
+        }
+        if let Some(mode) = properties.delivery_mode() {
+            dict.set_item("delivery_mode", *mode)?;
+        }
+        if let Some(priority) = properties.priority() {
+            dict.set_item("priority", *priority)?;
+        }
+        if let Some(seconds) = properties.timestamp() {
+            dict.set_item("timestamp", values::time(py, *seconds)?)?;
+        }
+        Ok(dict)
+    }
+
+    /// The exchange it was first published to; empty for the default exchange.
+    #[getter]
+    fn exchange(&self) -> &str {
+        self.inner.exchange()
+    }
+
+    /// The routing key it was first published with.
+    #[getter]
+    fn routing_key(&self) -> &str {
+        self.inner.routing_key()
+    }
+
+    /// The id its publisher gave it.
+    #[getter]
+    fn message_id(&self) -> Option<&str> {
+        self.inner.message_id()
+    }
+
+    /// Which attempt this is: 1 on first delivery.
+    #[getter]
+    fn attempt(&self) -> u32 {
+        self.inner.attempt()
+    }
+
+    /// How many attempts failed: `attempt - 1`.
+    #[getter]
+    fn retries(&self) -> u32 {
+        self.inner.retries()
+    }
+
+    /// When the first attempt failed, to the second, in UTC.
+    #[getter]
+    fn first_failed_at<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Self::time(py, self.inner.first_failed_at())
+    }
+
+    /// Why the last attempt failed.
+    #[getter]
+    fn last_error(&self) -> Option<&str> {
+        self.inner.last_error()
+    }
+
+    /// How often it was replayed from the parking queue.
+    #[getter]
+    fn replays(&self) -> u32 {
+        self.inner.replays()
+    }
+
+    /// The queue it came from.
+    #[getter]
+    fn queue(&self) -> &str {
+        self.inner.queue()
+    }
+
+    /// Whether the broker delivered it before.
+    #[getter]
+    fn redelivered(&self) -> bool {
+        self.inner.redelivered()
+    }
+
+    /// The last failures, oldest first: tuples of attempt, time, error, host, app version.
+    fn _history<'py>(&self, py: Python<'py>) -> PyResult<Vec<Entry<'py>>> {
+        self.inner
+            .history()
+            .into_iter()
+            .map(|entry| {
+                let at = values::time(py, entry.at)?;
+                Ok((
+                    entry.attempt,
+                    at,
+                    entry.error,
+                    entry.host,
+                    entry.app_version,
+                ))
+            })
+            .collect()
+    }
+
+    /// The last failures, oldest first.
+    #[getter]
+    fn history<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        PyModule::import(py, "retryrmq._message")?.call_method1(intern!(py, "history"), (slf,))
+    }
+
+    /// Acknowledges it: it was handled.
+    fn ack<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        PyModule::import(py, "retryrmq._message")?.call_method1(intern!(py, "ack"), (slf,))
+    }
+
+    /// Ends the attempt as failed: it comes back after `delay`, or after the delay of the policy, or is parked.
+    #[pyo3(signature = (error=None, *, delay=None))]
+    fn retry<'py>(
+        slf: &Bound<'py, Self>,
+        error: Option<Bound<'py, PyAny>>,
+        delay: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        PyModule::import(py, "retryrmq._message")?
+            .call_method1(intern!(py, "retry"), (slf, error, delay))
+    }
+
+    /// Parks it now, with this reason for people to read.
+    fn park<'py>(slf: &Bound<'py, Self>, reason: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        PyModule::import(py, "retryrmq._message")?.call_method1(intern!(py, "park"), (slf, reason))
+    }
+
+    /// Puts it off: it comes back after `delay`, and no attempt is spent.
+    fn defer<'py>(slf: &Bound<'py, Self>, delay: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        PyModule::import(py, "retryrmq._message")?.call_method1(intern!(py, "defer"), (slf, delay))
+    }
+
+    /// Whether a stack trace would be kept if this attempt failed.
+    fn _may_park(&self) -> bool {
+        self.intake
+            .as_ref()
+            .is_none_or(|intake| intake.subscription.may_park(&self.inner))
+    }
+
+    /// Ends the attempt. Does nothing for a message that cannot be settled (any more).
+    fn _settle(&self, py: Python<'_>, end: crate::options::End) -> PyResult<()> {
+        let outcome = end.outcome(py)?;
+        if let Some(intake) = &self.intake
+            && intake.subscription.is_here()
+        {
+            intake.subscription.settle([(self.token, outcome)]);
+        }
+        Ok(())
+    }
+
+    fn __len__(&self) -> usize {
+        self.inner.body().len()
+    }
+
+    fn __bool__(&self) -> bool {
+        true // also with an empty body
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let id = match self.inner.message_id() {
+            Some(id) => pyo3::types::PyString::new(py, id).repr()?.to_string(),
+            None => "None".to_owned(),
+        };
+        let bytes = self.inner.body().len();
+        Ok(format!(
+            "<retryrmq.Message queue={:?} message_id={id} attempt={} bytes={bytes}>",
+            self.inner.queue(),
+            self.inner.attempt(),
+        ))
+    }
+}

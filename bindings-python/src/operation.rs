@@ -1,0 +1,178 @@
+//! Something that takes time: begun at once, waited for by a thread, or announced to an event loop when it is done.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use pyo3::{Py, PyAny, PyRef, PyResult, Python, pyclass, pymethods};
+
+use crate::{
+    errors::{exception, raised},
+    live::{Alive, Kind},
+    pump::{Pump, Shared as PumpShared},
+};
+
+/// Between two looks at signals, so that Ctrl-C is heard while a thread waits.
+const SLICE: Duration = Duration::from_millis(200);
+
+/// Makes the answer, once there is somebody to take it.
+type Answer = Box<dyn for<'py> FnOnce(Python<'py>) -> PyResult<Py<PyAny>> + Send>;
+
+enum State {
+    Running {
+        tell: Option<(Arc<PumpShared>, u64)>,
+    },
+    Done(Answer),
+    Taken,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    done: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finish(&self, answer: Answer) {
+        let before = std::mem::replace(&mut *self.lock(), State::Done(answer));
+        self.done.notify_all();
+        if let State::Running {
+            tell: Some((pump, ticket)),
+        } = before
+        {
+            pump.finished(ticket);
+        }
+    }
+}
+
+/// Something that takes time.
+#[pyclass(frozen, module = "retryrmq._native")]
+pub(crate) struct Operation {
+    shared: Arc<Shared>,
+    /// Where it goes on; a forked child has nobody who would finish it.
+    pid: u32,
+    _alive: Alive,
+}
+
+impl Operation {
+    /// Begins `work` on the process's runtime. Its first steps are made here and now, so that operations begin in the order
+    /// in which they were asked for.
+    pub(crate) fn begin<T, F, C>(py: Python<'_>, work: F, convert: C) -> PyResult<Self>
+    where
+        T: Send + 'static,
+        F: Future<Output = retryrmq::Result<T>> + Send + 'static,
+        C: for<'py> FnOnce(Python<'py>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    {
+        let runtime = retryrmq::runtime().map_err(|error| raised(py, &error))?;
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State::Running { tell: None }),
+            done: Condvar::new(),
+        });
+        let mut work: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(work);
+        let finish = {
+            let shared = Arc::clone(&shared);
+            move |result: retryrmq::Result<T>| {
+                shared.finish(Box::new(move |py| match result {
+                    Ok(value) => convert(py, value),
+                    Err(error) => Err(raised(py, &error)),
+                }));
+            }
+        };
+        py.detach(|| {
+            let inside = runtime.enter();
+            match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(result) => finish(result),
+                Poll::Pending => {
+                    drop(runtime.spawn(async move { finish(work.await) }));
+                }
+            }
+            drop(inside);
+        });
+        Ok(Self {
+            shared,
+            pid: std::process::id(),
+            _alive: Alive::new(Kind::Operation),
+        })
+    }
+}
+
+#[pymethods]
+impl Operation {
+    /// Has `pump` announce the end with this ticket; at once if it is done already.
+    fn notify(&self, pump: PyRef<'_, Pump>, ticket: u64) {
+        let mut state = self.shared.lock();
+        match &mut *state {
+            State::Running { tell } => *tell = Some((Arc::clone(&pump.0), ticket)),
+            State::Done(_) | State::Taken => pump.0.finished(ticket),
+        }
+    }
+
+    /// Waits, in slices in which signals are heard, and returns the answer or raises. Returns `None` after `seconds`.
+    #[pyo3(signature = (seconds=None))]
+    fn wait(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
+        if self.pid != std::process::id() {
+            let message = "this was begun before the process was forked; connect after the fork, in each process";
+            return Err(exception(py, "forked", message, ""));
+        }
+        let deadline = seconds.map(|seconds| {
+            std::time::Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e6))
+        });
+        loop {
+            let slice = deadline.map_or(SLICE, |deadline| {
+                deadline
+                    .saturating_duration_since(std::time::Instant::now())
+                    .min(SLICE)
+            });
+            let done = py.detach(|| {
+                let state = self.shared.lock();
+                let waited = self
+                    .shared
+                    .done
+                    .wait_timeout_while(state, slice, |state| {
+                        matches!(state, State::Running { .. })
+                    })
+                    .unwrap_or_else(PoisonError::into_inner);
+                !waited.1.timed_out()
+            });
+            if done {
+                return self.result(py).map(Some);
+            }
+            py.check_signals()?;
+            if deadline.is_some_and(|deadline| std::time::Instant::now() >= deadline) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Whether it has come to its end.
+    fn done(&self) -> bool {
+        !matches!(*self.shared.lock(), State::Running { .. })
+    }
+
+    /// The answer, once; or raises.
+    fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let mut state = self.shared.lock();
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Done(answer) => {
+                drop(state);
+                answer(py)
+            }
+            running @ State::Running { .. } => {
+                *state = running;
+                Err(pyo3::exceptions::PyRuntimeError::new_err(
+                    "this operation is still running",
+                ))
+            }
+            State::Taken => Err(pyo3::exceptions::PyRuntimeError::new_err(
+                "the answer of this operation was taken already",
+            )),
+        }
+    }
+}

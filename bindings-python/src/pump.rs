@@ -1,0 +1,163 @@
+//! What the native half has to tell the Python half: finished operations, events, log lines. A thread of the Python half
+//! fetches them, so that no native thread ever waits for the interpreter.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use pyo3::{
+    Bound, PyResult, Python, pyclass, pymethods,
+    types::{PyDict, PyDictMethods},
+};
+
+use crate::logging;
+
+/// As many events wait for a listener at most; what comes on top is dropped and counted.
+const EVENTS: usize = 10_000;
+
+/// An event and who listens to it.
+pub(crate) struct Told {
+    pub(crate) listener: u64,
+    pub(crate) event: retryrmq::Event,
+}
+
+#[derive(Default)]
+struct Waiting {
+    finished: Vec<u64>,
+    events: VecDeque<Told>,
+    missed: u64,
+    ended: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Shared {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that the operation with this ticket is finished.
+    pub(crate) fn finished(&self, ticket: u64) {
+        self.lock().finished.push(ticket);
+        self.changed.notify_one();
+    }
+
+    /// Hands over an event.
+    pub(crate) fn told(&self, told: Told) {
+        let mut waiting = self.lock();
+        if waiting.events.len() < EVENTS {
+            waiting.events.push_back(told);
+        } else {
+            waiting.missed += 1;
+        }
+        drop(waiting);
+        self.changed.notify_one();
+    }
+
+    /// Has the log fetched.
+    pub(crate) fn nudge(&self) {
+        self.changed.notify_one();
+    }
+}
+
+/// A queue of news for one process.
+#[pyclass(frozen, module = "retryrmq._native")]
+#[derive(Default)]
+pub(crate) struct Pump(pub(crate) Arc<Shared>);
+
+/// Tickets, events with their listeners, log lines, events that were dropped.
+type News<'py> = (
+    Vec<u64>,
+    Vec<(u64, &'static str, Bound<'py, PyDict>)>,
+    Vec<(&'static str, u8, String)>,
+    u64,
+);
+
+#[pymethods]
+impl Pump {
+    #[new]
+    fn new() -> Self {
+        let pump = Self::default();
+        logging::told_to(&pump.0);
+        pump
+    }
+
+    /// Waits for news, `seconds` at most. `None` once it was ended.
+    fn news<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Option<News<'py>>> {
+        let deadline = Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 3600.0));
+        let (finished, events, missed, ended, lines) = py.detach(|| {
+            let mut waiting = self.0.lock();
+            loop {
+                let lines = logging::take();
+                let left = deadline.saturating_duration_since(Instant::now());
+                let news =
+                    !waiting.finished.is_empty() || !waiting.events.is_empty() || !lines.is_empty();
+                if news || waiting.ended || left.is_zero() {
+                    return (
+                        std::mem::take(&mut waiting.finished),
+                        std::mem::take(&mut waiting.events),
+                        std::mem::take(&mut waiting.missed),
+                        waiting.ended,
+                        lines,
+                    );
+                }
+                waiting = self
+                    .0
+                    .changed
+                    .wait_timeout(waiting, left)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0;
+            }
+        });
+        if ended && finished.is_empty() && events.is_empty() && lines.is_empty() {
+            return Ok(None);
+        }
+        let events = events
+            .iter()
+            .map(|told| Ok((told.listener, told.event.name(), facts(py, &told.event)?)))
+            .collect::<PyResult<Vec<_>>>()?;
+        let lines = lines
+            .into_iter()
+            .map(|line| (line.logger, line.level, line.text))
+            .collect();
+        Ok(Some((finished, events, lines, missed)))
+    }
+
+    /// Lets whoever waits for news go.
+    fn end(&self) {
+        self.0.lock().ended = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// What an event says; what it does not say is left out. Seconds for durations.
+fn facts<'py>(py: Python<'py>, event: &retryrmq::Event) -> PyResult<Bound<'py, PyDict>> {
+    let facts = event.facts();
+    let dict = PyDict::new(py);
+    dict.set_item("queue", facts.queue)?;
+    if let Some(id) = facts.message_id {
+        dict.set_item("message_id", id)?;
+    }
+    if let Some(attempt) = facts.attempt {
+        dict.set_item("attempt", attempt)?;
+    }
+    if let Some(delay) = facts.delay {
+        dict.set_item("delay", delay)?;
+    }
+    if let Some(reason) = facts.reason {
+        dict.set_item("reason", reason.as_str())?;
+    }
+    if let Some(error) = facts.error {
+        dict.set_item("error", error)?;
+    }
+    if let Some(crashes) = facts.crashes {
+        dict.set_item("crashes", crashes)?;
+    }
+    Ok(dict)
+}

@@ -1,0 +1,139 @@
+//! A running consumer: batches out, ends of attempts in.
+
+use std::{sync::Arc, time::Duration};
+
+use pyo3::{
+    Bound, IntoPyObjectExt, PyRef, PyResult, Python, pyclass, pymethods,
+    types::{PyDict, PyDictMethods, PyList},
+};
+use retryrmq::{Delivery, Outcome};
+
+use crate::{
+    live::{Alive, Kind, Own},
+    message::Message,
+    operation::Operation,
+};
+
+/// Where messages come from and where they are settled.
+pub(crate) struct Intake {
+    pub(crate) subscription: Own<retryrmq::Subscription>,
+    _alive: Alive,
+}
+
+/// A running consumer.
+#[pyclass(frozen, weakref, module = "retryrmq._native")]
+pub(crate) struct Subscription(Arc<Intake>);
+
+impl Subscription {
+    pub(crate) fn new(subscription: retryrmq::Subscription) -> Self {
+        Self(Arc::new(Intake {
+            subscription: Own::new(subscription),
+            _alive: Alive::new(Kind::Subscription),
+        }))
+    }
+
+    fn messages<'py>(&self, py: Python<'py>, batch: Vec<Delivery>) -> PyResult<Bound<'py, PyList>> {
+        let messages = batch
+            .into_iter()
+            .map(|Delivery { token, message }| {
+                Bound::new(py, Message::new(message, token, Some(Arc::clone(&self.0))))
+            })
+            .collect::<PyResult<Vec<_>>>()?;
+        PyList::new(py, messages)
+    }
+}
+
+#[pymethods]
+impl Subscription {
+    /// The messages that are there, `most` at most. Never waits.
+    fn take<'py>(&self, py: Python<'py>, most: usize) -> PyResult<Bound<'py, PyList>> {
+        let batch = self.0.subscription.try_next_batch(most);
+        self.messages(py, batch)
+    }
+
+    /// Waits for messages, `seconds` at most. Empty when none came, or none will.
+    fn take_blocking<'py>(
+        &self,
+        py: Python<'py>,
+        most: usize,
+        seconds: f64,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let mut batch = self.0.subscription.try_next_batch(most);
+        if batch.is_empty() && self.0.subscription.is_here() {
+            let wait = Duration::from_secs_f64(seconds.clamp(0.0, 3600.0));
+            batch = py.detach(|| self.0.subscription.next_batch_blocking(most, wait));
+        }
+        self.messages(py, batch)
+    }
+
+    /// Done when there are messages (`True`), or none will come any more (`False`).
+    fn ready(&self, py: Python<'_>) -> PyResult<Operation> {
+        let intake = Arc::clone(&self.0);
+        Operation::begin(
+            py,
+            async move { Ok(intake.subscription.ready().await) },
+            |py, more| more.into_py_any(py),
+        )
+    }
+
+    /// Acknowledges.
+    fn ack(&self, messages: Vec<PyRef<'_, Message>>) {
+        if self.0.subscription.is_here() {
+            self.0
+                .subscription
+                .settle(messages.iter().map(|message| (message.token, Outcome::Ack)));
+        }
+    }
+
+    /// Gives back messages that no handler has begun with.
+    fn give_back(&self, messages: Vec<PyRef<'_, Message>>) {
+        if self.0.subscription.is_here() {
+            self.0
+                .subscription
+                .give_back(messages.iter().map(|message| message.token));
+        }
+    }
+
+    /// Asks for the end.
+    fn close(&self) {
+        if self.0.subscription.is_here() {
+            self.0.subscription.close();
+        }
+    }
+
+    /// Asks for the end now, without waiting for handlers.
+    fn abandon(&self) {
+        if self.0.subscription.is_here() {
+            self.0.subscription.abandon();
+        }
+    }
+
+    /// Whether the end was asked for.
+    #[getter]
+    fn is_closing(&self) -> bool {
+        self.0.subscription.is_closing()
+    }
+
+    /// Done when everything is settled.
+    fn wait_closed(&self, py: Python<'_>) -> PyResult<Operation> {
+        let intake = Arc::clone(&self.0);
+        Operation::begin(
+            py,
+            async move {
+                intake.subscription.wait_closed().await;
+                Ok(())
+            },
+            |py, ()| Ok(py.None()),
+        )
+    }
+
+    /// The numbers of this queue since the client was made.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.0.subscription.stats();
+        let dict = PyDict::new(py);
+        for (name, number) in stats.numbers() {
+            dict.set_item(name, number)?;
+        }
+        Ok(dict)
+    }
+}
