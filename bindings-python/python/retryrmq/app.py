@@ -43,9 +43,7 @@ class App:
     messages; ``queue_type`` is that of the queues in which messages wait and are parked, quorum unless it says classic.
     """
 
-    def __init__(
-        self, url: str | None = None, *, app_version: str = "", queue_type: QueueType | None = None
-    ) -> None:
+    def __init__(self, url: str | None = None, *, app_version: str = "", queue_type: QueueType | None = None) -> None:
         self._url = broker_url(url)
         self._app_version = app_version
         self._queue_type: QueueType | None = queue_type
@@ -132,9 +130,7 @@ class App:
         client, self._client = self._client, None
         consumers, self._consumers = self._consumers, []
         try:
-            ended = await asyncio.gather(
-                *(consumer.close() for consumer in consumers), return_exceptions=True
-            )
+            ended = await asyncio.gather(*(consumer.close() for consumer in consumers), return_exceptions=True)
             for error in ended:
                 if isinstance(error, BaseException):
                     logger.error("a consumer did not end as it should", exc_info=error)
@@ -184,9 +180,7 @@ class App:
 
 
 @contextlib.contextmanager
-def _signals(
-    loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[None]
-) -> Iterator[list[int]]:
+def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[None]) -> Iterator[list[int]]:
     """The first signal drains, the second one stops; which one that was is in the list."""
     killed: list[int] = []
     heard: list[int] = []
