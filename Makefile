@@ -45,6 +45,13 @@ bench: cargo ## measure throughput, lateness and memory on one broker
 	cargo build --release -p retryrmq-bench
 	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- cargo run --release -p retryrmq-bench
 
+.PHONY: wheel
+wheel: cargo ## build a wheel of the Python package into bindings-python/dist
+	@command -v python3 >/dev/null || { echo "python3 is missing: install Python 3.10 or later" >&2; exit 3; }
+	python3 -m venv target/wheel-venv
+	target/wheel-venv/bin/pip wheel --quiet --no-deps --wheel-dir bindings-python/dist ./bindings-python
+	@ls bindings-python/dist/*.whl
+
 .PHONY: broker
 broker: ## start a broker and leave it running: make broker VERSION=3.10|4.0|4.3
 	@$(BROKER) start $(VERSION)

@@ -242,12 +242,13 @@ class LoopWorkers:
             self._acks.clear()
 
     def _nudge(self) -> None:
-        """While a handler waits: another worker, if there is something for it to do."""
+        """While a handler waits: another worker, if there is something for it to do, or as soon as there is."""
         self._nudged = False
-        if self._stopped or not (self._idle or len(self._tasks) < self._most):
+        if self._stopped or self._ended or not (self._idle or len(self._tasks) < self._most):
             return
         message = self._next()
         if message is None:
+            self._listen()
             return
         self._ready.appendleft(message)
         self._wake()
