@@ -19,7 +19,8 @@ help: ## list the tasks
 .PHONY: demo
 demo: cargo ## watch messages fail, wait, come back and be parked on a real RabbitMQ
 	@cargo build --quiet -p retryrmq-demo
-	@$(WITH_BROKERS) --versions 4.3 --one -- cargo run --quiet -p retryrmq-demo
+	@RETRYRMQ_DEMO_WORKERS="$$(examples/demo/workers/prepare)" \
+		$(WITH_BROKERS) --versions 4.3 --one -- cargo run --quiet -p retryrmq-demo
 
 # A package's unit tests (src/) and documentation do without brokers; its integration tests (tests/) have all three
 # versions. So there is no list of packages to keep.

@@ -258,7 +258,7 @@ pub(crate) fn parked_table(records: &[Record]) -> Table {
     table
 }
 
-fn new_table<const N: usize>(header: [&str; N]) -> Table {
+pub(crate) fn new_table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Dynamic);
