@@ -27,12 +27,14 @@ from report import Rounds
 
 COUNT = int(os.environ.get("RETRYRMQ_BENCH_COUNT") or 100_000)
 ROUNDS = int(os.environ.get("RETRYRMQ_BENCH_ROUNDS") or 5)
+#: Of the groups that take long.
+FEWER_ROUNDS = min(ROUNDS, 3)
 #: The limit: the core with a handler that does nothing; its program is named by `run`.
 LIMIT = "core"
 KINDS: tuple[Kind, ...] = ("classic", "quorum")
 PACE = "per_second"
-#: For one measurement, in seconds.
-PATIENCE = 900.0
+#: For one measurement, in seconds. What takes longer is told and has no figures in that round.
+PATIENCE = 600.0
 
 
 def consume(broker: Broker) -> None:
@@ -40,7 +42,7 @@ def consume(broker: Broker) -> None:
     names = [LIMIT, *case.GROUPS["consume"]]
     for kind in KINDS:
         rounds: Rounds = {name: [] for name in names}
-        for name in alternating(names):
+        for name in alternating(names, ROUNDS):
             with work(broker, kind) as queue:
                 broker.fill(queue, COUNT)
                 rounds[name].append(
@@ -62,16 +64,18 @@ def consume(broker: Broker) -> None:
 
 
 def failing(broker: Broker) -> None:
-    count = max(COUNT // 5, 1)
-    report.console.print(f"\n[bold]{count} × 256 B, each fails once and waits a second, prefetch 200, {ROUNDS} rounds")
+    count = max(COUNT // 10, 1)
+    report.console.print(
+        f"\n[bold]{count} × 256 B, each fails once and waits a second, prefetch 200, {FEWER_ROUNDS} rounds"
+    )
     for kind in KINDS:
         # Dramatiq and Celery make their queues themselves: classic ones.
         names = [name for name in case.GROUPS["retry"] if kind == "classic" or name not in retry.FILLS]
         rounds: Rounds = {name: [] for name in names}
-        for name in alternating(names):
+        for name in alternating(names, FEWER_ROUNDS):
             with work(broker, kind, waiting=True, own=name in retry.FILLS) as queue:
                 if name in retry.FILLS:
-                    finish(f"fill {name}", start("fill", name, broker, queue, count))
+                    finish(start("fill", name, broker, queue, count), f"fill {name}")
                     broker.wait_for(queue, count)
                 else:
                     broker.fill(queue, count)
@@ -81,11 +85,11 @@ def failing(broker: Broker) -> None:
 
 def latency(broker: Broker) -> None:
     count = max(COUNT // 100, 20)
-    report.console.print(f"\n[bold]one message at a time, 100 a second, {count} of them, {ROUNDS} rounds")
+    report.console.print(f"\n[bold]one message at a time, 100 a second, {count} of them, {FEWER_ROUNDS} rounds")
     names = list(case.GROUPS["latency"])
     for kind in KINDS:
         rounds: Rounds = {name: [] for name in names}
-        for name in alternating(names):
+        for name in alternating(names, FEWER_ROUNDS):
             with work(broker, kind) as queue:
                 publisher = start("latency", "publisher", broker, queue, count)
                 try:
@@ -103,9 +107,9 @@ def latency(broker: Broker) -> None:
         )
 
 
-def alternating(names: list[str]) -> Iterator[str]:
+def alternating(names: list[str], rounds: int) -> Iterator[str]:
     """All of them in turn, in each round from another one on."""
-    for number in range(ROUNDS):
+    for number in range(rounds):
         at = number % len(names)
         yield from names[at:] + names[:at]
 
@@ -129,15 +133,23 @@ def start(group: str, name: str, broker: Broker, queue: str, count: int) -> subp
 
 
 def run(group: str, name: str, broker: Broker, queue: str, count: int) -> dict[str, float]:
-    return json.loads(finish(f"{group} {name}", start(group, name, broker, queue, count)))
+    return figures(start(group, name, broker, queue, count), name)
 
 
 def limit(url: str, queue: str) -> dict[str, float]:
     command = [os.environ["RETRYRMQ_BENCH_CORE"], "case", "retryrmq", url, queue, str(COUNT)]
-    return json.loads(finish(LIMIT, subprocess.Popen(command, stdout=subprocess.PIPE, text=True)))
+    return figures(subprocess.Popen(command, stdout=subprocess.PIPE, text=True), LIMIT)
 
 
-def finish(name: str, process: subprocess.Popen[str]) -> str:
+def figures(process: subprocess.Popen[str], name: str) -> dict[str, float]:
+    try:
+        return json.loads(finish(process, name))
+    except subprocess.TimeoutExpired:
+        print(f"{name} did not come to its end within {PATIENCE:g} s", file=sys.stderr)
+        return {}
+
+
+def finish(process: subprocess.Popen[str], name: str) -> str:
     """What it printed; it must have ended well."""
     try:
         output, _ = process.communicate(timeout=PATIENCE)

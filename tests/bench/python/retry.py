@@ -139,7 +139,8 @@ def _celery(url: str, queue: str):
 def celery(url: str, queue: str, count: int) -> None:
     app, _, meter = _celery(url, queue)
     meter.append(Meter(count))
-    # In this process, so that its figures are this process's.
+    # In this process, so that its figures are this process's. Now and then it stalls for seconds while all that it has
+    # prefetched waits for its time; the spread shows it.
     app.Worker(pool="solo", loglevel="CRITICAL", quiet=True, without_gossip=True, without_mingle=True).start()
 
 
