@@ -266,9 +266,11 @@ async fn drop_asks_and_drops_what_was_chosen() {
         desk.run(&["parked", "drop", QUEUE, "--reason=expired", "--yes"])
             .await
             .exits(0);
-        desk.run(&["parked", "drop", QUEUE, "a", "#3", "--yes"])
+        let done = desk
+            .run(&["parked", "drop", QUEUE, "a", "#3", "--yes"])
             .await
             .exits(0);
+        assert!(done.err.contains("2 messages dropped: a, "), "{done:#?}");
         let left = desk
             .run(&["--json", "parked", "ls", QUEUE])
             .await

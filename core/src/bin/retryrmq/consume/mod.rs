@@ -59,7 +59,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         subscription = consumer.subscribe() => subscription?,
         () = signals.next() => return Ok(Exit::Ok),
     };
-    let report = Report::new(output);
+    let report = Report::new(output, settings.limits.crashes);
     report.consuming(&options.queue, &client.server().version)?;
     let program = Program {
         path: settings.program.clone(),

@@ -110,7 +110,7 @@ impl Options {
         let wanted = self
             .prefetch
             .unwrap_or_else(|| self.concurrency.saturating_mul(2));
-        // What is taken and not run goes back counted as a delivery: take no more than is to be run.
+        // What is taken and not run goes back, and may lose its place by that: take no more than is to be run.
         let prefetch = self
             .count
             .and_then(|count| u16::try_from(count).ok())
