@@ -374,10 +374,10 @@ def test_lost_connections_lose_no_message_and_no_memory(broker: Broker, programs
         lines.append(line)
         if len(lines) in (2, 4, 6):
             assert proxy.cut() >= 2
-    proxy.close()
     assert line["parked"] == 0 and line["reconnects"] >= 1
     live = program.line()["live"]
     assert program.end() == 0
+    proxy.close()
     assert {kind: count for kind, count in live.items() if count} == {}
     assert left_in(broker, queue) == []
 

@@ -26,7 +26,7 @@ const QUEUE: &str = "soak";
 const PACE: u32 = 500;
 const CUT: Duration = Duration::from_secs(7);
 const INTERRUPT: Duration = Duration::from_secs(30);
-const SAMPLE: Duration = Duration::from_secs(30);
+const SAMPLE: Duration = Duration::from_secs(15);
 /// How long the rest may take once nothing is published any more.
 const PATIENCE: Duration = Duration::from_secs(120);
 
