@@ -54,6 +54,22 @@ async fn options_that_make_no_sense_are_refused_before_connecting() {
         );
         assert_eq!(done.out, "", "{option}");
     }
+    for option in [
+        "--retry=fixed(1s)",
+        "--rule=error=x => fixed(1s)",
+        "--strategy=retry-queues",
+        "--queue-type=quorum",
+        "--no-park",
+        "--max-crashes=10",
+        "--max-deferrals=10",
+    ] {
+        let done = run(&["consume", QUEUE, option, "--", "true"])
+            .await
+            .exits(2);
+        let (name, _) = option.split_once('=').unwrap_or((option, ""));
+        let words = format!("{name} needs --dlx; without it a failure is rejected");
+        assert!(done.err.contains(&words), "{done:#?}");
+    }
     for (arguments, words) in [
         (&["consume", QUEUE][..], "COMMAND"),
         (&["consume"], "QUEUE"),

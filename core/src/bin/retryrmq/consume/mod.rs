@@ -40,9 +40,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let mut consumer = client
         .consumer(&options.queue)
         .dlx(options.dlx)
-        .retry(rules.otherwise)
         .strategy(strategy)
-        .rules(rules.rules)
         .prefetch(settings.prefetch)
         .concurrency(options.concurrency.into())
         .drain_timeout(settings.drain + settings.grace + Duration::from_secs(5))
@@ -52,6 +50,9 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         .on_event(move |event| {
             let _ = events.send(event.clone()); // at the end nobody listens any more
         });
+    if options.dlx {
+        consumer = consumer.retry(rules.otherwise).rules(rules.rules);
+    }
     if let Some(pause) = settings.pause {
         consumer = consumer.pause(pause);
     }

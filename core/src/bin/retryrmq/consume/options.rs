@@ -64,13 +64,13 @@ pub(crate) struct Options {
     )]
     drain: String,
 
-    /// Park a message after so many deferrals
-    #[arg(long, value_name = "N", default_value_t = Limits::default().deferrals, help_heading = "Safety")]
-    max_deferrals: u32,
+    /// Park a message after so many deferrals [default: 1000]
+    #[arg(long, value_name = "N", help_heading = "Safety")]
+    max_deferrals: Option<u32>,
 
-    /// Park a message that took its consumer down so many times
-    #[arg(long, value_name = "N", default_value_t = Limits::default().crashes, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Safety")]
-    max_crashes: u32,
+    /// Park a message that took its consumer down so many times [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Safety")]
+    max_crashes: Option<u32>,
 
     /// Stop taking messages for a while when too many attempts fail, such as `share=0.5, window=20, for=30s` (which is
     /// what a bare `--pause` means); one message then decides when to go on
@@ -100,12 +100,28 @@ pub(super) struct Settings {
 }
 
 impl Options {
+    /// An option that was given and means nothing where failures are rejected.
+    fn needs_dlx(&self) -> Option<&'static str> {
+        self.retrying.any().or_else(|| {
+            [
+                ("--no-park", self.no_park),
+                ("--max-crashes", self.max_crashes.is_some()),
+                ("--max-deferrals", self.max_deferrals.is_some()),
+            ]
+            .into_iter()
+            .find_map(|(option, is_given)| is_given.then_some(option))
+        })
+    }
+
     pub(super) fn settings(&self) -> Result<Settings, Fault> {
-        let mut limits = Limits {
-            deferrals: self.max_deferrals,
-            crashes: self.max_crashes,
-            ..Limits::default()
-        };
+        if let Some(option) = self.needs_dlx().filter(|_| !self.dlx) {
+            return Err(Fault::usage(format!(
+                "{option} needs --dlx; without it a failure is rejected, and the message dropped where its queue has no dead-letter route"
+            )));
+        }
+        let mut limits = Limits::default();
+        limits.deferrals = self.max_deferrals.unwrap_or(limits.deferrals);
+        limits.crashes = self.max_crashes.unwrap_or(limits.crashes);
         limits.suspect = limits.suspect.min(limits.crashes);
         let wanted = self
             .prefetch
