@@ -16,6 +16,8 @@ from measure import BODY, PREFETCH, Case, Meter
 
 #: How the copies are counted by hand.
 COUNTED = "x-retries"
+#: Of Dramatiq and Celery: what Dramatiq has by itself.
+THREADS = 8
 
 
 def waiting(queue: str) -> str:
@@ -102,7 +104,7 @@ def dramatiq(url: str, queue: str, count: int) -> None:
 
     broker, _, meter = _dramatiq(url, queue)
     meter.append(Meter(count))
-    Worker(broker).start()  # eight threads, as it does by itself
+    Worker(broker, worker_threads=THREADS).start()
     threading.Event().wait()
 
 
@@ -122,16 +124,18 @@ def _celery(url: str, queue: str):
         task_default_queue=queue,
         task_ignore_result=True,
         worker_hijack_root_logger=False,
-        worker_prefetch_multiplier=PREFETCH,
+        worker_prefetch_multiplier=PREFETCH // THREADS,
         worker_redirect_stdouts=False,
     )
     meter: list[Meter] = []
+    counting = threading.Lock()
 
     @app.task(bind=True, max_retries=5, name="work")
     def work(self, body: str) -> None:
         if self.request.retries == 0:
             raise self.retry(countdown=1)
-        meter[0].one()
+        with counting:
+            meter[0].one()
 
     return app, work, meter
 
@@ -139,9 +143,11 @@ def _celery(url: str, queue: str):
 def celery(url: str, queue: str, count: int) -> None:
     app, _, meter = _celery(url, queue)
     meter.append(Meter(count))
-    # In this process, so that its figures are this process's. Now and then it stalls for seconds while all that it has
-    # prefetched waits for its time; the spread shows it.
-    app.Worker(pool="solo", loglevel="CRITICAL", quiet=True, without_gossip=True, without_mingle=True).start()
+    # Threads of this process, so that its figures are this process's, and as many as Dramatiq has. Its pool `solo` mostly
+    # stalls for seconds at a time with delayed tasks.
+    app.Worker(
+        pool="threads", concurrency=THREADS, loglevel="CRITICAL", quiet=True, without_gossip=True, without_mingle=True
+    ).start()
 
 
 def fill_celery(url: str, queue: str, count: int) -> None:
