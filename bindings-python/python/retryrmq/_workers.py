@@ -45,8 +45,12 @@ def failed(plan: Plan, message: Message, error: BaseException) -> None:
     message._settle(end)
     if end[0] == "defer":
         logger.debug("%s: %r is deferred", plan.queue, message)
-    elif may_park or end[0] in ("park", "fatal"):
-        logger.warning("%s: %r failed: %s", plan.queue, message, end[1], exc_info=error)
+    elif end[0] == "park":
+        logger.warning("%s: %r is given up by its handler: %s", plan.queue, message, end[1])
+    elif may_park or end[0] == "fatal":
+        # Without our own frame at the top of the trace.
+        trace = error.__traceback__.tb_next if error.__traceback__ else None
+        logger.warning("%s: %r failed: %s", plan.queue, message, end[1], exc_info=(type(error), error, trace))
     else:
         logger.info("%s: %r failed: %s", plan.queue, message, end[1])
 

@@ -151,10 +151,14 @@ class App:
     async def serve(self) -> None:
         """Handles messages until it is cancelled or :meth:`stop` is called, and drains. Installs no signal handlers."""
         async with self:
-            await asyncio.gather(*(consumer.wait_closed() for consumer in self._consumers))
+            await self.wait_closed()
+
+    async def wait_closed(self) -> None:
+        """Inside ``async with app``: waits until :meth:`stop` was called and every handler is done."""
+        await asyncio.gather(*(consumer.wait_closed() for consumer in self._consumers))
 
     def run(self, *, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> None:
-        """Handles messages until SIGINT or SIGTERM, and drains; a second signal stops at once.
+        """Handles messages until SIGINT or SIGTERM, and drains; a second signal stops at once, by ``SystemExit(128 + its number)``.
 
         ``loop_factory`` makes the event loop: ``app.run(loop_factory=uvloop.new_event_loop)``.
         """
@@ -169,7 +173,7 @@ class App:
                     if not killed:
                         raise
             if killed:
-                raise KeyboardInterrupt if killed[0] == signal.SIGINT else SystemExit(128 + killed[0])
+                raise SystemExit(128 + killed[0])  # as a shell says of a program that a signal ended
         finally:
             try:
                 _cancel_the_rest(loop)
