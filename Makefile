@@ -10,7 +10,7 @@ WITH_BROKERS := tests/broker/with-brokers
 BROKER := tests/broker/broker
 
 # The languages whose bindings bring an executable `test`, each with the tool it cannot do without.
-LANGUAGES := python:python3 node:node go:go
+LANGUAGES := python:python3 node:npm go:go
 
 .PHONY: help
 help: ## list the tasks
@@ -34,12 +34,7 @@ test: lint ## everything: lint, unit tests, and all that runs on RabbitMQ 3.10, 
 .PHONY: test-on-brokers
 test-on-brokers: cargo
 	tests/on-brokers
-	@for language in $(LANGUAGES); do \
-		name=$${language%:*} tool=$${language#*:}; \
-		[[ -x bindings-$$name/test ]] || continue; \
-		if command -v "$$tool" >/dev/null; then "bindings-$$name/test"; \
-		else echo "bindings-$$name: not tested, because $$tool is missing"; fi; \
-	done
+	@tests/languages $(LANGUAGES)
 
 .PHONY: bench
 bench: cargo ## measure throughput, lateness and memory on one broker
