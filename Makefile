@@ -52,6 +52,7 @@ wheel: cargo ## build a wheel of the Python package into bindings-python/dist
 broker: ## start a broker and leave it running: make broker VERSION=3.10|4.0|4.3
 	@$(BROKER) start $(VERSION)
 	@$(BROKER) url $(VERSION)
+	@echo "the second is its management (guest, guest); what is in it is kept when it stops, until make clean"
 	@echo "stop it with: make broker-stop VERSION=$(VERSION)"
 
 .PHONY: cluster
@@ -63,6 +64,7 @@ cluster: ## start a cluster of three nodes and leave it running: make cluster VE
 .PHONY: broker-stop
 broker-stop: ## stop what `make broker` or `make cluster` started: make broker-stop VERSION=…
 	@$(BROKER) down $(VERSION)
+	@echo "$(VERSION) stopped, its data is kept"
 
 .PHONY: lint
 lint: cargo ## formatting, clippy and the documentation, without a warning

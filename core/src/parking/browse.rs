@@ -94,6 +94,11 @@ impl Browse {
             .lapin()
             .queue_declare(parking.clone(), passive, FieldTable::default());
         let found = ask(Doing::Looking(&parking_name), looked).await.map_err(|error| match error.kind() {
+            ErrorKind::QueueNotFound if let Some(work) = queue.strip_suffix(".parked") => Error::new(
+                ErrorKind::QueueNotFound,
+                format!("there is no queue `{parking_name}`: give the work queue's name, `{work}`"),
+            )
+            .with_source(error),
             ErrorKind::QueueNotFound => Error::new(
                 ErrorKind::QueueNotFound,
                 format!("there is no queue `{parking_name}`: nothing was ever parked for `{queue}`; check the queue's name and the virtual host"),

@@ -290,6 +290,11 @@ async fn drop_asks_and_drops_what_was_chosen() {
 async fn a_queue_that_nothing_was_parked_for() {
     on_every_broker(|broker| async move {
         let desk = Desk::of(&broker).await;
+        let done = desk.run(&["parked", "ls", "nope.parked"]).await.exits(3);
+        assert!(
+            done.err.contains("give the work queue's name, `nope`"),
+            "{done:#?}"
+        );
         for arguments in [
             &["ls", "nope"][..],
             &["show", "nope", "#1"],

@@ -9,7 +9,7 @@ use crate::{fault::Fault, retrying::Retrying};
 
 /// Run a command for every message of a queue, and retry the messages it fails on
 #[derive(Clone, Debug, Args)]
-#[command(after_long_help = CONTRACT, after_help = "The contract with COMMAND and examples: `retryrmq help consume`.")]
+#[command(override_usage = "retryrmq consume [OPTIONS] <QUEUE> -- <COMMAND>...", after_long_help = CONTRACT, after_help = "The contract with COMMAND and examples: `retryrmq help consume`.")]
 pub(crate) struct Options {
     /// The queue to consume
     pub(super) queue: String,
@@ -249,7 +249,8 @@ The contract with COMMAND
                          policy says
     defer: 5s            with exit 75: come back in 5 s, no attempt is spent
 
-  The last other line on standard error is the error that `parked ls` shows;
+  Such a line is never the error. The last line before it on standard error is
+  what `parked ls` shows;
   its last 8 KiB are kept as the stack. The error's type, for rules, is
   `exit status N`, `signal N`, or `HandlerTimeout` after --timeout.
 

@@ -50,13 +50,14 @@ impl<'a> Report<'a> {
     }
 
     /// The end was asked for, or is due.
-    pub(super) fn draining(&self, running: usize) -> Result<(), Fault> {
+    pub(super) fn draining(&self, running: usize, by_signal: bool) -> Result<(), Fault> {
         if self.output.is_json() {
             return self
                 .output
                 .json_line(&json!({"event": "draining", "running": running}));
         }
-        if running > 0 {
+        // Who asked for an end by --count or --idle was not about to press Ctrl-C.
+        if running > 0 && by_signal {
             let plural = if running == 1 {
                 "command still runs"
             } else {
@@ -192,7 +193,7 @@ fn for_people(event: &Event, most_crashes: u32) -> (&'static str, Style, String)
             "park",
             red,
             format!(
-                "{}  attempt {attempt} failed: {}; {reason}",
+                "{}  attempt {attempt} failed: {}; parked as {reason}",
                 name(message_id.as_deref()),
                 shown(error)
             ),
