@@ -169,10 +169,17 @@ const CLASSES: { readonly [code: string]: Made } = {
   broker_error: BrokerError,
 }
 
+/** The names of options as they are written here: `handler_timeout` in the core is `handlerTimeout`. */
+function ours(message: string): string {
+  const camel = (name: string): string => name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
+  return message.replace(/`[a-z]+(?:_[a-z]+)+`/g, camel)
+}
+
 /** The error of the core with this code. @internal */
 export function refused(code: string, message: string, detail: string): Error {
   const Class = CLASSES[code] ?? RetryRmqError
-  return detail === '' ? new Class(message) : new Class(message, { cause: new Error(detail) })
+  const text = code === 'invalid_option' ? ours(message) : message
+  return detail === '' ? new Class(text) : new Class(text, { cause: new Error(detail) })
 }
 
 /** Calls the native half; what it throws becomes an error of this package. @internal */
@@ -183,7 +190,8 @@ export function asked<T>(call: () => T, about?: string): T {
     if (!(thrown instanceof Error) || !('code' in thrown) || typeof thrown.code !== 'string') throw thrown
     const Class = CLASSES[thrown.code]
     if (Class === undefined) throw thrown
-    const message = about === undefined ? thrown.message : `\`${about}\`: ${thrown.message}`
+    const text = thrown.code === 'invalid_option' ? ours(thrown.message) : thrown.message
+    const message = about === undefined ? text : `\`${about}\`: ${text}`
     throw thrown.cause === undefined ? new Class(message) : new Class(message, { cause: thrown.cause })
   }
 }

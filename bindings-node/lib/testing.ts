@@ -132,7 +132,10 @@ function published(queue: string, input: Input, index: number): Buffer {
     throw new InvalidOptionError(`a simulated message is a body or an object with \`body\`, not ${kind(input)}`)
   }
   const { body, routingKey = queue, ...options } = isBody ? { body: input } : input
-  return outgoing(routingKey, body, { ...options, headers: { ...options.headers, [MARK]: index } })
+  const { headers = {} } = options
+  // What is no object of headers goes as it is, to be refused by its name.
+  const marked = typeof headers === 'object' && !Array.isArray(headers) ? { ...headers, [MARK]: index } : headers
+  return outgoing(routingKey, body, { ...options, headers: marked })
 }
 
 type Planned = ReturnType<typeof plan>

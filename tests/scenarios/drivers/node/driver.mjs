@@ -127,9 +127,9 @@ async function consume(order) {
         onEvent: (event) => say('event', { kind: event.name, ...event }),
         ...options,
       },
-      async (msg) => {
+      async (msg, ctx) => {
         const run = script.begin(msg)
-        await sleep(run.step.sleep_ms ?? 0)
+        await sleep(run.step.sleep_ms ?? 0, undefined, { signal: ctx.signal })
         script.end(run)
       },
     )
