@@ -27,6 +27,8 @@ const ENDS = 32_768
 const STRETCH = 64
 const TURN = 4
 
+const SCOPE = { requireManualDestroy: true }
+
 /** What a handler is given; the signal is made when it is asked for. */
 class Attempt implements Context {
   controller: AbortController | undefined
@@ -53,8 +55,8 @@ export class Workers {
   readonly #plan: Plan
   readonly #subscription: Subscription
   readonly #id: number
-  /** Handlers run in the asynchronous context in which `consume` was called. */
-  readonly #resource = new AsyncResource('RetryRmqConsumer')
+  /** Handlers run in the asynchronous context in which `consume` was called, each in a copy of its own. */
+  readonly #context = new AsyncResource('RetryRmqConsumer')
   readonly #most: number
   readonly #limit: number | null
   /** Attempts somebody may have to be told of: those with a signal. */
@@ -173,8 +175,13 @@ export class Workers {
 
   /** Begins as many attempts as may run. */
   #pump(): void {
-    if (this.#pumping || this.#yielding) return
+    if (this.#pumping || this.#yielding || this.#running >= this.#most) return
     this.#pumping = true
+    this.#context.runInAsyncScope(this.#work, this)
+    this.#pumping = false
+  }
+
+  #work(): void {
     while (!this.#stopped && this.#running < this.#most) {
       if (this.#begun >= STRETCH || (this.#begun > 0 && performance.now() - this.#turnAt > TURN)) {
         this.#yielding = true
@@ -193,14 +200,14 @@ export class Workers {
       this.#begun++
       this.#begin(message)
     }
-    this.#pumping = false
   }
 
   #begin(message: Message): void {
     const attempt = new Attempt(this.#signalled)
     let result: Promise<unknown>
     try {
-      const returned = this.#resource.runInAsyncScope(this.#plan.handler, undefined, message, attempt)
+      const scope = new AsyncResource('RetryRmqHandler', SCOPE)
+      const returned = scope.runInAsyncScope(this.#plan.handler, undefined, message, attempt)
       if (!isThenable(returned)) {
         this.#end(attempt)
         this.#returned(message, returned)

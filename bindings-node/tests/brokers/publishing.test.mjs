@@ -5,7 +5,7 @@ import { test } from 'node:test'
 
 import { fixed } from 'retryrmq'
 
-import { client, manage, queue, until } from './broker.mjs'
+import { client, queue, until } from './broker.mjs'
 
 test('a message that no queue takes is refused, unless it is not mandatory', async (t) => {
   const rmq = await client(t)
@@ -74,13 +74,12 @@ test('parked messages are seen, replayed, dropped, or left where they are', asyn
     break
   }
   assert.deepEqual(left, ['keep'])
-  const { name, promise } = { name: orders, promise: [] }
-  const working = await rmq.consume({ queue: name, dlx: true }, (msg) => void promise.push([msg.text(), msg.replays]))
+  const again = []
+  const working = await rmq.consume({ queue: orders, dlx: true }, (msg) => void again.push([msg.text(), msg.replays]))
   await until('the replayed one is handled', () => working.stats().acked === 1)
-  assert.deepEqual(promise, [['replay', 1]])
-  await until('the kept one is still parked', async () => {
-    const { messages } = await manage('GET', `queues/%2F/${encodeURIComponent(`${orders}.parked`)}?columns=messages`)
-    return messages === 1
+  assert.deepEqual(again, [['replay', 1]])
+  await until('the kept one is back in its place', async () => {
+    for await (const it of rmq.parked(orders)) return it.message.text() === 'keep'
   })
 })
 
