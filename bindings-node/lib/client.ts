@@ -2,7 +2,6 @@
 
 import { bridge } from './bridge.js'
 import { Consumer } from './consumer.js'
-import { dispose } from './dispose.js'
 import { ClosedError, InvalidTypeError, asked, kind } from './errors.js'
 import { log } from './log.js'
 import { native, type Client as NativeClient, type Subscription } from './native.js'
@@ -145,7 +144,7 @@ export class Client {
   }
 
   /** As {@link close}. */
-  [dispose](): Promise<void> {
+  [Symbol.asyncDispose](): Promise<void> {
     return this.close()
   }
 

@@ -7,7 +7,6 @@ import { type Event, type Events, made } from './events.js'
 import { log } from './log.js'
 import type { Listening, Subscription } from './native.js'
 import type { Plan } from './options.js'
-import { dispose } from './dispose.js'
 import { Workers } from './workers.js'
 
 /** The numbers of a queue's consumers since their client was made. */
@@ -117,7 +116,7 @@ export class Consumer extends EventEmitter<Events> {
   }
 
   /** As {@link close}. */
-  [dispose](): Promise<void> {
+  [Symbol.asyncDispose](): Promise<void> {
     return this.close()
   }
 

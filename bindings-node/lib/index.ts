@@ -1,3 +1,5 @@
+/// <reference types="node" preserve="true" />
+
 /**
  * Retry messages on RabbitMQ, safely, with one line: `dlx: true`.
  *

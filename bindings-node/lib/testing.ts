@@ -1,3 +1,5 @@
+/// <reference types="node" preserve="true" />
+
 /**
  * Handlers tested without a broker: the real policy, rules, limits and headers, on a virtual clock. For any test runner:
  *

@@ -1,8 +1,8 @@
 // Builds the package in its folder: the native module for this platform, then the TypeScript half.
 //
-//     node scripts/build.mjs [--dev]
+//     node scripts/build.mjs
 //
-// Needs Rust. Runs by itself for `npm install ./bindings-node` and `npm pack`.
+// Needs Rust. RETRYRMQ_PROFILE=dev builds in a third of the time what runs half as fast. Runs by itself for `npm install ./bindings-node` and `npm pack`.
 
 import { execFileSync } from 'node:child_process'
 import { copyFileSync, existsSync, mkdirSync, renameSync, rmSync } from 'node:fs'
@@ -13,7 +13,7 @@ import { fileURLToPath } from 'node:url'
 import { platformName } from './platforms.mjs'
 
 const here = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '..')
-const dev = process.argv.includes('--dev')
+const dev = process.env.RETRYRMQ_PROFILE === 'dev'
 
 function run(command, args, options = {}) {
   execFileSync(command, args, { cwd: here, stdio: ['ignore', 'inherit', 'inherit'], ...options })
