@@ -74,6 +74,8 @@ export class Workers {
   #listening = false
   #pumping = false
   #yielding = false
+  /** Nothing begins any more. */
+  #closing = false
   #stopped = false
 
   readonly #handled = new Float64Array(ACKS)
@@ -99,6 +101,7 @@ export class Workers {
 
   /** No more messages; what has begun may finish. */
   close(): void {
+    this.#closing = true
     this.#subscription.close()
     this.#returnTheUnstarted()
   }
@@ -106,7 +109,7 @@ export class Workers {
   /** The end, now. */
   stop(): void {
     this.flush()
-    this.#stopped = true
+    this.#closing = this.#stopped = true
     this.#subscription.abandon()
     this.#ready = []
     this.#next = 0
@@ -114,7 +117,7 @@ export class Workers {
 
   /** The subscription is at its end: whoever still runs is told. */
   ended(): void {
-    this.#stopped = true
+    this.#closing = this.#stopped = true
     for (const attempt of this.#signalled) {
       attempt.over = true
       attempt.controller?.abort(new ClosedError(`the consumer of ${this.#plan.queue} was closed`))
@@ -182,7 +185,7 @@ export class Workers {
   }
 
   #work(): void {
-    while (!this.#stopped && this.#running < this.#most) {
+    while (!this.#closing && this.#running < this.#most) {
       if (this.#begun >= STRETCH || (this.#begun > 0 && performance.now() - this.#turnAt > TURN)) {
         this.#yielding = true
         setImmediate(() => {
