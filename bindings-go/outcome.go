@@ -137,6 +137,9 @@ type ErrorTyper interface {
 func typeNames(err error) []string {
 	var all, telling []string
 	walk(err, 0, func(err error) {
+		if timeout, ok := err.(interface{ Timeout() bool }); ok && timeout.Timeout() {
+			all = append(all, "TimeoutError") // as Python calls it, so that one rule does for all languages
+		}
 		if typer, ok := err.(ErrorTyper); ok {
 			telling = append(telling, typer.ErrorType())
 			return

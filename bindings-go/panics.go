@@ -1,6 +1,7 @@
 package retryrmq
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -26,7 +27,23 @@ func (p *panicked) ErrorType() string { return "panic" }
 
 var errGoexit = errors.New("the handler ended its goroutine (runtime.Goexit, or t.FailNow in a test)")
 
-func newPanicked(value any) *panicked { return &panicked{value, ownFrames(string(debug.Stack()))} }
+// Calls a handler. A panic is an error; gone is told when the handler ends its goroutine, which then ends after it.
+func call(ctx context.Context, handler Handler, m *Message, gone func(error)) (err error) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if value := recover(); value != nil {
+			err = &panicked{value, ownFrames(string(debug.Stack()))}
+			return
+		}
+		gone(&panicked{errGoexit, ownFrames(string(debug.Stack()))})
+	}()
+	err = handler(ctx, m)
+	returned = true
+	return err
+}
 
 // Only the frames of the handler: without those of the recovery above and of the worker below.
 func ownFrames(stack string) string {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -253,7 +252,7 @@ func (w *workers) attempt(m *Message) {
 		w.attemptWithin(m)
 		return
 	}
-	err := call(w.handling, w, m, nil)
+	err := call(w.handling, w.handler, m, func(gone error) { w.replaced(m, gone, true) })
 	w.conclude(m, err, true)
 }
 
@@ -287,21 +286,21 @@ func (w *workers) attemptWithin(m *Message) {
 	}
 	stop := context.AfterFunc(ctx, late)
 	defer stop()
-	err := call(ctx, w, m, &ended)
+	err := call(ctx, w.handler, m, func(gone error) { w.replaced(m, gone, ended.CompareAndSwap(false, true)) })
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
 		late() // the handler says itself that it is over
 	}
 	w.conclude(m, err, ended.CompareAndSwap(false, true))
 }
 
-func (w *workers) late(m *Message) {
-	text := fmt.Sprintf("the handler took longer than %v", w.limit)
-	w.subscription.Settle(m.token, &native.Ending{
-		What: native.Retry, Error: text, ErrorType: "HandlerTimeout",
-		Kinds: []string{"TimeoutError", "DeadlineExceeded", "context.DeadlineExceeded"},
-	})
-	logger().Warn("retryrmq: a handler failed", "message", m, "error", text)
-}
+func (w *workers) late(m *Message) { w.failed(m, &tooLong{w.limit}) }
+
+// A handler that took longer than it may.
+type tooLong struct{ limit time.Duration }
+
+func (t *tooLong) Error() string     { return fmt.Sprintf("the handler took longer than %v", t.limit) }
+func (t *tooLong) ErrorType() string { return "HandlerTimeout" }
+func (t *tooLong) Unwrap() error     { return context.DeadlineExceeded }
 
 // Ends an attempt that failed.
 func (w *workers) failed(m *Message, err error) {
@@ -317,27 +316,13 @@ func (w *workers) failed(m *Message, err error) {
 	}
 }
 
-// Calls the handler. A panic is an error; a handler that ends its goroutine has failed, and another goroutine takes over.
-func call(ctx context.Context, w *workers, m *Message, ended *atomic.Bool) (err error) {
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		if value := recover(); value != nil {
-			err = newPanicked(value)
-			return
-		}
-		gone := &panicked{errGoexit, ownFrames(string(debug.Stack()))}
-		w.conclude(m, gone, ended == nil || ended.CompareAndSwap(false, true))
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.alive--
-		w.wake()
-	}()
-	err = w.handler(ctx, m)
-	returned = true
-	return err
+// The handler has ended this goroutine: its attempt has failed, and another goroutine takes over.
+func (w *workers) replaced(m *Message, gone error, unsettled bool) {
+	w.conclude(m, gone, unsettled)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.alive--
+	w.wake()
 }
 
 // How many messages to take next: few while handlers are slow, so that none waits here that another consumer could have, and

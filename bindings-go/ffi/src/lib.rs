@@ -1,7 +1,7 @@
 //! The native half of the Go module `retryrmq`: the core as UniFFI objects.
 //!
 //! It converts, calls the core and converts back. Handlers, loggers and listeners are run by the Go half, and no thread of
-//! this half ever calls into Go: what Go waits for, a goroutine fetches ([`news`]).
+//! this half ever calls into Go: what Go waits for, a goroutine fetches (`news`).
 
 mod client;
 mod errors;

@@ -148,9 +148,9 @@ impl Walk {
         Operation::begin(ticket, async move {
             let mut browsing = browsing.lock().await;
             let Browsing { browse, shown, .. } = browsing.as_mut().ok_or_else(ended)?;
-            let record = shown.get(&number).ok_or_else(|| {
-                Refusal::option("this message was replayed or dropped already")
-            })?;
+            let record = shown
+                .get(&number)
+                .ok_or_else(|| Refusal::option("this message was replayed or dropped already"))?;
             if replay {
                 browse.replay(record).await?;
             } else {

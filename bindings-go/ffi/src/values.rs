@@ -105,9 +105,8 @@ impl<'a> Reader<'a> {
             let [length] = self.array()?;
             let name = std::str::from_utf8(self.bytes(usize::from(length))?)
                 .map_err(|_| Refusal::option("a name in `headers` is not valid UTF-8"))?;
-            let name = ShortString::try_new(name).map_err(|_| {
-                Refusal::option("a name in `headers` is longer than 255 bytes")
-            })?;
+            let name = ShortString::try_new(name)
+                .map_err(|_| Refusal::option("a name in `headers` is longer than 255 bytes"))?;
             let value = self.value(depth)?;
             table.insert(name, value);
         }

@@ -28,6 +28,10 @@ func (s *Simulation) Publish(message *Outgoing) error {
 	if len(message.Body) > mostBytes {
 		return errTooLarge
 	}
+	if !s.enter() {
+		return ErrFreed
+	}
+	defer s.leave()
 	bytes, n := lent(message.envelope())
 	body, size := lent(message.Body)
 	_, err := valueOf(C.rr_simulation_publish(C.uint64_t(s.handle), bytes, n, body, size))
@@ -36,11 +40,19 @@ func (s *Simulation) Publish(message *Outgoing) error {
 
 // Next is the next message as a batch of one; nil at the end.
 func (s *Simulation) Next() ([]byte, error) {
+	if !s.enter() {
+		return nil, ErrFreed
+	}
+	defer s.leave()
 	return bytesOf(C.rr_simulation_next(C.uint64_t(s.handle)))
 }
 
 // Elapsed is how many nanoseconds have passed.
 func (s *Simulation) Elapsed() uint64 {
+	if !s.enter() {
+		return 0
+	}
+	defer s.leave()
 	elapsed, _ := valueOf(C.rr_simulation_elapsed(C.uint64_t(s.handle)))
 	return elapsed
 }
@@ -55,6 +67,10 @@ type Became struct {
 
 // Settle ends an attempt.
 func (s *Simulation) Settle(token uint64, ending *Ending) (Became, error) {
+	if !s.enter() {
+		return Became{}, ErrFreed
+	}
+	defer s.leave()
 	bytes, n := lent(ending.bytes())
 	answer, err := bytesOf(C.rr_simulation_settle(C.uint64_t(s.handle), C.uint64_t(token), bytes, n))
 	if err != nil {
