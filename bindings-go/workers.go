@@ -154,11 +154,10 @@ func (w *workers) next() *Message {
 		case len(w.ready) > 0:
 			m := &w.ready[0]
 			w.ready = w.ready[1:]
-			if w.batches.quick {
-				if !w.timed {
-					w.watch()
-				}
-			} else if len(w.ready) > 0 || !w.taking {
+			if (w.batches.quick || w.acks.Len() > 0) && !w.timed {
+				w.watch()
+			}
+			if !w.batches.quick && (len(w.ready) > 0 || !w.taking) {
 				w.wake()
 			}
 			return m
@@ -216,7 +215,7 @@ func (w *workers) flush() {
 	w.mu.Lock()
 }
 
-// Has somebody look soon. With the lock.
+// Has somebody look soon: this handler may be the first that takes long, and the only one that runs. With the lock.
 func (w *workers) watch() {
 	w.timed, w.handledAt = true, w.handled
 	w.timer.Reset(patience)
