@@ -48,7 +48,7 @@ func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, optio
 	if err != nil {
 		return err
 	}
-	return c.run(ctx, queue, newWorkers(ctx, queue, handler, plan, checked, subscription))
+	return c.run(ctx, queue, plan.ready, newWorkers(ctx, queue, handler, plan, checked, subscription))
 }
 
 // Subscribes; ends early with ctx or the connection.
@@ -72,7 +72,7 @@ func (c *Conn) subscribe(ctx context.Context, options *native.Options, listener 
 	return subscription, ours(err)
 }
 
-func (c *Conn) run(ctx context.Context, queue string, w *workers) error {
+func (c *Conn) run(ctx context.Context, queue string, ready []func(), w *workers) error {
 	subscription := w.subscription
 	defer subscription.Free()
 	c.mu.Lock()
@@ -92,8 +92,10 @@ func (c *Conn) run(ctx context.Context, queue string, w *workers) error {
 	if err != nil {
 		return ours(err)
 	}
+	for _, f := range ready {
+		f()
+	}
 	w.start()
-	err = nil
 	select {
 	case <-ctx.Done():
 	case <-c.closing:

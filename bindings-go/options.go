@@ -15,6 +15,7 @@ type plan struct {
 	wanted native.Wanted
 	fatal  func(error) bool
 	tell   []func(Event)
+	ready  []func()
 }
 
 func newPlan(queue string, options []Option) (*plan, error) {
@@ -173,6 +174,18 @@ func Events(ch chan<- Event) Option {
 				warnMissed(1)
 			}
 		})
+		return nil
+	}
+}
+
+// OnReady calls f when the subscription stands, before the first message: a consumer's queue exists then, and a service may say
+// that it is ready.
+func OnReady(f func()) Option {
+	return func(p *plan) error {
+		if f == nil {
+			return badOption("`OnReady` is nil")
+		}
+		p.ready = append(p.ready, f)
 		return nil
 	}
 }

@@ -294,7 +294,7 @@ func TestBadOptionsAreNamed(t *testing.T) {
 	for word, option := range map[string]retryrmq.Option{
 		"Prefetch": retryrmq.Prefetch(0), "Concurrency": retryrmq.Concurrency(-1), "HandlerTimeout": retryrmq.HandlerTimeout(0),
 		"DrainTimeout": retryrmq.DrainTimeout(-1), "Pause": retryrmq.Pause(0.5, -1, 0), "pause": retryrmq.Pause(1.5, 0, 0),
-		"OnEvent": retryrmq.OnEvent(nil), "Events": retryrmq.Events(nil), "Fatal": retryrmq.Fatal(nil), "option": nil,
+		"OnEvent": retryrmq.OnEvent(nil), "OnReady": retryrmq.OnReady(nil), "Events": retryrmq.Events(nil), "Fatal": retryrmq.Fatal(nil), "option": nil,
 		"CrashLimit": retryrmq.CrashLimit(0), "DeferLimit": retryrmq.DeferLimit(1 << 40), "strategy": retryrmq.Strategy("magic"),
 		"Strategy": retryrmq.Strategy(""), "policy": retryrmq.Retry(retryrmq.List()), "rules": retryrmq.Rules(retryrmq.Rule{Error: "\xff"}),
 	} {

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/retryrmq/retryrmq/bindings-go"
@@ -47,45 +47,30 @@ func main() {
 	}
 	defer conn.Close()
 
-	var left sync.WaitGroup
-	left.Add(4)
-	go func() {
-		left.Wait()
-		stop()
-	}()
-	started := make(chan error, 1)
-	go func() {
-		started <- conn.Consume(ctx, queue, func(ctx context.Context, m *retryrmq.Message) error {
-			err := handle(ctx, m)
-			if err == nil {
-				fmt.Printf("%s is done at attempt %d\n", m.MessageID, m.Attempt)
-				left.Done()
-			}
-			return err
-		},
-			retryrmq.DLX(),
-			retryrmq.Retry(retryrmq.Exponential(250*time.Millisecond, time.Minute).Factor(2).Retries(6)),
-			retryrmq.Rules(retryrmq.Rule{Error: "TimeoutError", Retry: retryrmq.Fixed(time.Second).Retries(3)}),
-			retryrmq.OnEvent(tell))
-	}()
-	for _, id := range []string{"busy", "early", "flaky", "timeout"} {
-		publish(conn, retryrmq.Publishing{RoutingKey: queue, MessageID: id})
-	}
-	if err := <-started; err != nil {
-		log.Fatal(err)
-	}
-}
-
-// Publishes as soon as the consumer has made the queue.
-func publish(conn *retryrmq.Conn, message retryrmq.Publishing) {
-	for {
-		err := conn.Publish(context.Background(), message)
+	left := []string{"busy", "early", "flaky", "timeout"}
+	var done atomic.Int64
+	err = conn.Consume(ctx, queue, func(ctx context.Context, m *retryrmq.Message) error {
+		err := handle(ctx, m)
 		if err == nil {
-			return
+			fmt.Printf("%s is done at attempt %d\n", m.MessageID, m.Attempt)
+			if done.Add(1) == int64(len(left)) {
+				stop()
+			}
 		}
-		if !errors.Is(err, retryrmq.ErrUnroutable) {
-			log.Fatal(err)
-		}
-		time.Sleep(50 * time.Millisecond)
+		return err
+	},
+		retryrmq.DLX(),
+		retryrmq.Retry(retryrmq.Exponential(250*time.Millisecond, time.Minute).Factor(2).Retries(6)),
+		retryrmq.Rules(retryrmq.Rule{Error: "TimeoutError", Retry: retryrmq.Fixed(time.Second).Retries(3)}),
+		retryrmq.OnEvent(tell),
+		retryrmq.OnReady(func() { // the queue exists
+			for _, id := range left {
+				if err := conn.Publish(ctx, retryrmq.Publishing{RoutingKey: queue, MessageID: id}); err != nil {
+					log.Fatal(err)
+				}
+			}
+		}))
+	if err != nil {
+		log.Fatal(err)
 	}
 }

@@ -50,25 +50,27 @@ func main() {
 	defer conn.Close()
 
 	parked := 0
-	ended := make(chan error, 1)
-	go func() {
-		ended <- conn.Consume(ctx, queue, handle,
-			retryrmq.DLX(),
-			retryrmq.Retry(retryrmq.Fixed(500*time.Millisecond).Retries(2)),
-			retryrmq.Fatal(func(err error) bool { return errors.As(err, new(*UnknownCustomer)) }),
-			retryrmq.OnEvent(func(event retryrmq.Event) {
-				if event.Name == retryrmq.EventParked {
-					fmt.Printf("%s is parked after attempt %d, %s: %s\n", event.MessageID, event.Attempt, event.Reason, event.Error)
-					if parked++; parked == len(orders) {
-						stop()
-					}
+	err = conn.Consume(ctx, queue, handle,
+		retryrmq.DLX(),
+		retryrmq.Retry(retryrmq.Fixed(500*time.Millisecond).Retries(2)),
+		retryrmq.Fatal(func(err error) bool { return errors.As(err, new(*UnknownCustomer)) }),
+		retryrmq.OnEvent(func(event retryrmq.Event) {
+			if event.Name == retryrmq.EventParked {
+				fmt.Printf("%s is parked after attempt %d, %s: %s\n", event.MessageID, event.Attempt, event.Reason, event.Error)
+				if parked++; parked == len(orders) {
+					stop()
 				}
-			}))
-	}()
-	for id, body := range orders {
-		publish(conn, retryrmq.Publishing{RoutingKey: queue, MessageID: id, Body: []byte(body)})
-	}
-	if err := <-ended; err != nil {
+			}
+		}),
+		retryrmq.OnReady(func() { // the queue exists
+			for id, body := range orders {
+				err := conn.Publish(ctx, retryrmq.Publishing{RoutingKey: queue, MessageID: id, Body: []byte(body)})
+				if err != nil {
+					log.Fatal(err)
+				}
+			}
+		}))
+	if err != nil {
 		log.Fatal(err)
 	}
 	for it, err := range conn.Parked(context.Background(), queue) {
@@ -79,19 +81,5 @@ func main() {
 		if err := it.Drop(context.Background()); err != nil {
 			log.Fatal(err)
 		}
-	}
-}
-
-// Publishes as soon as the consumer has made the queue.
-func publish(conn *retryrmq.Conn, message retryrmq.Publishing) {
-	for {
-		err := conn.Publish(context.Background(), message)
-		if err == nil {
-			return
-		}
-		if !errors.Is(err, retryrmq.ErrUnroutable) {
-			log.Fatal(err)
-		}
-		time.Sleep(50 * time.Millisecond)
 	}
 }

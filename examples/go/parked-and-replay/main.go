@@ -5,11 +5,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/retryrmq/retryrmq/bindings-go"
@@ -30,33 +30,38 @@ func price(o order, mended bool) float64 {
 }
 
 // Handles until count orders have been parked or are done.
-func consume(conn *retryrmq.Conn, mended bool, count int, orders map[string]string) error {
+func consume(conn *retryrmq.Conn, mended bool, count int64, orders map[string]string) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	ends, ended := make(chan struct{}, 10), make(chan error, 1)
-	go func() {
-		ended <- conn.Consume(ctx, queue, func(_ context.Context, m *retryrmq.Message) error {
-			var o order
-			if err := json.Unmarshal(m.Body, &o); err != nil {
-				return retryrmq.Permanent(err)
-			}
-			fmt.Printf("%s costs %g\n", m.MessageID, price(o, mended))
-			ends <- struct{}{}
-			return nil
-		}, retryrmq.DLX(), retryrmq.Retry(retryrmq.List(200*time.Millisecond)), retryrmq.OnEvent(func(event retryrmq.Event) {
+	var ends atomic.Int64
+	end := func() {
+		if ends.Add(1) == count {
+			stop()
+		}
+	}
+	return conn.Consume(ctx, queue, func(_ context.Context, m *retryrmq.Message) error {
+		var o order
+		if err := json.Unmarshal(m.Body, &o); err != nil {
+			return retryrmq.Permanent(err)
+		}
+		fmt.Printf("%s costs %g\n", m.MessageID, price(o, mended))
+		end()
+		return nil
+	},
+		retryrmq.DLX(), retryrmq.Retry(retryrmq.List(200*time.Millisecond)),
+		retryrmq.OnEvent(func(event retryrmq.Event) {
 			if event.Name == retryrmq.EventParked {
-				ends <- struct{}{}
+				end()
+			}
+		}),
+		retryrmq.OnReady(func() { // the queue exists
+			for id, body := range orders {
+				err := conn.Publish(ctx, retryrmq.Publishing{RoutingKey: queue, MessageID: id, Body: []byte(body)})
+				if err != nil {
+					log.Fatal(err)
+				}
 			}
 		}))
-	}()
-	for id, body := range orders {
-		publish(conn, retryrmq.Publishing{RoutingKey: queue, MessageID: id, Body: []byte(body)})
-	}
-	for range count {
-		<-ends
-	}
-	stop()
-	return <-ended
 }
 
 func run(ctx context.Context) error {
@@ -68,7 +73,7 @@ func run(ctx context.Context) error {
 	orders := map[string]string{
 		"order-1": `{"price": 10, "discount": 1}`, "order-2": `{"price": 20}`, "order-3": `{"price": 0.5}`,
 	}
-	if err := consume(conn, false, len(orders), orders); err != nil {
+	if err := consume(conn, false, int64(len(orders)), orders); err != nil {
 		return err
 	}
 	for it, err := range conn.Parked(ctx, queue) {
@@ -100,19 +105,5 @@ func run(ctx context.Context) error {
 func main() {
 	if err := run(context.Background()); err != nil {
 		log.Fatal(err)
-	}
-}
-
-// Publishes as soon as the consumer has made the queue.
-func publish(conn *retryrmq.Conn, message retryrmq.Publishing) {
-	for {
-		err := conn.Publish(context.Background(), message)
-		if err == nil {
-			return
-		}
-		if !errors.Is(err, retryrmq.ErrUnroutable) {
-			log.Fatal(err)
-		}
-		time.Sleep(50 * time.Millisecond)
 	}
 }

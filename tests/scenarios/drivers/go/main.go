@@ -121,6 +121,7 @@ func consuming(ctx context.Context, o order) error {
 func chosen(o options) ([]retryrmq.Option, error) {
 	chosen := []retryrmq.Option{
 		retryrmq.Fatal(func(err error) bool { return errors.As(err, new(hopeless)) }),
+		retryrmq.OnReady(func() { say(map[string]any{"line": "ready"}) }),
 		retryrmq.OnEvent(func(event retryrmq.Event) {
 			say(map[string]any{"line": "event", "kind": event.Name, "is": event})
 		}),
