@@ -48,6 +48,15 @@ wheel: cargo ## build a wheel of the Python package into bindings-python/dist
 	target/wheel-venv/bin/pip wheel --quiet --no-deps --wheel-dir bindings-python/dist ./bindings-python
 	@ls bindings-python/dist/*.whl
 
+.PHONY: go-lib
+go-lib: cargo ## build the native library of the Go module for this machine into bindings-go/lib
+	@command -v go >/dev/null || { echo "go is missing: install Go 1.24 or later" >&2; exit 3; }
+	bindings-go/library
+
+.PHONY: go-module
+go-module: go-lib ## assemble the Go module, with the libraries in bindings-go/lib, into bindings-go/dist
+	bindings-go/module
+
 .PHONY: broker
 broker: ## start a broker and leave it running: make broker VERSION=3.10|4.0|4.3
 	@$(BROKER) start $(VERSION)

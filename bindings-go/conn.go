@@ -1,0 +1,184 @@
+package retryrmq
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
+)
+
+// Conn is a connection to a broker: consumers, publishing and parked messages hang from it. When it is lost, it is re-made in
+// the background. It may be used by many goroutines.
+type Conn struct {
+	client *native.Client
+
+	mu sync.Mutex
+	// Closed when the end was asked for.
+	closing chan struct{}
+	// Closed at the end.
+	closed chan struct{}
+	// Calls in progress that need the client, consumers among them.
+	calls sync.WaitGroup
+	// Consumers by queue, and the last numbers of those that have ended.
+	consuming map[string]*native.Subscription
+	stats     map[string]Stats
+}
+
+// DialOption is an option of [Dial].
+type DialOption func(*dialling)
+
+type dialling struct{ appVersion, queueType string }
+
+// AppVersion is the version of your application, which the history of a failed message shows.
+func AppVersion(version string) DialOption { return func(d *dialling) { d.appVersion = version } }
+
+// QueueTypeName names the type of a queue.
+type QueueTypeName string
+
+// The types of the queues in which messages wait and are parked.
+const (
+	Quorum  QueueTypeName = "quorum"
+	Classic QueueTypeName = "classic"
+)
+
+// QueueType is the type of the queues in which messages wait and are parked; Quorum by default.
+func QueueType(name QueueTypeName) DialOption {
+	return func(d *dialling) { d.queueType = string(name) }
+}
+
+// Dial connects. The address is amqp://user:password@host:port/vhost, or amqps:// with TLS; what is left out is guest, guest,
+// localhost, 5672 and /. When ctx ends before, the attempt is given up.
+func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error) {
+	if err := checkContext(ctx); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	var d dialling
+	for _, option := range options {
+		if option == nil {
+			return nil, badOption("an option is nil")
+		}
+		option(&d)
+	}
+	for _, text := range [][2]string{{"url", url}, {"AppVersion", d.appVersion}, {"QueueType", d.queueType}} {
+		if err := checkText(text[0], text[1]); err != nil {
+			if text[0] == "url" { // without quoting it: it may hold a password
+				err = &Error{Code: ErrInvalidURL.Code, Message: "the broker's address is not valid UTF-8"}
+			}
+			return nil, err
+		}
+	}
+	l := logger()
+	native.LogLines(true, l.Enabled(ctx, slog.LevelDebug))
+	native.Hold()
+	client, err := dial(ctx, url, d)
+	if err != nil {
+		native.Release()
+		return nil, err
+	}
+	return &Conn{
+		client:    client,
+		closing:   make(chan struct{}),
+		closed:    make(chan struct{}),
+		consuming: make(map[string]*native.Subscription),
+		stats:     make(map[string]Stats),
+	}, nil
+}
+
+func dial(ctx context.Context, url string, d dialling) (*native.Client, error) {
+	op, err := native.Connect(url, d.appVersion, d.queueType)
+	if err != nil {
+		return nil, ours(err)
+	}
+	client, err := op.Client(ctx)
+	return client, ours(err)
+}
+
+// Close ends all consumers as if their contexts had ended, waits for them, and closes the connection. It must not be called
+// by a handler, for which it would wait. A second call waits for the first. It returns nil.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	select {
+	case <-c.closing:
+		c.mu.Unlock()
+		<-c.closed
+		return nil
+	default:
+	}
+	close(c.closing)
+	c.mu.Unlock()
+
+	c.calls.Wait()
+	if op, err := c.client.Close(); err == nil {
+		_ = op.Wait(context.Background())
+	}
+	c.client.Free()
+	native.Release()
+	close(c.closed)
+	return nil
+}
+
+// Begins a call that needs the client.
+func (c *Conn) enter() error {
+	if c == nil {
+		return badOption("the connection is nil; retryrmq.Dial makes one")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.closing:
+		return ErrClosed
+	default:
+		c.calls.Add(1)
+		return nil
+	}
+}
+
+func (c *Conn) leave() { c.calls.Done() }
+
+// Stats are the numbers of a queue since the connection was made; zero for one that was never consumed by it.
+func (c *Conn) Stats(queue string) Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if subscription := c.consuming[queue]; subscription != nil {
+		return newStats(subscription.Stats())
+	}
+	return c.stats[queue]
+}
+
+// MetricsText is the counters of all queues in the OpenMetrics text format, which Prometheus reads: to mount in the service's
+// own endpoint.
+func (c *Conn) MetricsText() string {
+	if c.enter() != nil {
+		return ""
+	}
+	defer c.leave()
+	return c.client.MetricsText()
+}
+
+// Reconnects is how often the connection was re-made.
+func (c *Conn) Reconnects() int {
+	if c.enter() != nil {
+		return 0
+	}
+	defer c.leave()
+	return int(c.client.Reconnects())
+}
+
+// Server is what the broker said of itself: product and version.
+func (c *Conn) Server() (product, version string) {
+	if c.enter() != nil {
+		return "", ""
+	}
+	defer c.leave()
+	return c.client.Server()
+}
+
+// String names it, without the address.
+func (c *Conn) String() string {
+	product, version := c.Server()
+	return "retryrmq connection to " + product + " " + version
+}

@@ -1,0 +1,407 @@
+package retryrmq_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/retryrmq/retryrmq/bindings-go"
+)
+
+func TestAddressesThatCannotWork(t *testing.T) {
+	for address, want := range map[string]error{
+		"":                                retryrmq.ErrInvalidURL,
+		"http://localhost":                retryrmq.ErrInvalidURL,
+		"amqp://guest:s3cret@localhost:0": retryrmq.ErrInvalidURL,
+		"amqp://guest:s3cret@:\xff":       retryrmq.ErrInvalidURL,
+		"amqp://guest:s3cret@127.0.0.1:1": retryrmq.ErrUnreachable,
+	} {
+		_, err := retryrmq.Dial(t.Context(), address)
+		if !errors.Is(err, want) {
+			t.Errorf("%q: %v", address, err)
+		}
+		if text := fmt.Sprintf("%v %+v %#v", err, err, err); strings.Contains(text, "s3cret") {
+			t.Errorf("the password is in the error: %s", text)
+		}
+	}
+}
+
+func TestACancelledContextEndsTheAttemptToConnect(t *testing.T) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := retryrmq.Dial(ended, "amqp://127.0.0.1:1"); !errors.Is(err, context.Canceled) {
+		t.Errorf("before: %v", err)
+	}
+	// Somebody who accepts and says nothing.
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	during, end := context.WithCancel(t.Context())
+	var silent sync.WaitGroup
+	silent.Add(1)
+	go func() {
+		defer silent.Done()
+		connection, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer connection.Close()
+		end()
+		_, _ = io.Copy(io.Discard, connection) // until it is given up
+	}()
+	if _, err := retryrmq.Dial(during, "amqp://"+listener.Addr().String()); !errors.Is(err, context.Canceled) {
+		t.Errorf("during: %v", err)
+	}
+	silent.Wait()
+}
+
+func TestPublishingAndItsRefusals(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		err := conn.Publish(t.Context(), retryrmq.Publishing{RoutingKey: "nowhere"})
+		if !errors.Is(err, retryrmq.ErrUnroutable) {
+			t.Errorf("got %v", err)
+		}
+		if err := conn.Publish(t.Context(), retryrmq.Publishing{RoutingKey: "nowhere", Optional: true}); err != nil {
+			t.Error(err)
+		}
+		if err := conn.Publish(t.Context(), retryrmq.Publishing{}); err == nil {
+			t.Error("a message to nowhere was published")
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if err := conn.Publish(ended, retryrmq.Publishing{RoutingKey: "nowhere"}); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		if err := conn.Publish(t.Context(), retryrmq.Publishing{RoutingKey: "a\x00b"}); err == nil {
+			t.Error("a message to a queue that cannot be was published")
+		}
+	})
+}
+
+func TestEmptyThingsEverywhere(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		const count = 500
+		for range count / 100 {
+			var all sync.WaitGroup
+			for range 100 {
+				all.Add(1)
+				go func() {
+					defer all.Done()
+					err := conn.Publish(t.Context(), retryrmq.Publishing{RoutingKey: "orders", Headers: retryrmq.Table{"": "", "b": []byte{}, "t": retryrmq.Table{}}})
+					if err != nil {
+						t.Error(err)
+					}
+				}()
+			}
+			all.Wait()
+		}
+		// The garbage collector looks at every frame, while empty buffers go through them.
+		collecting, over := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(over)
+			for {
+				select {
+				case <-collecting:
+					return
+				default:
+					runtime.GC()
+				}
+			}
+		}()
+		var seen ledger
+		c := s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error {
+			if len(m.Body) != 0 || m.MessageID != "" || m.Headers()[""] != "" || m.Properties().DeliveryMode != 2 {
+				t.Errorf("%+v", m)
+			}
+			if seen.saw(m)%50 == 0 {
+				return errors.New("")
+			}
+			return nil
+		}, retryrmq.DLX(), soon)
+		eventually(t, "all are handled", func() bool { return conn.Stats("orders").Acked == count })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		close(collecting)
+		<-over
+	})
+}
+
+func TestHeadersOfEveryTypeGoThroughTheBroker(t *testing.T) {
+	everywhere(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "quorum")
+		headers := retryrmq.Table{
+			"bool": true, "int8": int8(-5), "uint8": uint8(200), "int16": int16(-3000), "uint16": uint16(60000), "int32": int32(-7),
+			"uint32": uint32(1 << 31), "int64": int64(-1 << 62), "float32": float32(1.5), "float64": 2.5, "text": "grüße\x00",
+			"decimal": retryrmq.Decimal{Scale: 2, Value: 314}, "bytes": []byte{0, 255}, "time": time.Unix(1_700_000_000, 0).UTC(),
+			"void": nil, "array": []any{int64(1), "two"}, "table": retryrmq.Table{"x": "y"}, "not UTF-8": "\xff",
+		}
+		if err := conn.Publish(t.Context(), retryrmq.Publishing{RoutingKey: "orders", Headers: headers}); err != nil {
+			t.Fatal(err)
+		}
+		tables := make(chan retryrmq.Table, 2)
+		c := s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error {
+			tables <- m.Headers()
+			if m.Attempt == 1 {
+				return errors.New("once more")
+			}
+			return nil
+		}, retryrmq.DLX(), soon)
+		for range 2 { // as they were published, and as they come back from a retry queue
+			got := <-tables
+			for name, want := range headers {
+				if !reflect.DeepEqual(got[name], want) {
+					t.Errorf("%s is %#v, not %#v", name, got[name], want)
+				}
+			}
+		}
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestADelayedMessageIsNotEarly(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		began := time.Now()
+		if err := conn.Publish(t.Context(), retryrmq.Publishing{RoutingKey: "orders", Delay: 300 * time.Millisecond}); err != nil {
+			t.Fatal(err)
+		}
+		arrived := make(chan time.Time, 1)
+		c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error {
+			arrived <- time.Now()
+			return nil
+		}, retryrmq.DLX())
+		if at := <-arrived; at.Sub(began) < 300*time.Millisecond {
+			t.Errorf("it came after %v", at.Sub(began))
+		}
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestParkedMessagesAreReplayedAndDropped(t *testing.T) {
+	everywhere(t, func(t *testing.T, s *stage) {
+		conn := s.dial(retryrmq.AppVersion("1.2.3"))
+		s.queue("orders", "quorum")
+		s.publish(conn, "orders", numbered(6)...)
+		c := s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error {
+			if m.Replays > 0 {
+				return nil
+			}
+			return retryrmq.Park("no such customer")
+		}, retryrmq.DLX())
+		eventually(t, "all are parked", func() bool { return conn.Stats("orders").Parked == 6 })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		walk := func(visit func(int, *retryrmq.ParkedMessage) bool) (count int) {
+			for parked, err := range conn.Parked(t.Context(), "orders") {
+				if err != nil {
+					t.Fatal(err)
+				}
+				count++
+				if !visit(count, parked) {
+					break
+				}
+			}
+			return count
+		}
+		var kept *retryrmq.ParkedMessage
+		walk(func(_ int, parked *retryrmq.ParkedMessage) bool { // and leave
+			kept = parked
+			if parked.Reason != "requested" || parked.Error != "no such customer" || parked.ParkedAt.IsZero() ||
+				parked.Message.History()[0].AppVersion != "1.2.3" || len(parked.Fingerprint) != 16 {
+				t.Errorf("%+v", parked)
+			}
+			return false
+		})
+		if err := kept.Replay(t.Context()); !errors.Is(err, retryrmq.ErrClosed) {
+			t.Errorf("after its loop: %v", err)
+		}
+		// A walk shows what is back from the one before it; that takes the broker a moment.
+		dropped, replayed := 0, 0
+		eventually(t, "two are dropped and two replayed", func() bool {
+			walk(func(_ int, parked *retryrmq.ParkedMessage) bool {
+				var err error
+				if dropped < 2 {
+					dropped++
+					err = parked.Drop(t.Context())
+				} else if replayed < 2 {
+					replayed++
+					err = parked.Replay(t.Context())
+					if again := parked.Replay(t.Context()); !errors.Is(again, retryrmq.ErrInvalidOption) {
+						t.Errorf("replayed twice: %v", again)
+					}
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				return true
+			})
+			return dropped == 2 && replayed == 2
+		})
+		eventually(t, "two are left", func() bool {
+			return walk(func(int, *retryrmq.ParkedMessage) bool { return true }) == 2
+		})
+		eventually(t, "a cancelled walk ends so", func() bool {
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			var last error
+			for _, err := range conn.Parked(ctx, "orders") {
+				end()
+				last = err
+			}
+			return errors.Is(last, context.Canceled)
+		})
+		for _, err := range conn.Parked(t.Context(), "nowhere") {
+			if !errors.Is(err, retryrmq.ErrQueueNotFound) {
+				t.Errorf("got %v", err)
+			}
+		}
+	})
+}
+
+func TestAClosedConnection(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		s.publish(conn, "orders", "7")
+		started, release := make(chan struct{}), make(chan struct{})
+		c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error {
+			close(started)
+			<-release
+			return nil
+		}, retryrmq.DLX())
+		<-started
+		var all sync.WaitGroup
+		for range 3 { // also at the same time
+			all.Add(1)
+			go func() {
+				defer all.Done()
+				if err := conn.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		close(release)
+		all.Wait()
+		if err := c.end(); !errors.Is(err, retryrmq.ErrClosed) {
+			t.Errorf("Consume: %v", err)
+		}
+		if stats := conn.Stats("orders"); stats.Acked != 1 {
+			t.Errorf("%+v", stats)
+		}
+		nothing := func(context.Context, *retryrmq.Message) error { return nil }
+		if err := conn.Consume(t.Context(), "orders", nothing); !errors.Is(err, retryrmq.ErrClosed) {
+			t.Errorf("Consume: %v", err)
+		}
+		if err := conn.Publish(t.Context(), retryrmq.Publishing{}); !errors.Is(err, retryrmq.ErrClosed) {
+			t.Errorf("Publish: %v", err)
+		}
+		for _, err := range conn.Parked(t.Context(), "orders") {
+			if !errors.Is(err, retryrmq.ErrClosed) {
+				t.Errorf("Parked: %v", err)
+			}
+		}
+		if conn.MetricsText() != "" || conn.Reconnects() != 0 {
+			t.Error("a closed connection has numbers")
+		}
+	})
+}
+
+func TestManyConnectionsComeAndGo(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		var all sync.WaitGroup
+		for range 8 {
+			all.Add(1)
+			go func() {
+				defer all.Done()
+				for range 3 {
+					conn, err := retryrmq.Dial(context.Background(), s.url)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if err := conn.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+			}()
+		}
+		all.Wait()
+	})
+}
+
+func TestTLSAndWhatTheServerSays(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		product, version := s.dial().Server()
+		if product != "RabbitMQ" || version != s.b.version {
+			t.Errorf("got %q %q", product, version)
+		}
+		if s.b.amqps == "" {
+			return
+		}
+		// Without the authority's file the certificate is nobody's.
+		if _, err := retryrmq.Dial(t.Context(), s.b.amqps); !errors.Is(err, retryrmq.ErrTLSFailed) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// The only test that looks at the log, which all connections share: not beside others.
+func TestLogLinesGoToSlog(t *testing.T) {
+	all := brokers(t)
+	s := newStage(t, all[len(all)-1])
+	var log safeBuffer
+	retryrmq.SetLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	defer retryrmq.SetLogger(nil)
+	conn := s.dial()
+	s.queue("orders", "classic")
+	s.publish(conn, "orders", "7")
+	c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error { return errors.New("no such thing") }, retryrmq.DLX(),
+		retryrmq.Retry(retryrmq.Fixed(time.Millisecond).Retries(0)))
+	eventually(t, "the failure is in the log", func() bool {
+		return strings.Contains(log.String(), `error="no such thing"`) && strings.Contains(log.String(), "message.id=7")
+	})
+	eventually(t, "the native half is in the log", func() bool { return strings.Contains(log.String(), "room=") })
+	if err := c.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}

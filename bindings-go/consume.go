@@ -1,0 +1,113 @@
+package retryrmq
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
+)
+
+// Handler handles a message. nil acknowledges it; an error is a failed attempt, and so is a panic. An error made by [After],
+// [Permanent], [Defer] or [Park], wrapped or not, says what else is to become of the message.
+//
+// The context has the values of Consume's, and the handler timeout as its deadline. It does not end with Consume's context, so
+// that what runs may finish; it ends when the drain timeout has passed.
+type Handler func(ctx context.Context, m *Message) error
+
+// Consume handles the messages of a queue until ctx ends; then it lets running handlers finish, gives back the rest, and
+// returns nil. It returns an error when the subscription is refused, and [ErrClosed] when the connection was closed. When
+// handlers are still running at the drain timeout, the error is [ErrTimeout]: their messages are the broker's again.
+//
+// Any number of consumers may run on one connection, also for the same queue.
+func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, options ...Option) error {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
+	if handler == nil {
+		return badOption("the handler is nil")
+	}
+	plan, err := newPlan(queue, options)
+	if err != nil {
+		return err
+	}
+	checked, err := native.NewOptions(&plan.wanted)
+	if err != nil {
+		return ours(err)
+	}
+	defer checked.Free()
+	if err := c.enter(); err != nil {
+		return err
+	}
+	defer c.leave()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	listeners := listen(plan.tell)
+	defer listeners.end()
+	subscription, err := c.subscribe(ctx, checked, listeners.id())
+	if err != nil {
+		return err
+	}
+	return c.run(ctx, queue, plan.ready, newWorkers(ctx, queue, handler, plan, checked, subscription))
+}
+
+// Subscribes; ends early with ctx or the connection.
+func (c *Conn) subscribe(ctx context.Context, options *native.Options, listener uint64) (*native.Subscription, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-c.closing:
+			cancel(ErrClosed)
+		case <-stop:
+		}
+	}()
+	op, err := c.client.Subscribe(options, listener)
+	if err != nil {
+		return nil, ours(err)
+	}
+	subscription, err := op.Subscription(ctx)
+	return subscription, ours(err)
+}
+
+func (c *Conn) run(ctx context.Context, queue string, ready []func(), w *workers) error {
+	subscription := w.subscription
+	defer subscription.Free()
+	c.mu.Lock()
+	c.consuming[queue] = subscription
+	c.mu.Unlock()
+	defer func() {
+		last := newStats(subscription.Stats())
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.consuming[queue] == subscription {
+			delete(c.consuming, queue)
+		}
+		c.stats[queue] = last
+	}()
+
+	closed, err := subscription.Closed()
+	if err != nil {
+		return ours(err)
+	}
+	for _, f := range ready {
+		f()
+	}
+	w.start()
+	select {
+	case <-ctx.Done():
+	case <-c.closing:
+		err = ErrClosed
+	case <-closed.Done():
+		err = &Error{Code: ErrClosed.Code, Message: fmt.Sprintf("the consumer of %q ended by itself", queue)}
+	}
+	w.close()
+	_ = closed.Wait(context.Background())
+	if late := w.end(); late > 0 {
+		err = &Error{Code: ErrTimeout.Code, Message: fmt.Sprintf(
+			"%d handlers of %q did not end within the drain timeout; their messages are the broker's again", late, queue)}
+	}
+	return err
+}

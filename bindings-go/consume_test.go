@@ -1,0 +1,433 @@
+package retryrmq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/retryrmq/retryrmq/bindings-go"
+)
+
+var soon = retryrmq.Retry(retryrmq.Fixed(50 * time.Millisecond).Retries(3))
+
+func TestAMessageThatFailsOnceIsHandled(t *testing.T) {
+	everywhere(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "quorum")
+		s.publish(conn, "orders", "7")
+		var handled atomic.Bool
+		c := s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error {
+			if m.Attempt == 1 {
+				return errors.New("no answer")
+			}
+			if m.LastError != "no answer" || m.Retries != 1 || m.FirstFailedAt.IsZero() || m.History()[0].AppVersion != "" {
+				t.Errorf("the second attempt sees %+v", m)
+			}
+			handled.Store(true)
+			return nil
+		}, retryrmq.DLX(), soon)
+		eventually(t, "it is handled", handled.Load)
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		stats := conn.Stats("orders")
+		if stats.Acked != 1 || stats.Retried != 1 || stats.Outstanding != 0 {
+			t.Errorf("%+v", stats)
+		}
+		if text := conn.MetricsText(); !strings.Contains(text, `retryrmq_messages_acked_total{queue="orders"} 1`) {
+			t.Error(text)
+		}
+	})
+}
+
+func TestAPanicIsParkedWithItsStack(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		s.publish(conn, "orders", "7")
+		c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error { panic(fmt.Errorf("boom")) },
+			retryrmq.DLX(), soon)
+		eventually(t, "it is parked", func() bool { return conn.Stats("orders").Parked == 1 })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		for parked, err := range conn.Parked(t.Context(), "orders") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if parked.Reason != "exhausted" || parked.Error != "panic: boom" || parked.ErrorType != "panic" ||
+				!strings.Contains(parked.Stack, "consume_test.go") || parked.Attempts != 4 || parked.ByBroker {
+				t.Errorf("%+v", parked)
+			}
+		}
+	})
+}
+
+func TestAHandlerThatEndsItsGoroutineHasFailed(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		s.publish(conn, "orders", numbered(20)...)
+		var seen ledger
+		c := s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error {
+			if seen.saw(m) == 1 {
+				runtime.Goexit()
+			}
+			if !strings.Contains(m.LastError, "runtime.Goexit") {
+				t.Errorf("the error is %q", m.LastError)
+			}
+			return nil
+		}, retryrmq.DLX(), soon, retryrmq.Concurrency(2))
+		eventually(t, "all are handled", func() bool { return conn.Stats("orders").Acked == 20 })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestOneSlowHandlerHoldsNobodyUp(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		s.publish(conn, "orders", append([]string{"slow"}, numbered(300)...)...)
+		release, seen := make(chan struct{}), ledger{}
+		c := s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error {
+			seen.saw(m)
+			if string(m.Body) == "slow" {
+				<-release
+			}
+			return nil
+		}, retryrmq.DLX(), retryrmq.Concurrency(2))
+		eventually(t, "the others are acknowledged while it runs", func() bool { return conn.Stats("orders").Acked == 300 })
+		close(release)
+		eventually(t, "it is acknowledged", func() bool { return conn.Stats("orders").Acked == 301 })
+		if err := c.end(); err != nil || seen.total() != 301 {
+			t.Errorf("%v, %d calls", err, seen.total())
+		}
+	})
+}
+
+func TestAnAcknowledgementDoesNotWaitForTheNextHandler(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		release := make(chan struct{})
+		names := append(numbered(200), "slow")
+		c := s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error {
+			if string(m.Body) == "slow" {
+				<-release
+			}
+			return nil
+		}, retryrmq.DLX(), retryrmq.Concurrency(1))
+		for _, name := range names {
+			if err := conn.Publish(t.Context(), retryrmq.Publishing{RoutingKey: "orders", Body: []byte(name)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, "all but the slow one are acknowledged", func() bool { return conn.Stats("orders").Acked == 200 })
+		close(release)
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestHandlersRunAtATime(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		s.publish(conn, "orders", numbered(40)...)
+		var running, most atomic.Int64
+		c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error {
+			now := running.Add(1)
+			defer running.Add(-1)
+			for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
+			}
+			for deadline := time.Now().Add(10 * time.Second); most.Load() < 5 && time.Now().Before(deadline); {
+				time.Sleep(time.Millisecond)
+			}
+			return nil
+		}, retryrmq.DLX(), retryrmq.Concurrency(5))
+		eventually(t, "all are handled", func() bool { return conn.Stats("orders").Acked == 40 })
+		if err := c.end(); err != nil || most.Load() != 5 {
+			t.Errorf("%v; %d ran at a time", err, most.Load())
+		}
+	})
+}
+
+func TestTheEndDrains(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		s.publish(conn, "orders", numbered(100)...)
+		started, release := make(chan struct{}, 100), make(chan struct{})
+		c := s.consume(conn, "orders", func(ctx context.Context, m *retryrmq.Message) error {
+			started <- struct{}{}
+			<-release
+			if ctx.Err() != nil {
+				t.Error("the context of a running handler has ended")
+			}
+			return nil
+		}, retryrmq.DLX(), retryrmq.Concurrency(3))
+		for range 3 {
+			<-started
+		}
+		c.stop()
+		close(release)
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		// What has begun is acknowledged, the rest is back, unseen.
+		handled := conn.Stats("orders").Acked
+		if handled < 3 || handled == 100 || conn.Stats("orders").Outstanding != 0 {
+			t.Errorf("%+v", conn.Stats("orders"))
+		}
+		var seen ledger
+		c = s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error {
+			seen.saw(m)
+			return nil
+		}, retryrmq.DLX())
+		eventually(t, "the rest is handled", func() bool { return conn.Stats("orders").Acked == 100 })
+		if err := c.end(); err != nil || seen.total() != 100-int(handled) {
+			t.Errorf("%v; %d were left", err, seen.total())
+		}
+	})
+}
+
+func TestAHandlerThatDoesNotEndIsLeftBehind(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		s.publish(conn, "orders", "7")
+		started, release, gone := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		c := s.consume(conn, "orders", func(ctx context.Context, m *retryrmq.Message) error {
+			close(started)
+			<-ctx.Done()
+			<-release
+			defer close(gone)
+			return errors.New("too late")
+		}, retryrmq.DLX(), retryrmq.DrainTimeout(50*time.Millisecond))
+		<-started
+		if err := c.end(); !errors.Is(err, retryrmq.ErrTimeout) {
+			t.Errorf("got %v", err)
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		close(release) // it settles after everything is closed, which does nothing
+		<-gone
+		again := s.dial()
+		handled := make(chan string, 1)
+		c = s.consume(again, "orders", func(_ context.Context, m *retryrmq.Message) error {
+			handled <- string(m.Body)
+			return nil
+		}, retryrmq.DLX())
+		if body := <-handled; body != "7" {
+			t.Errorf("got %q", body)
+		}
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAHandlerThatTakesTooLong(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		s.publish(conn, "orders", "deaf", "listening")
+		var seen ledger
+		release := make(chan struct{})
+		c := s.consume(conn, "orders", func(ctx context.Context, m *retryrmq.Message) error {
+			if seen.saw(m) > 1 {
+				if m.LastError != "the handler took longer than 30ms" {
+					t.Errorf("the error is %q", m.LastError)
+				}
+				return nil
+			}
+			if string(m.Body) == "listening" {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			<-release
+			return nil // nobody hears it
+		}, retryrmq.DLX(), soon, retryrmq.HandlerTimeout(30*time.Millisecond))
+		eventually(t, "both are handled", func() bool { return conn.Stats("orders").Acked == 2 })
+		close(release)
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		if stats := conn.Stats("orders"); stats.Retried != 2 || stats.Stale != 0 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+func TestManyConsumersOnOneConnection(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		var all sync.WaitGroup
+		ctx, stop := context.WithCancel(context.Background())
+		defer stop()
+		var handled atomic.Int64
+		s.queue("shared", "classic")
+		for i := range 8 {
+			queue := "shared"
+			if i%2 == 0 {
+				queue = fmt.Sprintf("own-%d", i)
+				s.queue(queue, "classic")
+			}
+			s.publish(conn, queue, numbered(25)...)
+			all.Add(1)
+			go func() {
+				defer all.Done()
+				err := conn.Consume(ctx, queue, func(context.Context, *retryrmq.Message) error {
+					handled.Add(1)
+					return nil
+				}, retryrmq.DLX())
+				if err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		eventually(t, "all are handled", func() bool { return handled.Load() == 200 })
+		stop()
+		all.Wait()
+	})
+}
+
+func TestEventsAreTold(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		s.queue("seen", "classic")
+		s.publish(conn, "orders", "7")
+		events, small := make(chan retryrmq.Event, 100), make(chan retryrmq.Event)
+		c := s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error { return errors.New("no") },
+			retryrmq.DLX(), retryrmq.Retry(retryrmq.Fixed(10*time.Millisecond).Retries(1)), retryrmq.Events(events), retryrmq.Events(small),
+			retryrmq.OnEvent(func(event retryrmq.Event) {
+				// A listener may wait for the broker, and may panic.
+				if err := conn.Publish(context.Background(), retryrmq.Publishing{RoutingKey: "seen", Body: []byte(event.Name)}); err != nil {
+					t.Error(err)
+				}
+				panic("no matter")
+			}))
+		eventually(t, "it is parked", func() bool { return conn.Stats("orders").Parked == 1 })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		first, second := <-events, <-events
+		want := retryrmq.Event{Name: retryrmq.EventRetried, Queue: "orders", MessageID: "7", Attempt: 1, Delay: 10 * time.Millisecond, Error: "no"}
+		if first != want {
+			t.Errorf("got %+v", first)
+		}
+		want = retryrmq.Event{Name: retryrmq.EventParked, Queue: "orders", MessageID: "7", Attempt: 2, Reason: "exhausted", Error: "no"}
+		if second != want {
+			t.Errorf("got %+v", second)
+		}
+		var seen ledger
+		c = s.consume(conn, "seen", func(_ context.Context, m *retryrmq.Message) error {
+			seen.saw(m)
+			return nil
+		}, retryrmq.DLX())
+		eventually(t, "both were published by the listener", func() bool { return seen.bodies() == 2 })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestALostConnectionIsMadeAgain(t *testing.T) {
+	everywhere(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "quorum")
+		const count = 400
+		var seen ledger
+		c := s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error {
+			if seen.saw(m) == 1 && len(m.Body)%2 == 0 {
+				return errors.New("no")
+			}
+			return nil
+		}, retryrmq.DLX(), soon)
+		published := make(chan struct{})
+		go func() {
+			defer close(published)
+			for _, name := range numbered(count) {
+				for conn.Publish(context.Background(), retryrmq.Publishing{RoutingKey: "orders", Body: []byte(name), MessageID: name}) != nil {
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+		}()
+		for range 2 {
+			before := conn.Reconnects()
+			eventually(t, "a connection is closed and made again", func() bool {
+				s.disconnect() // what the broker lists may be gone already
+				return conn.Reconnects() > before
+			})
+		}
+		<-published
+		eventually(t, "every message was seen", func() bool { return seen.bodies() == count })
+		eventually(t, "nothing is outstanding", func() bool { return conn.Stats("orders").Outstanding == 0 })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestASubscriptionThatIsRefused(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		nothing := func(context.Context, *retryrmq.Message) error { return nil }
+		if err := conn.Consume(t.Context(), "nowhere", nothing); !errors.Is(err, retryrmq.ErrQueueNotFound) {
+			t.Errorf("got %v", err)
+		}
+		s.queue("orders", "quorum")
+		err := conn.Consume(t.Context(), "orders", nothing, retryrmq.DLX(), retryrmq.Strategy(retryrmq.DeadLetter))
+		if !errors.Is(err, retryrmq.ErrInvalidPolicy) && !errors.Is(err, retryrmq.ErrStrategyRefused) && !errors.Is(err, retryrmq.ErrInvalidOption) {
+			t.Errorf("got %v", err)
+		}
+		ended, end := context.WithCancelCause(t.Context())
+		end(errors.New("over"))
+		if err := conn.Consume(ended, "orders", nothing, retryrmq.DLX()); err == nil || err.Error() != "over" {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestNothingIsNil(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		nothing := func(context.Context, *retryrmq.Message) error { return nil }
+		var none *retryrmq.Conn
+		//lint:ignore SA1012 that is the point
+		var noContext context.Context
+		for name, err := range map[string]error{
+			"handler":    conn.Consume(t.Context(), "orders", nil),
+			"context":    conn.Consume(noContext, "orders", nothing),
+			"publish":    conn.Publish(noContext, retryrmq.Publishing{}),
+			"connection": none.Consume(t.Context(), "orders", nothing),
+			"parked":     (&retryrmq.ParkedMessage{}).Replay(t.Context()),
+		} {
+			if !errors.Is(err, retryrmq.ErrInvalidOption) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for _, err := range conn.Parked(noContext, "orders") {
+			if !errors.Is(err, retryrmq.ErrInvalidOption) {
+				t.Errorf("got %v", err)
+			}
+		}
+		if _, err := retryrmq.Dial(noContext, s.url); !errors.Is(err, retryrmq.ErrInvalidOption) {
+			t.Errorf("got %v", err)
+		}
+		if _, err := retryrmq.Dial(t.Context(), s.url, nil); !errors.Is(err, retryrmq.ErrInvalidOption) {
+			t.Errorf("got %v", err)
+		}
+	})
+}

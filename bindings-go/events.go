@@ -1,0 +1,124 @@
+package retryrmq
+
+import (
+	"time"
+
+	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
+)
+
+// EventName names what happened.
+type EventName string
+
+// What can happen.
+const (
+	// EventRetried: a failed message is on its way to wait; its original is acknowledged.
+	EventRetried EventName = "retried"
+	// EventDeferred: a message was put off by its handler.
+	EventDeferred EventName = "deferred"
+	// EventParked: a message was parked.
+	EventParked EventName = "parked"
+	// EventRejected: without DLX, a failed message was rejected; the queue's own dead-lettering decides.
+	EventRejected EventName = "rejected"
+	// EventDetoured: a message that was with a consumer when that went away takes a detour, counted.
+	EventDetoured EventName = "detoured"
+	// EventAlreadyHandled: a redelivery of a message that was handled before the connection dropped was acknowledged, not run again.
+	EventAlreadyHandled EventName = "already_handled"
+	// EventReplayed: a message that was replayed from the parking queue arrived.
+	EventReplayed EventName = "replayed"
+	// EventPublishFailed: a copy could not be stored; it is tried again, and the original is still unacknowledged.
+	EventPublishFailed EventName = "publish_failed"
+	// EventRequeued: copies could not be stored for long; the message goes back to its queue.
+	EventRequeued EventName = "requeued"
+	// EventDisconnected: the connection was lost; what was unacknowledged comes again.
+	EventDisconnected EventName = "disconnected"
+	// EventReconnected: consuming again after a loss.
+	EventReconnected EventName = "reconnected"
+	// EventPaused: too large a share of attempts failed; no messages are taken for a while.
+	EventPaused EventName = "paused"
+	// EventResumed: the probe message succeeded; messages are taken again.
+	EventResumed EventName = "resumed"
+)
+
+// Event is something that an operator or a test would want to know. What an event does not say is empty or zero.
+type Event struct {
+	// Name is what happened.
+	Name EventName
+	// Queue is the work queue.
+	Queue string
+	// MessageID is the message's, if it is about one and its publisher gave it an id.
+	MessageID string
+	// Attempt is the attempt that failed.
+	Attempt int
+	// Delay is how long the message waits, or the consumer pauses.
+	Delay time.Duration
+	// Reason is why it was parked.
+	Reason string
+	// Error is what went wrong.
+	Error string
+	// Crashes is how many there were so far.
+	Crashes int
+}
+
+func newEvent(t native.Told) Event {
+	return Event{EventName(t.Name), t.Queue, t.MessageID, int(t.Attempt), time.Duration(t.Delay), t.Reason, t.Error,
+		int(t.Crashes)}
+}
+
+// As many events wait for a listener at most.
+const eventRoom = 1024
+
+// The listeners of one consumer, on a goroutine of their own: they may do what they like, also publish.
+type listeners struct {
+	number uint64
+	events chan Event
+	ended  chan struct{}
+}
+
+func listen(tell []func(Event)) *listeners {
+	if len(tell) == 0 {
+		return nil
+	}
+	l := &listeners{events: make(chan Event, eventRoom), ended: make(chan struct{})}
+	l.number = native.Listen(func(told native.Told) {
+		select {
+		case l.events <- newEvent(told):
+		default:
+			warnMissed(1)
+		}
+	})
+	go func() {
+		defer close(l.ended)
+		for event := range l.events {
+			for _, f := range tell {
+				tellSafely(f, event)
+			}
+		}
+	}()
+	return l
+}
+
+func tellSafely(f func(Event), event Event) {
+	defer func() {
+		if value := recover(); value != nil {
+			logger().Error("an event listener panicked", "event", string(event.Name), "panic", value)
+		}
+	}()
+	f(event)
+}
+
+// Ends after everything that was told so far.
+func (l *listeners) end() {
+	if l == nil {
+		return
+	}
+	native.Unlisten(l.number)
+	close(l.events)
+	<-l.ended
+}
+
+func (l *listeners) id() uint64 {
+	if l == nil {
+		return 0
+	}
+	return l.number
+}

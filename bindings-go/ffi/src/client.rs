@@ -1,0 +1,131 @@
+//! The client.
+
+use std::sync::Arc;
+
+use retryrmq::ClientOptions;
+
+use crate::{
+    errors::Refusal,
+    live::{Alive, Kind},
+    news::{self, Told},
+    operation::{Answer, Operation},
+    options::Options,
+    parked::Walk,
+    publish::Outgoing,
+    subscription::Subscription,
+    wire::Wire,
+};
+
+/// What a connection is told.
+#[derive(Debug, uniffi::Record)]
+pub struct Dialling {
+    /// The broker's address.
+    pub url: String,
+    /// The version of the application.
+    pub app_version: String,
+    /// The type of the queues in which messages wait and are parked.
+    pub queue_type: Option<String>,
+}
+
+/// A connected client.
+#[derive(Debug, uniffi::Object)]
+pub struct Client {
+    inner: retryrmq::Client,
+    _alive: Alive,
+}
+
+/// Connects; the answer is a client.
+#[uniffi::export]
+pub fn connect(dialling: Dialling, ticket: u64) -> Result<Arc<Operation>, Refusal> {
+    dialling.url.parse::<retryrmq::Address>()?;
+    let queue_type = dialling
+        .queue_type
+        .as_deref()
+        .map(str::parse)
+        .transpose()?
+        .unwrap_or_default();
+    let options = ClientOptions {
+        app_version: dialling.app_version,
+        queue_type,
+    };
+    Operation::begin(ticket, async move {
+        let inner = retryrmq::Client::connect_with(&dialling.url, options).await?;
+        Ok(Answer::Client(Arc::new(Client {
+            inner,
+            _alive: Alive::new(Kind::Client),
+        })))
+    })
+}
+
+#[uniffi::export]
+impl Client {
+    /// Subscribes; the answer is a subscription. Events are told under the number `listener`, unless it is 0.
+    pub fn subscribe(
+        &self,
+        options: Arc<Options>,
+        listener: u64,
+        ticket: u64,
+    ) -> Result<Arc<Operation>, Refusal> {
+        let mut consumer = options.consumer.clone().client(self.inner.clone());
+        if listener != 0 {
+            consumer = consumer.on_event(move |event| news::told(Told::new(listener, event)));
+        }
+        Operation::begin(ticket, async move {
+            let subscription = consumer.subscribe().await?;
+            Ok(Answer::Subscription(Arc::new(Subscription::new(
+                subscription,
+            ))))
+        })
+    }
+
+    /// Publishes; done when the broker has confirmed.
+    pub fn publish(
+        &self,
+        outgoing: Outgoing,
+        body: Wire,
+        ticket: u64,
+    ) -> Result<Arc<Operation>, Refusal> {
+        let message = outgoing.message(body)?;
+        let client = self.inner.clone();
+        Operation::begin(ticket, async move {
+            client.publish(message).await?;
+            Ok(Answer::Nothing)
+        })
+    }
+
+    /// Walks through the messages parked for a queue; the answer is a walk.
+    pub fn parked(&self, queue: Wire, ticket: u64) -> Result<Arc<Operation>, Refusal> {
+        let queue = String::from_utf8(queue.0)
+            .map_err(|_| Refusal::option("`queue` is not valid UTF-8"))?;
+        let parked = self.inner.parked(queue);
+        Operation::begin(ticket, async move {
+            let browse = parked.browse().await?;
+            Ok(Answer::Walk(Arc::new(Walk::new(browse))))
+        })
+    }
+
+    /// Closes both connections.
+    pub fn close(&self, ticket: u64) -> Result<Arc<Operation>, Refusal> {
+        let client = self.inner.clone();
+        Operation::begin(ticket, async move {
+            client.close().await;
+            Ok(Answer::Nothing)
+        })
+    }
+
+    /// All counters in the OpenMetrics text format.
+    pub fn metrics_text(&self) -> String {
+        self.inner.metrics_text()
+    }
+
+    /// How often a connection was re-made.
+    pub fn reconnects(&self) -> u64 {
+        self.inner.reconnects()
+    }
+
+    /// What the broker said of itself: product and version.
+    pub fn server(&self) -> Vec<String> {
+        let server = self.inner.server();
+        vec![server.product.clone(), server.version.clone()]
+    }
+}

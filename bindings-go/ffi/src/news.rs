@@ -1,0 +1,149 @@
+//! What this half has to tell the Go half: finished operations, events, log lines. One goroutine fetches them, so that no
+//! native thread ever calls into Go.
+
+use std::{
+    collections::VecDeque,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use crate::logging::{self, Line};
+
+/// As many events wait for a listener at most; what comes on top is dropped and counted.
+const EVENTS: usize = 10_000;
+
+/// An event and who listens to it.
+#[derive(Debug, uniffi::Record)]
+pub struct Told {
+    /// The listener, as it was named at the subscription.
+    pub listener: u64,
+    /// `retried`, `parked`, …
+    pub name: String,
+    /// The work queue.
+    pub queue: String,
+    /// The message's id.
+    pub message_id: Option<String>,
+    /// The attempt that failed.
+    pub attempt: Option<u32>,
+    /// How long the message waits or the consumer pauses, in nanoseconds.
+    pub delay: Option<u64>,
+    /// Why it was parked.
+    pub reason: Option<String>,
+    /// What went wrong.
+    pub error: Option<String>,
+    /// Crashes so far.
+    pub crashes: Option<u32>,
+}
+
+impl Told {
+    pub(crate) fn new(listener: u64, event: &retryrmq::Event) -> Self {
+        let facts = event.facts();
+        Self {
+            listener,
+            name: event.name().to_owned(),
+            queue: facts.queue.to_owned(),
+            message_id: facts.message_id.map(str::to_owned),
+            attempt: facts.attempt,
+            delay: facts.delay.map(nanoseconds),
+            reason: facts.reason.map(|reason| reason.as_str().to_owned()),
+            error: facts.error.map(str::to_owned),
+            crashes: facts.crashes,
+        }
+    }
+}
+
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// News, all at once.
+#[derive(Debug, uniffi::Record)]
+pub struct News {
+    /// Tickets of finished operations.
+    pub finished: Vec<u64>,
+    /// Events.
+    pub events: Vec<Told>,
+    /// Log lines.
+    pub lines: Vec<Line>,
+    /// Events that were dropped because too many waited.
+    pub missed: u64,
+}
+
+#[derive(Default)]
+struct Waiting {
+    finished: Vec<u64>,
+    events: VecDeque<Told>,
+    missed: u64,
+    nudged: bool,
+}
+
+static WAITING: Mutex<Waiting> = Mutex::new(Waiting {
+    finished: Vec::new(),
+    events: VecDeque::new(),
+    missed: 0,
+    nudged: false,
+});
+static CHANGED: Condvar = Condvar::new();
+
+fn waiting() -> MutexGuard<'static, Waiting> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says that the operation with this ticket is finished.
+pub(crate) fn finished(ticket: u64) {
+    waiting().finished.push(ticket);
+    CHANGED.notify_one();
+}
+
+/// Hands over an event.
+pub(crate) fn told(told: Told) {
+    let mut waiting = waiting();
+    if waiting.events.len() < EVENTS {
+        waiting.events.push_back(told);
+    } else {
+        waiting.missed += 1;
+    }
+    drop(waiting);
+    CHANGED.notify_one();
+}
+
+/// Has the log fetched.
+pub(crate) fn nudge() {
+    waiting().nudged = true;
+    CHANGED.notify_one();
+}
+
+/// Waits for news, `wait_ms` at most.
+#[uniffi::export]
+pub fn news(wait_ms: u32) -> News {
+    let deadline = Instant::now() + Duration::from_millis(u64::from(wait_ms));
+    let mut waiting = waiting();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let any = waiting.nudged || !waiting.finished.is_empty() || !waiting.events.is_empty();
+        if any || left.is_zero() {
+            break;
+        }
+        waiting = CHANGED
+            .wait_timeout(waiting, left)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0;
+    }
+    waiting.nudged = false;
+    let finished = std::mem::take(&mut waiting.finished);
+    let events = waiting.events.drain(..).collect();
+    let missed = std::mem::take(&mut waiting.missed);
+    drop(waiting);
+    News {
+        finished,
+        events,
+        lines: logging::take(),
+        missed,
+    }
+}
+
+/// Lets whoever waits for news go.
+#[uniffi::export]
+pub fn wake_news() {
+    nudge();
+}

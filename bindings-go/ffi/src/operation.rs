@@ -1,0 +1,136 @@
+//! What takes time: begun by a call, finished in the core's own runtime, told by its ticket.
+
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::task::AbortHandle;
+
+use crate::{
+    client::Client,
+    errors::Refusal,
+    live::{Alive, Kind},
+    news,
+    parked::Walk,
+    subscription::Subscription,
+    wire::Wire,
+};
+
+/// What an operation can give.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Nothing,
+    Client(Arc<Client>),
+    Subscription(Arc<Subscription>),
+    Walk(Arc<Walk>),
+    Record(Wire),
+}
+
+type Slot = Arc<Mutex<Option<Result<Answer, Refusal>>>>;
+
+/// Something that was begun. Freed before its end, it is given up.
+#[derive(Debug, uniffi::Object)]
+pub struct Operation {
+    answer: Slot,
+    abort: AbortHandle,
+    _alive: Alive,
+}
+
+/// Tells the ticket, also when the operation panicked or was given up.
+struct Ticket(u64);
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        news::finished(self.0);
+    }
+}
+
+impl Operation {
+    pub(crate) fn begin(
+        ticket: u64,
+        work: impl Future<Output = Result<Answer, Refusal>> + Send + 'static,
+    ) -> Result<Arc<Self>, Refusal> {
+        let answer = Slot::default();
+        let slot = Arc::downgrade(&answer);
+        let ticket = Ticket(ticket);
+        let task = retryrmq::runtime()?.spawn(async move {
+            let _ticket = ticket;
+            let given = work.await;
+            if let Some(slot) = slot.upgrade() {
+                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(given);
+            }
+        });
+        Ok(Arc::new(Self {
+            answer,
+            abort: task.abort_handle(),
+            _alive: Alive::new(Kind::Operation),
+        }))
+    }
+
+    fn take(&self) -> Result<Answer, Refusal> {
+        self.answer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .unwrap_or_else(|| {
+                Err(Refusal::new(
+                    "broker_error",
+                    "an operation of the library ended without an answer; this is a mistake in retryrmq",
+                ))
+            })
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        self.abort.abort();
+    }
+}
+
+fn other() -> Refusal {
+    Refusal::new(
+        "broker_error",
+        "an operation gave another answer than the one that was asked for; this is a mistake in retryrmq",
+    )
+}
+
+#[uniffi::export]
+impl Operation {
+    /// The end of one that gives nothing.
+    pub fn nothing(&self) -> Result<(), Refusal> {
+        self.take().map(drop)
+    }
+
+    /// The client that was connected.
+    pub fn client(&self) -> Result<Arc<Client>, Refusal> {
+        match self.take()? {
+            Answer::Client(client) => Ok(client),
+            _ => Err(other()),
+        }
+    }
+
+    /// The subscription that was made.
+    pub fn subscription(&self) -> Result<Arc<Subscription>, Refusal> {
+        match self.take()? {
+            Answer::Subscription(subscription) => Ok(subscription),
+            _ => Err(other()),
+        }
+    }
+
+    /// The walk that was begun.
+    pub fn walk(&self) -> Result<Arc<Walk>, Refusal> {
+        match self.take()? {
+            Answer::Walk(walk) => Ok(walk),
+            _ => Err(other()),
+        }
+    }
+
+    /// The next record of a walk; empty at the end.
+    pub fn record(&self) -> Result<Wire, Refusal> {
+        match self.take()? {
+            Answer::Record(record) => Ok(record),
+            _ => Err(other()),
+        }
+    }
+}

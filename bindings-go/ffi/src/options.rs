@@ -1,0 +1,278 @@
+//! The options of a consumer, and the end of an attempt.
+
+use std::{sync::Arc, time::Duration};
+
+use retryrmq::{Consumer, Failure, Limits, Outcome, ParkReason, Pause, Rule};
+
+use crate::{
+    errors::Refusal,
+    live::{Alive, Kind},
+    news::nanoseconds,
+};
+
+/// When to stop taking messages for a while.
+#[derive(Debug, uniffi::Record)]
+pub struct Budget {
+    /// The share of failures; the core's default when it is not given.
+    pub failures: Option<f64>,
+    /// Among how many attempts.
+    pub window: Option<u32>,
+    /// For how long, in nanoseconds.
+    pub pause: Option<u64>,
+}
+
+/// A header and its value.
+#[derive(Debug, uniffi::Record)]
+pub struct Pair {
+    /// The header.
+    pub name: String,
+    /// Its value as text.
+    pub value: String,
+}
+
+/// A rule: its text, or its conditions and its policy.
+#[derive(Debug, uniffi::Record)]
+pub struct RuleParts {
+    /// All of it as text; then nothing else counts.
+    pub text: Option<String>,
+    /// A pattern for the routing key.
+    pub routing_key: Option<String>,
+    /// Headers and their values.
+    pub headers: Vec<Pair>,
+    /// A pattern for the error's type.
+    pub error: Option<String>,
+    /// The policy.
+    pub policy: String,
+}
+
+impl RuleParts {
+    fn rule(self) -> Result<Rule, Refusal> {
+        if let Some(text) = self.text {
+            return Ok(text.parse()?);
+        }
+        let mut rule = Rule::new(self.policy.parse()?);
+        if let Some(pattern) = self.routing_key {
+            rule = rule.routing_key(pattern);
+        }
+        for Pair { name, value } in self.headers {
+            rule = rule.header(name, value);
+        }
+        if let Some(pattern) = self.error {
+            rule = rule.error(pattern);
+        }
+        Ok(rule)
+    }
+}
+
+/// What a consumer was told; the rest is the core's to decide. Durations are nanoseconds.
+#[derive(Debug, uniffi::Record)]
+pub struct Wanted {
+    /// The work queue.
+    pub queue: String,
+    /// Whether failed messages are retried and parked.
+    pub dlx: Option<bool>,
+    /// The policy.
+    pub retry: Option<String>,
+    /// How failed messages wait.
+    pub strategy: Option<String>,
+    /// Rules.
+    pub rules: Vec<RuleParts>,
+    /// How many messages may be unacknowledged.
+    pub prefetch: Option<u16>,
+    /// How many handlers run at a time.
+    pub concurrency: Option<u32>,
+    /// How long a handler may take.
+    pub handler_timeout: Option<u64>,
+    /// Whether messages that are given up are parked.
+    pub park: Option<bool>,
+    /// The retry budget.
+    pub pause: Option<Budget>,
+    /// Whether missing queues are made.
+    pub declare: Option<bool>,
+    /// How long closing waits for handlers.
+    pub drain_timeout: Option<u64>,
+    /// Crashes that park a message.
+    pub crash_limit: Option<u32>,
+    /// Deferrals that park a message.
+    pub defer_limit: Option<u32>,
+}
+
+/// What the Go half has to know of a consumer.
+#[derive(Debug, uniffi::Record)]
+pub struct Shape {
+    /// How many handlers run at a time.
+    pub concurrency: u32,
+    /// How long one of them may take, in nanoseconds.
+    pub handler_timeout: Option<u64>,
+    /// Whether anybody asks what an error is.
+    pub has_rules: bool,
+}
+
+/// The options of a consumer, checked.
+#[derive(Debug, uniffi::Object)]
+pub struct Options {
+    pub(crate) consumer: Consumer,
+    has_rules: bool,
+    _alive: Alive,
+}
+
+#[uniffi::export]
+impl Options {
+    /// Reads and checks them.
+    #[uniffi::constructor]
+    pub fn new(wanted: Wanted) -> Result<Arc<Self>, Refusal> {
+        let mut consumer = Consumer::new(wanted.queue);
+        let has_rules = !wanted.rules.is_empty();
+        if let Some(dlx) = wanted.dlx {
+            consumer = consumer.dlx(dlx);
+        }
+        if let Some(policy) = wanted.retry {
+            consumer = consumer.retry(policy.parse()?);
+        }
+        if let Some(strategy) = wanted.strategy {
+            consumer = consumer.strategy(strategy.parse()?);
+        }
+        if has_rules {
+            let rules = wanted
+                .rules
+                .into_iter()
+                .map(RuleParts::rule)
+                .collect::<Result<Vec<_>, _>>()?;
+            consumer = consumer.rules(rules);
+        }
+        if let Some(prefetch) = wanted.prefetch {
+            consumer = consumer.prefetch(prefetch);
+        }
+        if let Some(concurrency) = wanted.concurrency {
+            consumer = consumer.concurrency(usize::try_from(concurrency).unwrap_or(usize::MAX));
+        }
+        if let Some(timeout) = wanted.handler_timeout {
+            consumer = consumer.handler_timeout(Duration::from_nanos(timeout));
+        }
+        if let Some(timeout) = wanted.drain_timeout {
+            consumer = consumer.drain_timeout(Duration::from_nanos(timeout));
+        }
+        if let Some(park) = wanted.park {
+            consumer = consumer.park(park);
+        }
+        if let Some(budget) = wanted.pause {
+            consumer = consumer.pause(budget.into());
+        }
+        if let Some(declare) = wanted.declare {
+            consumer = consumer.declare(declare);
+        }
+        let mut limits = Limits::default();
+        if let Some(crashes) = wanted.crash_limit {
+            limits.crashes = crashes;
+            limits.suspect = limits.suspect.min(crashes);
+        }
+        if let Some(deferrals) = wanted.defer_limit {
+            limits.deferrals = deferrals;
+        }
+        let consumer = consumer.limits(limits);
+        consumer.validate()?;
+        Ok(Arc::new(Self {
+            consumer,
+            has_rules,
+            _alive: Alive::new(Kind::Options),
+        }))
+    }
+
+    /// What the Go half has to know of it.
+    pub fn shape(&self) -> Shape {
+        Shape {
+            concurrency: u32::try_from(self.consumer.handlers()).unwrap_or(u32::MAX),
+            handler_timeout: self.consumer.limit().map(nanoseconds),
+            has_rules: self.has_rules,
+        }
+    }
+}
+
+impl From<Budget> for Pause {
+    fn from(budget: Budget) -> Self {
+        let usual = Self::default();
+        Self {
+            failures: budget.failures.unwrap_or(usual.failures),
+            window: budget
+                .window
+                .map_or(usual.window, |window| usize::try_from(window).unwrap_or(0)),
+            pause: budget.pause.map_or(usual.pause, Duration::from_nanos),
+        }
+    }
+}
+
+/// What went wrong.
+#[derive(Debug, uniffi::Record)]
+pub struct Failed {
+    /// The text of the error.
+    pub error: String,
+    /// Its type.
+    pub error_type: String,
+    /// What else it is.
+    pub kinds: Vec<String>,
+    /// Its stack or its chain of causes.
+    pub stack: Option<String>,
+}
+
+impl From<Failed> for Failure {
+    fn from(failed: Failed) -> Self {
+        Self {
+            error: failed.error,
+            error_type: failed.error_type,
+            kinds: failed.kinds,
+            stack: failed.stack,
+        }
+    }
+}
+
+/// The end of an attempt. Delays are nanoseconds.
+#[derive(Debug, uniffi::Enum)]
+pub enum Ending {
+    /// Handled.
+    Ack,
+    /// Failed: once more, later.
+    Retry {
+        /// What went wrong.
+        failure: Failed,
+        /// The delay that the handler chose.
+        delay: Option<u64>,
+    },
+    /// Given up by the handler.
+    Park {
+        /// Why.
+        failure: Failed,
+    },
+    /// Failed in a way that no retry can mend.
+    Fatal {
+        /// What went wrong.
+        failure: Failed,
+    },
+    /// Put off.
+    Defer {
+        /// For how long.
+        delay: u64,
+    },
+}
+
+impl From<Ending> for Outcome {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Ack => Self::Ack,
+            Ending::Retry { failure, delay } => Self::Retry {
+                failure: failure.into(),
+                delay: delay.map(Duration::from_nanos),
+            },
+            Ending::Park { failure } => Self::Park {
+                reason: ParkReason::Requested,
+                failure: failure.into(),
+            },
+            Ending::Fatal { failure } => Self::Park {
+                reason: ParkReason::Fatal,
+                failure: failure.into(),
+            },
+            Ending::Defer { delay } => Self::Defer {
+                delay: Duration::from_nanos(delay),
+            },
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! A queue without a broker, for tests.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use retryrmq::{Outcome, Step, Token};
+
+use crate::{
+    errors::Refusal,
+    live::{Alive, Kind},
+    message,
+    news::nanoseconds,
+    options::{Ending, Options},
+    publish::Outgoing,
+    wire::Wire,
+};
+
+/// A work queue and its consumer on a clock of their own.
+#[derive(Debug, uniffi::Object)]
+pub struct Simulation {
+    inner: Mutex<retryrmq::Simulation>,
+    _alive: Alive,
+}
+
+/// What became of a message.
+#[derive(Debug, uniffi::Record)]
+pub struct Became {
+    /// `acked`, `retried`, `deferred`, `parked`, `dropped`, `rejected` or `stale`.
+    pub what: String,
+    /// How long it waits, in nanoseconds.
+    pub delay: Option<u64>,
+    /// Why it was given up.
+    pub reason: Option<String>,
+    /// The parked message.
+    pub parked: Option<Wire>,
+}
+
+impl Simulation {
+    fn lock(&self) -> MutexGuard<'_, retryrmq::Simulation> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[uniffi::export]
+impl Simulation {
+    /// An empty queue.
+    #[uniffi::constructor]
+    pub fn new(options: Arc<Options>) -> Result<Arc<Self>, Refusal> {
+        Ok(Arc::new(Self {
+            inner: Mutex::new(retryrmq::Simulation::new(options.consumer.clone())?),
+            _alive: Alive::new(Kind::Simulation),
+        }))
+    }
+
+    /// Publishes to the queue.
+    pub fn publish(&self, outgoing: Outgoing, body: Wire) -> Result<(), Refusal> {
+        Ok(self.lock().publish(outgoing.message(body)?)?)
+    }
+
+    /// The next message, as a batch of one; nothing at the end. The clock moves on to its arrival.
+    pub fn next(&self) -> Wire {
+        let delivery = self.lock().next();
+        message::batch(delivery.as_slice(), |_| true)
+    }
+
+    /// Lets time pass.
+    pub fn advance(&self, nanoseconds: u64) {
+        self.lock().advance(Duration::from_nanos(nanoseconds));
+    }
+
+    /// Nanoseconds since the beginning.
+    pub fn elapsed(&self) -> u64 {
+        nanoseconds(self.lock().elapsed())
+    }
+
+    /// Ends an attempt.
+    pub fn settle(&self, token: u64, ending: Ending) -> Became {
+        let step = self
+            .lock()
+            .settle(Token::from_u64(token), Outcome::from(ending));
+        let became = |what: &str| Became {
+            what: what.to_owned(),
+            delay: None,
+            reason: None,
+            parked: None,
+        };
+        match step {
+            Some(Step::Acked) => became("acked"),
+            Some(Step::Retried { delay }) => Became {
+                delay: Some(nanoseconds(delay)),
+                ..became("retried")
+            },
+            Some(Step::Deferred { delay }) => Became {
+                delay: Some(nanoseconds(delay)),
+                ..became("deferred")
+            },
+            Some(Step::Rejected) => became("rejected"),
+            Some(Step::Dropped { reason }) => Became {
+                reason: Some(reason.as_str().to_owned()),
+                ..became("dropped")
+            },
+            Some(Step::Parked { reason, message }) => {
+                let mut parked = Vec::new();
+                message::write(&mut parked, 0, &message, true);
+                Became {
+                    reason: Some(reason.as_str().to_owned()),
+                    parked: Some(Wire(parked)),
+                    ..became("parked")
+                }
+            }
+            Some(_) | None => became("stale"),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! AMQP values as AMQP itself writes them, which Go reads and writes as well.
+//!
+//! A table is its fields without the length before them; the tags are those that RabbitMQ uses.
+
+use retryrmq::types::{
+    AMQPValue, ByteArray, DecimalValue, FieldArray, FieldTable, LongString, ShortString,
+};
+
+use crate::errors::Refusal;
+
+/// Deeper nesting is refused on the way out; what comes in was cut off by the core.
+const DEPTH: usize = 32;
+
+pub(crate) fn write_table(out: &mut Vec<u8>, table: &FieldTable) {
+    for (name, value) in table {
+        let bytes = name.as_str().as_bytes();
+        let length = u8::try_from(bytes.len()).unwrap_or(u8::MAX);
+        out.push(length);
+        out.extend_from_slice(&bytes[..usize::from(length)]);
+        write_value(out, value);
+    }
+}
+
+fn write_value(out: &mut Vec<u8>, value: &AMQPValue) {
+    match value {
+        AMQPValue::Boolean(flag) => out.extend([b't', u8::from(*flag)]),
+        AMQPValue::ShortShortInt(number) => tagged(out, b'b', &number.to_be_bytes()),
+        AMQPValue::ShortShortUInt(number) => tagged(out, b'B', &number.to_be_bytes()),
+        AMQPValue::ShortInt(number) => tagged(out, b's', &number.to_be_bytes()),
+        AMQPValue::ShortUInt(number) => tagged(out, b'u', &number.to_be_bytes()),
+        AMQPValue::LongInt(number) => tagged(out, b'I', &number.to_be_bytes()),
+        AMQPValue::LongUInt(number) => tagged(out, b'i', &number.to_be_bytes()),
+        AMQPValue::LongLongInt(number) => tagged(out, b'l', &number.to_be_bytes()),
+        AMQPValue::Float(number) => tagged(out, b'f', &number.to_be_bytes()),
+        AMQPValue::Double(number) => tagged(out, b'd', &number.to_be_bytes()),
+        AMQPValue::DecimalValue(decimal) => {
+            tagged(out, b'D', &[decimal.scale]);
+            out.extend(decimal.value.to_be_bytes());
+        }
+        AMQPValue::ShortString(text) => long(out, b'S', text.as_str().as_bytes()),
+        AMQPValue::LongString(text) => long(out, b'S', text.as_bytes()),
+        AMQPValue::ByteArray(bytes) => long(out, b'x', bytes.as_slice()),
+        AMQPValue::Timestamp(seconds) => tagged(out, b'T', &seconds.to_be_bytes()),
+        AMQPValue::FieldArray(array) => nested(out, b'A', |out| {
+            for value in array.as_slice() {
+                write_value(out, value);
+            }
+        }),
+        AMQPValue::FieldTable(table) => nested(out, b'F', |out| write_table(out, table)),
+        AMQPValue::Void => out.push(b'V'),
+    }
+}
+
+fn tagged(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
+    out.push(tag);
+    out.extend_from_slice(bytes);
+}
+
+fn long(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
+    nested(out, tag, |out| out.extend_from_slice(bytes));
+}
+
+fn nested(out: &mut Vec<u8>, tag: u8, write: impl FnOnce(&mut Vec<u8>)) {
+    out.push(tag);
+    let at = out.len();
+    out.extend([0; 4]);
+    write(out);
+    let length = u32::try_from(out.len() - at - 4).unwrap_or(0);
+    out[at..at + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+/// Reads what Go wrote.
+pub(crate) fn read_table(bytes: &[u8]) -> Result<FieldTable, Refusal> {
+    Reader { rest: bytes }.table(0)
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+fn cut_short() -> Refusal {
+    Refusal::option("`headers` are cut short; this is a mistake in retryrmq")
+}
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, count: usize) -> Result<&'a [u8], Refusal> {
+        let (bytes, rest) = self.rest.split_at_checked(count).ok_or_else(cut_short)?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Refusal> {
+        self.bytes(N)?.try_into().map_err(|_| cut_short())
+    }
+
+    fn nested(&mut self) -> Result<Reader<'a>, Refusal> {
+        let length = u32::from_be_bytes(self.array()?);
+        let rest = self.bytes(usize::try_from(length).map_err(|_| cut_short())?)?;
+        Ok(Reader { rest })
+    }
+
+    fn table(&mut self, depth: usize) -> Result<FieldTable, Refusal> {
+        let mut table = FieldTable::default();
+        while !self.rest.is_empty() {
+            let [length] = self.array()?;
+            let name = std::str::from_utf8(self.bytes(usize::from(length))?)
+                .map_err(|_| Refusal::option("a name in `headers` is not valid UTF-8"))?;
+            let name = ShortString::try_new(name)
+                .map_err(|_| Refusal::option("a name in `headers` is longer than 255 bytes"))?;
+            let value = self.value(depth)?;
+            table.insert(name, value);
+        }
+        Ok(table)
+    }
+
+    fn value(&mut self, depth: usize) -> Result<AMQPValue, Refusal> {
+        if depth > DEPTH {
+            return Err(Refusal::option(format!(
+                "`headers` are nested more than {DEPTH} levels deep"
+            )));
+        }
+        let [tag] = self.array()?;
+        Ok(match tag {
+            b't' => AMQPValue::Boolean(self.array::<1>()? != [0]),
+            b'b' => AMQPValue::ShortShortInt(i8::from_be_bytes(self.array()?)),
+            b'B' => AMQPValue::ShortShortUInt(u8::from_be_bytes(self.array()?)),
+            b's' => AMQPValue::ShortInt(i16::from_be_bytes(self.array()?)),
+            b'u' => AMQPValue::ShortUInt(u16::from_be_bytes(self.array()?)),
+            b'I' => AMQPValue::LongInt(i32::from_be_bytes(self.array()?)),
+            b'i' => AMQPValue::LongUInt(u32::from_be_bytes(self.array()?)),
+            b'l' => AMQPValue::LongLongInt(i64::from_be_bytes(self.array()?)),
+            b'f' => AMQPValue::Float(f32::from_be_bytes(self.array()?)),
+            b'd' => AMQPValue::Double(f64::from_be_bytes(self.array()?)),
+            b'D' => AMQPValue::DecimalValue(DecimalValue {
+                scale: u8::from_be_bytes(self.array()?),
+                value: u32::from_be_bytes(self.array()?),
+            }),
+            b'S' => AMQPValue::LongString(LongString::from(self.nested()?.rest)),
+            b'x' => AMQPValue::ByteArray(ByteArray::from(self.nested()?.rest)),
+            b'T' => AMQPValue::Timestamp(u64::from_be_bytes(self.array()?)),
+            b'F' => AMQPValue::FieldTable(self.nested()?.table(depth + 1)?),
+            b'A' => {
+                let mut inner = self.nested()?;
+                let mut array = FieldArray::default();
+                while !inner.rest.is_empty() {
+                    array.push(inner.value(depth + 1)?);
+                }
+                AMQPValue::FieldArray(array)
+            }
+            b'V' => AMQPValue::Void,
+            _ => return Err(cut_short()),
+        })
+    }
+}

@@ -1,0 +1,148 @@
+package native
+
+/*
+#include "shim.h"
+
+#cgo noescape rr_take
+#cgo nocallback rr_take
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"unsafe"
+)
+
+func init() {
+	if name := C.rr_mismatch(); name != nil {
+		panic(fmt.Sprintf("retryrmq: the native library that was linked is not the one this package was made for "+
+			"(%s differs); build both from the same version", C.GoString(name)))
+	}
+}
+
+// Refusal is an error of the native half.
+type Refusal struct {
+	// Code is the same in every language.
+	Code string
+	// Message is one sentence for people.
+	Message string
+	// Detail is what stands behind it; often empty.
+	Detail string
+}
+
+func (r *Refusal) Error() string { return r.Message }
+
+// ErrFreed is what a call on an object gives that is gone already.
+var ErrFreed = &Refusal{Code: "closed", Message: "this was closed already"}
+
+var errTooLarge = &Refusal{Code: "too_large", Message: "more than 2 GiB cannot be handed over"}
+
+// The first byte of b for C, which looks at it only during the call, and how many there are.
+func lent(b []byte) (unsafe.Pointer, C.int32_t) {
+	if len(b) > math.MaxInt32 {
+		panic(errTooLarge) // asked before by everything whose size the user chooses
+	}
+	return unsafe.Pointer(unsafe.SliceData(b)), C.int32_t(len(b))
+}
+
+// Moves what a call gave into Go's memory.
+func taken(a C.rr_answer) []byte {
+	if a.len == 0 && a.capacity == 0 {
+		return nil
+	}
+	into := make([]byte, int(a.len))
+	C.rr_take(unsafe.Pointer(unsafe.SliceData(into)), a.data, a.len, a.capacity)
+	return into
+}
+
+func bytesOf(a C.rr_answer) ([]byte, error) {
+	if a.code != 0 {
+		return nil, refused(a)
+	}
+	return taken(a), nil
+}
+
+func valueOf(a C.rr_answer) (uint64, error) {
+	if a.code != 0 {
+		return 0, refused(a)
+	}
+	return uint64(a.value), nil
+}
+
+func refused(a C.rr_answer) error {
+	text := taken(a)
+	if a.code != 1 {
+		return &Refusal{
+			Code:    "broker_error",
+			Message: "the native half failed; this is a mistake in retryrmq",
+			Detail:  string(text),
+		}
+	}
+	r := NewReader(text)
+	r.Int32() // the only kind
+	refusal := &Refusal{Code: r.String(), Message: r.String(), Detail: r.String()}
+	if err := r.End(); err != nil {
+		return err
+	}
+	return refusal
+}
+
+// An object of the native half. It lives until it is freed and nobody is in one of its methods any more.
+type object struct {
+	handle uint64
+	// Who needs it: its owner, and calls in progress.
+	users atomic.Int64
+	freed atomic.Bool
+	free  func(uint64)
+}
+
+func (o *object) own(handle uint64, free func(uint64)) {
+	o.handle, o.free = handle, free
+	o.users.Store(1)
+}
+
+func (o *object) enter() bool {
+	for {
+		users := o.users.Load()
+		if users == 0 {
+			return false
+		}
+		if o.users.CompareAndSwap(users, users+1) {
+			return true
+		}
+	}
+}
+
+func (o *object) leave() {
+	if o.users.Add(-1) == 0 {
+		o.free(o.handle)
+	}
+}
+
+// Free lets it go, once.
+func (o *object) Free() {
+	if o.freed.CompareAndSwap(false, true) {
+		o.leave()
+	}
+}
+
+// Live is how many native objects there are.
+func Live() int64 { return int64(C.rr_live()) }
+
+// Version is the version of the native half.
+func Version() string {
+	text, err := bytesOf(C.rr_version())
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// IsCode says whether err is a refusal with this code.
+func IsCode(err error, code string) bool {
+	var refusal *Refusal
+	return errors.As(err, &refusal) && refusal.Code == code
+}

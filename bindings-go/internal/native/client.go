@@ -1,0 +1,184 @@
+package native
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+// Client is a connected client.
+type Client struct{ object }
+
+// Connect begins to connect. The text of url must be valid UTF-8, as all texts.
+func Connect(url, appVersion, queueType string) (*Operation, error) {
+	var w Writer
+	w.String(url)
+	w.String(appVersion)
+	w.OptionalString(queueType)
+	return begin(func(ticket uint64) C.rr_answer {
+		bytes, n := lent(w.B)
+		return C.rr_connect(bytes, n, C.uint64_t(ticket))
+	})
+}
+
+// Subscribe begins to consume. The listener's number is 0 if there is none.
+func (c *Client) Subscribe(options *Options, listener uint64) (*Operation, error) {
+	if !c.enter() {
+		return nil, ErrFreed
+	}
+	defer c.leave()
+	if !options.enter() {
+		return nil, ErrFreed
+	}
+	defer options.leave()
+	return begin(func(ticket uint64) C.rr_answer {
+		return C.rr_client_subscribe(C.uint64_t(c.handle), C.uint64_t(options.handle), C.uint64_t(listener),
+			C.uint64_t(ticket))
+	})
+}
+
+// Publish begins to publish.
+func (c *Client) Publish(message *Outgoing) (*Operation, error) {
+	if !c.enter() {
+		return nil, ErrFreed
+	}
+	defer c.leave()
+	if len(message.Body) > mostBytes {
+		return nil, errTooLarge
+	}
+	envelope := message.envelope()
+	return begin(func(ticket uint64) C.rr_answer {
+		bytes, n := lent(envelope)
+		body, size := lent(message.Body)
+		return C.rr_client_publish(C.uint64_t(c.handle), bytes, n, body, size, C.uint64_t(ticket))
+	})
+}
+
+// Parked begins a walk through what is parked for a queue.
+func (c *Client) Parked(queue string) (*Operation, error) {
+	if !c.enter() {
+		return nil, ErrFreed
+	}
+	defer c.leave()
+	return begin(func(ticket uint64) C.rr_answer {
+		bytes, n := lent([]byte(queue))
+		return C.rr_client_parked(C.uint64_t(c.handle), bytes, n, C.uint64_t(ticket))
+	})
+}
+
+// Close begins to close both connections.
+func (c *Client) Close() (*Operation, error) {
+	if !c.enter() {
+		return nil, ErrFreed
+	}
+	defer c.leave()
+	return begin(func(ticket uint64) C.rr_answer {
+		return C.rr_client_close(C.uint64_t(c.handle), C.uint64_t(ticket))
+	})
+}
+
+// MetricsText is all counters in the OpenMetrics text format.
+func (c *Client) MetricsText() string {
+	if !c.enter() {
+		return ""
+	}
+	defer c.leave()
+	text, err := bytesOf(C.rr_client_metrics_text(C.uint64_t(c.handle)))
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// Reconnects is how often a connection was re-made.
+func (c *Client) Reconnects() uint64 {
+	if !c.enter() {
+		return 0
+	}
+	defer c.leave()
+	count, _ := valueOf(C.rr_client_reconnects(C.uint64_t(c.handle)))
+	return count
+}
+
+// Server is what the broker said of itself.
+func (c *Client) Server() (product, version string) {
+	if !c.enter() {
+		return "", ""
+	}
+	defer c.leave()
+	said, err := bytesOf(C.rr_client_server(C.uint64_t(c.handle)))
+	if err != nil {
+		return "", ""
+	}
+	r := NewReader(said)
+	r.Count()
+	return r.String(), r.String()
+}
+
+// Walk is a walk through parked messages.
+type Walk struct{ object }
+
+// Next begins to fetch the next one.
+func (w *Walk) Next() (*Operation, error) {
+	if !w.enter() {
+		return nil, ErrFreed
+	}
+	defer w.leave()
+	return begin(func(ticket uint64) C.rr_answer {
+		return C.rr_walk_next(C.uint64_t(w.handle), C.uint64_t(ticket))
+	})
+}
+
+// Replay begins to send one back.
+func (w *Walk) Replay(number uint64) (*Operation, error) {
+	if !w.enter() {
+		return nil, ErrFreed
+	}
+	defer w.leave()
+	return begin(func(ticket uint64) C.rr_answer {
+		return C.rr_walk_replay(C.uint64_t(w.handle), C.uint64_t(number), C.uint64_t(ticket))
+	})
+}
+
+// Discard begins to drop one.
+func (w *Walk) Discard(number uint64) (*Operation, error) {
+	if !w.enter() {
+		return nil, ErrFreed
+	}
+	defer w.leave()
+	return begin(func(ticket uint64) C.rr_answer {
+		return C.rr_walk_discard(C.uint64_t(w.handle), C.uint64_t(number), C.uint64_t(ticket))
+	})
+}
+
+// Close begins to end the walk.
+func (w *Walk) Close() (*Operation, error) {
+	if !w.enter() {
+		return nil, ErrFreed
+	}
+	defer w.leave()
+	return begin(func(ticket uint64) C.rr_answer {
+		return C.rr_walk_close(C.uint64_t(w.handle), C.uint64_t(ticket))
+	})
+}
+
+// Entry is one failed attempt.
+type Entry struct {
+	Attempt                 uint32
+	At                      uint64
+	Error, Host, AppVersion string
+}
+
+// History reads the last failures from headers as AMQP writes them.
+func History(headers []byte) ([]Entry, error) {
+	bytes, n := lent(headers)
+	answer, err := bytesOf(C.rr_history(bytes, n))
+	if err != nil {
+		return nil, err
+	}
+	r := NewReader(answer)
+	entries := make([]Entry, r.Count())
+	for i := range entries {
+		entries[i] = Entry{Attempt: r.Uint32(), At: r.Uint64(), Error: r.String(), Host: r.String(), AppVersion: r.String()}
+	}
+	return entries, r.End()
+}

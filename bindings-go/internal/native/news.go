@@ -1,0 +1,264 @@
+package native
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"context"
+	"sync"
+)
+
+// Told is an event.
+type Told struct {
+	Name, Queue, MessageID string
+	Attempt                uint32
+	Delay                  uint64
+	Reason, Error          string
+	Crashes                uint32
+}
+
+// Line is a log line.
+type Line struct {
+	Room   string
+	Level  int
+	Text   string
+	Fields []string
+}
+
+// The one goroutine that fetches what the native half has to tell, for as long as somebody needs it.
+type newsroom struct {
+	// Held by whoever begins or ends the goroutine, so that there is one at most.
+	life      sync.Mutex
+	mu        sync.Mutex
+	users     int
+	ended     chan struct{}
+	next      uint64
+	pending   map[uint64]chan struct{}
+	listeners map[uint64]func(Told)
+}
+
+var room = newsroom{pending: map[uint64]chan struct{}{}, listeners: map[uint64]func(Told){}}
+
+// The reader of log lines and of the number of events that were dropped; set before the first Hold.
+var (
+	OnLine   = func(Line) {}
+	OnMissed = func(uint64) {}
+)
+
+// As long a thread waits for news at once.
+const newsSlice = 60_000
+
+// Hold keeps the news coming until Release.
+func Hold() {
+	room.life.Lock()
+	defer room.life.Unlock()
+	room.mu.Lock()
+	defer room.mu.Unlock()
+	room.users++
+	if room.users == 1 {
+		room.ended = make(chan struct{})
+		go room.run(room.ended)
+	}
+}
+
+// Release lets go; the last one waits for the end of the goroutine.
+func Release() {
+	room.life.Lock()
+	defer room.life.Unlock()
+	room.mu.Lock()
+	room.users--
+	last, ended := room.users == 0, room.ended
+	room.mu.Unlock()
+	if last {
+		C.rr_wake_news()
+		<-ended
+	}
+}
+
+func (n *newsroom) run(ended chan struct{}) {
+	defer close(ended)
+	for over := false; !over; {
+		n.fetch()
+		n.mu.Lock()
+		over = n.users == 0
+		n.mu.Unlock()
+	}
+}
+
+func (n *newsroom) fetch() {
+	news, err := bytesOf(C.rr_news(newsSlice))
+	if err != nil {
+		return
+	}
+	r := NewReader(news)
+	finished := make([]uint64, r.Count())
+	for i := range finished {
+		finished[i] = r.Uint64()
+	}
+	for range r.Count() {
+		listener := r.Uint64()
+		told := Told{Name: r.String(), Queue: r.String(), MessageID: r.OptionalString()}
+		told.Attempt, _ = r.OptionalUint32()
+		told.Delay, _ = r.OptionalUint64()
+		told.Reason, told.Error = r.OptionalString(), r.OptionalString()
+		told.Crashes, _ = r.OptionalUint32()
+		n.mu.Lock()
+		tell := n.listeners[listener]
+		n.mu.Unlock()
+		if tell != nil {
+			tell(told)
+		}
+	}
+	for range r.Count() {
+		line := Line{Room: r.String(), Level: int(int8(r.Uint8())), Text: r.String()}
+		line.Fields = make([]string, r.Count())
+		for i := range line.Fields {
+			line.Fields[i] = r.String()
+		}
+		OnLine(line)
+	}
+	if missed := r.Uint64(); missed > 0 {
+		OnMissed(missed)
+	}
+	// Last, so that whoever waited finds everything told that happened before.
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, ticket := range finished {
+		if done := n.pending[ticket]; done != nil {
+			delete(n.pending, ticket)
+			close(done)
+		}
+	}
+}
+
+// Listen has events told to tell, which must not wait for anything; the number is for Client.Subscribe.
+func Listen(tell func(Told)) uint64 {
+	room.mu.Lock()
+	defer room.mu.Unlock()
+	room.next++
+	room.listeners[room.next] = tell
+	return room.next
+}
+
+// Unlisten ends that.
+func Unlisten(listener uint64) {
+	room.mu.Lock()
+	defer room.mu.Unlock()
+	delete(room.listeners, listener)
+}
+
+// LogLines says whether log lines are wanted, and whether those below INFO are.
+func LogLines(wanted, debug bool) {
+	flag := map[bool]C.int8_t{true: 1}
+	C.rr_log_lines(flag[wanted], flag[debug])
+}
+
+// Operation is something that takes time.
+type Operation struct {
+	object
+	done chan struct{}
+}
+
+// Begins an operation; somebody must hold the newsroom until it is done.
+func begin(start func(ticket uint64) C.rr_answer) (*Operation, error) {
+	done := make(chan struct{})
+	room.mu.Lock()
+	room.next++
+	ticket := room.next
+	room.pending[ticket] = done
+	room.mu.Unlock()
+	handle, err := valueOf(start(ticket))
+	if err != nil {
+		room.mu.Lock()
+		delete(room.pending, ticket)
+		room.mu.Unlock()
+		return nil, err
+	}
+	op := &Operation{done: done}
+	op.own(handle, func(handle uint64) { C.rr_free_operation(C.uint64_t(handle)) })
+	return op, nil
+}
+
+// Done is closed at its end.
+func (op *Operation) Done() <-chan struct{} { return op.done }
+
+// Waits for the end. When ctx ends first, the operation is given up, and the error is ctx's cause.
+func (op *Operation) wait(ctx context.Context) error {
+	select {
+	case <-op.done:
+		return nil
+	default:
+	}
+	select {
+	case <-op.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Wait waits for the end of an operation that gives nothing, and frees it.
+func (op *Operation) Wait(ctx context.Context) error {
+	defer op.Free()
+	if err := op.wait(ctx); err != nil {
+		return err
+	}
+	_, err := valueOf(C.rr_operation_nothing(C.uint64_t(op.handle)))
+	return err
+}
+
+// Client waits for the client that was connected.
+func (op *Operation) Client(ctx context.Context) (*Client, error) {
+	defer op.Free()
+	if err := op.wait(ctx); err != nil {
+		return nil, err
+	}
+	handle, err := valueOf(C.rr_operation_client(C.uint64_t(op.handle)))
+	if err != nil {
+		return nil, err
+	}
+	client := &Client{}
+	client.own(handle, func(handle uint64) { C.rr_free_client(C.uint64_t(handle)) })
+	return client, nil
+}
+
+// Subscription waits for the subscription that was made.
+func (op *Operation) Subscription(ctx context.Context) (*Subscription, error) {
+	defer op.Free()
+	if err := op.wait(ctx); err != nil {
+		return nil, err
+	}
+	handle, err := valueOf(C.rr_operation_subscription(C.uint64_t(op.handle)))
+	if err != nil {
+		return nil, err
+	}
+	subscription := &Subscription{}
+	subscription.own(handle, func(handle uint64) { C.rr_free_subscription(C.uint64_t(handle)) })
+	return subscription, nil
+}
+
+// Walk waits for the walk that was begun.
+func (op *Operation) Walk(ctx context.Context) (*Walk, error) {
+	defer op.Free()
+	if err := op.wait(ctx); err != nil {
+		return nil, err
+	}
+	handle, err := valueOf(C.rr_operation_walk(C.uint64_t(op.handle)))
+	if err != nil {
+		return nil, err
+	}
+	walk := &Walk{}
+	walk.own(handle, func(handle uint64) { C.rr_free_walk(C.uint64_t(handle)) })
+	return walk, nil
+}
+
+// Record waits for the next record of a walk; nil at the end.
+func (op *Operation) Record(ctx context.Context) ([]byte, error) {
+	defer op.Free()
+	if err := op.wait(ctx); err != nil {
+		return nil, err
+	}
+	return bytesOf(C.rr_operation_record(C.uint64_t(op.handle)))
+}

@@ -1,0 +1,138 @@
+package native
+
+/*
+#include "shim.h"
+
+#cgo noescape rr_subscription_exchange
+#cgo nocallback rr_subscription_exchange
+#cgo noescape rr_subscription_settle
+#cgo nocallback rr_subscription_settle
+*/
+import "C"
+
+import "encoding/binary"
+
+// Subscription is a running consumer.
+type Subscription struct{ object }
+
+// Tokens are names of deliveries, as the native half reads them.
+type Tokens []byte
+
+// Add adds one.
+func (t *Tokens) Add(token uint64) { *t = binary.LittleEndian.AppendUint64(*t, token) }
+
+// Len is how many there are.
+func (t Tokens) Len() int { return len(t) / 8 }
+
+// Exchange acknowledges acks and takes up to most messages, as a batch. When there are none it waits, waitMS at most.
+func (s *Subscription) Exchange(acks Tokens, most int, waitMS uint32) []byte {
+	if !s.enter() {
+		return nil
+	}
+	defer s.leave()
+	bytes, n := lent(acks)
+	answer := C.rr_subscription_exchange(C.uint64_t(s.handle), bytes, n, C.uint32_t(most), C.uint32_t(waitMS))
+	batch, _ := bytesOf(answer)
+	return batch
+}
+
+// Ending is the end of an attempt that was not simply handled.
+type Ending struct {
+	What      uint8
+	Error     string
+	ErrorType string
+	Kinds     []string
+	Stack     string
+	// Delay is in nanoseconds; for a retry, nil leaves it to the policy.
+	Delay *uint64
+}
+
+// What an attempt can end with; the numbers are the native half's.
+const (
+	Ack uint8 = iota + 1
+	Retry
+	Park
+	Fatal
+	Defer
+)
+
+func (e *Ending) bytes() []byte {
+	var w Writer
+	w.Int32(int32(e.What))
+	switch e.What {
+	case Ack:
+	case Defer:
+		w.Uint64(*e.Delay)
+	default:
+		w.String(e.Error)
+		w.String(e.ErrorType)
+		w.Int32(int32(len(e.Kinds)))
+		for _, kind := range e.Kinds {
+			w.String(kind)
+		}
+		w.OptionalString(e.Stack)
+		if e.What == Retry {
+			Optional(&w, e.Delay, w.Uint64)
+		}
+	}
+	return w.B
+}
+
+// Settle ends an attempt.
+func (s *Subscription) Settle(token uint64, ending *Ending) {
+	if !s.enter() {
+		return
+	}
+	defer s.leave()
+	bytes, n := lent(ending.bytes())
+	_, _ = valueOf(C.rr_subscription_settle(C.uint64_t(s.handle), C.uint64_t(token), bytes, n))
+}
+
+// GiveBack gives back messages that no handler has begun with.
+func (s *Subscription) GiveBack(unstarted Tokens) {
+	if !s.enter() {
+		return
+	}
+	defer s.leave()
+	bytes, n := lent(unstarted)
+	_, _ = valueOf(C.rr_subscription_give_back(C.uint64_t(s.handle), bytes, n))
+}
+
+// Close asks for the end.
+func (s *Subscription) Close() {
+	if !s.enter() {
+		return
+	}
+	defer s.leave()
+	_, _ = valueOf(C.rr_subscription_close(C.uint64_t(s.handle)))
+}
+
+// Closed begins to wait for the end.
+func (s *Subscription) Closed() (*Operation, error) {
+	if !s.enter() {
+		return nil, ErrFreed
+	}
+	defer s.leave()
+	return begin(func(ticket uint64) C.rr_answer {
+		return C.rr_subscription_wait_closed(C.uint64_t(s.handle), C.uint64_t(ticket))
+	})
+}
+
+// Stats are its numbers by name.
+func (s *Subscription) Stats() map[string]uint64 {
+	if !s.enter() {
+		return nil
+	}
+	defer s.leave()
+	answer, err := bytesOf(C.rr_subscription_stats(C.uint64_t(s.handle)))
+	if err != nil {
+		return nil
+	}
+	r := NewReader(answer)
+	numbers := make(map[string]uint64)
+	for range r.Count() {
+		name := r.String()
+		numbers[name] = r.Uint64()
+	}
+	return numbers
+}

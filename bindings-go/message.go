@@ -1,0 +1,221 @@
+package retryrmq
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
+)
+
+// Message is a message as its handler sees it. It may be kept; what is kept of it keeps the memory of the messages that came
+// with it, so clone a small part that is kept for long (bytes.Clone, strings.Clone).
+type Message struct {
+	// Body is as it was published.
+	Body []byte
+	// Exchange is the one it was first published to; empty for the default exchange.
+	Exchange string
+	// RoutingKey is the one it was first published with.
+	RoutingKey string
+	// MessageID is what its publisher called it; often empty.
+	MessageID string
+	// Queue is the one it came from.
+	Queue string
+	// Attempt counts from 1, the first delivery.
+	Attempt int
+	// Retries is how many attempts failed: Attempt − 1.
+	Retries int
+	// FirstFailedAt is when the first attempt failed, to the second; zero if none did.
+	FirstFailedAt time.Time
+	// LastError is why the last attempt failed.
+	LastError string
+	// Replays is how often it was replayed from the parking queue.
+	Replays int
+	// Redelivered says whether the broker delivered it before.
+	Redelivered bool
+
+	token      uint64
+	mayPark    bool
+	properties []byte
+	headers    []byte
+	once       sync.Once
+	table      Table
+}
+
+// Headers are all headers, the broker's and this library's among them. They are read at the first call.
+func (m *Message) Headers() Table {
+	m.once.Do(func() { m.table = readTable(m.headers) })
+	return m.table
+}
+
+// Properties are the AMQP properties of a message, without its headers. What is not set is empty or zero.
+type Properties struct {
+	ContentType, ContentEncoding   string
+	CorrelationID, ReplyTo         string
+	Expiration                     string // in milliseconds, as text
+	MessageID, Type, UserID, AppID string
+	ClusterID                      string
+	DeliveryMode                   uint8 // 2 is persistent
+	Priority                       uint8
+	Timestamp                      time.Time
+}
+
+// Properties are all properties, as they were published.
+func (m *Message) Properties() Properties {
+	var p Properties
+	texts := [...]*string{&p.ContentType, &p.ContentEncoding, &p.CorrelationID, &p.ReplyTo, &p.Expiration, &p.MessageID,
+		&p.Type, &p.UserID, &p.AppID, &p.ClusterID}
+	r := tableReader{m.properties}
+	for len(r.rest) > 0 {
+		switch number := r.number(1); number {
+		case 10:
+			p.DeliveryMode = uint8(r.number(1))
+		case 11:
+			p.Priority = uint8(r.number(1))
+		case 12:
+			if b := r.take(8); b != nil {
+				p.Timestamp = unix(binary.LittleEndian.Uint64(b))
+			}
+		default:
+			text := string(r.take(int(r.number(1))))
+			if int(number) < len(texts) {
+				*texts[number] = text
+			}
+		}
+	}
+	return p
+}
+
+// Failure is one failed attempt, as a message's history tells it.
+type Failure struct {
+	// Attempt counts from 1.
+	Attempt int
+	// At is when, to the second.
+	At time.Time
+	// Error is why, on one line.
+	Error string
+	// Host is where the consumer ran.
+	Host string
+	// AppVersion is the version of the consuming application, if it told one.
+	AppVersion string
+}
+
+// History is the last failures, ten at most, oldest first.
+func (m *Message) History() []Failure {
+	entries, err := native.History(m.headers)
+	if err != nil {
+		return nil
+	}
+	history := make([]Failure, len(entries))
+	for i, e := range entries {
+		history[i] = Failure{int(e.Attempt), unix(e.At), e.Error, e.Host, e.AppVersion}
+	}
+	return history
+}
+
+// String names it, without its body.
+func (m *Message) String() string {
+	return fmt.Sprintf("message %q of %q (attempt %d, %d bytes)", m.MessageID, m.Queue, m.Attempt, len(m.Body))
+}
+
+// LogValue is what slog shows of it.
+func (m *Message) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("queue", m.Queue), slog.String("id", m.MessageID), slog.Int("attempt", m.Attempt),
+		slog.Int("bytes", len(m.Body)))
+}
+
+const (
+	flagRedelivered = 1 << iota
+	flagMayPark
+)
+
+var errShortBatch = errors.New("retryrmq: a batch is cut short; this is a mistake in retryrmq")
+
+// Reads a batch, whose memory the messages share.
+func readBatch(batch []byte, queue string) ([]Message, error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	r := batchReader{rest: batch}
+	count := int(r.uint32())
+	if count > len(batch) {
+		return nil, errShortBatch
+	}
+	messages := make([]Message, count)
+	for i := range messages {
+		r.message(&messages[i], queue)
+	}
+	if r.bad || len(r.rest) != 0 {
+		return nil, errShortBatch
+	}
+	return messages, nil
+}
+
+func readMessage(b []byte, queue string) (*Message, error) {
+	var m Message
+	r := batchReader{rest: b}
+	r.message(&m, queue)
+	if r.bad || len(r.rest) != 0 {
+		return nil, errShortBatch
+	}
+	return &m, nil
+}
+
+type batchReader struct {
+	rest []byte
+	bad  bool
+}
+
+func (r *batchReader) take(n int) []byte {
+	if uint(n) > uint(len(r.rest)) {
+		r.bad, r.rest = true, nil
+		return nil
+	}
+	b := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return b
+}
+
+func (r *batchReader) uint32() uint32 {
+	if b := r.take(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (r *batchReader) uint64() uint64 {
+	if b := r.take(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+func (r *batchReader) block() []byte { return r.take(int(r.uint32())) }
+
+// A text in the memory of the batch, which nobody changes: a body is the only part that is given away to be written to, and
+// it is bounded by its capacity.
+func (r *batchReader) text() string {
+	b := r.block()
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}
+
+func (r *batchReader) message(m *Message, queue string) {
+	m.Queue = queue
+	m.token = r.uint64()
+	if at := r.uint64(); at != 0 {
+		m.FirstFailedAt = unix(at)
+	}
+	m.Attempt = int(r.uint32())
+	m.Retries = m.Attempt - 1
+	m.Replays = int(r.uint32())
+	if flags := r.take(1); flags != nil {
+		m.Redelivered = flags[0]&flagRedelivered != 0
+		m.mayPark = flags[0]&flagMayPark != 0
+	}
+	m.Exchange, m.RoutingKey, m.MessageID, m.LastError = r.text(), r.text(), r.text(), r.text()
+	m.properties, m.headers, m.Body = r.block(), r.block(), r.block()
+}

@@ -1,0 +1,251 @@
+package retryrmq
+
+import (
+	"math"
+	"time"
+
+	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
+)
+
+// Option is an option of [Conn.Consume]. What is not said is the library's default, the same in every language.
+type Option func(*plan) error
+
+// A consumer to be.
+type plan struct {
+	wanted native.Wanted
+	fatal  func(error) bool
+	tell   []func(Event)
+	ready  []func()
+}
+
+func newPlan(queue string, options []Option) (*plan, error) {
+	p := &plan{wanted: native.Wanted{Queue: queue}}
+	if err := checkText("queue", queue); err != nil {
+		return nil, err
+	}
+	for _, option := range options {
+		if option == nil {
+			return nil, badOption("an option is nil")
+		}
+		if err := option(p); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// DLX has failed messages retried and parked. Without it a failure is rejected without requeue, so that the queue's own
+// dead-lettering decides.
+func DLX() Option {
+	return func(p *plan) error {
+		p.wanted.DLX = to(true)
+		return nil
+	}
+}
+
+// Retry is the policy for failures that no rule is about; exponential(1s, factor=4, max=5m, retries=5) by default.
+func Retry(policy Policy) Option {
+	return func(p *plan) error {
+		read, err := policy.read()
+		p.wanted.Retry = read.Text
+		return err
+	}
+}
+
+// StrategyName names a strategy.
+type StrategyName string
+
+// How failed messages wait.
+const (
+	// RetryQueues: a confirmed copy waits in a queue per delay. Works with every queue, on every broker; the default.
+	RetryQueues StrategyName = "retry-queues"
+	// DeadLetter: the client rejects, the broker's dead-lettering does the rest; one fixed delay.
+	DeadLetter StrategyName = "dead-letter"
+	// Native: the delayed retry of quorum queues, RabbitMQ 4.3 and later; linear delays, back at the head.
+	Native StrategyName = "native"
+	// DelayedExchange: through the delayed-message plugin, for brokers before 4.3 that have it.
+	DelayedExchange StrategyName = "delayed-exchange"
+)
+
+// Strategy is how failed messages wait.
+func Strategy(name StrategyName) Option {
+	return func(p *plan) error {
+		p.wanted.Strategy = string(name)
+		if name == "" {
+			return badOption("`Strategy` is empty; it is one of retry-queues, dead-letter, native and delayed-exchange")
+		}
+		return checkText("Strategy", string(name))
+	}
+}
+
+// Rules choose another policy; the first that holds decides.
+func Rules(rules ...Rule) Option {
+	return func(p *plan) error {
+		for _, rule := range rules {
+			parts, err := rule.native()
+			if err != nil {
+				return err
+			}
+			p.wanted.Rules = append(p.wanted.Rules, parts)
+		}
+		return nil
+	}
+}
+
+// Prefetch is how many messages may be unacknowledged at a time, 1 to 65535; 64 by default.
+func Prefetch(n int) Option {
+	return func(p *plan) error {
+		if n < 1 || n > math.MaxUint16 {
+			return badOption("`Prefetch` must be between 1 and 65535, not %d", n)
+		}
+		p.wanted.Prefetch = to(uint16(n))
+		return nil
+	}
+}
+
+// Concurrency is how many handlers run at a time; 16 by default.
+func Concurrency(n int) Option {
+	return counted("Concurrency", n, 100_000, func(p *plan) **uint32 { return &p.wanted.Concurrency })
+}
+
+// HandlerTimeout is how long a handler may take; longer is a failed attempt. The handler's context ends then, with this as
+// its deadline; a handler that does not look at it still takes its place among the concurrent ones. No limit by default.
+func HandlerTimeout(d time.Duration) Option {
+	return lasting("HandlerTimeout", d, func(p *plan) **uint64 { return &p.wanted.HandlerTimeout })
+}
+
+// NoParking drops messages that are given up instead of parking them.
+func NoParking() Option {
+	return func(p *plan) error {
+		p.wanted.Park = to(false)
+		return nil
+	}
+}
+
+// Pause stops taking messages for d when more than the share failures of the last window attempts failed: then the messages
+// are not the problem. After it one message is taken as a probe, whose success ends the pause and whose failure renews it. A
+// zero stands for the default: 0.5, 20, 30 seconds.
+func Pause(failures float64, window int, d time.Duration) Option {
+	return func(p *plan) error {
+		budget := &native.Budget{}
+		if failures != 0 {
+			budget.Failures = &failures
+		}
+		if window < 0 || window > math.MaxInt32 {
+			return badOption("the window of `Pause` must be between 1 and 10000, not %d", window)
+		}
+		if window != 0 {
+			budget.Window = to(uint32(window))
+		}
+		if d < 0 {
+			return badOption("the duration of `Pause` is negative: %v", d)
+		}
+		if d != 0 {
+			budget.Pause = to(uint64(d))
+		}
+		p.wanted.Pause = budget
+		return nil
+	}
+}
+
+// OnEvent tells f of every event, one after the other, on a goroutine of its own that ends with the consumer. Events that
+// come while 1024 others wait for f are dropped, with a warning.
+func OnEvent(f func(Event)) Option {
+	return func(p *plan) error {
+		if f == nil {
+			return badOption("`OnEvent` is nil")
+		}
+		p.tell = append(p.tell, f)
+		return nil
+	}
+}
+
+// Events sends every event to ch, as signal.Notify does: without waiting, so give it room; events without room are dropped,
+// with a warning. The channel is not closed, and must not be before Consume returns.
+func Events(ch chan<- Event) Option {
+	return func(p *plan) error {
+		if ch == nil {
+			return badOption("the channel of `Events` is nil")
+		}
+		p.tell = append(p.tell, func(event Event) {
+			select {
+			case ch <- event:
+			default:
+				warnMissed(1)
+			}
+		})
+		return nil
+	}
+}
+
+// OnReady calls f when the subscription stands, before the first message: a consumer's queue exists then, and a service may say
+// that it is ready.
+func OnReady(f func()) Option {
+	return func(p *plan) error {
+		if f == nil {
+			return badOption("`OnReady` is nil")
+		}
+		p.ready = append(p.ready, f)
+		return nil
+	}
+}
+
+// Fatal says which errors no retry can mend: where f is true, the message is parked at once. For a single error there is
+// [Permanent].
+func Fatal(f func(error) bool) Option {
+	return func(p *plan) error {
+		if f == nil {
+			return badOption("`Fatal` is nil")
+		}
+		p.fatal = f
+		return nil
+	}
+}
+
+// NoDeclare makes no queues: they must exist already, and the user needs no permission to configure.
+func NoDeclare() Option {
+	return func(p *plan) error {
+		p.wanted.Declare = to(false)
+		return nil
+	}
+}
+
+// DrainTimeout is how long the end waits for running handlers; 30 seconds by default.
+func DrainTimeout(d time.Duration) Option {
+	return lasting("DrainTimeout", d, func(p *plan) **uint64 { return &p.wanted.DrainTimeout })
+}
+
+// CrashLimit is after how many crashes of its consumer a message is parked; 10 by default.
+func CrashLimit(n int) Option {
+	return counted("CrashLimit", n, 1_000_000, func(p *plan) **uint32 { return &p.wanted.CrashLimit })
+}
+
+// DeferLimit is after how many deferrals a message is parked; 1000 by default.
+func DeferLimit(n int) Option {
+	return counted("DeferLimit", n, 1_000_000, func(p *plan) **uint32 { return &p.wanted.DeferLimit })
+}
+
+func counted(option string, n, most int, field func(*plan) **uint32) Option {
+	return func(p *plan) error {
+		if n < 1 || n > most {
+			return badOption("`%s` must be between 1 and %d, not %d", option, most, n)
+		}
+		*field(p) = to(uint32(n))
+		return nil
+	}
+}
+
+func lasting(option string, d time.Duration, field func(*plan) **uint64) Option {
+	return func(p *plan) error {
+		if d < 0 {
+			return badOption("`%s` is negative: %v", option, d)
+		}
+		if d == 0 && option == "HandlerTimeout" {
+			return badOption("`%s` must be longer than 0", option)
+		}
+		*field(p) = to(uint64(d))
+		return nil
+	}
+}
+
+func to[T any](v T) *T { return &v }

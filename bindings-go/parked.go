@@ -1,0 +1,170 @@
+package retryrmq
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
+)
+
+// ParkedMessage is a parked message and the record of why, whoever parked it: a consumer of this library, or the broker.
+type ParkedMessage struct {
+	// Message is the message itself.
+	Message *Message
+	// Reason is one of exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old, rejected and overflow;
+	// empty when nobody left one.
+	Reason string
+	// ParkedAt is when, to the second.
+	ParkedAt time.Time
+	// Error is the last failure, one line.
+	Error string
+	// ErrorType is the name of its type.
+	ErrorType string
+	// Stack is the stack of a panic, or the chain of causes.
+	Stack string
+	// Fingerprint is sixteen digits that equal failures share.
+	Fingerprint string
+	// Attempts is how many were made; 0 when the broker parked it and nobody counted.
+	Attempts int
+	// ByBroker says whether the broker dead-lettered it.
+	ByBroker bool
+
+	number uint64
+	walk   *native.Walk
+}
+
+// Replay sends the message back to the tail of its work queue, its retries counted from the start. It works until the loop
+// that showed the message ends.
+func (p *ParkedMessage) Replay(ctx context.Context) error {
+	return p.settle(ctx, (*native.Walk).Replay)
+}
+
+// Drop drops the message for good. It works until the loop that showed the message ends.
+func (p *ParkedMessage) Drop(ctx context.Context) error { return p.settle(ctx, (*native.Walk).Discard) }
+
+func (p *ParkedMessage) settle(ctx context.Context, begin func(*native.Walk, uint64) (*native.Operation, error)) error {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
+	if p.walk == nil {
+		return badOption("this message was not shown by Conn.Parked")
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	op, err := begin(p.walk, p.number)
+	if err != nil {
+		return ours(err)
+	}
+	return ours(op.Wait(ctx))
+}
+
+// Parked iterates over the messages parked for a queue, those that are there when the loop begins:
+//
+//	for parked, err := range conn.Parked(ctx, "orders") {
+//		if err != nil {
+//			return err
+//		}
+//		if parked.Reason == "exhausted" {
+//			err = parked.Replay(ctx)
+//		}
+//	}
+//
+// What is neither replayed nor dropped is back in its place when the loop ends. An error ends the loop, and is its last
+// value.
+func (c *Conn) Parked(ctx context.Context, queue string) iter.Seq2[*ParkedMessage, error] {
+	return func(yield func(*ParkedMessage, error) bool) {
+		if err := c.parked(ctx, queue, yield); err != nil && !errors.Is(err, errBroken) {
+			yield(nil, err)
+		}
+	}
+}
+
+// The loop was left.
+var errBroken = errors.New("left")
+
+func (c *Conn) parked(ctx context.Context, queue string, yield func(*ParkedMessage, error) bool) (err error) {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
+	if err := checkText("queue", queue); err != nil {
+		return err
+	}
+	if queue == "" {
+		return badOption("`queue` is empty; name the queue whose parked messages to show")
+	}
+	if err := c.enter(); err != nil {
+		return err
+	}
+	defer c.leave()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	op, err := c.client.Parked(queue)
+	if err != nil {
+		return ours(err)
+	}
+	walk, err := op.Walk(ctx)
+	if err != nil {
+		return ours(err)
+	}
+	defer func() {
+		// Also when ctx has ended: what was shown goes back to its place by this.
+		op, closeErr := walk.Close()
+		if closeErr == nil {
+			closeErr = op.Wait(context.WithoutCancel(ctx))
+		}
+		walk.Free()
+		if closeErr == nil {
+			return
+		}
+		if err == nil {
+			err = ours(closeErr)
+		} else {
+			logger().Warn("retryrmq: a walk through parked messages ended badly", "queue", queue, "error", closeErr)
+		}
+	}()
+	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		op, err := walk.Next()
+		if err != nil {
+			return ours(err)
+		}
+		record, err := op.Record(ctx)
+		if err != nil {
+			return ours(err)
+		}
+		if record == nil {
+			return nil
+		}
+		parked, err := readParked(record, queue)
+		if err != nil {
+			return err
+		}
+		parked.walk = walk
+		if !yield(parked, nil) {
+			return errBroken
+		}
+	}
+}
+
+func readParked(record []byte, queue string) (*ParkedMessage, error) {
+	r := native.NewReader(record)
+	p := &ParkedMessage{number: r.Uint64(), Reason: r.OptionalString()}
+	if at, ok := r.OptionalUint64(); ok {
+		p.ParkedAt = unix(at)
+	}
+	p.Error, p.ErrorType, p.Stack, p.Fingerprint = r.String(), r.String(), r.OptionalString(), r.String()
+	p.Attempts, p.ByBroker = int(r.Uint32()), r.Bool()
+	message := r.Bytes()
+	if err := r.End(); err != nil {
+		return nil, err
+	}
+	var err error
+	p.Message, err = readMessage(message, queue)
+	return p, err
+}

@@ -1,0 +1,202 @@
+package retryrmq
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
+)
+
+// Policy says when a failed message is tried again, and when it is parked instead. Its methods give changed copies:
+//
+//	retryrmq.Exponential(time.Second, 5*time.Minute).Retries(8).Jitter(0.2)
+//
+// What is not said is the library's default, the same in every language. A policy that cannot work is refused by
+// [Conn.Consume], or by [Policy.Check].
+type Policy struct {
+	text   string // as it was parsed; then the rest is empty
+	shape  string
+	delays []time.Duration
+	named  []string
+}
+
+// Fixed waits as long each time.
+func Fixed(delay time.Duration) Policy { return Policy{shape: "fixed", delays: []time.Duration{delay}} }
+
+// Linear waits step longer each time.
+func Linear(first, step time.Duration) Policy {
+	return Policy{shape: "linear", delays: []time.Duration{first}}.with("step", milliseconds(step))
+}
+
+// List waits these times, one after the other; there are as many retries unless Retries says otherwise.
+func List(delays ...time.Duration) Policy {
+	return Policy{shape: "list", delays: append([]time.Duration(nil), delays...)}
+}
+
+// Exponential waits four times as long each time, unless Factor says otherwise, and most at most.
+func Exponential(first, most time.Duration) Policy {
+	return Policy{shape: "exponential", delays: []time.Duration{first}}.with("max", milliseconds(most))
+}
+
+// ParsePolicy reads a policy's text, the same in every language, such as
+//
+//	exponential(1s, factor=4, max=5m, retries=5, jitter=0.2)
+func ParsePolicy(text string) (Policy, error) {
+	policy := Policy{text: text}
+	return policy, policy.Check()
+}
+
+// Retries is how many retries there are before the message is parked; attempts are one more.
+func (p Policy) Retries(n int) Policy { return p.with("retries", strconv.Itoa(n)) }
+
+// Factor is by how much the delay of an exponential policy grows.
+func (p Policy) Factor(factor float64) Policy {
+	return p.with("factor", strconv.FormatFloat(factor, 'g', -1, 64))
+}
+
+// Max is the longest delay of a linear policy.
+func (p Policy) Max(most time.Duration) Policy { return p.with("max", milliseconds(most)) }
+
+// Jitter spreads each delay by this share, at most 1; 0.2 is up to a fifth earlier.
+func (p Policy) Jitter(share float64) Policy {
+	return p.with("jitter", strconv.FormatFloat(share, 'g', -1, 64))
+}
+
+// MaxAge parks a message whose next attempt would come later than this after its first failure.
+func (p Policy) MaxAge(age time.Duration) Policy { return p.with("max_age", milliseconds(age)) }
+
+// AgeFromPublication counts MaxAge from the message's timestamp, where its publisher set one.
+func (p Policy) AgeFromPublication() Policy { return p.with("age_from", "published") }
+
+// Check says what is wrong with it, if anything is.
+func (p Policy) Check() error {
+	_, err := p.read()
+	return err
+}
+
+// Delays are the delays of its retries, the first thousand; none if it cannot be read.
+func (p Policy) Delays() []time.Duration {
+	read, err := p.read()
+	if err != nil {
+		return nil
+	}
+	delays := make([]time.Duration, len(read.Delays))
+	for i, delay := range read.Delays {
+		delays[i] = time.Duration(delay)
+	}
+	return delays
+}
+
+// String is its text in full, as every language reads it.
+func (p Policy) String() string {
+	read, err := p.read()
+	if err != nil {
+		return p.written()
+	}
+	return read.Text
+}
+
+func (p Policy) read() (native.Policy, error) {
+	text := p.written()
+	if err := checkText("retry", text); err != nil {
+		return native.Policy{}, err
+	}
+	if p.isZero() {
+		text = ""
+	} else if text == "" {
+		text = " " // an empty text is no policy, and not the default one
+	}
+	read, err := native.ReadPolicy(text)
+	return read, ours(err)
+}
+
+// The zero policy is the default one.
+func (p Policy) isZero() bool { return p.shape == "" && p.text == "" && p.named == nil }
+
+func (p Policy) with(name, value string) Policy {
+	named := make([]string, 0, len(p.named)+1)
+	for _, entry := range p.named {
+		if !strings.HasPrefix(entry, name+"=") {
+			named = append(named, entry)
+		}
+	}
+	p.named = append(named, name+"="+value)
+	return p
+}
+
+// The text for the native half: what was parsed with what was added, or all from the parts.
+func (p Policy) written() string {
+	if p.shape == "" {
+		body, ok := strings.CutSuffix(strings.TrimSpace(p.text), ")")
+		if !ok || len(p.named) == 0 {
+			return p.text
+		}
+		// What stands in the text already and is said again is said twice, which is refused with those words.
+		return body + ", " + strings.Join(p.named, ", ") + ")"
+	}
+	parts := make([]string, 0, len(p.delays)+len(p.named))
+	for _, delay := range p.delays {
+		parts = append(parts, milliseconds(delay))
+	}
+	return fmt.Sprintf("%s(%s)", p.shape, strings.Join(append(parts, p.named...), ", "))
+}
+
+func milliseconds(d time.Duration) string {
+	return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', -1, 64) + "ms"
+}
+
+// Rule chooses another policy for some failures. All its conditions must hold; those that are empty do.
+type Rule struct {
+	// RoutingKey is a topic pattern for the key of the first publication: eu.*, orders.#
+	RoutingKey string
+	// Headers are headers and their values, in which * stands for any text.
+	Headers map[string]string
+	// Error is a pattern for the name of the error's type, or of one that it wraps: *Timeout
+	Error string
+	// Retry is the policy.
+	Retry Policy
+
+	text string
+}
+
+// ParseRule reads a rule's text, the same in every language, such as
+//
+//	routing_key=eu.#, error=*Timeout => fixed(5s, retries=3)
+func ParseRule(text string) (Rule, error) {
+	rule := Rule{text: text}
+	parts, err := rule.native()
+	if err != nil {
+		return rule, err
+	}
+	options, err := native.NewOptions(&native.Wanted{Queue: "any", Rules: []native.Rule{parts}})
+	if err != nil {
+		return rule, ours(err)
+	}
+	options.Free()
+	return rule, nil
+}
+
+func (r Rule) native() (native.Rule, error) {
+	if r.text != "" {
+		return native.Rule{Text: r.text}, checkText("rules", r.text)
+	}
+	rule := native.Rule{RoutingKey: r.RoutingKey, Error: r.Error}
+	policy, err := r.Retry.read()
+	if err != nil {
+		return rule, err
+	}
+	rule.Policy = policy.Text
+	texts := []string{r.RoutingKey, r.Error}
+	for name, value := range r.Headers {
+		rule.Headers = append(rule.Headers, [2]string{name, value})
+		texts = append(texts, name, value)
+	}
+	for _, text := range texts {
+		if err := checkText("rules", text); err != nil {
+			return rule, err
+		}
+	}
+	return rule, nil
+}

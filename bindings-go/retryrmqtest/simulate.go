@@ -1,0 +1,104 @@
+// Package retryrmqtest tests handlers without a broker: the real policy, rules, limits and headers, on a virtual clock.
+//
+//	result, err := retryrmqtest.Simulate(t.Context(), "orders", handle,
+//		[]retryrmq.Publishing{{Body: []byte("not json")}}, retryrmq.DLX())
+//	// result.Parked()[0].Reason == "exhausted", result.Elapsed == 341*time.Second
+package retryrmqtest
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/retryrmq/retryrmq/bindings-go"
+)
+
+// End is where a message ended.
+type End struct {
+	// Index is which message, 0 the first.
+	Index int
+	// Became is acked, parked, dropped or rejected.
+	Became string
+	// At is when its last attempt began, on the virtual clock.
+	At time.Duration
+	// Reason is why it was given up.
+	Reason string
+	// Message is the parked message with its record, as an operator would find it; nil if it was not parked.
+	Message *retryrmq.Message
+}
+
+// Result is what happened: every attempt in order, and where each message ended.
+type Result struct {
+	// Attempts are all calls of the handler.
+	Attempts []retryrmq.Step
+	// Ends are in the order of the messages.
+	Ends []End
+	// Elapsed is the time that all of it took, on the virtual clock.
+	Elapsed time.Duration
+}
+
+// Acked are the messages that were handled.
+func (r *Result) Acked() []End { return r.ended("acked") }
+
+// Parked are the messages that were parked.
+func (r *Result) Parked() []End { return r.ended("parked") }
+
+// AttemptsOf are the attempts at one of the messages.
+func (r *Result) AttemptsOf(index int) (attempts []retryrmq.Step) {
+	for _, attempt := range r.Attempts {
+		if attempt.Index == index {
+			attempts = append(attempts, attempt)
+		}
+	}
+	return attempts
+}
+
+func (r *Result) ended(became string) (ends []End) {
+	for _, end := range r.Ends {
+		if end.Became == became {
+			ends = append(ends, end)
+		}
+	}
+	return ends
+}
+
+// A handler that never lets go of its messages would keep a simulation going for ever.
+const mostAttempts = 100_000
+
+// Simulate has handler handle messages, one at a time, until every one of them has ended. The options are those of
+// retryrmq.Conn.Consume. Waiting takes no time: the clock jumps to the next arrival. Nothing else is simulated: what the
+// handler does takes the time it takes, and the handler timeout is real.
+func Simulate(ctx context.Context, queue string, handler retryrmq.Handler, messages []retryrmq.Publishing,
+	options ...retryrmq.Option) (*Result, error) {
+	simulation, err := retryrmq.NewSimulation(queue, handler, options...)
+	if err != nil {
+		return nil, err
+	}
+	defer simulation.Close()
+	for _, message := range messages {
+		if err := simulation.Publish(message); err != nil {
+			return nil, err
+		}
+	}
+	result := &Result{}
+	for {
+		step, ok, err := simulation.Step(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			break
+		}
+		result.Attempts = append(result.Attempts, step)
+		if step.Became != "retried" && step.Became != "deferred" {
+			result.Ends = append(result.Ends, End{step.Index, step.Became, step.At, step.Reason, step.Parked})
+		}
+		if len(result.Attempts) > mostAttempts {
+			return nil, fmt.Errorf("the simulation of %q does not end: %d attempts were made", queue, mostAttempts)
+		}
+	}
+	sort.SliceStable(result.Ends, func(i, j int) bool { return result.Ends[i].Index < result.Ends[j].Index })
+	result.Elapsed = simulation.Elapsed()
+	return result, nil
+}

@@ -1,0 +1,142 @@
+package retryrmq
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
+)
+
+// Simulation is a queue and its consumer without a broker, on a clock of their own: the policy, the rules, the limits and the
+// headers are the real ones, and waiting takes no time. Package retryrmqtest makes tests of it.
+type Simulation struct {
+	queue      string
+	handler    Handler
+	plan       *plan
+	limit      time.Duration
+	simulation *native.Simulation
+	published  int64
+}
+
+// Step is one attempt of a [Simulation].
+type Step struct {
+	// Index is which message it was, 0 the first that was published.
+	Index int
+	// Message is what the handler was given.
+	Message *Message
+	// At is when it began, on the simulation's clock.
+	At time.Duration
+	// Became is what became of the message: acked, retried, deferred, parked, dropped or rejected.
+	Became string
+	// Err is what the handler returned, or its panic.
+	Err error
+	// Delay is how long the message waits then.
+	Delay time.Duration
+	// Reason is why it was given up.
+	Reason string
+	// Parked is the parked message with its record, as an operator would find it.
+	Parked *Message
+}
+
+// The header by which a simulation knows its messages.
+const simulated = "retryrmq-simulated"
+
+// NewSimulation makes an empty queue, consumed by handler. It must be closed.
+func NewSimulation(queue string, handler Handler, options ...Option) (*Simulation, error) {
+	if handler == nil {
+		return nil, badOption("the handler is nil")
+	}
+	plan, err := newPlan(queue, options)
+	if err != nil {
+		return nil, err
+	}
+	checked, err := native.NewOptions(&plan.wanted)
+	if err != nil {
+		return nil, ours(err)
+	}
+	defer checked.Free()
+	simulation, err := native.NewSimulation(checked)
+	if err != nil {
+		return nil, ours(err)
+	}
+	limit := time.Duration(checked.HandlerTimeout)
+	return &Simulation{queue: queue, handler: handler, plan: plan, limit: limit, simulation: simulation}, nil
+}
+
+// Publish publishes to the queue, by whatever exchange and routing key; an empty routing key is the queue's name.
+func (s *Simulation) Publish(message Publishing) error {
+	if message.RoutingKey == "" && message.Exchange == "" {
+		message.RoutingKey = s.queue
+	}
+	headers := Table{simulated: s.published}
+	for name, value := range message.Headers {
+		headers[name] = value
+	}
+	message.Headers = headers
+	outgoing, err := message.native()
+	if err != nil {
+		return err
+	}
+	s.published++
+	return ours(s.simulation.Publish(outgoing))
+}
+
+// Step has the handler handle the next message; the clock moves on to its arrival. It is false when there is none.
+//
+// Nothing else is simulated: what the handler does takes the time it takes, and the handler timeout is real.
+func (s *Simulation) Step(ctx context.Context) (Step, bool, error) {
+	batch, err := s.simulation.Next()
+	if err != nil {
+		return Step{}, false, ours(err)
+	}
+	messages, err := readBatch(batch, s.queue)
+	if len(messages) == 0 || err != nil {
+		return Step{}, false, err
+	}
+	m := &messages[0]
+	step := Step{Index: s.unmark(m), Message: m, At: time.Duration(s.simulation.Elapsed())}
+	step.Err = s.attempt(ctx, m)
+	ending := &native.Ending{What: native.Ack}
+	if step.Err != nil {
+		ending = judge(step.Err, s.plan.fatal, true, true)
+	}
+	became, err := s.simulation.Settle(m.token, ending)
+	if err != nil {
+		return step, false, ours(err)
+	}
+	step.Became, step.Delay, step.Reason = became.What, time.Duration(became.Delay), became.Reason
+	if became.Parked != nil {
+		if step.Parked, err = readMessage(became.Parked, s.queue); err != nil {
+			return step, false, err
+		}
+		s.unmark(step.Parked)
+	}
+	return step, true, nil
+}
+
+func (s *Simulation) attempt(ctx context.Context, m *Message) error {
+	if s.limit == 0 {
+		return call(ctx, s.handler, m, func(error) {})
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.limit, errTooLong)
+	defer cancel()
+	err := call(ctx, s.handler, m, func(error) {})
+	if context.Cause(ctx) == errTooLong && (err == nil || errors.Is(err, context.DeadlineExceeded)) {
+		return &tooLong{s.limit}
+	}
+	return err
+}
+
+// Takes our mark away: nobody else has it.
+func (s *Simulation) unmark(m *Message) int {
+	index, _ := m.Headers()[simulated].(int64)
+	delete(m.table, simulated)
+	return int(index)
+}
+
+// Elapsed is how much time has passed on the simulation's clock.
+func (s *Simulation) Elapsed() time.Duration { return time.Duration(s.simulation.Elapsed()) }
+
+// Close lets it go.
+func (s *Simulation) Close() { s.simulation.Free() }

@@ -1,0 +1,360 @@
+package retryrmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
+)
+
+const (
+	// As many acknowledgements are handed over at once at most.
+	mostAcks = 16
+	// As long a thread waits for messages at once.
+	waitSlice = 60_000
+	// As long may what was taken or handled lie about while a handler takes long.
+	patience = time.Millisecond
+)
+
+// The goroutines of one consumer.
+//
+// They share what was taken, so that no message waits behind a handler while another goroutine has nothing to do. One of them
+// at a time, with nothing else left to do, fetches more, and waits for it in a thread. While handlers are quick one goroutine
+// does it all; the timer notices when one is not, and wakes another.
+type workers struct {
+	queue        string
+	handler      Handler
+	fatal        func(error) bool
+	hasRules     bool
+	limit        time.Duration
+	most         int
+	subscription *native.Subscription
+	// For handlers without a deadline of their own; cancelled when nobody waits for them any more.
+	handling context.Context
+	cancel   context.CancelFunc
+	all      sync.WaitGroup
+
+	mu      sync.Mutex
+	work    sync.Cond
+	batches batches
+	ready   []Message
+	acks    native.Tokens
+	alive   int  // goroutines
+	idle    int  // of them, waiting for work
+	running int  // of them, in a handler
+	taking  bool // one of them fetches
+	closing bool
+	ended   bool // nothing more will come
+	handled uint64
+	// Looks after what lies about.
+	timer     *time.Timer
+	timed     bool
+	handledAt uint64
+}
+
+func newWorkers(ctx context.Context, queue string, handler Handler, plan *plan, options *native.Options,
+	subscription *native.Subscription) *workers {
+	w := &workers{
+		queue:        queue,
+		handler:      handler,
+		fatal:        plan.fatal,
+		hasRules:     options.HasRules,
+		limit:        time.Duration(options.HandlerTimeout),
+		most:         options.Concurrency,
+		subscription: subscription,
+		batches:      batches{size: 1},
+	}
+	w.work.L = &w.mu
+	w.handling, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return w
+}
+
+func (w *workers) start() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(time.Hour, w.look)
+	w.timer.Stop()
+	w.wake()
+}
+
+// No more messages; what has begun may finish, the rest goes back.
+func (w *workers) close() {
+	w.subscription.Close()
+	w.mu.Lock()
+	w.closing = true
+	unstarted := w.ready
+	w.ready = nil
+	w.work.Broadcast()
+	w.mu.Unlock()
+	w.giveBack(unstarted)
+}
+
+// The end, after the subscription's: how many handlers run all the same.
+func (w *workers) end() int {
+	w.mu.Lock()
+	w.closing, w.ended = true, true
+	late := w.running
+	w.timer.Stop()
+	w.work.Broadcast()
+	w.mu.Unlock()
+	w.cancel()
+	if late == 0 {
+		w.all.Wait()
+	}
+	return late
+}
+
+func (w *workers) giveBack(messages []Message) {
+	if len(messages) == 0 {
+		return
+	}
+	var tokens native.Tokens
+	for i := range messages {
+		tokens.Add(messages[i].token)
+	}
+	w.subscription.GiveBack(tokens)
+}
+
+// Another goroutine, if one may be of use. With the lock.
+func (w *workers) wake() {
+	if w.idle > 0 {
+		w.work.Signal()
+	} else if w.alive < w.most {
+		w.alive++
+		w.all.Add(1)
+		go w.loop()
+	}
+}
+
+func (w *workers) loop() {
+	defer w.all.Done()
+	w.mu.Lock()
+	for {
+		m := w.next()
+		if m == nil {
+			w.alive--
+			w.mu.Unlock()
+			return
+		}
+		w.running++
+		w.mu.Unlock()
+		w.attempt(m)
+		w.mu.Lock()
+	}
+}
+
+// The next message; nil at the end. With the lock, which it may give up for a while.
+func (w *workers) next() *Message {
+	for {
+		switch {
+		case len(w.ready) > 0:
+			m := &w.ready[0]
+			w.ready = w.ready[1:]
+			if (w.batches.quick || w.acks.Len() > 0) && !w.timed {
+				w.watch()
+			}
+			if !w.batches.quick && (len(w.ready) > 0 || !w.taking) {
+				w.wake()
+			}
+			return m
+		case w.ended:
+			w.flush()
+			return nil
+		case !w.taking:
+			w.take()
+		case w.acks.Len() > 0:
+			w.flush()
+		default:
+			w.idle++
+			w.work.Wait()
+			w.idle--
+		}
+	}
+}
+
+// Fetches messages, and waits for them if it must. Hands over acknowledgements on the way.
+func (w *workers) take() {
+	w.taking = true
+	acks, size, wait := w.acks, w.batches.size, uint32(waitSlice)
+	w.acks = nil
+	w.mu.Unlock()
+	messages, err := readBatch(w.subscription.Exchange(acks, size, wait), w.queue)
+	if err != nil {
+		logger().Error(err.Error(), "queue", w.queue)
+	}
+	w.mu.Lock()
+	w.taking = false
+	w.batches.took(len(messages))
+	if w.closing {
+		if len(messages) == 0 {
+			w.ended = true
+			w.work.Broadcast()
+			return
+		}
+		w.mu.Unlock()
+		w.giveBack(messages)
+		w.mu.Lock()
+		return
+	}
+	w.ready = messages
+}
+
+// Hands over the acknowledgements. With the lock, which it gives up for the time.
+func (w *workers) flush() {
+	if w.acks.Len() == 0 {
+		return
+	}
+	acks := w.acks
+	w.acks = nil
+	w.mu.Unlock()
+	w.subscription.Exchange(acks, 0, 0)
+	w.mu.Lock()
+}
+
+// Has somebody look soon: this handler may be the first that takes long, and the only one that runs. With the lock.
+func (w *workers) watch() {
+	w.timed, w.handledAt = true, w.handled
+	w.timer.Reset(patience)
+}
+
+// Looks after what lies about: if no handler has come to an end since the last look, they are not quick.
+func (w *workers) look() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timed = false
+	if w.ended {
+		return
+	}
+	if w.handled == w.handledAt {
+		w.batches.slow()
+		w.flush()
+		w.wake()
+	} else if w.running > 0 {
+		w.watch()
+	}
+}
+
+// The handler has returned. With the lock: before its message is settled, so that nobody takes it for one that still runs when
+// everything is settled.
+func (w *workers) returned() {
+	w.running--
+	w.handled++
+}
+
+// One call of the handler, and its end.
+func (w *workers) attempt(m *Message) {
+	if w.limit > 0 {
+		w.attemptWithin(m)
+		return
+	}
+	err := call(w.handling, w.handler, m, func(gone error) { w.replaced(m, gone, true) })
+	w.conclude(m, err, true)
+}
+
+// Settles what came of a handler's return, unless that was done.
+func (w *workers) conclude(m *Message, err error, unsettled bool) {
+	w.mu.Lock()
+	w.returned()
+	if unsettled && err == nil {
+		w.acks.Add(m.token)
+		if w.acks.Len() >= mostAcks {
+			w.flush()
+		}
+	}
+	w.mu.Unlock()
+	if unsettled && err != nil {
+		w.failed(m, err)
+	}
+}
+
+var errTooLong = errors.New("the handler timeout has passed")
+
+// As attempt, with a deadline: what comes first, the handler's end or the deadline, ends the attempt.
+func (w *workers) attemptWithin(m *Message) {
+	ctx, cancel := context.WithTimeoutCause(w.handling, w.limit, errTooLong)
+	defer cancel()
+	var ended atomic.Bool
+	late := func() {
+		if context.Cause(ctx) == errTooLong && ended.CompareAndSwap(false, true) {
+			w.late(m)
+		}
+	}
+	stop := context.AfterFunc(ctx, late)
+	defer stop()
+	err := call(ctx, w.handler, m, func(gone error) { w.replaced(m, gone, ended.CompareAndSwap(false, true)) })
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+		late() // the handler says itself that it is over
+	}
+	w.conclude(m, err, ended.CompareAndSwap(false, true))
+}
+
+func (w *workers) late(m *Message) { w.failed(m, &tooLong{w.limit}) }
+
+// A handler that took longer than it may.
+type tooLong struct{ limit time.Duration }
+
+func (t *tooLong) Error() string     { return fmt.Sprintf("the handler took longer than %v", t.limit) }
+func (t *tooLong) ErrorType() string { return "HandlerTimeout" }
+func (t *tooLong) Unwrap() error     { return context.DeadlineExceeded }
+
+// Ends an attempt that failed.
+func (w *workers) failed(m *Message, err error) {
+	ending := judge(err, w.fatal, w.hasRules, m.mayPark)
+	w.subscription.Settle(m.token, ending)
+	switch {
+	case ending.What == native.Defer:
+		logger().Debug("retryrmq: a message is deferred", "message", m, "delay", time.Duration(*ending.Delay))
+	case m.mayPark || ending.What != native.Retry:
+		logger().Warn("retryrmq: a handler failed", "message", m, "error", ending.Error)
+	default:
+		logger().Debug("retryrmq: a handler failed", "message", m, "error", ending.Error)
+	}
+}
+
+// The handler has ended this goroutine: its attempt has failed, and another goroutine takes over.
+func (w *workers) replaced(m *Message, gone error, unsettled bool) {
+	w.conclude(m, gone, unsettled)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.alive--
+	w.wake()
+}
+
+// How many messages to take next: few while handlers are slow, so that none waits here that another consumer could have, and
+// few are run for nothing after a lost connection; more while they are quick.
+type batches struct {
+	size int
+	// Handlers take so little that waking another goroutine takes longer.
+	quick bool
+	// The last one: when, how many, and whether there may have been more.
+	at    time.Time
+	count int
+	full  bool
+}
+
+const (
+	// As many messages are taken at once at most.
+	mostTaken = 64
+	// A batch that took longer was too large.
+	quickBatch = time.Millisecond
+	// A handler that takes longer is worth another goroutine.
+	quickHandler = 10 * time.Microsecond
+)
+
+func (b *batches) took(count int) {
+	now, asked := time.Now(), b.size
+	passed := now.Sub(b.at)
+	if passed >= quickBatch {
+		b.size = max(b.size/2, 1)
+	} else if b.full {
+		b.size = min(b.size*2, mostTaken)
+	}
+	b.quick = b.count >= 4 && passed < time.Duration(b.count)*quickHandler
+	b.at, b.count, b.full = now, count, count >= asked
+}
+
+func (b *batches) slow() { b.size, b.quick = 1, false }

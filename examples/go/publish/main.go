@@ -1,0 +1,28 @@
+// Publishes: publish QUEUE BODY… It ends when the broker has confirmed.
+package main
+
+import (
+	"cmp"
+	"context"
+	"log"
+	"os"
+
+	"github.com/retryrmq/retryrmq/bindings-go"
+)
+
+func main() {
+	if len(os.Args) < 3 {
+		log.Fatal("usage: publish QUEUE BODY…")
+	}
+	ctx := context.Background()
+	conn, err := retryrmq.Dial(ctx, cmp.Or(os.Getenv("RETRYRMQ_URL"), "amqp://localhost"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	for _, body := range os.Args[2:] {
+		if err := conn.Publish(ctx, retryrmq.Publishing{RoutingKey: os.Args[1], Body: []byte(body)}); err != nil {
+			log.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+// A web service: POST /emails publishes, a consumer sends, GET /metrics counts. Everything ends with Ctrl-C, in order.
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/retryrmq/retryrmq/bindings-go"
+)
+
+const queue = "example.emails"
+
+type email struct{ To, Text string }
+
+func send(_ context.Context, m *retryrmq.Message) error {
+	var mail email
+	if err := json.Unmarshal(m.Body, &mail); err != nil {
+		return retryrmq.Permanent(err)
+	}
+	if m.Attempt == 1 {
+		return errors.New("the mail server is busy")
+	}
+	fmt.Printf("sent to %s, attempt %d\n", mail.To, m.Attempt)
+	return nil
+}
+
+func run(ctx context.Context) error {
+	conn, err := retryrmq.Dial(ctx, cmp.Or(os.Getenv("RETRYRMQ_URL"), "amqp://localhost"), retryrmq.AppVersion("1.4.0"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+
+	routes := http.NewServeMux()
+	routes.HandleFunc("POST /emails", func(w http.ResponseWriter, r *http.Request) {
+		var mail email
+		if err := json.NewDecoder(r.Body).Decode(&mail); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		body, _ := json.Marshal(mail)
+		if err := conn.Publish(r.Context(), retryrmq.Publishing{RoutingKey: queue, Body: body}); err != nil {
+			http.Error(w, "try again later", http.StatusServiceUnavailable)
+			return
+		}
+		w.WriteHeader(http.StatusAccepted)
+	})
+	routes.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/openmetrics-text; version=1.0.0; charset=utf-8")
+		fmt.Fprint(w, conn.MetricsText())
+	})
+	listener, err := net.Listen("tcp", cmp.Or(os.Getenv("ADDRESS"), "127.0.0.1:8080"))
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: routes, ReadHeaderTimeout: 5 * time.Second}
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Fatal(err)
+		}
+	}()
+	fmt.Printf("listening on http://%s\n", listener.Addr())
+
+	err = conn.Consume(ctx, queue, send, // until Ctrl-C, then it drains
+		retryrmq.DLX(), retryrmq.Retry(retryrmq.Exponential(500*time.Millisecond, time.Minute)),
+		retryrmq.HandlerTimeout(30*time.Second))
+
+	end, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return errors.Join(err, server.Shutdown(end))
+}
+
+func main() {
+	retryrmq.SetLogger(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}

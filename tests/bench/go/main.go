@@ -1,0 +1,67 @@
+// Measures the Go module beside its peers, in alternating rounds on one broker, and prints tables: see run.
+//
+// Every measurement is a process of its own, on a queue of its own. Nothing is asserted: the machine is whatever it is, and only
+// ratios of one run mean anything. RETRYRMQ_BENCH_COUNT and RETRYRMQ_BENCH_ROUNDS make it shorter.
+package main
+
+import (
+	"fmt"
+	"log"
+	"os"
+	"strconv"
+)
+
+func main() {
+	log.SetFlags(0)
+	if len(os.Args) == 7 && os.Args[1] == "case" {
+		count, err := strconv.Atoi(os.Args[6])
+		if err != nil {
+			log.Fatal(err)
+		}
+		run, ok := groups[os.Args[2]][os.Args[3]]
+		if !ok {
+			log.Fatalf("there is no case %s %s", os.Args[2], os.Args[3])
+		}
+		run(os.Args[4], os.Args[5], count)
+		return
+	}
+	if err := rounds(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// A measured program: consumes count messages of a queue, prints its figures and ends the process.
+type program func(url, queue string, count int)
+
+var groups = map[string]map[string]program{
+	"consume": {
+		"amqp091 ack each":     amqp091Each,
+		"amqp091 ack multiple": amqp091Multiple,
+		"watermill":            watermillConsume,
+		"retryrmq":             retryrmqConsume,
+	},
+	"retry": {
+		"amqp091 by hand": amqp091Retry,
+		"watermill Retry": watermillRetry,
+		"retryrmq":        retryrmqRetry,
+	},
+	"latency": {
+		"amqp091":   amqp091Latency,
+		"retryrmq":  retryrmqLatency,
+		"publisher": publisher,
+	},
+}
+
+const prefetch = 200
+
+func must[T any](value T, err error) T {
+	check(err)
+	return value
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

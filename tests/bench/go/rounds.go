@@ -1,0 +1,232 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+)
+
+// The core with a handler that does nothing: the limit. Its program is named by run.
+const limit = "core (limit)"
+
+func number(name string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil && n > 0 {
+		return n
+	}
+	return otherwise
+}
+
+func rounds(wanted []string) error {
+	if len(wanted) == 0 {
+		wanted = []string{"consume", "retry", "latency"}
+	}
+	url := os.Getenv("RETRYRMQ_URL")
+	connection, err := amqp091.Dial(url)
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	fmt.Printf("RabbitMQ %v, %s, %d cores; %s\n", connection.Properties["version"], runtime.Version(), runtime.NumCPU(), versions())
+	b := &bench{connection, url, number("RETRYRMQ_BENCH_COUNT", 100_000), number("RETRYRMQ_BENCH_ROUNDS", 5)}
+	for _, group := range wanted {
+		switch group {
+		case "consume":
+			err = b.consume()
+		case "retry":
+			err = b.retry()
+		case "latency":
+			err = b.latency()
+		default:
+			err = fmt.Errorf("there is no group %q; there are consume, retry and latency", group)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func versions() string {
+	var peers []string
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, dependency := range info.Deps {
+			for _, peer := range []string{"rabbitmq/amqp091-go", "ThreeDotsLabs/watermill", "ThreeDotsLabs/watermill-amqp"} {
+				if dependency.Path == "github.com/"+peer {
+					peers = append(peers, peer+" "+dependency.Version)
+				}
+			}
+		}
+	}
+	return strings.Join(peers, ", ")
+}
+
+type bench struct {
+	connection    *amqp091.Connection
+	url           string
+	count, rounds int
+}
+
+func (b *bench) consume() error {
+	fmt.Printf("\nconsume and acknowledge %d × 256 B, prefetch %d, %d rounds\n", b.count, prefetch, b.rounds)
+	names := []string{"amqp091 ack each", "amqp091 ack multiple", "watermill", "retryrmq", limit}
+	return b.kinds(names, func(name, kind string) (figures, error) {
+		queue, err := b.full(kind, b.count)
+		if err != nil {
+			return nil, err
+		}
+		defer b.drop(queue)
+		if name == limit {
+			return b.run(os.Getenv("RETRYRMQ_BENCH_CORE"), "case", "retryrmq", b.url, queue, strconv.Itoa(b.count))
+		}
+		return b.program("consume", name, queue, b.count)
+	}, "retryrmq", []aim{{"per_second", "amqp091 ack each", "≥ 1.3"}, {"per_second", "amqp091 ack multiple", "≥ 0.95"},
+		{"per_second", limit, "≥ 0.9"}, {"cpu_us", "amqp091 ack each", "< 1"}})
+}
+
+func (b *bench) retry() error {
+	count := max(b.count/5, 1)
+	fmt.Printf("\n%d × 256 B, each fails once and waits a second, prefetch %d, %d rounds\n", count, prefetch, b.rounds)
+	names := []string{"amqp091 by hand", "watermill Retry", "retryrmq"}
+	return b.kinds(names, func(name, kind string) (figures, error) {
+		count := count
+		if name == "watermill Retry" {
+			count = max(count/5000, 2) // one a second: it waits in its handler
+		}
+		queue, err := b.full(kind, count)
+		if err != nil {
+			return nil, err
+		}
+		defer b.drop(queue)
+		return b.program("retry", name, queue, count)
+	}, "retryrmq", []aim{{"per_second", "amqp091 by hand", ""}, {"cpu_us", "amqp091 by hand", ""}})
+}
+
+func (b *bench) latency() error {
+	count := max(b.count/100, 20)
+	fmt.Printf("\none message at a time, %d a second, %d of them, %d rounds\n", perSecond, count, b.rounds)
+	return b.kinds([]string{"amqp091", "retryrmq"}, func(name, kind string) (figures, error) {
+		queue, err := b.full(kind, 0)
+		if err != nil {
+			return nil, err
+		}
+		defer b.drop(queue)
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		publishing := exec.Command(self, "case", "latency", "publisher", b.url, queue, strconv.Itoa(count))
+		publishing.Stderr = os.Stderr
+		if err := publishing.Start(); err != nil {
+			return nil, err
+		}
+		defer func() {
+			_ = publishing.Process.Kill()
+			_ = publishing.Wait()
+		}()
+		return b.program("latency", name, queue, count)
+	}, "retryrmq", []aim{{"p99_ms", "amqp091", "≤ 1"}})
+}
+
+// All of them in turn, in each round from another one on, for both types of queues.
+func (b *bench) kinds(names []string, measure func(name, kind string) (figures, error), ours string, aims []aim) error {
+	for _, kind := range []string{"classic", "quorum"} {
+		found := map[string][]figures{}
+		for round := range b.rounds {
+			for i := range names {
+				name := names[(i+round)%len(names)]
+				one, err := measure(name, kind)
+				if err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+				found[name] = append(found[name], one)
+			}
+		}
+		fmt.Printf("\n%s work queue\n", kind)
+		table(names, found)
+		ratios(found, ours, aims)
+	}
+	return nil
+}
+
+func (b *bench) program(group, name, queue string, count int) (figures, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return b.run(self, "case", group, name, b.url, queue, strconv.Itoa(count))
+}
+
+func (b *bench) run(program string, arguments ...string) (figures, error) {
+	command := exec.Command(program, arguments...)
+	command.Stderr = os.Stderr
+	output, err := command.Output()
+	if err != nil {
+		return nil, err
+	}
+	var found figures
+	return found, json.Unmarshal(output, &found)
+}
+
+// A queue with so many messages, and the one beside it in which they wait when it is done by hand.
+func (b *bench) full(kind string, count int) (string, error) {
+	channel, err := b.connection.Channel()
+	if err != nil {
+		return "", err
+	}
+	defer channel.Close()
+	if err := channel.Confirm(false); err != nil {
+		return "", err
+	}
+	queue := fmt.Sprintf("bench.%d.%d", os.Getpid(), monotonic())
+	if _, err := channel.QueueDeclare(queue, true, false, false, false, amqp091.Table{"x-queue-type": kind}); err != nil {
+		return "", err
+	}
+	if _, err := channel.QueueDeclare(waiting(queue), true, false, false, false, amqp091.Table{
+		"x-queue-type": "quorum", "x-message-ttl": int64(1000), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue,
+		"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+	}); err != nil {
+		return "", err
+	}
+	body := []byte(strings.Repeat("x", 256))
+	outstanding := make(chan *amqp091.DeferredConfirmation, 1000)
+	go func() {
+		defer close(outstanding)
+		for i := range count {
+			confirmation, err := channel.PublishWithDeferredConfirm("", queue, true, false, amqp091.Publishing{
+				Body: body, DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{"uuid": strconv.Itoa(i)},
+			})
+			if err != nil {
+				return
+			}
+			outstanding <- confirmation
+		}
+	}()
+	confirmed := 0
+	for confirmation := range outstanding {
+		if confirmation.Wait() {
+			confirmed++
+		}
+	}
+	if confirmed != count {
+		return "", fmt.Errorf("%d of %d messages were published", confirmed, count)
+	}
+	return queue, nil
+}
+
+func (b *bench) drop(queue string) {
+	channel, err := b.connection.Channel()
+	if err != nil {
+		return
+	}
+	defer channel.Close()
+	for _, name := range []string{queue, waiting(queue), queue + ".parked", queue + ".retry.1000"} {
+		_, _ = channel.QueueDelete(name, false, false, false)
+	}
+}
