@@ -158,6 +158,12 @@ async fn another_authoritys_certificate_is_refused() {
         // Nor do the roots of this system know it.
         let error = Client::connect(&tls.url).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TlsFailed);
+        assert!(
+            error
+                .to_string()
+                .contains("name its CA with ?cacertfile=FILE"),
+            "{error}"
+        );
     })
     .await;
 }

@@ -180,7 +180,7 @@ impl Chronicle {
             .count()
     }
 
-    /// A row an order: what it shows, its attempts by time, and how it ended.
+    /// A row an order: what it shows, its runs by time, and how it ended.
     pub(crate) fn table(&self) -> Table {
         self.rows(|steps| !steps.is_empty())
     }
@@ -191,7 +191,7 @@ impl Chronicle {
     }
 
     fn rows(&self, with: impl Fn(&[(Duration, Step)]) -> bool) -> Table {
-        let mut table = new_table(["order", "shows", "what happened", "attempts", "end"]);
+        let mut table = new_table(["order", "shows", "what happened", "runs", "end"]);
         let stories = self.lock();
         for order in &stories.orders {
             let steps = stories
@@ -207,8 +207,8 @@ impl Chronicle {
                 .filter(|(_, step)| !matches!(step, Step::Published | Step::Attempt(_)))
                 .map(|(at, step)| format!("{:.2}s {}", at.as_secs_f64(), step.tell()))
                 .collect();
-            // All of them: after a replay the count starts again, and beside the failures it would puzzle.
-            let attempts = steps
+            // Not the attempt's number: after a replay that starts again, and beside the failures it would puzzle.
+            let runs = steps
                 .iter()
                 .filter(|(_, step)| matches!(step, Step::Attempt(_)))
                 .count();
@@ -221,7 +221,7 @@ impl Chronicle {
                 Cell::new(order.id),
                 Cell::new(order.shows),
                 Cell::new(happened.join("\n")),
-                Cell::new(attempts),
+                Cell::new(runs),
                 Cell::new(end).add_attribute(Attribute::Bold),
             ]);
         }
