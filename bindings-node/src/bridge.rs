@@ -33,7 +33,7 @@ pub(crate) enum Answer {
     Nothing,
     Client(retryrmq::Client),
     Subscription(retryrmq::Subscription),
-    Walk(retryrmq::Browse),
+    Walk(Box<retryrmq::Browse>),
     Record(Box<retryrmq::Record>),
     Failed(retryrmq::Error),
 }
@@ -233,7 +233,7 @@ impl Bridge {
                 }
                 Answer::Client(client) => Either4::A(Client::new(client)),
                 Answer::Subscription(inner) => Either4::B(Subscription::new(inner)),
-                Answer::Walk(browse) => Either4::C(Walk::new(browse)),
+                Answer::Walk(browse) => Either4::C(Walk::new(*browse)),
                 Answer::Record(record) => Either4::D(Record::new(*record)),
             };
             news.brought.push(Brought { ticket, value });
