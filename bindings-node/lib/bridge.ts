@@ -11,7 +11,7 @@ interface Waiting {
 
 /** Who is told of a subscription's news. @internal */
 export interface Subscribed {
-  arrived(more: boolean): void
+  arrived(): void
   told(event: Told): void
 }
 
@@ -86,7 +86,7 @@ class Bridge {
     for (const { level, text } of news.lines) log(level, text)
     for (const event of news.events) this.#subscribed.get(event.subscription)?.told(event)
     if (news.missed > 0) log('warn', `${news.missed} events were dropped: their listeners are too slow`)
-    for (const { subscription, more } of news.ready) this.#subscribed.get(subscription)?.arrived(more)
+    for (const subscription of news.ready) this.#subscribed.get(subscription)?.arrived()
   }
 
   #take(ticket: number): Waiting | undefined {

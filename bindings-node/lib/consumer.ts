@@ -67,7 +67,7 @@ export class Consumer extends EventEmitter<Events> {
     this.#onEvent = plan.onEvent
     this.on('newListener', () => listening.set(true))
     bridge().subscribe(id, {
-      arrived: (more) => this.#workers.arrived(more),
+      arrived: () => this.#workers.arrived(),
       told: (event) => this.#tell(made(event)),
     })
     if (plan.keepAlive) bridge().hold()

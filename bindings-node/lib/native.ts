@@ -16,7 +16,7 @@ export interface News {
   done: number[]
   brought: { ticket: number; value: unknown }[]
   refused: { ticket: number; code: string; message: string; detail: string }[]
-  ready: { subscription: number; more: boolean }[]
+  ready: number[]
   events: Told[]
   missed: number
   lines: { level: 'error' | 'warn' | 'info' | 'debug'; text: string }[]
@@ -89,7 +89,7 @@ export interface Client {
 /** @internal */
 export interface Subscription {
   take(most: number): Batch | null
-  listen(bridge: Bridge, id: number): void
+  listen(bridge: Bridge, id: number): 'some' | 'none' | 'ended'
   settle(handled: Float64Array, count: number, others: Uint8Array | null): void
   giveBack(tokens: Float64Array): void
   close(): void
@@ -144,37 +144,30 @@ export interface Native {
   setDebug(wanted: boolean): void
 }
 
-interface Report {
-  header?: { glibcVersionRuntime?: string }
-}
-
-function platform(): string {
+/** This platform's names, the likelier first: which C library Linux has is told by which module loads. */
+function platforms(): string[] {
   const name = `${process.platform}-${process.arch}`
-  if (process.platform === 'win32') return `${name}-msvc`
-  if (process.platform !== 'linux') return name
-  const report = process.report.getReport() as unknown as Report
-  return report.header?.glibcVersionRuntime ? `${name}-gnu` : `${name}-musl`
+  return process.platform === 'linux' ? [`${name}-gnu`, `${name}-musl`] : [name]
 }
 
 function load(): Native {
-  const name = platform()
   const { version } = require('../package.json') as { version: string }
-  const failures: unknown[] = []
+  const failures: string[] = []
   // The package of this platform, as it comes from the registry; then the one that was built in this folder.
-  for (const place of [`@retryrmq/${name}`, `../npm/${name}/retryrmq.node`]) {
-    try {
-      const found = require(place) as Native
-      if (found.VERSION === version) return found
-      failures.push(new Error(`${place} is version ${found.VERSION}, and this package is ${version}`))
-    } catch (error) {
-      failures.push(error)
+  for (const name of platforms()) {
+    for (const place of [`@retryrmq/${name}`, `../npm/${name}/retryrmq.node`]) {
+      try {
+        const found = require(place) as Native
+        if (found.VERSION === version) return found
+        failures.push(`${place} is version ${found.VERSION}, and this package is ${version}`)
+      } catch (error) {
+        failures.push(error instanceof Error ? (error.message.split('\n')[0] ?? '') : String(error))
+      }
     }
   }
-  const why = failures.map((failure) => (failure instanceof Error ? failure.message.split('\n')[0] : String(failure)))
   throw new Error(
-    `retryrmq has no native module for ${name}: install without --no-optional, or build it with \`npm run build\` in the ` +
-      `package's folder, which needs Rust (${why.join('; ')})`,
-    { cause: failures.at(-1) },
+    `retryrmq has no native module for ${process.platform}-${process.arch}: install without --no-optional, or build it with ` +
+      `\`npm run build\` in the package's folder, which needs Rust (${failures.join('; ')})`,
   )
 }
 

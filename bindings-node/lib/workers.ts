@@ -96,7 +96,7 @@ export class Workers {
   }
 
   start(): void {
-    this.#listen()
+    this.arrived()
   }
 
   /** No more messages; what has begun may finish. */
@@ -125,10 +125,9 @@ export class Workers {
     this.#signalled.clear()
   }
 
-  /** Messages have arrived, or (`false`) none will any more. */
-  arrived(more: boolean): void {
+  /** There is something to look at. */
+  arrived(): void {
     this.#listening = false
-    if (!more) return this.#returnTheUnstarted()
     this.#turn()
     this.#pump()
   }
@@ -142,10 +141,12 @@ export class Workers {
     this.#others.clear()
   }
 
-  #listen(): void {
-    if (this.#listening || this.#stopped) return
-    this.#listening = true
-    this.#subscription.listen(bridge().native, this.#id)
+  /** Looks for messages; when there are none, has the bridge say when to look again. Whether there are some. */
+  #listen(): boolean {
+    if (this.#listening || this.#stopped) return false
+    const arrivals = this.#subscription.listen(bridge().native, this.#id)
+    this.#listening = arrivals !== 'some'
+    return !this.#listening
   }
 
   #returnTheUnstarted(): void {
@@ -197,7 +198,7 @@ export class Workers {
       }
       const message = this.#take()
       if (message === undefined) {
-        this.#listen()
+        if (this.#listen()) continue
         break
       }
       this.#begun++

@@ -33,7 +33,7 @@ pub(crate) enum Answer {
     Nothing,
     Client(retryrmq::Client),
     Subscription(retryrmq::Subscription),
-    Walk(retryrmq::Browse),
+    Walk(Box<retryrmq::Browse>),
     Record(Box<retryrmq::Record>),
     Failed(retryrmq::Error),
 }
@@ -41,8 +41,8 @@ pub(crate) enum Answer {
 #[derive(Default)]
 struct Waiting {
     finished: Vec<(u32, Answer)>,
-    /// Subscriptions that have messages, or (`false`) will have none any more.
-    ready: Vec<(u32, bool)>,
+    /// Subscriptions to look at.
+    ready: Vec<u32>,
     events: VecDeque<(u32, retryrmq::Event)>,
     missed: u32,
     /// The environment was woken and has not come yet.
@@ -75,8 +75,8 @@ impl Shared {
         self.tell(|waiting| waiting.finished.push((ticket, answer)));
     }
 
-    pub(crate) fn ready(&self, subscription: u32, more: bool) {
-        self.tell(|waiting| waiting.ready.push((subscription, more)));
+    pub(crate) fn ready(&self, subscription: u32) {
+        self.tell(|waiting| waiting.ready.push(subscription));
     }
 
     pub(crate) fn event(&self, subscription: u32, event: &retryrmq::Event) {
@@ -124,15 +124,6 @@ pub struct Refused {
     pub detail: String,
 }
 
-/// A subscription with messages, or at its end.
-#[napi(object, object_from_js = false)]
-pub struct Ready {
-    /// Which subscription.
-    pub subscription: u32,
-    /// Whether there are messages; otherwise none will come any more.
-    pub more: bool,
-}
-
 /// Something that happened.
 #[napi(object, object_from_js = false)]
 pub struct Told {
@@ -175,7 +166,7 @@ pub struct News {
     /// Operations that failed.
     pub refused: Vec<Refused>,
     /// Subscriptions to look at.
-    pub ready: Vec<Ready>,
+    pub ready: Vec<u32>,
     /// What happened.
     pub events: Vec<Told>,
     /// Events that were dropped because nobody fetched them.
@@ -217,10 +208,7 @@ impl Bridge {
             done: Vec::new(),
             brought: Vec::new(),
             refused: Vec::new(),
-            ready: ready
-                .into_iter()
-                .map(|(subscription, more)| Ready { subscription, more })
-                .collect(),
+            ready,
             events: events
                 .iter()
                 .map(|(subscription, event)| told(*subscription, event))
@@ -245,7 +233,7 @@ impl Bridge {
                 }
                 Answer::Client(client) => Either4::A(Client::new(client)),
                 Answer::Subscription(inner) => Either4::B(Subscription::new(inner)),
-                Answer::Walk(browse) => Either4::C(Walk::new(browse)),
+                Answer::Walk(browse) => Either4::C(Walk::new(*browse)),
                 Answer::Record(record) => Either4::D(Record::new(*record)),
             };
             news.brought.push(Brought { ticket, value });

@@ -141,7 +141,7 @@ impl Client {
             &bridge.shared,
             ticket,
             async move { parked.browse().await },
-            Answer::Walk,
+            |browse| Answer::Walk(Box::new(browse)),
         )
     }
 

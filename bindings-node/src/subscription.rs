@@ -1,14 +1,19 @@
 //! A running consumer: batches out, ends of attempts in.
 
-use std::sync::Arc;
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+};
 
 use napi::{Env, bindgen_prelude::Either};
 use napi_derive::napi;
 use retryrmq::{Delivery, Outcome};
 
 use crate::{
-    bridge::{Answer, Bridge},
-    errors::{Result, thrown},
+    bridge::{Answer, Bridge, Shared},
+    errors::Result,
     live::{Alive, Kind},
     message::{Batch, Batches},
     operation::begin,
@@ -16,10 +21,37 @@ use crate::{
     wire::Reader,
 };
 
+/// Resolves when there are messages (`true`), or none will come any more (`false`).
+type Readiness = Pin<Box<dyn Future<Output = bool> + Send>>;
+
+/// Tells the bridge from within whatever thread brings messages: no task in between that would have to be woken itself.
+struct Knock {
+    bridge: Arc<Shared>,
+    id: u32,
+}
+
+impl Wake for Knock {
+    fn wake(self: Arc<Self>) {
+        self.bridge.ready(self.id);
+    }
+}
+
+/// What there is for somebody who listens.
+#[napi(string_enum = "lowercase")]
+pub enum Arrivals {
+    /// Messages.
+    Some,
+    /// None yet; the bridge will say when to look again.
+    None,
+    /// None any more.
+    Ended,
+}
+
 /// A running consumer.
 #[napi]
 pub struct Subscription {
     inner: Arc<retryrmq::Subscription>,
+    readiness: Option<Readiness>,
     _alive: Alive,
 }
 
@@ -27,6 +59,7 @@ impl Subscription {
     pub(crate) fn new(inner: retryrmq::Subscription) -> Self {
         Self {
             inner: Arc::new(inner),
+            readiness: None,
             _alive: Alive::new(Kind::Subscription),
         }
     }
@@ -52,13 +85,25 @@ impl Subscription {
         batch.finish().map(Either::A)
     }
 
-    /// Has the bridge say when there are messages, or none will come any more.
+    /// Looks for messages; when there are none, the bridge says when to look again.
     #[napi]
-    pub fn listen(&self, bridge: &Bridge, id: u32) -> Result<()> {
-        let (subscription, bridge) = (Arc::clone(&self.inner), Arc::clone(&bridge.shared));
-        let runtime = retryrmq::runtime().map_err(|error| thrown(&error))?;
-        runtime.spawn(async move { bridge.ready(id, subscription.ready().await) });
-        Ok(())
+    pub fn listen(&mut self, bridge: &Bridge, id: u32) -> Arrivals {
+        let mut readiness = self.readiness.take().unwrap_or_else(|| {
+            let subscription = Arc::clone(&self.inner);
+            Box::pin(async move { subscription.ready().await })
+        });
+        let knock = Waker::from(Arc::new(Knock {
+            bridge: Arc::clone(&bridge.shared),
+            id,
+        }));
+        match readiness.as_mut().poll(&mut Context::from_waker(&knock)) {
+            Poll::Ready(true) => Arrivals::Some,
+            Poll::Ready(false) => Arrivals::Ended,
+            Poll::Pending => {
+                self.readiness = Some(readiness);
+                Arrivals::None
+            }
+        }
     }
 
     /// Hands over the ends of attempts: the first `count` of `handled` are acknowledged, the others are as written.

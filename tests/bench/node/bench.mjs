@@ -1,0 +1,130 @@
+// Measures the package beside its peers, in alternating rounds on one broker, and prints tables.
+//
+//     tests/broker/with-brokers --versions 4.3 --one -- tests/bench/node/run [consume|retry|latency]…
+//
+// Every measurement is a process of its own, on a queue of its own. Nothing is asserted: the machine is whatever it is, and
+// only ratios of one run mean anything. RETRYRMQ_BENCH_COUNT and RETRYRMQ_BENCH_ROUNDS make it shorter.
+
+import { spawn } from 'node:child_process'
+import { createRequire } from 'node:module'
+import { fileURLToPath } from 'node:url'
+
+import { connect, setLogger } from 'retryrmq'
+
+import { GROUPS } from './cases.mjs'
+import { work } from './queues.mjs'
+import { aims, table } from './report.mjs'
+
+setLogger(false)
+const url = process.env.RETRYRMQ_URL
+const COUNT = Number(process.env.RETRYRMQ_BENCH_COUNT || 100_000)
+const ROUNDS = Number(process.env.RETRYRMQ_BENCH_ROUNDS || 5)
+/** The limit: the core with a handler that does nothing; its program is named by `run`. */
+const CORE = 'core'
+const KINDS = ['classic', 'quorum']
+/** For one measurement, in ms. */
+const PATIENCE = 900_000
+
+const PACE = [
+  ['messages/s', 'per_second', 0],
+  ['client CPU µs each', 'cpu_us', 1],
+  ['peak RSS MiB', 'rss_mib', 0],
+  ['loop delay p99 ms', 'loop_p99_ms', 1],
+]
+
+function start(command, args) {
+  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'inherit'] })
+  let output = ''
+  child.stdout.on('data', (chunk) => (output += chunk))
+  const timer = setTimeout(() => child.kill('SIGKILL'), PATIENCE)
+  const done = new Promise((resolve, reject) => {
+    child.on('error', reject)
+    child.on('close', () => {
+      clearTimeout(timer)
+      if (output === '') reject(new Error(`${args.join(' ')} printed nothing`))
+      else resolve(JSON.parse(output))
+    })
+  })
+  return { child, done }
+}
+
+const program = (group, name, queue, count) =>
+  name === CORE
+    ? start(process.env.RETRYRMQ_BENCH_CORE, ['case', 'retryrmq', url, queue, String(count)])
+    : start(process.execPath, [fileURLToPath(new URL('cases.mjs', import.meta.url)), group, name, url, queue, String(count)])
+
+/** All of them in turn, in each round from another one on. */
+async function alternating(names, rounds, measure) {
+  const found = Object.fromEntries(names.map((name) => [name, []]))
+  for (let round = 0; round < rounds; round++) {
+    const at = round % names.length
+    for (const name of [...names.slice(at), ...names.slice(0, at)]) found[name][round] = await measure(name)
+  }
+  return found
+}
+
+async function consume() {
+  console.log(`\n== consume and acknowledge ${COUNT} × 256 B, prefetch 200, ${ROUNDS} rounds`)
+  for (const kind of KINDS) {
+    const rounds = await alternating([CORE, ...Object.keys(GROUPS.consume)], ROUNDS, (name) =>
+      work(url, kind, { count: COUNT }, (queue) => program('consume', name, queue, COUNT).done),
+    )
+    table(`${kind} work queue`, rounds, PACE, ['amqplib', 'rascal', CORE])
+    aims(rounds, [
+      ['retryrmq async', 'per_second', 'amqplib', '≥ 1.25'],
+      ['retryrmq async', 'per_second', CORE, '≥ 0.85'],
+      ['retryrmq async', 'per_second', 'rascal', '≥ 2'],
+      ['retryrmq async', 'cpu_us', 'amqplib', '< 1'],
+    ])
+  }
+}
+
+async function retry() {
+  const count = Math.max(Math.floor(COUNT / 5), 1)
+  console.log(`\n== ${count} × 256 B, each fails once and waits a second, prefetch 200, ${ROUNDS} rounds`)
+  for (const kind of KINDS) {
+    const rounds = await alternating(Object.keys(GROUPS.retry), ROUNDS, (name) =>
+      work(url, kind, { count, waiting: true }, (queue) => program('retry', name, queue, count).done),
+    )
+    table(`${kind} work queue`, rounds, PACE, ['amqplib by hand', 'rascal republish'])
+  }
+}
+
+async function latency() {
+  const count = Math.max(Math.floor(COUNT / 100), 20)
+  console.log(`\n== one message at a time, 100 a second, ${count} of them, ${ROUNDS} rounds`)
+  for (const kind of KINDS) {
+    const rounds = await alternating(Object.keys(GROUPS.latency), ROUNDS, (name) =>
+      work(url, kind, {}, async (queue) => {
+        const publisher = program('latency', 'publisher', queue, count)
+        publisher.done.catch(() => {}) // it prints nothing
+        try {
+          return await program('latency', name, queue, count).done
+        } finally {
+          publisher.child.kill('SIGKILL')
+        }
+      }),
+    )
+    table(`${kind} work queue`, rounds, [
+      ['p50 ms', 'p50_ms', 2],
+      ['p99 ms', 'p99_ms', 2],
+      ['client CPU µs each', 'cpu_us', 0],
+    ])
+    aims(rounds, [['retryrmq', 'p99_ms', 'amqplib', '≤ 1']])
+  }
+}
+
+const groups = { consume, retry, latency }
+const wanted = process.argv.slice(2)
+const unknown = wanted.find((name) => !Object.hasOwn(groups, name))
+if (unknown !== undefined) {
+  console.error(`there is no group ${unknown}; there are ${Object.keys(groups).join(', ')}`)
+  process.exit(2)
+}
+const require = createRequire(import.meta.url)
+const peers = Object.keys(require('./package.json').dependencies).filter((name) => name !== 'retryrmq')
+const versions = peers.map((name) => `${name} ${require(`./node_modules/${name}/package.json`).version}`)
+const rmq = await connect(url)
+console.log(`RabbitMQ ${rmq.server.version}, Node ${process.versions.node}; ${versions.join(', ')}`)
+await rmq.close()
+for (const name of wanted.length > 0 ? wanted : Object.keys(groups)) await groups[name]()

@@ -1,0 +1,69 @@
+// What every measured program shares: the work, the clock, and one line of JSON at the end.
+
+import { readFileSync, writeSync } from 'node:fs'
+import { monitorEventLoopDelay } from 'node:perf_hooks'
+
+export const BODY = Buffer.alloc(256, 'x')
+export const PREFETCH = 200
+
+const cpu = () => {
+  const { user, system } = process.cpuUsage()
+  return user + system
+}
+
+/** The most memory that was resident, in MiB; from proc(5), or what getrusage says. */
+function peak() {
+  try {
+    return Number(readFileSync('/proc/self/status', 'utf8').match(/VmHWM:\s+(\d+)/)[1]) / 1024
+  } catch {
+    return process.resourceUsage().maxRSS / 1024
+  }
+}
+
+/** Counts messages; at the last one it reports and ends the process, whatever else runs in it. */
+export class Meter {
+  constructor(count) {
+    this.count = this.left = count
+    this.began = process.hrtime.bigint()
+    this.cpu = cpu()
+    this.delay = monitorEventLoopDelay({ resolution: 1 })
+    this.delay.enable()
+  }
+
+  one() {
+    if (--this.left > 0) return
+    const took = Number(process.hrtime.bigint() - this.began) / 1e9
+    report({
+      per_second: this.count / took,
+      cpu_us: (cpu() - this.cpu) / this.count,
+      rss_mib: peak(),
+      loop_p99_ms: this.delay.percentile(99) / 1e6,
+    })
+  }
+}
+
+/** How long messages are under way. Their body begins with the monotonic clock at their publication, in ns. */
+export class Lateness {
+  seen = []
+
+  constructor(count) {
+    this.count = count
+    this.cpu = cpu()
+  }
+
+  one(body) {
+    const text = body.toString('latin1')
+    this.seen.push(Number(process.hrtime.bigint() - BigInt(text.slice(0, text.indexOf(' ')))))
+    if (this.seen.length < this.count) return
+    const used = cpu() - this.cpu
+    // The first ones, with which connections and caches warm up, are not counted.
+    const late = this.seen.slice(Math.min(100, this.count / 2)).sort((one, other) => one - other)
+    const at = (share) => late[Math.floor((late.length - 1) * share)] / 1e6
+    report({ p50_ms: at(0.5), p99_ms: at(0.99), cpu_us: used / this.count })
+  }
+}
+
+function report(figures) {
+  writeSync(1, `${JSON.stringify(figures)}\n`)
+  process.kill(process.pid, 'SIGKILL')
+}
