@@ -10,7 +10,7 @@ WITH_BROKERS := tests/broker/with-brokers
 BROKER := tests/broker/broker
 
 # The languages whose bindings bring an executable `test`, each with the tool it cannot do without.
-LANGUAGES := python:python3 node:node go:go
+LANGUAGES := python:python3 node:npm go:go
 
 .PHONY: help
 help: ## list the tasks
@@ -19,7 +19,8 @@ help: ## list the tasks
 .PHONY: demo
 demo: cargo ## watch messages fail, wait, come back and be parked on a real RabbitMQ
 	@cargo build --quiet -p retryrmq-demo
-	@$(WITH_BROKERS) --versions 4.3 --one -- cargo run --quiet -p retryrmq-demo
+	@RETRYRMQ_DEMO_WORKERS="$$(examples/demo/workers/prepare)" \
+		$(WITH_BROKERS) --versions 4.3 --one -- cargo run --quiet -p retryrmq-demo
 
 # A package's unit tests (src/) and documentation do without brokers; its integration tests (tests/) have all three
 # versions. So there is no list of packages to keep.
@@ -33,17 +34,19 @@ test: lint ## everything: lint, unit tests, and all that runs on RabbitMQ 3.10, 
 .PHONY: test-on-brokers
 test-on-brokers: cargo
 	tests/on-brokers
-	@for language in $(LANGUAGES); do \
-		name=$${language%:*} tool=$${language#*:}; \
-		[[ -x bindings-$$name/test ]] || continue; \
-		if command -v "$$tool" >/dev/null; then "bindings-$$name/test"; \
-		else echo "bindings-$$name: not tested, because $$tool is missing"; fi; \
-	done
+	@tests/languages $(LANGUAGES)
 
 .PHONY: bench
 bench: cargo ## measure throughput, lateness and memory on one broker
 	cargo build --release -p retryrmq-bench
 	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- cargo run --release -p retryrmq-bench
+
+.PHONY: wheel
+wheel: cargo ## build a wheel of the Python package into bindings-python/dist
+	@command -v python3 >/dev/null || { echo "python3 is missing: install Python 3.10 or later" >&2; exit 3; }
+	python3 -m venv target/wheel-venv
+	target/wheel-venv/bin/pip wheel --quiet --no-deps --wheel-dir bindings-python/dist ./bindings-python
+	@ls bindings-python/dist/*.whl
 
 .PHONY: go-lib
 go-lib: cargo ## build the native library of the Go module for this machine into bindings-go/lib
@@ -58,6 +61,7 @@ go-module: go-lib ## assemble the Go module, with the libraries in bindings-go/l
 broker: ## start a broker and leave it running: make broker VERSION=3.10|4.0|4.3
 	@$(BROKER) start $(VERSION)
 	@$(BROKER) url $(VERSION)
+	@echo "the second is its management (guest, guest); what is in it is kept when it stops, until make clean"
 	@echo "stop it with: make broker-stop VERSION=$(VERSION)"
 
 .PHONY: cluster
@@ -69,6 +73,7 @@ cluster: ## start a cluster of three nodes and leave it running: make cluster VE
 .PHONY: broker-stop
 broker-stop: ## stop what `make broker` or `make cluster` started: make broker-stop VERSION=…
 	@$(BROKER) down $(VERSION)
+	@echo "$(VERSION) stopped, its data is kept"
 
 .PHONY: lint
 lint: cargo ## formatting, clippy and the documentation, without a warning

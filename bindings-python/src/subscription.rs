@@ -9,6 +9,7 @@ use pyo3::{
 use retryrmq::{Delivery, Outcome};
 
 use crate::{
+    errors::exception,
     live::{Alive, Kind, Own},
     message::Message,
     operation::Operation,
@@ -30,6 +31,15 @@ impl Subscription {
             subscription: Own::new(subscription),
             _alive: Alive::new(Kind::Subscription),
         }))
+    }
+
+    /// In a forked child nothing ever arrives and nothing ever ends: an error, rather than waiting for it.
+    fn here(&self, py: Python<'_>) -> PyResult<()> {
+        if self.0.subscription.is_here() {
+            return Ok(());
+        }
+        let message = "this consumer was started before the process was forked; connect after the fork, in each process";
+        Err(exception(py, "forked", message, ""))
     }
 
     fn messages<'py>(&self, py: Python<'py>, batch: Vec<Delivery>) -> PyResult<Bound<'py, PyList>> {
@@ -58,8 +68,9 @@ impl Subscription {
         most: usize,
         seconds: f64,
     ) -> PyResult<Bound<'py, PyList>> {
+        self.here(py)?;
         let mut batch = self.0.subscription.try_next_batch(most);
-        if batch.is_empty() && self.0.subscription.is_here() {
+        if batch.is_empty() {
             let wait = Duration::from_secs_f64(seconds.clamp(0.0, 3600.0));
             batch = py.detach(|| self.0.subscription.next_batch_blocking(most, wait));
         }
@@ -68,6 +79,7 @@ impl Subscription {
 
     /// Done when there are messages (`True`), or none will come any more (`False`).
     fn ready(&self, py: Python<'_>) -> PyResult<Operation> {
+        self.here(py)?;
         let intake = Arc::clone(&self.0);
         Operation::begin(
             py,
@@ -116,6 +128,7 @@ impl Subscription {
 
     /// Done when everything is settled.
     fn wait_closed(&self, py: Python<'_>) -> PyResult<Operation> {
+        self.here(py)?;
         let intake = Arc::clone(&self.0);
         Operation::begin(
             py,

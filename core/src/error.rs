@@ -151,13 +151,8 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = f.debug_struct("Error");
-        out.field("code", &self.code())
-            .field("message", &self.0.message);
-        if let Some(source) = &self.0.source {
-            out.field("source", &source.to_string());
-        }
-        out.finish()
+        // What a `main` that returns it prints.
+        write!(f, "{}: {}", self.code(), self.0.message)
     }
 }
 

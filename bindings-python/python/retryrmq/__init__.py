@@ -64,7 +64,7 @@ from .options import Pause
 from .outcome import Defer, Park, RetryAfter
 from .parking import BlockingParkedMessages, ParkedMessage, ParkedMessages
 from .policy import Policy, Rule, exponential, fixed, linear
-from .policy import list_ as list  # noqa: A004 - the name it has in every language
+from .policy import list_ as list  # noqa: F401 - not in __all__, where it would hide the builtin
 from .record import HistoryEntry, Stats
 
 __all__ = [

@@ -24,9 +24,7 @@ def seconds(value: Duration, option: str) -> float:
         if total < 0:
             raise InvalidOptionError(f"`{option}` is negative ({value!r}); a duration is at least 0")
         return total
-    raise InvalidTypeError(
-        f"`{option}` must be a timedelta or a text such as '5s', not {type(value).__name__}"
-    )
+    raise InvalidTypeError(f"`{option}` must be a timedelta or a text such as '5s', not {type(value).__name__}")
 
 
 def text(value: Duration, option: str) -> str:

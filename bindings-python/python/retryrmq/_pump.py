@@ -87,24 +87,34 @@ class Pump:
             news = self.native.news(3600.0)
             if news is None:
                 return
-            finished, told, lines, missed = news
-            loops: dict[asyncio.AbstractEventLoop, list[_Awaited]] = {}
-            for ticket in finished:
-                awaited = self._awaited.pop(ticket, None)
-                if awaited is not None:
-                    loops.setdefault(awaited.loop, []).append(awaited)
-            for loop, all_awaited in loops.items():
-                try:
-                    loop.call_soon_threadsafe(_finish, all_awaited)
-                except RuntimeError:  # closed
-                    for awaited in all_awaited:
-                        awaited.lost()
-            for number, name, facts in told:
-                self._tell(number, name, facts)
-            for room, level, text in lines:
-                logging.getLogger(f"retryrmq.{room}" if room else "retryrmq").log(level, "%s", text)
-            if missed:
-                logger.warning("%d events were dropped: their listeners are too slow", missed)
+            # In a call of its own: what this thread's variables held would live until the next news.
+            self._handle(*news)
+            del news
+
+    def _handle(
+        self,
+        finished: list[int],
+        told: list[tuple[int, str, dict[str, Any]]],
+        lines: list[tuple[str, int, str]],
+        missed: int,
+    ) -> None:
+        loops: dict[asyncio.AbstractEventLoop, list[_Awaited]] = {}
+        for ticket in finished:
+            awaited = self._awaited.pop(ticket, None)
+            if awaited is not None:
+                loops.setdefault(awaited.loop, []).append(awaited)
+        for loop, all_awaited in loops.items():
+            try:
+                loop.call_soon_threadsafe(_finish, all_awaited)
+            except RuntimeError:  # closed
+                for awaited in all_awaited:
+                    awaited.lost()
+        for number, name, facts in told:
+            self._tell(number, name, facts)
+        for room, level, text in lines:
+            logging.getLogger(f"retryrmq.{room}" if room else "retryrmq").log(level, "%s", text)
+        if missed:
+            logger.warning("%d events were dropped: their listeners are too slow", missed)
 
     def _tell(self, number: int, name: str, facts: dict[str, Any]) -> None:
         listener = self._listeners.get(number)

@@ -45,8 +45,12 @@ def failed(plan: Plan, message: Message, error: BaseException) -> None:
     message._settle(end)
     if end[0] == "defer":
         logger.debug("%s: %r is deferred", plan.queue, message)
-    elif may_park or end[0] in ("park", "fatal"):
-        logger.warning("%s: %r failed: %s", plan.queue, message, end[1], exc_info=error)
+    elif end[0] == "park":
+        logger.warning("%s: %r is given up by its handler: %s", plan.queue, message, end[1])
+    elif may_park or end[0] == "fatal":
+        # Without our own frame at the top of the trace.
+        trace = error.__traceback__.tb_next if error.__traceback__ else None
+        logger.warning("%s: %r failed: %s", plan.queue, message, end[1], exc_info=(type(error), error, trace))
     else:
         logger.info("%s: %r failed: %s", plan.queue, message, end[1])
 
@@ -242,12 +246,13 @@ class LoopWorkers:
             self._acks.clear()
 
     def _nudge(self) -> None:
-        """While a handler waits: another worker, if there is something for it to do."""
+        """While a handler waits: another worker, if there is something for it to do, or as soon as there is."""
         self._nudged = False
-        if self._stopped or not (self._idle or len(self._tasks) < self._most):
+        if self._stopped or self._ended or not (self._idle or len(self._tasks) < self._most):
             return
         message = self._next()
         if message is None:
+            self._listen()
             return
         self._ready.appendleft(message)
         self._wake()
@@ -291,8 +296,26 @@ def _uncancel(task: asyncio.Task[None] | None) -> None:
         uncancel()
 
 
+#: As many threads may be stuck in handlers past their time, for each one that is wanted, before no more are started.
+_STUCK = 8
+
+
+class _Turn:
+    """What a thread handles right now, and until when it may."""
+
+    __slots__ = ("deadline", "message")
+
+    def __init__(self, message: Message, limit: float) -> None:
+        self.message = message
+        self.deadline = time.monotonic() + limit
+
+
 class ThreadWorkers:
-    """The handlers of one consumer on threads of their own."""
+    """The handlers of one consumer on threads of their own.
+
+    A handler past ``handler_timeout`` has failed, but no thread can be stopped: another one takes its place, and it ends
+    when its handler does.
+    """
 
     def __init__(self, plan: Plan, subscription: Subscription) -> None:
         assert plan.handler is not None
@@ -301,21 +324,20 @@ class ThreadWorkers:
         self._subscription = subscription
         self._limit = plan.native.handler_timeout
         self._context = contextvars.copy_context()
-        self._running: dict[int, tuple[float, Message]] = {}
+        #: Whoever takes a turn out of here, its thread or the watch, ends the attempt.
+        self._turns: dict[threading.Thread, _Turn] = {}
+        self._stuck = 0
+        self._counting = threading.Lock()
         # Alone and without a limit, a thread may take more than it is about to handle.
         alone = plan.native.concurrency == 1 and self._limit is None
         self._most = _MOST if alone else 1
-        self._threads = [
-            threading.Thread(target=self._work, name=f"retryrmq-{plan.queue}-{number}", daemon=True)
-            for number in range(1, plan.native.concurrency + 1)
-        ]
-        self._watch = threading.Thread(target=self._watch_limits, name="retryrmq-limits", daemon=True)
+        self._ended = threading.Event()
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        for _ in range(self._plan.native.concurrency):
+            self._spawn()
         if self._limit is not None:
-            self._watch.start()
+            threading.Thread(target=self._watch, name="retryrmq-limits", daemon=True).start()
 
     def close(self) -> None:
         """No more messages; what has begun may finish."""
@@ -325,55 +347,84 @@ class ThreadWorkers:
         """The end, now. A thread that handles a message cannot be stopped; what it holds is the broker's again."""
         self._subscription.abandon()
 
+    def _spawn(self) -> None:
+        # Daemons: a handler that never returns must not keep the process alive after its drain.
+        threading.Thread(target=self._work, name=f"retryrmq-{self._plan.queue}", daemon=True).start()
+
     def _work(self) -> None:
-        subscription, handler, context = self._subscription, self._handler, self._context
-        batches, me, limited = _Batches(), threading.get_ident(), self._limit is not None
-        acks: list[Message] = []
+        subscription, batches = self._subscription, _Batches()
         while True:
             batch = subscription.take_blocking(min(batches.size, self._most), _SLICE)
-            if not batch:
-                if subscription.is_closing:
-                    return
-                batches.took(0)
-                continue
             batches.took(len(batch))
-            for index, message in enumerate(batch):
-                if index and subscription.is_closing:
-                    subscription.give_back(batch[index:])
-                    break
-                if limited:
-                    self._running[me] = (time.monotonic() + cast("float", self._limit), message)
-                try:
-                    # A context of its own for every message, so that what a handler sets is gone with it.
-                    result = context.copy().run(handler, message)
-                    if result is not None and inspect.isawaitable(result):
-                        _refuse(result)
-                except BaseException as error:
-                    if acks:
-                        subscription.ack(acks)
-                        acks.clear()
-                    failed(self._plan, message, error)
-                else:
-                    acks.append(message)
-                    if len(acks) >= _ACKS:
-                        subscription.ack(acks)
-                        acks.clear()
-                if limited:
-                    self._running.pop(me, None)
+            if batch:
+                if self._limit is None:
+                    self._handle_all(batch)
+                elif not self._handle_in_time(batch[0], self._limit):
+                    return
+            elif subscription.is_closing:
+                self._ended.set()
+                return
+
+    def _handle_all(self, batch: list[Message]) -> None:
+        subscription = self._subscription
+        acks: list[Message] = []
+        for index, message in enumerate(batch):
+            if index and subscription.is_closing:
+                subscription.give_back(batch[index:])
+                break
+            error = self._attempt(message)
+            if error is None:
+                acks.append(message)
+                if len(acks) < _ACKS:
+                    continue
             if acks:
                 subscription.ack(acks)
                 acks.clear()
+            if error is not None:
+                failed(self._plan, message, error)
+        if acks:
+            subscription.ack(acks)
 
-    def _watch_limits(self) -> None:
+    def _handle_in_time(self, message: Message, limit: float) -> bool:
+        """Whether this thread is still wanted: nobody has taken its place."""
+        me = threading.current_thread()
+        self._turns[me] = _Turn(message, limit)
+        error = self._attempt(message)
+        if self._turns.pop(me, None) is None:
+            with self._counting:
+                self._stuck -= 1
+            return False
+        if error is None:
+            self._subscription.ack([message])
+        else:
+            failed(self._plan, message, error)
+        return True
+
+    def _attempt(self, message: Message) -> BaseException | None:
+        try:
+            # A context of its own for every message, so that what a handler sets is gone with it.
+            result = self._context.copy().run(self._handler, message)
+            if result is not None and inspect.isawaitable(result):
+                _refuse(result)
+        except BaseException as error:
+            return error
+        return None
+
+    def _watch(self) -> None:
         step = max(0.01, min(_SLICE, cast("float", self._limit) / 4))
-        told: set[int] = set()
-        while any(thread.is_alive() for thread in self._threads):
+        while not self._ended.wait(step):
             now = time.monotonic()
-            for thread, (deadline, message) in list(self._running.items()):
-                if now >= deadline and id(message) not in told:
-                    _late(self._plan, message)
-                    told = {id(message)} | {id(held) for _, held in list(self._running.values())} & told
-            time.sleep(step)
+            for thread, turn in list(self._turns.items()):
+                if now < turn.deadline or self._turns.pop(thread, None) is None:
+                    continue
+                _late(self._plan, turn.message)
+                with self._counting:
+                    self._stuck += 1
+                    stuck = self._stuck
+                if stuck <= _STUCK * self._plan.native.concurrency:
+                    self._spawn()
+                else:
+                    logger.error("%s: %d threads are stuck in handlers; no more are started", self._plan.queue, stuck)
 
 
 def _refuse(result: Any) -> None:

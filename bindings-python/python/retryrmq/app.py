@@ -43,9 +43,7 @@ class App:
     messages; ``queue_type`` is that of the queues in which messages wait and are parked, quorum unless it says classic.
     """
 
-    def __init__(
-        self, url: str | None = None, *, app_version: str = "", queue_type: QueueType | None = None
-    ) -> None:
+    def __init__(self, url: str | None = None, *, app_version: str = "", queue_type: QueueType | None = None) -> None:
         self._url = broker_url(url)
         self._app_version = app_version
         self._queue_type: QueueType | None = queue_type
@@ -132,9 +130,7 @@ class App:
         client, self._client = self._client, None
         consumers, self._consumers = self._consumers, []
         try:
-            ended = await asyncio.gather(
-                *(consumer.close() for consumer in consumers), return_exceptions=True
-            )
+            ended = await asyncio.gather(*(consumer.close() for consumer in consumers), return_exceptions=True)
             for error in ended:
                 if isinstance(error, BaseException):
                     logger.error("a consumer did not end as it should", exc_info=error)
@@ -155,10 +151,14 @@ class App:
     async def serve(self) -> None:
         """Handles messages until it is cancelled or :meth:`stop` is called, and drains. Installs no signal handlers."""
         async with self:
-            await asyncio.gather(*(consumer.wait_closed() for consumer in self._consumers))
+            await self.wait_closed()
+
+    async def wait_closed(self) -> None:
+        """Inside ``async with app``: waits until :meth:`stop` was called and every handler is done."""
+        await asyncio.gather(*(consumer.wait_closed() for consumer in self._consumers))
 
     def run(self, *, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> None:
-        """Handles messages until SIGINT or SIGTERM, and drains; a second signal stops at once.
+        """Handles messages until SIGINT or SIGTERM, and drains; a second signal stops at once, by ``SystemExit(128 + its number)``.
 
         ``loop_factory`` makes the event loop: ``app.run(loop_factory=uvloop.new_event_loop)``.
         """
@@ -173,7 +173,7 @@ class App:
                     if not killed:
                         raise
             if killed:
-                raise KeyboardInterrupt if killed[0] == signal.SIGINT else SystemExit(128 + killed[0])
+                raise SystemExit(128 + killed[0])  # as a shell says of a program that a signal ended
         finally:
             try:
                 _cancel_the_rest(loop)
@@ -184,9 +184,7 @@ class App:
 
 
 @contextlib.contextmanager
-def _signals(
-    loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[None]
-) -> Iterator[list[int]]:
+def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[None]) -> Iterator[list[int]]:
     """The first signal drains, the second one stops; which one that was is in the list."""
     killed: list[int] = []
     heard: list[int] = []

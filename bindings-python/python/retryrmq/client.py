@@ -73,9 +73,7 @@ def outgoing(routing_key: str, body: Any, options: PublishOptions) -> dict[str, 
     known = PublishOptions.__optional_keys__
     unknown = options.keys() - known
     if unknown:
-        raise InvalidTypeError(
-            f"there is no option `{sorted(unknown)[0]}`; the options are {', '.join(sorted(known))}"
-        )
+        raise InvalidTypeError(f"there is no option `{sorted(unknown)[0]}`; the options are {', '.join(sorted(known))}")
     if not isinstance(routing_key, str):
         raise InvalidTypeError(f"`routing_key` must be a str, not {type(routing_key).__name__}")
     if isinstance(body, str):
@@ -151,9 +149,7 @@ class Client(_Connected):
     A lost connection is re-made in the background for as long as the client lives.
     """
 
-    async def publish(
-        self, routing_key: str, body: bytes | str, **options: Unpack[PublishOptions]
-    ) -> None:
+    async def publish(self, routing_key: str, body: bytes | str, **options: Unpack[PublishOptions]) -> None:
         """Publishes a message and waits until the broker has confirmed it.
 
         Raises :class:`UnroutableError` when no queue takes it. After :class:`NotConfirmedError`,
@@ -163,9 +159,7 @@ class Client(_Connected):
         operation = self._native.publish(outgoing(routing_key, body, options))
         await pump().answer(operation)
 
-    def consume(
-        self, queue: str, handler: Handler | None = None, **options: Unpack[ConsumerOptions]
-    ) -> Consumer:
+    def consume(self, queue: str, handler: Handler | None = None, **options: Unpack[ConsumerOptions]) -> Consumer:
         """A consumer of ``queue``; nothing is asked of the broker before it is started, entered or iterated over."""
         return Consumer(self._native, plan(queue, handler, options))
 
@@ -269,9 +263,7 @@ def begin(url: str | None, app_version: str, queue_type: QueueType | None) -> Op
     return _native.connect(url, app_version, queue_type)
 
 
-def connect(
-    url: str | None = None, *, app_version: str = "", queue_type: QueueType | None = None
-) -> Connecting:
+def connect(url: str | None = None, *, app_version: str = "", queue_type: QueueType | None = None) -> Connecting:
     """Connects to the broker at ``url`` (``amqp://user:password@host:5672/vhost``), or at ``RETRYRMQ_URL``.
 
     ::

@@ -55,9 +55,11 @@ class _Subscribed:
             raise ClosedError("this consumer is not consuming; use it in `async with`, or iterate over it")
         return self._subscription
 
-    def _subscribe(self, listener: Listener | None) -> Operation:
+    def _refuse_closed(self) -> None:
         if self._closed:
             raise ClosedError("this consumer was closed; make another one")
+
+    def _subscribe(self, listener: Listener | None) -> Operation:
         if listener is None:
             return self._native.subscribe(self._plan.native, None)
         self._listener = self._pump.listen(listener)
@@ -106,6 +108,7 @@ class Consumer(_Subscribed):
 
     async def start(self) -> Consumer:
         """Subscribes, and starts handling if there is a handler. Raises what the broker refuses; no message was taken."""
+        self._refuse_closed()
         if self._subscription is None:
             listener = self._plan.on_event
             if listener is not None and (self._plan.handler is None or self._plan.is_async):
@@ -199,6 +202,7 @@ class BlockingConsumer(_Subscribed):
 
     def start(self) -> BlockingConsumer:
         """Subscribes, and starts handling if there is a handler. Raises what the broker refuses; no message was taken."""
+        self._refuse_closed()
         if self._subscription is None:
             operation = self._subscribe(self._plan.on_event)
             try:

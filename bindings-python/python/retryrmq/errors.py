@@ -134,30 +134,29 @@ class BrokerError(RetryRmqError):
     code = "broker_error"
 
 
-_CLASSES: dict[str, type[RetryRmqError]] = {
-    kind.code: kind
-    for kind in (
-        InvalidUrlError,
-        InvalidOptionError,
-        InvalidPolicyError,
-        UnreachableError,
-        AuthenticationFailedError,
-        TlsFailedError,
-        VhostNotFoundError,
-        QueueNotFoundError,
-        MismatchError,
-        AccessRefusedError,
-        StrategyRefusedError,
-        UnroutableError,
-        NotConfirmedError,
-        TooLargeError,
-        BrokerTimeoutError,
-        ConnectionLostError,
-        ClosedError,
-        ForkedError,
-        BrokerError,
-    )
-} | {"invalid_type": InvalidTypeError}
+_KINDS: tuple[type[RetryRmqError], ...] = (
+    InvalidUrlError,
+    InvalidOptionError,
+    InvalidPolicyError,
+    UnreachableError,
+    AuthenticationFailedError,
+    TlsFailedError,
+    VhostNotFoundError,
+    QueueNotFoundError,
+    MismatchError,
+    AccessRefusedError,
+    StrategyRefusedError,
+    UnroutableError,
+    NotConfirmedError,
+    TooLargeError,
+    BrokerTimeoutError,
+    ConnectionLostError,
+    ClosedError,
+    ForkedError,
+    BrokerError,
+)
+_CLASSES: dict[str, type[RetryRmqError]] = {kind.code: kind for kind in _KINDS}
+_CLASSES["invalid_type"] = InvalidTypeError
 
 
 def _from_code(code: str, message: str, detail: str) -> RetryRmqError:

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict, cast
 
 from . import _native
 from ._duration import Duration, seconds
@@ -177,7 +177,7 @@ def plan(queue: str, handler: Handler | None, options: ConsumerOptions) -> Plan:
         isinstance(kind, type) and issubclass(kind, BaseException) for kind in fatal
     ):
         raise InvalidTypeError(f"`fatal` must be a tuple of exception classes, not {fatal!r}")
-    on_event = given.pop("on_event", None)
+    on_event: Any = given.pop("on_event", None)
     if on_event is not None and (not callable(on_event) or is_async(on_event)):
         raise InvalidTypeError("`on_event` must be a function that is called with each event, not a coroutine function")
     unknown = given.keys() - _READ.keys()
@@ -188,4 +188,4 @@ def plan(queue: str, handler: Handler | None, options: ConsumerOptions) -> Plan:
     if handler is not None and not is_async(handler):
         read.setdefault("concurrency", 1)
     native = _native.Options(queue, **read)
-    return Plan(queue, native, tuple(fatal), on_event, handler)
+    return Plan(queue, native, tuple(fatal), cast("Listener | None", on_event), handler)

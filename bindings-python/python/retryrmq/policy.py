@@ -22,9 +22,7 @@ class Policy:
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
-            raise InvalidTypeError(
-                f"a policy is a text such as 'fixed(5s, retries=3)', not {type(text).__name__}"
-            )
+            raise InvalidTypeError(f"a policy is a text such as 'fixed(5s, retries=3)', not {type(text).__name__}")
         self._text, self._retries, self._delays = _native.policy(text)
 
     @property

@@ -110,21 +110,20 @@ async def simulate(app: App, queue: str, messages: Iterable[Input]) -> Simulated
     """
     plan = _plan(app, queue)
     simulation = _native.Simulation(plan.native)
-    count = 0
-    for message in messages:
-        simulation.publish(_published(queue, message, count))
-        count += 1
+    for index, message in enumerate(messages):
+        simulation.publish(_published(queue, message, index))
     result = Simulated(ends=[])
     ends: dict[int, Ended] = {}
-    while (message_ := simulation.next()) is not None:
-        index = int(message_.headers[_MARK])
-        del message_.headers[_MARK]
+    while (delivered := simulation.next()) is not None:
+        index = int(delivered.headers.pop(_MARK))
         at = timedelta(seconds=simulation.elapsed)
-        error = await _attempted(plan, message_)
+        error = await _attempted(plan, delivered)
         end: End = ACK if error is None else judged(error, plan.fatal)
-        became, delay, reason, parked = simulation.settle(message_, end)
+        became, delay, reason, parked = simulation.settle(delivered, end)
         wait = None if delay is None else timedelta(seconds=delay)
-        result.attempts.append(Attempt(index, message_, at, became, error, wait))  # type: ignore[arg-type]
+        result.attempts.append(Attempt(index, delivered, at, became, error, wait))  # type: ignore[arg-type]
+        if parked is not None:
+            del parked.headers[_MARK]
         if delay is None:
             ends[index] = Ended(index, became, at, reason, parked)  # type: ignore[arg-type]
         if len(result.attempts) > _MOST:

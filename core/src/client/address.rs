@@ -48,7 +48,18 @@ impl FromStr for Address {
                 ),
             )
         };
-        let url = Url::parse(text.trim()).map_err(|why| bad(&why.to_string()))?;
+        let text = text.trim();
+        let Some((_, rest)) = text.split_once("://") else {
+            return Err(bad("it has no scheme"));
+        };
+        // Before anything of it can be taken for a host, and be shown as one.
+        let beyond = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        if rest[beyond..].contains('@') {
+            return Err(bad(
+                "the user or password seems to hold `/`, `?`, `#` or `@`: percent-encode it (`%2f`, `%3f`, `%23`, `%40`)",
+            ));
+        }
+        let url = Url::parse(text).map_err(|why| bad(&why.to_string()))?;
         let tls = match url.scheme() {
             "amqp" => false,
             "amqps" => true,
@@ -238,6 +249,39 @@ mod tests {
                 !format!("{error} {error:?}").contains("s3cret"),
                 "{error:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_password_that_is_not_encoded_is_never_taken_for_a_host() {
+        for url in [
+            "amqp://guest:12/34@127.0.0.1",
+            "amqp://guest:p@12/34@127.0.0.1",
+            "amqp://guest:12?34@127.0.0.1",
+            "amqp://guest:12#34@127.0.0.1",
+            "amqp://12/34:x@h",
+        ] {
+            let error = url.parse::<Address>().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{url}");
+            let shown = format!("{error} {error:?}");
+            assert!(shown.contains("percent-encode"), "{url}: {shown}");
+            assert!(
+                !shown.contains("12") && !shown.contains("34"),
+                "{url}: {shown}"
+            );
+        }
+        let address = read("amqp://guest:p@ss%2fw%3f@h/v%40w");
+        assert_eq!(
+            (address.password.as_str(), address.vhost()),
+            ("p@ss/w?", "v@w")
+        );
+    }
+
+    #[test]
+    fn what_is_no_url_says_so() {
+        for text in ["", "nonsense", "localhost:5672"] {
+            let error = text.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains("it has no scheme"), "{error}");
         }
     }
 

@@ -22,7 +22,6 @@ pub(crate) enum Doing<'a> {
     Exchange(&'a str),
     Binding(&'a str),
     Consuming(&'a str),
-    Getting(&'a str),
     Publishing,
     Settling,
 }
@@ -37,7 +36,6 @@ impl fmt::Display for Doing<'_> {
             Self::Exchange(exchange) => write!(f, "declaring the exchange `{exchange}`"),
             Self::Binding(queue) => write!(f, "binding the queue `{queue}`"),
             Self::Consuming(queue) => write!(f, "consuming the queue `{queue}`"),
-            Self::Getting(queue) => write!(f, "reading the queue `{queue}`"),
             Self::Publishing => f.write_str("publishing"),
             Self::Settling => f.write_str("settling a message"),
         }
@@ -201,7 +199,7 @@ fn needed(doing: &Doing<'_>, text: &str) -> String {
             "write on `{}`, and read on the exchange that it is bound to",
             exactly(name)
         ),
-        Doing::Consuming(name) | Doing::Getting(name) => format!("read on `{}`", exactly(name)),
+        Doing::Consuming(name) => format!("read on `{}`", exactly(name)),
         Doing::Publishing => {
             let exchange = text
                 .split_once("exchange '")

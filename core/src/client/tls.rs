@@ -41,8 +41,13 @@ pub(super) async fn handshake(
         .connect(name, stream)
         .await
         .map_err(|why| {
-            let hint = if why.to_string().contains("InvalidContentType") {
+            let said = why.to_string();
+            let hint = if said.contains("InvalidContentType") {
                 "; the port answers without TLS: use amqp:// or the broker's TLS port"
+            } else if said.contains("UnknownIssuer") && address.ca_file.is_none() {
+                "; name its CA with ?cacertfile=FILE"
+            } else if said.contains("UnknownIssuer") {
+                "; it is not signed by the CA that ?cacertfile names"
             } else {
                 ""
             };

@@ -13,8 +13,10 @@ pub(super) enum Task {
     Resubmit,
     /// Its copy is safe now: acknowledge it.
     Release,
-    /// Give it back to its queue.
+    /// Give it back to its queue, counted.
     Requeue,
+    /// Give it back to its queue as one that no handler has begun with.
+    PutBack,
 }
 
 /// Tasks by time.

@@ -34,6 +34,8 @@ pub struct Consumer {
     pub(super) declare: bool,
     pub(super) limits: Limits,
     pub(super) listener: Listener,
+    /// The name of an option that says how to retry, if one was given.
+    pub(super) retries_by: Option<&'static str>,
 }
 
 impl Consumer {
@@ -55,6 +57,7 @@ impl Consumer {
             declare: true,
             limits: Limits::default(),
             listener: Listener::default(),
+            retries_by: None,
         }
     }
 
@@ -71,9 +74,11 @@ impl Consumer {
         self
     }
 
-    /// The policy for failures that no rule is about. `exponential(1s, factor=4, max=5m, retries=5)` by default.
+    /// The policy for failures that no rule is about. `exponential(1s, factor=4, max=5m, retries=5)` by default. Needs
+    /// [`dlx`](Self::dlx).
     pub fn retry(mut self, policy: Policy) -> Self {
         self.rules.otherwise = policy;
+        self.retries_by = Some("retry");
         self
     }
 
@@ -83,9 +88,12 @@ impl Consumer {
         self
     }
 
-    /// Rules that choose another policy; the first that holds decides.
+    /// Rules that choose another policy; the first that holds decides. Needs [`dlx`](Self::dlx).
     pub fn rules(mut self, rules: impl IntoIterator<Item = Rule>) -> Self {
         self.rules.rules = rules.into_iter().collect();
+        if !self.rules.rules.is_empty() {
+            self.retries_by.get_or_insert("rules");
+        }
         self
     }
 
@@ -196,6 +204,11 @@ impl Consumer {
                 "the name of `queue` holds a line break, which RabbitMQ leaves out of a name when it declares a queue",
             );
         }
+        if let Some(option) = self.retries_by.filter(|_| !self.dlx) {
+            return bad(&format!(
+                "`{option}` needs `dlx`: without it a failed message is rejected, and dropped where its queue has no dead-letter route"
+            ));
+        }
         if self.prefetch == 0 {
             return bad(
                 "`prefetch` must be at least 1: without it the broker would send the whole queue at once",
@@ -250,7 +263,8 @@ impl Consumer {
         Ok(run_workers(subscription, handler, concurrency, timeout))
     }
 
-    /// Handles messages until the client is closed.
+    /// Handles messages until the client is closed. It knows of no signals: a process that is ended drains nothing, and
+    /// what it held comes again. To drain at Ctrl-C, use [`run_until`](Self::run_until).
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe).
@@ -263,7 +277,17 @@ impl Consumer {
         Ok(())
     }
 
-    /// Handles messages until `end` resolves, a signal for example, and then drains.
+    /// Handles messages until `end` resolves, and then drains: handlers that run may finish, the rest goes back.
+    ///
+    /// ```no_run
+    /// # async fn example(rmq: retryrmq::Client) -> retryrmq::Result<()> {
+    /// let ctrl_c = async { let _ = tokio::signal::ctrl_c().await; };
+    /// rmq.consumer("orders")
+    ///     .dlx(true)
+    ///     .run_until(ctrl_c, |_message| async { Ok::<(), std::io::Error>(()) })
+    ///     .await
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe).
@@ -295,5 +319,44 @@ impl fmt::Debug for Consumer {
             .field("prefetch", &self.prefetch)
             .field("concurrency", &self.concurrency)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_to_retry_means_nothing_without_dlx() {
+        let policy = || "fixed(1s)".parse::<Policy>().unwrap();
+        let rule = || "error=x => fixed(1s)".parse::<Rule>().unwrap();
+        for (consumer, named) in [
+            (
+                Consumer::new("orders").retry(policy()),
+                "`retry` needs `dlx`",
+            ),
+            (
+                Consumer::new("orders").rules([rule()]),
+                "`rules` needs `dlx`",
+            ),
+            (
+                Consumer::new("orders").dlx(true).retry(policy()).dlx(false),
+                "`retry` needs `dlx`",
+            ),
+        ] {
+            let error = consumer.validate().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidOption);
+            assert!(error.to_string().contains(named), "{error}");
+        }
+        for consumer in [
+            Consumer::new("orders"),
+            Consumer::new("orders").rules([]),
+            Consumer::new("orders")
+                .retry(policy())
+                .rules([rule()])
+                .dlx(true),
+        ] {
+            consumer.validate().unwrap();
+        }
     }
 }

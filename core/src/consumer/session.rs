@@ -28,8 +28,8 @@ const LINGER: Duration = Duration::from_millis(250);
 pub(super) enum Return {
     /// Back into the queue, counted: `basic.reject`, because RabbitMQ 4.3 does not count a `basic.nack`.
     Requeue,
-    /// Back into the queue from a consumer that stops, as it came: `basic.nack`, which RabbitMQ 4.3 does not count. Older
-    /// ones do, but no handler has seen the message, and nothing gives it back again and again.
+    /// Back into the queue from a consumer that stops, no handler having begun with it: `basic.nack`, which RabbitMQ 4.3 does
+    /// not count. Other queues mark it; from where that would matter, a copy goes back instead.
     Unstarted,
     /// To the queue's dead-letter route, or dropped where it has none: `basic.reject`.
     Reject,

@@ -1,17 +1,39 @@
 //! One walk through a parking queue: messages are held unacknowledged until it ends.
+//!
+//! They come by consuming, never by `basic.get`: what a quorum queue takes back at the end of a connection it takes back
+//! consumer by consumer, and each `basic.get` is a consumer of its own, sorted by its number *as text*. So one consumer
+//! holds its share of the walk, and when that is used up the next one gets a larger share.
+//!
+//! And what a quorum queue takes back it puts *behind* what it took back earlier, and before what nobody was sent yet. So a
+//! walk that ends early would go behind the rest of what an earlier, longer walk had seen. Before its end it therefore takes
+//! all of that as well.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
+use futures_util::{FutureExt, StreamExt};
 use lapin::{
-    options::{BasicAckOptions, BasicGetOptions, QueueDeclareOptions},
+    message::Delivery,
+    options::{
+        BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions,
+        QueueDeclareOptions,
+    },
     types::{FieldTable, ShortString},
 };
-use tokio::sync::oneshot;
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout},
+};
 
-use super::Record;
+use tracing::warn;
+
+use super::{Record, window::Window};
 use crate::{
     Client, Error, ErrorKind, Result,
-    client::{Connection, Doing, OpenChannel, ask},
+    client::{ANSWER, Connection, Doing, OpenChannel, ask},
     consumer::Received,
     publish::Job,
     retry::{Origin, Stamp, headers},
@@ -23,7 +45,17 @@ use crate::{
 /// this many on, a message is put back as a fresh copy instead.
 const WORN: u32 = 15;
 
-/// A walk through a parking queue. Ends with [`close`](Self::close); dropped, it ends as well, a moment later.
+/// How long nothing may come before the broker is asked whether there is anything left.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// How far a walk that ends early goes on, for the order's sake alone.
+const FARTHEST: u32 = 100_000;
+
+/// A walk through a parking queue. Ends with [`close`](Self::close); dropped, it ends as well, a moment later, but a quorum
+/// queue may then have what was looked at behind what an earlier walk had looked at.
+///
+/// What was looked at is held until then, and no other walk sees it. A broker's patience with that is 30 minutes
+/// (`consumer_timeout`); after it the messages are back in their places, and the walk is over.
 pub struct Browse {
     client: Client,
     queue: Arc<str>,
@@ -32,10 +64,17 @@ pub struct Browse {
     channel: OpenChannel,
     /// Tells the records of this walk from those of another.
     walk: u64,
-    /// What is held, by delivery tag; those that must be put back as fresh copies with their message.
+    /// The consumer whose share is being walked through.
+    stream: Option<lapin::Consumer>,
+    window: Window,
+    /// What came and was not asked for yet.
+    ahead: VecDeque<Delivery>,
+    /// What was handed out and is held, by delivery tag; those that must be put back as fresh copies with their message.
     held: BTreeMap<u64, Option<Arc<Received>>>,
     /// The queue limits deliveries, as far as we can tell.
     wears: bool,
+    /// Something came that nobody had been sent before: it stands behind everything that the queue ever took back.
+    fresh: bool,
     left: u32,
 }
 
@@ -55,6 +94,11 @@ impl Browse {
             .lapin()
             .queue_declare(parking.clone(), passive, FieldTable::default());
         let found = ask(Doing::Looking(&parking_name), looked).await.map_err(|error| match error.kind() {
+            ErrorKind::QueueNotFound if let Some(work) = queue.strip_suffix(".parked") => Error::new(
+                ErrorKind::QueueNotFound,
+                format!("there is no queue `{parking_name}`: give the work queue's name, `{work}`"),
+            )
+            .with_source(error),
             ErrorKind::QueueNotFound => Error::new(
                 ErrorKind::QueueNotFound,
                 format!("there is no queue `{parking_name}`: nothing was ever parked for `{queue}`; check the queue's name and the virtual host"),
@@ -79,8 +123,12 @@ impl Browse {
             connection,
             channel,
             walk: fastrand::u64(..),
+            stream: None,
+            window: Window::default(),
+            ahead: VecDeque::new(),
             held: BTreeMap::new(),
             wears,
+            fresh: false,
             left: found.message_count(),
         })
     }
@@ -91,42 +139,168 @@ impl Browse {
         self.left
     }
 
-    /// The next parked message, until those that were there when the walk began are through.
+    /// The next parked message, until those that were there when the walk began are through. Fewer come where somebody
+    /// else takes some meanwhile.
     ///
     /// # Errors
-    /// Those of a lost connection; everything held is then back in the parking queue.
+    /// Those of a lost connection; everything held is then back in the parking queue. [`ErrorKind::Timeout`] when the
+    /// broker says that there are messages, and sends none.
     pub async fn next(&mut self) -> Result<Option<Record>> {
+        let Some(delivery) = self.arrival().await? else {
+            return Ok(None);
+        };
+        let (tag, worn) = (delivery.delivery_tag, self.is_worn(&delivery));
+        let record = self.record(delivery);
+        self.held
+            .insert(tag, worn.then(|| Arc::clone(&record.received)));
+        Ok(Some(record))
+    }
+
+    /// The next delivery; `None` when the queue has nothing more for us.
+    async fn arrival(&mut self) -> Result<Option<Delivery>> {
         if self.left == 0 {
             return Ok(None);
         }
-        self.left -= 1;
-        let got = self
+        let arrived = self.delivery().await?;
+        match &arrived {
+            Some(delivery) => {
+                self.left -= 1;
+                self.fresh |= !delivery.redelivered;
+            }
+            None => self.left = 0,
+        }
+        Ok(arrived)
+    }
+
+    async fn delivery(&mut self) -> Result<Option<Delivery>> {
+        let deadline = Instant::now() + ANSWER;
+        let mut looks = 0;
+        loop {
+            if let Some(delivery) = self.ahead.pop_front() {
+                return Ok(Some(delivery));
+            }
+            if self.stream.is_none() || self.window.is_used_up() {
+                self.widen().await?;
+            }
+            if let Some(stream) = &mut self.stream {
+                match timeout(QUIET, stream.next()).await {
+                    Ok(Some(Ok(delivery))) => {
+                        self.window.came(delivery.data.len());
+                        return Ok(Some(delivery));
+                    }
+                    Ok(_) => return Err(self.cut_short()),
+                    Err(_) => {}
+                }
+            }
+            // Somebody else may have taken what was counted. Twice, because in a cluster the answer may overtake a
+            // delivery.
+            let ready = self.ready().await?;
+            looks = if ready == 0 { looks + 1 } else { 0 };
+            if looks == 2 {
+                return Ok(None);
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::new(
+                    ErrorKind::Timeout,
+                    format!(
+                        "`{}` has {ready} messages, and the broker sent none of them within {} s; does somebody else consume it?",
+                        self.parking,
+                        ANSWER.as_secs()
+                    ),
+                ));
+            }
+        }
+    }
+
+    /// The next consumer, with a larger share. The one before keeps what it was sent, and gets nothing more.
+    async fn widen(&mut self) -> Result<()> {
+        self.stop().await?;
+        if !self.ahead.is_empty() {
+            return Ok(());
+        }
+        let (tag, prefetch) = self.window.open(self.left);
+        let channel = self.channel.lapin();
+        let doing = || Doing::Consuming(self.parking.as_str());
+        ask(
+            doing(),
+            channel.basic_qos(prefetch, BasicQosOptions::default()),
+        )
+        .await?;
+        let consume = channel.basic_consume(
+            self.parking.clone(),
+            ShortString::from(tag),
+            BasicConsumeOptions::default(),
+            FieldTable::default(),
+        );
+        self.stream = Some(ask(doing(), consume).await?);
+        Ok(())
+    }
+
+    /// Ends the present consumer; what was on its way to it is ahead of us then.
+    async fn stop(&mut self) -> Result<()> {
+        let Some(mut stream) = self.stream.take() else {
+            return Ok(());
+        };
+        let cancel = self
             .channel
             .lapin()
-            .basic_get(self.parking.clone(), BasicGetOptions::default());
-        let Some(got) = ask(Doing::Getting(self.parking.as_str()), got).await? else {
-            self.left = 0;
-            return Ok(None);
+            .basic_cancel(stream.tag(), BasicCancelOptions::default());
+        ask(Doing::Consuming(self.parking.as_str()), cancel).await?;
+        while let Some(Some(Ok(delivery))) = stream.next().now_or_never() {
+            self.window.came(delivery.data.len());
+            self.ahead.push_back(delivery);
+        }
+        Ok(())
+    }
+
+    /// How many messages wait in the queue for a consumer.
+    async fn ready(&self) -> Result<u32> {
+        let passive = QueueDeclareOptions {
+            passive: true,
+            ..QueueDeclareOptions::default()
         };
-        let delivery = got.delivery;
-        let tag = delivery.delivery_tag;
+        let looked = self.channel.lapin().queue_declare(
+            self.parking.clone(),
+            passive,
+            FieldTable::default(),
+        );
+        Ok(ask(Doing::Looking(self.parking.as_str()), looked)
+            .await?
+            .message_count())
+    }
+
+    /// The stream ended, and not because of us: the messages are the queue's again.
+    fn cut_short(&mut self) -> Error {
+        self.stream = None;
+        self.left = 0;
+        self.held.clear();
+        Error::new(
+            ErrorKind::ConnectionLost,
+            format!(
+                "the broker ended the walk through `{}`: the connection is gone, the queue was deleted, or messages were held for longer than its `consumer_timeout`; what was not settled is parked as before",
+                self.parking
+            ),
+        )
+    }
+
+    fn is_worn(&self, delivery: &Delivery) -> bool {
         let looks = delivery.properties.headers().as_ref().and_then(|table| {
             headers::count(table, headers::DELIVERY_COUNT)
                 .ok()
                 .flatten()
         });
-        let record = Record::read(
-            (self.walk, tag),
+        self.wears && looks.unwrap_or(0) >= WORN
+    }
+
+    fn record(&self, delivery: Delivery) -> Record {
+        Record::read(
+            (self.walk, delivery.delivery_tag),
             &self.queue,
             delivery.data,
             delivery.properties,
             delivery.exchange,
             delivery.routing_key,
-        );
-        let worn = self.wears && looks.unwrap_or(0) >= WORN;
-        self.held
-            .insert(tag, worn.then(|| Arc::clone(&record.received)));
-        Ok(Some(record))
+        )
     }
 
     /// Sends a message back to the tail of its work queue, its retries counted from the start and `x-retry-replays` one
@@ -159,12 +333,48 @@ impl Browse {
     /// Those of publishing, when a message had been looked at so often that it must be put back as a fresh copy. It is
     /// still parked then.
     pub async fn close(mut self) -> Result<()> {
+        if let Err(error) = self.rejoin().await {
+            warn!(queue = self.parking.as_str(), %error, "what was looked at may come behind other parked messages now");
+        }
+        let result = self.refresh().await;
+        self.connection.close().await;
+        result
+    }
+
+    /// Takes everything that was looked at before, so that all of it goes back together and in order.
+    async fn rejoin(&mut self) -> Result<()> {
+        let mut farther = 0;
+        while self.window.has_begun() && !self.fresh && farther < FARTHEST {
+            let Some(delivery) = self.arrival().await? else {
+                break;
+            };
+            self.pass_over(delivery);
+            farther += 1;
+        }
+        Ok(())
+    }
+
+    /// Holds what nobody asked for.
+    fn pass_over(&mut self, delivery: Delivery) {
+        if self.is_worn(&delivery) {
+            let record = self.record(delivery);
+            self.held.insert(record.place.1, Some(record.received));
+        }
+    }
+
+    /// Puts what was looked at too often back as fresh copies, also what came and nobody asked for.
+    async fn refresh(&mut self) -> Result<()> {
+        if self.wears {
+            self.stop().await?;
+            while let Some(delivery) = self.ahead.pop_front() {
+                self.pass_over(delivery);
+            }
+        }
         let worn: Vec<_> = self
             .held
             .iter()
             .filter_map(|(tag, worn)| worn.as_ref().map(|received| (*tag, Arc::clone(received))))
             .collect();
-        let mut result = Ok(());
         for (tag, received) in worn {
             let origin = Origin {
                 host: HOST.clone(),
@@ -172,16 +382,10 @@ impl Browse {
             };
             let properties = stamp(&origin, &received).renewed();
             let parking = self.parking.as_str().to_owned();
-            result = match self.publish(&parking, properties, &received).await {
-                Ok(()) => self.settle(tag).await,
-                Err(error) => Err(error),
-            };
-            if result.is_err() {
-                break;
-            }
+            self.publish(&parking, properties, &received).await?;
+            self.settle(tag).await?;
         }
-        self.connection.close().await;
-        result
+        Ok(())
     }
 
     fn tag(&self, record: &Record) -> Result<u64> {
@@ -202,6 +406,7 @@ impl Browse {
             .basic_ack(tag, BasicAckOptions { multiple: false });
         ask(Doing::Settling, acked).await?;
         self.held.remove(&tag);
+        self.window.settled(tag);
         Ok(())
     }
 

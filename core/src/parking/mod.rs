@@ -3,6 +3,7 @@
 mod browse;
 mod parked;
 mod record;
+mod window;
 
 pub use browse::Browse;
 pub use parked::Parked;

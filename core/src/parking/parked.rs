@@ -32,8 +32,9 @@ impl Parked {
         parking_queue(&self.queue)
     }
 
-    /// Goes through the parked messages, oldest first. What is neither replayed nor dropped stays parked; after a walk that
-    /// ended early a quorum queue hands out what was looked at behind what earlier walks had looked at.
+    /// Goes through the parked messages, oldest first. What is neither replayed nor dropped stays parked, in its place, if the
+    /// walk is [closed](Browse::close) and no other goes on at the same time; past a hundred thousand messages that are
+    /// looked at again and again a quorum queue may change their order.
     ///
     /// # Errors
     /// [`QueueNotFound`](crate::ErrorKind::QueueNotFound) where nothing was ever parked, and those of a lost

@@ -233,14 +233,15 @@ async fn send(channel: OpenChannel, wave: Vec<Job>) -> Sent {
     let mut answers = Vec::with_capacity(wave.len());
     for ((job, result), unrouted) in wave.into_iter().zip(results).zip(unrouted) {
         if unrouted {
-            let error = Error::new(
-                ErrorKind::Unroutable,
+            let why = if job.exchange.as_str().is_empty() {
+                format!("there is no queue `{}`", job.routing_key)
+            } else {
                 format!(
                     "no queue takes a message for the exchange `{}` with the routing key `{}`",
                     job.exchange, job.routing_key
-                ),
-            );
-            (job.done)(Err(error));
+                )
+            };
+            (job.done)(Err(Error::new(ErrorKind::Unroutable, why)));
         } else {
             answers.push((job, result));
         }

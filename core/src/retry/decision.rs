@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AgeFrom, Outcome, ParkReason, Policy, RetryState};
+use super::{AgeFrom, Counting, Outcome, ParkReason, Policy, RetryState};
 
 /// Bounds that keep anything from going round for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,31 @@ pub fn admit(state: &RetryState, limits: &Limits) -> Admission {
     } else {
         Admission::Run
     }
+}
+
+/// Whether a message that no handler has begun with must go back to its queue as a fresh copy with its crashes as they are.
+///
+/// A plain return keeps its place at the head, and looks like a crash to the next reader: classic queues mark it as
+/// redelivered, quorum queues before 4.3 count it. So it is good for the first returns only: by them alone a message never
+/// becomes a suspect, and the ones after that leave no mark. `nack_is_uncounted`: whether quorum queues leave a
+/// `basic.nack` uncounted.
+#[must_use]
+pub(crate) fn returns_as_copy(
+    state: &RetryState,
+    limits: &Limits,
+    counting: Counting,
+    nack_is_uncounted: bool,
+) -> bool {
+    // Redelivered already from a queue that counts nothing: one more return is seen by nobody, and a copy would hide the
+    // crash that may have been.
+    if state.uncounted_crash || counting == Counting::Deliveries {
+        return false;
+    }
+    let queue_counts = state.crashes > state.own_crashes;
+    if queue_counts && nack_is_uncounted {
+        return false;
+    }
+    state.crashes.saturating_add(1) >= limits.suspect.min(limits.crashes)
 }
 
 /// What follows from an attempt.
@@ -234,6 +259,70 @@ mod tests {
             admit(&brought_along(77), &limits),
             Admission::Detour { crashes: 3 }
         );
+    }
+
+    /// Played against the three kinds of queues: however often a message is put back unstarted, it never becomes a
+    /// suspect; and what really crashed before is never forgotten.
+    #[test]
+    fn being_put_back_never_makes_a_suspect_and_forgets_no_crash() {
+        let limits = Limits::default();
+        for (counts, nack_is_uncounted) in
+            [(false, false), (true, false), (false, true), (true, true)]
+        {
+            for crashes_before in 0..limits.crashes {
+                let (mut own, mut counted, mut redelivered) = (0, 0, false);
+                if counts {
+                    (counted, redelivered) = (crashes_before, crashes_before > 0);
+                } else {
+                    own = crashes_before;
+                }
+                let state = |own, counted, redelivered| RetryState {
+                    crashes: own + counted,
+                    own_crashes: own,
+                    uncounted_crash: redelivered && !counts,
+                    ..RetryState::default()
+                };
+                for drain in 0..30 {
+                    let now = state(own, counted, redelivered);
+                    if let Admission::Detour { crashes } = admit(&now, &limits) {
+                        (own, counted, redelivered) = (crashes, 0, false);
+                    }
+                    let now = state(own, counted, redelivered);
+                    if returns_as_copy(&now, &limits, Counting::Header, nack_is_uncounted) {
+                        (own, counted, redelivered) = (now.crashes, 0, false);
+                    } else {
+                        redelivered = true;
+                        counted += u32::from(counts && !nack_is_uncounted);
+                    }
+                    let total = own + counted;
+                    let most = crashes_before.max(limits.suspect - 1);
+                    assert!(
+                        (crashes_before..=most).contains(&total),
+                        "{counts} {nack_is_uncounted} {crashes_before}, drain {drain}: {total}"
+                    );
+                }
+            }
+        }
+        let twice = RetryState {
+            crashes: 2,
+            own_crashes: 2,
+            ..RetryState::default()
+        };
+        assert!(returns_as_copy(&twice, &limits, Counting::Header, true));
+        assert!(
+            !returns_as_copy(&twice, &limits, Counting::Deliveries, true),
+            "every return is a retry there"
+        );
+        let fresh = RetryState::default();
+        assert!(
+            !returns_as_copy(&fresh, &limits, Counting::Header, false),
+            "it keeps its place"
+        );
+        let strict = Limits {
+            crashes: 1,
+            ..limits
+        };
+        assert!(returns_as_copy(&fresh, &strict, Counting::Header, false));
     }
 
     #[test]

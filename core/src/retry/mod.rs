@@ -22,6 +22,7 @@ mod stamp;
 mod state;
 
 pub use backoff::Backoff;
+pub(crate) use decision::returns_as_copy;
 pub use decision::{Action, Admission, Limits, admit, decide};
 pub use duration::{
     DAY, HOUR, MAX_DELAY, MILLISECOND, MINUTE, SECOND, format_duration, parse_duration,

@@ -57,7 +57,7 @@ pub enum Event {
         /// Why it failed.
         error: String,
     },
-    /// A message that was with a consumer when that went away takes a detour, counted.
+    /// A message that came back without an answer, out of a queue that counts none, takes a detour, counted.
     Detoured {
         /// The work queue.
         queue: String,

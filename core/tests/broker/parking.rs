@@ -123,11 +123,151 @@ async fn parked_messages_are_looked_at_replayed_and_dropped() {
         walk.next().await.unwrap();
         drop(walk);
         ready(&amqp, 2).await;
-        let mut left = ids(&records(&client).await);
-        // A quorum queue puts a message that comes back behind those that came back before it.
-        left.sort();
-        assert_eq!(left, ["c", "d"]);
+        assert_eq!(ids(&records(&client).await), ["c", "d"]);
         running.close().await;
+    })
+    .await;
+}
+
+/// Walks past so many, and says which they were.
+async fn walk(client: &retryrmq::Client, most: usize) -> Vec<String> {
+    let mut walk = client.parked(QUEUE).browse().await.unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < most
+        && let Some(record) = walk.next().await.unwrap()
+    {
+        seen.push(record);
+    }
+    walk.close().await.unwrap();
+    ids(&seen)
+}
+
+/// More than one share of a walk: a quorum queue takes back consumer by consumer.
+#[tokio::test]
+async fn a_look_leaves_every_message_in_its_place() {
+    const MESSAGES: u32 = 150;
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        let plan = client.consumer(QUEUE).dlx(true).plan().unwrap();
+        client.apply_plan(&plan).await.unwrap();
+        let mut expected: Vec<String> = (1..=MESSAGES).map(|number| number.to_string()).collect();
+        amqp.publish_all(
+            "",
+            expected.iter().map(|name| (PARKED, name.clone(), id(name))),
+        )
+        .await;
+        ready(&amqp, MESSAGES).await;
+        for most in [1, 11, 40, 1_000, 1, 33, 1_000] {
+            let seen = walk(&client, most).await;
+            assert_eq!(
+                seen,
+                expected[..most.min(expected.len())],
+                "{most} looked at"
+            );
+            ready(&amqp, MESSAGES).await;
+        }
+        // Some of them settled, in every share and in any order.
+        ready(&amqp, MESSAGES).await;
+        let mut browse = client.parked(QUEUE).browse().await.unwrap();
+        let mut seen = Vec::new();
+        while let Some(record) = browse.next().await.unwrap() {
+            if seen.len() == 99 {
+                browse.discard(&record).await.unwrap(); // number 100, in the present share
+            }
+            seen.push(record);
+        }
+        for place in [120, 1, 64] {
+            browse.replay(&seen[place - 1]).await.unwrap();
+        }
+        browse.discard(&seen[10 - 1]).await.unwrap();
+        browse.close().await.unwrap();
+        let gone = [100, 120, 1, 64, 10].map(|place: u32| place.to_string());
+        expected.retain(|name| !gone.contains(name));
+        ready(&amqp, MESSAGES - 5).await;
+        // Parked since; and the second of a few dropped, in a walk that ends there.
+        amqp.publish_with(PARKED, "late", id("late")).await;
+        expected.push("late".into());
+        ready(&amqp, MESSAGES - 4).await;
+        for place in [1, 0] {
+            let mut browse = client.parked(QUEUE).browse().await.unwrap();
+            for _ in 0..place {
+                browse.next().await.unwrap();
+            }
+            let record = browse.next().await.unwrap().unwrap();
+            browse.discard(&record).await.unwrap();
+            browse.close().await.unwrap();
+            assert_eq!(expected.remove(place), ids(&[record])[0]);
+            ready(&amqp, expected.len().try_into().unwrap()).await;
+        }
+        for _ in 0..2 {
+            assert_eq!(walk(&client, 1_000).await, expected);
+            ready(&amqp, expected.len().try_into().unwrap()).await;
+        }
+        let replayed = take(&amqp, QUEUE, 3).await;
+        let names: Vec<_> = replayed.iter().filter_map(|message| message.id()).collect();
+        assert_eq!(names, ["120", "1", "64"]);
+        // And all of them at once, settled as they come.
+        let mut browse = client.parked(QUEUE).browse().await.unwrap();
+        while let Some(record) = browse.next().await.unwrap() {
+            browse.replay(&record).await.unwrap();
+        }
+        browse.close().await.unwrap();
+        let replayed = take(&amqp, QUEUE, expected.len()).await;
+        let names: Vec<_> = replayed.iter().filter_map(|message| message.id()).collect();
+        assert_eq!(names, expected);
+        ready(&amqp, 0).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_walk_ends_when_others_take_what_it_counted() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        amqp.declare(PARKED, kind).await;
+        for number in 0..100 {
+            let name = number.to_string();
+            amqp.publish_with(PARKED, "x", id(&name)).await;
+        }
+        ready(&amqp, 100).await;
+        let mut browse = client.parked(QUEUE).browse().await.unwrap();
+        assert_eq!(browse.remaining(), 100);
+        assert!(browse.next().await.unwrap().is_some());
+        // Another walk holds the rest, all but what the first was sent already.
+        let mut other = client.parked(QUEUE).browse().await.unwrap();
+        let mut held = 0;
+        while other.next().await.unwrap().is_some() {
+            held += 1;
+        }
+        assert!(held > 0);
+        let mut seen = 1;
+        while browse.next().await.unwrap().is_some() {
+            seen += 1;
+        }
+        assert_eq!((seen + held, browse.remaining()), (100, 0));
+        other.close().await.unwrap();
+        browse.close().await.unwrap();
+        ready(&amqp, 100).await;
+        // Everything is taken away, queue and all.
+        let mut browse = client.parked(QUEUE).browse().await.unwrap();
+        assert!(browse.next().await.unwrap().is_some());
+        amqp.delete(PARKED).await;
+        let error = loop {
+            match browse.next().await {
+                Ok(Some(_)) => {} // was on its way
+                Ok(None) => panic!("the end of the queue is no end of the walk"),
+                Err(error) => break error,
+            }
+        };
+        assert!(
+            matches!(
+                error.kind(),
+                ErrorKind::ConnectionLost | ErrorKind::QueueNotFound
+            ),
+            "{error}"
+        );
     })
     .await;
 }

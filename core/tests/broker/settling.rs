@@ -146,3 +146,55 @@ async fn closing_lets_handlers_finish_and_gives_the_rest_back() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_message_that_waits_through_many_ends_is_not_blamed_for_them() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        amqp.declare(QUEUE, kind).await;
+        let diary = Diary::default();
+        let consumer = || {
+            let events = diary.listener();
+            let consumer = client.consumer(QUEUE).dlx(true).prefetch(8);
+            consumer
+                .retry(policy("fixed(50ms, retries=1)"))
+                .on_event(events)
+        };
+        for name in ["a", "b", "c"] {
+            amqp.publish_with(QUEUE, name, id(name)).await;
+        }
+        for drain in 0..14 {
+            let subscription = consumer().subscribe().await.unwrap();
+            let mut taken = Vec::new();
+            // Some ends come when the messages are in the inbox, some when they were taken and no handler has begun.
+            eventually(PATIENCE, "all three are here", || {
+                if drain % 2 == 0 {
+                    taken.extend(subscription.try_next_batch(8));
+                }
+                let outstanding = subscription.stats().outstanding;
+                let here = drain % 2 == 1 || taken.len() == 3;
+                async move { here && outstanding == 3 }
+            })
+            .await;
+            subscription.close();
+            subscription.give_back(taken.iter().map(|delivery| delivery.token));
+            subscription.wait_closed().await;
+            eventually(PATIENCE, "all three are back", || async {
+                amqp.depth(QUEUE).await == Some(3)
+            })
+            .await;
+        }
+        let running = consumer().start(diary.handler(|_| Ok(()))).await.unwrap();
+        for name in ["a", "b", "c"] {
+            let attempt = diary.until(name, 1).await.remove(0).message;
+            assert_eq!((attempt.attempt(), attempt.body()), (1, name.as_bytes()));
+            assert!(attempt.state().crashes < 3, "{:?}", attempt.state());
+        }
+        let stats = stats(&running, "all are handled", |stats| stats.acked == 3).await;
+        assert_eq!((stats.parked, stats.outstanding), (0, 0));
+        running.close().await;
+        assert_eq!(amqp.depth(QUEUE).await, Some(0), "none was doubled");
+    })
+    .await;
+}

@@ -54,6 +54,22 @@ async fn options_that_make_no_sense_are_refused_before_connecting() {
         );
         assert_eq!(done.out, "", "{option}");
     }
+    for option in [
+        "--retry=fixed(1s)",
+        "--rule=error=x => fixed(1s)",
+        "--strategy=retry-queues",
+        "--queue-type=quorum",
+        "--no-park",
+        "--max-crashes=10",
+        "--max-deferrals=10",
+    ] {
+        let done = run(&["consume", QUEUE, option, "--", "true"])
+            .await
+            .exits(2);
+        let (name, _) = option.split_once('=').unwrap_or((option, ""));
+        let words = format!("{name} needs --dlx; without it a failure is rejected");
+        assert!(done.err.contains(&words), "{done:#?}");
+    }
     for (arguments, words) in [
         (&["consume", QUEUE][..], "COMMAND"),
         (&["consume"], "QUEUE"),
@@ -87,6 +103,51 @@ async fn options_that_make_no_sense_are_refused_before_connecting() {
     ] {
         let done = run(arguments).await.exits(2);
         assert!(done.err.contains(words), "{arguments:?}: {done:#?}");
+    }
+    for url in ["", "  "] {
+        let mut command = retryrmq();
+        command.env("RETRYRMQ_URL", url).args(["-h"]);
+        finish(command, None).await.exits(0);
+    }
+    for (arguments, words, not) in [
+        // A program without its `--`.
+        (
+            &["consume", QUEUE, "--dlx", "./handle-order"][..],
+            "put `--` before the command",
+            "tip:",
+        ),
+        (
+            &["--url=nonsense", "parked", "ls", QUEUE],
+            "it has no scheme",
+            "base",
+        ),
+        (
+            &["parked", "replay", QUEUE, "--reason=bored"],
+            "delivery-limit",
+            "column",
+        ),
+        (
+            &["publish"],
+            "Usage: retryrmq publish [OPTIONS]",
+            "--url <URL>",
+        ),
+        (
+            &["parked", "ls"],
+            "Usage: retryrmq parked ls [OPTIONS] <QUEUE>",
+            "--url <URL>",
+        ),
+        (&["parked"], "Look at parked messages", "__"),
+        (
+            &[],
+            "retryrmq consume orders --dlx -- ./handle-order",
+            "***",
+        ),
+    ] {
+        let done = run(arguments).await.exits(2);
+        assert!(
+            done.err.contains(words) && !done.err.contains(not),
+            "{arguments:?}: {done:#?}"
+        );
     }
     let long = "q".repeat(250);
     run(&["topology", &long, "--offline"]).await.exits(2);
@@ -124,6 +185,16 @@ async fn an_error_in_json_has_a_code() {
             "{error}"
         );
     }
+    let done = run(&["--json", "publish", "x"]).await.exits(2);
+    let error: Value = serde_json::from_str(&done.err).unwrap();
+    let sentence = error["error"].as_str().unwrap();
+    assert!(
+        sentence.ends_with("<--queue <QUEUE>|--exchange <EXCHANGE>>"),
+        "what is missing is named, and no more: {sentence}"
+    );
+    let codes = run(&["--json", "exit-codes"]).await.exits(0).json();
+    assert_eq!(codes.as_object().unwrap().len(), 7);
+    assert!(codes["4"].as_str().unwrap().contains("cannot connect"));
 }
 
 #[tokio::test]

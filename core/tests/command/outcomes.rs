@@ -64,7 +64,7 @@ async fn every_way_to_end_has_its_outcome() {
             ("status", "last", 7_200_000),
             ("signal", "ended by signal 9", 7_200_000),
             ("after", "busy", 3_600_000),
-            ("soon", "retry-after: soon", 7_200_000),
+            ("soon", "busy", 7_200_000),
             ("defer-failed", "later", 7_200_000),
             ("slow", "the command took longer than 1s", 7_200_000),
         ] {

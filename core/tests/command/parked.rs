@@ -266,9 +266,11 @@ async fn drop_asks_and_drops_what_was_chosen() {
         desk.run(&["parked", "drop", QUEUE, "--reason=expired", "--yes"])
             .await
             .exits(0);
-        desk.run(&["parked", "drop", QUEUE, "a", "#3", "--yes"])
+        let done = desk
+            .run(&["parked", "drop", QUEUE, "a", "#3", "--yes"])
             .await
             .exits(0);
+        assert!(done.err.contains("2 messages dropped: a, "), "{done:#?}");
         let left = desk
             .run(&["--json", "parked", "ls", QUEUE])
             .await
@@ -288,6 +290,11 @@ async fn drop_asks_and_drops_what_was_chosen() {
 async fn a_queue_that_nothing_was_parked_for() {
     on_every_broker(|broker| async move {
         let desk = Desk::of(&broker).await;
+        let done = desk.run(&["parked", "ls", "nope.parked"]).await.exits(3);
+        assert!(
+            done.err.contains("give the work queue's name, `nope`"),
+            "{done:#?}"
+        );
         for arguments in [
             &["ls", "nope"][..],
             &["show", "nope", "#1"],

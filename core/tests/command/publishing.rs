@@ -93,7 +93,11 @@ async fn what_no_queue_takes_is_an_error() {
             .run(&["--json", "publish", "--queue=nope", "x"])
             .await
             .exits(3);
-        assert!(done.err.contains("\"code\":\"unroutable\""), "{done:#?}");
+        assert!(
+            done.err.contains("\"code\":\"unroutable\"")
+                && done.err.contains("there is no queue `nope`"),
+            "{done:#?}"
+        );
         let done = desk
             .run(&[
                 "--json",

@@ -69,6 +69,19 @@ async fn planned_compared_applied_and_there() {
                 && table.contains("60000"),
             "{table}"
         );
+        assert!(
+            table.contains("orders  exists, and is taken as it is\n\n"),
+            "{table}"
+        );
+        let planned = desk
+            .run(&["topology", QUEUE, "--offline"])
+            .await
+            .exits(0)
+            .out;
+        assert!(
+            planned.contains("orders  would be declared with\n  x-queue-type"),
+            "{planned}"
+        );
         desk.run(&["publish", "--queue", QUEUE, "x"]).await.exits(0);
         desk.consume(1, &["--retry=list(1s, 1m)", "--no-declare"], "true")
             .await

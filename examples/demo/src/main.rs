@@ -2,6 +2,7 @@
 //! tail, are parked with a reason, and are replayed once the bug is mended.
 
 mod handler;
+mod languages;
 mod orders;
 mod story;
 mod tidy;
@@ -119,8 +120,9 @@ async fn run(url: &str) -> retryrmq::Result<bool> {
         orders::ALL.len(),
         chronicle.handled()
     );
+    let shared = languages::share(&rmq, url).await?;
     rmq.close().await;
-    Ok(as_planned)
+    Ok(as_planned && shared)
 }
 
 /// What an operator does: looks at what is parked, and replays what the mended bug is to blame for.

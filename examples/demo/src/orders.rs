@@ -1,7 +1,7 @@
 //! The orders of the demo, one for each thing that can happen to a message.
 
 /// The bug that is mended in the second half of the demo.
-pub(crate) const BUG: &str = "cannot read the field `currency`";
+pub(crate) const BUG: &str = "cannot read the field currency";
 
 /// An order and what is to become of it.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io::IsTerminal,
     sync::{Mutex, MutexGuard},
     time::{Duration, Instant},
 };
@@ -92,9 +93,10 @@ impl Chronicle {
             .push((at, step));
         let waiting = stories.orders.len() - ended(&stories);
         drop(stories);
-        self.bar.set_message(format!(
-            "{waiting} orders are not done yet: they wait in the broker"
-        ));
+        self.bar.set_message(match waiting {
+            1 => "1 order is not done yet: it waits in the broker".to_owned(),
+            waiting => format!("{waiting} orders are not done yet: they wait in the broker"),
+        });
         if self.bar.is_hidden() {
             println!("{line}");
         } else {
@@ -205,10 +207,11 @@ impl Chronicle {
                 .filter(|(_, step)| !matches!(step, Step::Published | Step::Attempt(_)))
                 .map(|(at, step)| format!("{:.2}s {}", at.as_secs_f64(), step.tell()))
                 .collect();
-            let attempts = steps.iter().rev().find_map(|(_, step)| match step {
-                Step::Attempt(attempt) => Some(*attempt),
-                _ => None,
-            });
+            // All of them: after a replay the count starts again, and beside the failures it would puzzle.
+            let attempts = steps
+                .iter()
+                .filter(|(_, step)| matches!(step, Step::Attempt(_)))
+                .count();
             let end = match steps.last() {
                 Some((_, Step::Parked { reason, .. })) => format!("parked: {reason}"),
                 Some((_, Step::Succeeded)) => "handled".to_owned(),
@@ -218,7 +221,7 @@ impl Chronicle {
                 Cell::new(order.id),
                 Cell::new(order.shows),
                 Cell::new(happened.join("\n")),
-                Cell::new(attempts.unwrap_or(0)),
+                Cell::new(attempts),
                 Cell::new(end).add_attribute(Attribute::Bold),
             ]);
         }
@@ -258,10 +261,13 @@ pub(crate) fn parked_table(records: &[Record]) -> Table {
     table
 }
 
-fn new_table<const N: usize>(header: [&str; N]) -> Table {
+pub(crate) fn new_table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Dynamic);
+    if !std::io::stdout().is_terminal() {
+        table.set_width(100); // a page, where nothing says how wide it is
+    }
     table.set_header(header);
     table
 }

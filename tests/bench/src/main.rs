@@ -7,6 +7,7 @@ mod cases;
 mod process;
 mod report;
 mod rounds;
+mod soak;
 
 use std::process::ExitCode;
 
@@ -21,6 +22,16 @@ async fn main() -> ExitCode {
             println!("{}", cases::run(name, url, queue, size).await.to_json());
             ExitCode::SUCCESS
         }
+        ["soak", minutes, command] => {
+            let (Ok(minutes), Ok(url)) = (minutes.parse(), std::env::var("RETRYRMQ_URL")) else {
+                return usage();
+            };
+            if soak::soak(&url, minutes, command).await {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            }
+        }
         [] => {
             rounds::all().await;
             ExitCode::SUCCESS
@@ -34,6 +45,8 @@ async fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: retryrmq-bench [consume|retry|lateness|memory], through `make bench`");
+    eprintln!(
+        "usage: retryrmq-bench [consume|retry|lateness|memory], through `make bench`; or soak MINUTES COMMAND"
+    );
     ExitCode::from(2)
 }

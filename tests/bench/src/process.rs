@@ -18,7 +18,12 @@ pub(crate) fn cpu() -> Duration {
 
 /// Resident memory of this process in KiB.
 pub(crate) fn resident() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    resident_of("self")
+}
+
+/// Resident memory of the process with this id in KiB.
+pub(crate) fn resident_of(process: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse().ok())
         .unwrap_or(0)

@@ -17,30 +17,84 @@ pub(crate) enum Exit {
     Interrupted = 130,
 }
 
+/// What each of them means.
+const MEANINGS: [(Exit, &[&str]); 7] = [
+    (Exit::Ok, &["done; of `topology`: everything is there"]),
+    (
+        Exit::Failed,
+        &[
+            "failed on the way: a lost connection, a broker that does not answer,",
+            "an operation that went wrong",
+        ],
+    ),
+    (
+        Exit::Usage,
+        &[
+            "an option, a policy, a URL or the command to run makes no sense;",
+            "nothing was done",
+        ],
+    ),
+    (
+        Exit::NotFound,
+        &[
+            "not found: the queue, the parked message, or any queue that takes the",
+            "message; of `topology`: something is missing",
+        ],
+    ),
+    (
+        Exit::Unconnected,
+        &[
+            "cannot connect: nothing answers, wrong user or password, TLS, no such",
+            "virtual host",
+        ],
+    ),
+    (
+        Exit::Refused,
+        &[
+            "the broker refuses: a permission is missing, a queue has other",
+            "arguments, a strategy it cannot serve; of `topology`: something differs",
+        ],
+    ),
+    (
+        Exit::Interrupted,
+        &[
+            "stopped at once by a second Ctrl-C or SIGTERM; what was running goes",
+            "back to its queue",
+        ],
+    ),
+];
+
 /// For `retryrmq exit-codes` and its help.
-pub(crate) const TABLE: &str = "\
-What the exit codes mean:
-
-    0  done; of `topology`: everything is there
-    1  failed on the way: a lost connection, a broker that does not answer,
-       an operation that went wrong
-    2  an option, a policy, a URL or the command to run makes no sense;
-       nothing was done
-    3  not found: the queue, the parked message, or any queue that takes the
-       message; of `topology`: something is missing
-    4  cannot connect: nothing answers, wrong user or password, TLS, no such
-       virtual host
-    5  the broker refuses: a permission is missing, a queue has other
-       arguments, a strategy it cannot serve; of `topology`: something differs
-  130  stopped at once by a second Ctrl-C or SIGTERM; what was running goes
-       back to its queue
-
+pub(crate) fn table() -> String {
+    let mut table = "What the exit codes mean:\n\n".to_owned();
+    for (exit, lines) in MEANINGS {
+        for (number, line) in lines.iter().enumerate() {
+            let code = match number {
+                0 => (exit as u8).to_string(),
+                _ => String::new(),
+            };
+            table.push_str(&format!("  {code:>3}  {line}\n"));
+        }
+    }
+    table.push_str(
+        "
 With --json an error is one JSON object on standard error: `error` (a sentence),
 `code` (stable, such as `queue_not_found`) and `exit`.
 
 What the exit status of a COMMAND run by `retryrmq consume` does is another
-matter: `retryrmq help consume`.
-";
+matter: `retryrmq help consume`.",
+    );
+    table
+}
+
+/// The same for programs: the meaning by code.
+pub(crate) fn as_json() -> serde_json::Value {
+    MEANINGS
+        .into_iter()
+        .map(|(exit, lines)| ((exit as u8).to_string(), lines.join(" ").into()))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {

@@ -11,7 +11,9 @@ use crate::fault::Fault;
 pub(crate) struct Global {
     /// The broker: amqp://user:password@host:5672/vhost, or amqps:// for TLS
     ///
-    /// The virtual host is percent-encoded (`%2f` is `/`). Prefer the environment variable: other users of the machine
+    /// The virtual host is percent-encoded (`%2f` is `/`), and so is a password with `/`, `?`, `#` or `@` in it. Parameters,
+    /// after a `?`: heartbeat (seconds), connection_timeout (ms), name; with amqps:// cacertfile, certfile, keyfile (PEM
+    /// files) and server_name_indication. Prefer the environment variable: other users of the machine
     /// can see the arguments of a program, not its environment.
     // Not parsed by clap, whose complaint would show the password; nor are values from the environment ever shown.
     #[arg(
@@ -58,7 +60,7 @@ pub(crate) enum When {
 impl Global {
     /// Connects.
     pub(crate) async fn connect(&self) -> Result<Client, Fault> {
-        Ok(Client::connect(&self.url).await?)
+        Ok(Client::connect(self.url()).await?)
     }
 
     /// Connects for a consumer, whose waiting and parking queues are of this type.
@@ -67,6 +69,14 @@ impl Global {
             queue_type,
             ..ClientOptions::default()
         };
-        Ok(Client::connect_with(&self.url, options).await?)
+        Ok(Client::connect_with(self.url(), options).await?)
+    }
+
+    /// An empty variable is one that is not set.
+    fn url(&self) -> &str {
+        match self.url.trim() {
+            "" => "amqp://localhost",
+            url => url,
+        }
     }
 }

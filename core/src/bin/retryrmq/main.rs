@@ -17,9 +17,12 @@ mod retrying;
 mod topology;
 mod visible;
 
-use std::{process::ExitCode, time::Duration};
+use std::{io::IsTerminal, process::ExitCode, time::Duration};
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind as ClapKind};
+use clap::{
+    CommandFactory, FromArgMatches, Parser, Subcommand,
+    error::{ContextKind, ContextValue, ErrorKind as ClapKind},
+};
 
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 
@@ -31,6 +34,7 @@ use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
     version,
     max_term_width = 100,
     arg_required_else_help = true,
+    override_usage = "retryrmq [OPTIONS] <COMMAND>",
     after_help = EXAMPLES
 )]
 struct Cli {
@@ -58,7 +62,7 @@ enum Command {
     Parked(parked::Command),
     Topology(topology::Options),
     /// What the exit codes mean
-    #[command(long_about = exit::TABLE)]
+    #[command(long_about = exit::table())]
     ExitCodes,
     /// Not for people: the process that ends commands when their consumer was killed
     #[command(name = consume::WARDEN, hide = true)]
@@ -110,7 +114,11 @@ async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit,
         Command::Topology(options) => topology::run(options, global, output).await,
         Command::Warden { grace } => consume::watch(Duration::from_millis(grace)).await,
         Command::ExitCodes => {
-            output.line(exit::TABLE.trim_end())?;
+            if output.is_json() {
+                output.json_document(&exit::as_json())?;
+            } else {
+                output.line(&exit::table())?;
+            }
             Ok(Exit::Ok)
         }
     }
@@ -118,23 +126,91 @@ async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit,
 
 /// Options that make no sense, or a wish for help.
 fn misused(error: &clap::Error) -> Exit {
-    if matches!(
-        error.kind(),
-        ClapKind::DisplayHelp | ClapKind::DisplayVersion
-    ) {
-        let _ = error.print(); // nobody left to tell
-        return Exit::Ok;
+    // Help quotes nothing that was typed.
+    match error.kind() {
+        ClapKind::DisplayHelp | ClapKind::DisplayVersion => {
+            let _ = error.print(); // nobody left to tell
+            return Exit::Ok;
+        }
+        // clap shows the help only where no variable of the environment counts as an argument.
+        ClapKind::DisplayHelpOnMissingArgumentOrSubcommand | ClapKind::MissingSubcommand => {
+            let mut command = Cli::command();
+            command.build();
+            let parked = std::env::args().any(|word| word == "parked");
+            let asked = match command.find_subcommand_mut("parked") {
+                Some(subcommand) if parked => subcommand,
+                _ => &mut command,
+            };
+            let help = asked.render_help();
+            if std::io::stderr().is_terminal() {
+                eprint!("{}", help.ansi());
+            } else {
+                eprint!("{help}");
+            }
+            return Exit::Usage;
+        }
+        _ => {}
     }
-    let plain = redact::passwords(&error.to_string());
+    let plain = redact::passwords(&complaint(error));
     if std::env::args_os()
         .take_while(|word| word != "--")
         .any(|word| word == "--json")
     {
-        let sentence = plain.lines().next().unwrap_or_default();
-        let sentence = sentence.strip_prefix("error: ").unwrap_or(sentence);
-        output::fault_as_json(sentence, "invalid_option", Exit::Usage);
+        output::fault_as_json(&sentence(&plain), "invalid_option", Exit::Usage);
     } else {
         eprint!("{plain}");
     }
     Exit::Usage
+}
+
+/// What is wrong with the options, and how it is written.
+fn complaint(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let unexpected = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) if error.kind() == ClapKind::UnknownArgument => word,
+        _ => return text,
+    };
+    let consumes =
+        std::env::args().any(|word| word == "consume") && std::env::args().all(|word| word != "--");
+    if !consumes || unexpected.starts_with('-') {
+        return text;
+    }
+    // clap's own tip would pass it as one word.
+    let usage = text.find("Usage:").map_or("", |at| &text[at..]);
+    format!(
+        "error: unexpected argument '{unexpected}' found: put `--` before the command\n\n{usage}"
+    )
+}
+
+/// The complaint in one sentence: what stands before the usage, which may be a list.
+fn sentence(complaint: &str) -> String {
+    let end = ["\nUsage:", "\nFor more information"]
+        .iter()
+        .filter_map(|mark| complaint.find(mark))
+        .min()
+        .unwrap_or(complaint.len());
+    let words: Vec<&str> = complaint[..end].split_whitespace().collect();
+    let sentence = words.join(" ");
+    sentence
+        .strip_prefix("error: ")
+        .unwrap_or(&sentence)
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complaint_in_one_sentence_names_what_is_missing() {
+        let error = Cli::command()
+            .try_get_matches_from(["retryrmq", "publish", "x"])
+            .unwrap_err();
+        let sentence = sentence(&complaint(&error));
+        assert!(
+            sentence.starts_with("the following required arguments were not provided: <--queue"),
+            "{sentence}"
+        );
+        assert!(!sentence.contains("Usage"), "{sentence}");
+    }
 }

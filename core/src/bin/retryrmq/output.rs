@@ -127,7 +127,7 @@ impl Output {
             err_line(&format!(
                 "{}  {}  {rest}",
                 dim.apply_to(moment::clock()),
-                style.apply_to(format!("{word:<5}"))
+                style.apply_to(format!("{word:<6}"))
             ));
         }
     }

@@ -20,7 +20,7 @@ use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 ///
 /// Messages are persistent, confirmed by the broker, and it is an error when no queue takes one.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = EXAMPLES, group = ArgGroup::new("target").required(true).args(["queue", "exchange"]))]
+#[command(override_usage = "retryrmq publish [OPTIONS] <--queue <QUEUE>|--exchange <EXCHANGE>> [BODY]", after_help = EXAMPLES, group = ArgGroup::new("target").required(true).args(["queue", "exchange"]))]
 pub(crate) struct Options {
     /// The queue to publish to, by way of the default exchange
     #[arg(long)]

@@ -1,7 +1,9 @@
 //! The options about retrying, for the subcommands that consume with them or plan for them.
 
+use std::str::FromStr;
+
 use clap::Args;
-use retryrmq::{Policy, QueueType, Rule, Rules, Strategy};
+use retryrmq::{QueueType, Rule, Rules, Strategy};
 
 use crate::fault::Fault;
 
@@ -9,17 +11,13 @@ use crate::fault::Fault;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Retrying")]
 pub(crate) struct Retrying {
-    /// When a failed message is tried again, and how often
+    /// When a failed message is tried again, and how often [default: exponential(1s, factor=4, max=5m, retries=5)]
     ///
     /// `fixed(5s, retries=3)`, `linear(1s, step=2s, max=1m, retries=5)`, `list(1s, 10s, 1m)` or `exponential(1s,
     /// factor=4, max=5m, retries=5, jitter=0.2)`; each also takes `max_age=1h`. When the retries are spent the message
     /// is parked.
-    #[arg(
-        long,
-        value_name = "POLICY",
-        default_value = "exponential(1s, factor=4, max=5m, retries=5)"
-    )]
-    retry: String,
+    #[arg(long, value_name = "POLICY")]
+    retry: Option<String>,
 
     /// Another policy for some failures; may be given several times, the first that holds decides
     ///
@@ -28,13 +26,13 @@ pub(crate) struct Retrying {
     #[arg(long = "rule", value_name = "RULE")]
     rules: Vec<String>,
 
-    /// How a failed message waits: retry-queues, dead-letter, native or delayed-exchange
-    #[arg(long, value_name = "STRATEGY", default_value = "retry-queues")]
-    strategy: String,
+    /// How a failed message waits: retry-queues, dead-letter, native or delayed-exchange [default: retry-queues]
+    #[arg(long, value_name = "STRATEGY")]
+    strategy: Option<String>,
 
-    /// The type of the queues in which messages wait and are parked: quorum or classic
-    #[arg(long, value_name = "TYPE", default_value = "quorum")]
-    queue_type: String,
+    /// The type of the queues in which messages wait and are parked: quorum or classic [default: quorum]
+    #[arg(long, value_name = "TYPE")]
+    queue_type: Option<String>,
 }
 
 impl Retrying {
@@ -47,17 +45,34 @@ impl Retrying {
                 .iter()
                 .map(|rule| rule.parse::<Rule>())
                 .collect::<Result<_, _>>()?,
-            otherwise: self.retry.parse::<Policy>()?,
+            otherwise: given(self.retry.as_deref())?,
         };
         rules.validate()?;
         Ok(rules)
     }
 
     pub(crate) fn strategy(&self) -> Result<Strategy, Fault> {
-        Ok(self.strategy.parse()?)
+        given(self.strategy.as_deref())
     }
 
     pub(crate) fn queue_type(&self) -> Result<QueueType, Fault> {
-        Ok(self.queue_type.parse()?)
+        given(self.queue_type.as_deref())
     }
+
+    /// An option that was given.
+    pub(crate) fn any(&self) -> Option<&'static str> {
+        [
+            ("--retry", self.retry.is_some()),
+            ("--rule", !self.rules.is_empty()),
+            ("--strategy", self.strategy.is_some()),
+            ("--queue-type", self.queue_type.is_some()),
+        ]
+        .into_iter()
+        .find_map(|(option, is_given)| is_given.then_some(option))
+    }
+}
+
+/// What was given, read; otherwise the crate's default.
+fn given<T: Default + FromStr<Err = retryrmq::Error>>(text: Option<&str>) -> Result<T, Fault> {
+    Ok(text.map(str::parse).transpose()?.unwrap_or_default())
 }

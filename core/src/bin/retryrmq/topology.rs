@@ -18,7 +18,7 @@ use crate::{
 /// Nothing is ever changed or deleted. The exit code is 0 when everything is there, 3 when something is missing, 5
 /// when something differs.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(override_usage = "retryrmq topology [OPTIONS] <QUEUE>", after_help = EXAMPLES)]
 pub(crate) struct Options {
     /// The queue to be consumed
     queue: String,
@@ -150,7 +150,34 @@ fn print(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result<(
 fn details(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result<(), Fault> {
     for (index, item) in plan.items.iter().enumerate() {
         let arguments = arguments(item);
-        output.line(&format!("\n{}", output.bold(visible::line(item.name()))))?;
+        let status = findings
+            .and_then(|findings| findings.get(index))
+            .map(|finding| &finding.status);
+        let is_any = matches!(
+            item,
+            Item::Queue {
+                any_arguments: true,
+                ..
+            }
+        );
+        let head = match status {
+            // Its own arguments are not known, and matter to nobody.
+            Some(Status::Present) if is_any || matches!(item, Item::Binding { .. }) => {
+                "exists, and is taken as it is"
+            }
+            Some(Status::Present) => "exists, declared with",
+            Some(Status::Created) => "was declared with",
+            _ if matches!(item, Item::Binding { .. }) => "would be made",
+            _ => "would be declared with",
+        };
+        output.line(&format!(
+            "\n{}  {}",
+            output.bold(visible::line(item.name())),
+            output.dim(head)
+        ))?;
+        if is_any && status == Some(&Status::Present) {
+            continue;
+        }
         if let Item::Exchange { kind, .. } = item {
             output.line(&format!("  type {kind}"))?;
         }
@@ -161,20 +188,13 @@ fn details(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result
                 visible::line(&value.to_string())
             ))?;
         }
-        if let Item::Queue {
-            any_arguments: true,
-            ..
-        } = item
-        {
+        if is_any {
             output.line(&format!(
                 "  {}",
                 output.dim("one that exists is taken as it is")
             ))?;
         }
-        if let Some(Status::Differs(why)) = findings
-            .and_then(|findings| findings.get(index))
-            .map(|finding| &finding.status)
-        {
+        if let Some(Status::Differs(why)) = status {
             output.line(&format!(
                 "  {}",
                 output.paint(visible::line(why), console::Style::new().red())

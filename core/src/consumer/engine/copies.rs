@@ -106,7 +106,9 @@ impl Engine {
                 let _ = mail.send(Mail::Copied(token, result));
             })
         };
-        let known = !copying.exchange.is_empty() || waits.safe_from(&copying.routing_key).is_some();
+        let known = !copying.exchange.is_empty()
+            || *copying.routing_key == *self.name
+            || waits.safe_from(&copying.routing_key).is_some();
         let job = (|| {
             Ok(Job {
                 exchange: topology::name(&copying.exchange)?,
@@ -159,6 +161,12 @@ impl Engine {
                 }
             }
             Err(_) if !current => self.forget(token), // its original comes again, and with it another copy
+            // Into its own queue, which is full or gone: it goes back as it is, at the price of a mark.
+            Err(error) if matches!(copying.event, Event::Requeued { .. }) => {
+                let message_id = entry.received.message_id();
+                self.complain(error, message_id);
+                self.agenda.add(Instant::now(), token, Task::PutBack);
+            }
             Err(error) => {
                 copying.tries += 1;
                 let tries = copying.tries;
@@ -210,6 +218,7 @@ impl Engine {
                     self.copy(token, copying);
                 }
             }
+            Task::PutBack if current => self.give_back(token, Return::Unstarted).await,
             Task::Requeue if current => {
                 let message_id = entry.received.message_id();
                 let queue = self.queue();
@@ -219,7 +228,7 @@ impl Engine {
                 self.give_back(token, Return::Requeue).await;
             }
             // The original comes again. Not remembered as done: a copy in a young queue may have gone with the broker.
-            Task::Release | Task::Resubmit | Task::Requeue => self.forget(token),
+            Task::Release | Task::Resubmit | Task::PutBack | Task::Requeue => self.forget(token),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! The end of a delivery: acknowledged, given back, or the broker's again.
 
+use std::sync::Arc;
+
 use super::{
     super::{Token, session::Return},
-    Engine, Phase,
+    Copying, Engine, Phase,
 };
-use crate::telemetry::Event;
+use crate::{retry::returns_as_copy, telemetry::Event};
 
 impl Engine {
     /// Done: acknowledged with the next flush, and remembered in case the acknowledgement gets lost.
@@ -13,8 +15,8 @@ impl Engine {
             return;
         };
         self.counters.outstanding.dec();
-        // A detour's copy is the same attempt of the same message: remembered, its redelivery would never run.
-        if !matches!(&entry.phase, Phase::Copying(copying) if matches!(copying.event, Event::Detoured { .. }))
+        // Such a copy is the same attempt of the same message: remembered, its redelivery would never run.
+        if !matches!(&entry.phase, Phase::Copying(copying) if matches!(copying.event, Event::Detoured { .. } | Event::Requeued { .. }))
         {
             self.memory.remember(&entry.received);
         }
@@ -25,6 +27,43 @@ impl Engine {
                 self.counters.stale.inc();
             }
         }
+    }
+
+    /// Back to the queue without any handler having begun with it, so that it is not blamed for that.
+    pub(super) async fn put_back(&mut self, token: Token) {
+        let Some(entry) = self.entries.get_mut(token) else {
+            return;
+        };
+        let received = Arc::clone(&entry.received);
+        let uncounted = self.client.server().at_least(4, 3);
+        let copy = self.options.dlx
+            && returns_as_copy(
+                &received.state,
+                &self.options.limits,
+                self.counting,
+                uncounted,
+            );
+        if !copy {
+            return self.give_back(token, Return::Unstarted).await;
+        }
+        let event = Event::Requeued {
+            queue: self.queue(),
+            message_id: received.message_id(),
+        };
+        let properties = self.stamp(&received).detour(received.state.crashes, None);
+        let routing_key = self.queue();
+        self.counters.requeued.inc();
+        self.copy(
+            token,
+            Copying {
+                exchange: String::new(),
+                routing_key,
+                properties,
+                mandatory: true,
+                event,
+                tries: 0,
+            },
+        );
     }
 
     /// Back to the queue, or to its dead-letter route.

@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use super::{
     super::{
         Delivery, Message, Received, Token,
-        session::{Next, Return, Session},
+        session::{Next, Session},
     },
     Engine, Entry, Intake, Phase,
 };
@@ -95,7 +95,7 @@ impl Engine {
         }
         let token = self.entries.insert(entry);
         if self.drain_until.is_some() || self.paused_until.is_some() {
-            self.give_back(token, Return::Unstarted).await;
+            self.put_back(token).await;
             return;
         }
         let admission = if self.options.dlx {
@@ -125,7 +125,7 @@ impl Engine {
             Admission::Detour { crashes } => self.detour(token, crashes),
             Admission::Park(reason) => {
                 let error = format!(
-                    "it was with a consumer {} times when that went away",
+                    "it came back without an answer {} times",
                     received.state.crashes
                 );
                 self.park(token, reason, &Failure::new(error)).await;
@@ -198,10 +198,24 @@ impl Engine {
         }
     }
 
-    /// Gives back what no handler has begun with.
+    /// Stops the intake for a drain or a pause, and gives back what no handler has begun with: in the order in which it
+    /// came, because a quorum queue hands it out in the order of the returns.
     pub(super) async fn return_the_unstarted(&mut self) {
+        let stopped = match &mut self.session {
+            Some(session) => session.stop().await,
+            None => Ok(Vec::new()),
+        };
+        self.intake = Intake::Stopped;
         for token in self.take_back_the_unstarted() {
-            self.give_back(token, Return::Unstarted).await;
+            self.put_back(token).await;
+        }
+        match stopped {
+            Ok(late) => {
+                for arrival in late {
+                    self.admit(arrival).await;
+                }
+            }
+            Err(error) => self.survive(Err(error)),
         }
     }
 

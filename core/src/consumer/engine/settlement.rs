@@ -23,7 +23,7 @@ impl Engine {
             Some(entry) if matches!(entry.phase, Phase::Out) => {
                 let known = Some(entry.session) == self.session.as_ref().map(|session| session.id);
                 if known {
-                    self.give_back(token, Return::Unstarted).await;
+                    self.put_back(token).await;
                 } else {
                     self.forget(token);
                 }

@@ -6,7 +6,7 @@ use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, 
 use lapin::{Channel, Consumer};
 use retryrmq_facts::*;
 use retryrmq_harness::{
-    Amqp, QueueType, Version, eventually, on_every_broker, on_every_queue_type,
+    Amqp, QueueType, Version, Vhost, eventually, on_every_broker, on_every_queue_type,
 };
 use tokio::time::timeout;
 
@@ -194,6 +194,105 @@ async fn what_a_closed_channel_held_goes_to_the_head_everywhere() {
         );
     })
     .await;
+}
+
+/// Fact 43. A quorum queue takes back consumer by consumer, and the consumers in the order of their tags as texts; each
+/// `basic.get` is a consumer of its own, named by its number. A classic queue takes back in the order of the queue.
+#[tokio::test]
+async fn what_a_closed_connection_had_consumed_keeps_its_order_and_what_it_had_got_does_not() {
+    on_every_queue_type(|broker, queue_type| async move {
+        let vhost = broker.vhost().await;
+        let observer = vhost.connect().await;
+        let quorum = queue_type == QueueType::Quorum;
+        let got = order_after_a_walk(&vhost, &observer, queue_type, 25, 0).await;
+        assert_eq!(got.is_sorted(), !quorum, "{got:?}");
+        if quorum {
+            assert_eq!(got[..4], [0, 9, 10, 11], "get 1, get 10, get 11, get 12");
+        }
+        for consumers in [1, 3, 32] {
+            let order = order_after_a_walk(&vhost, &observer, queue_type, 64, consumers).await;
+            assert!(order.is_sorted(), "{consumers} consumers: {order:?}");
+        }
+        let order = order_after_a_walk(&vhost, &observer, queue_type, 80, 40).await;
+        let sorts = !quorum || broker.version() >= Version::V4_3;
+        assert_eq!(order.is_sorted(), sorts, "40 consumers: {order:?}");
+    })
+    .await;
+}
+
+/// Fact 43. What was given back waits in a line of its own, before what was never handed out.
+#[tokio::test]
+async fn what_a_quorum_queue_takes_back_goes_behind_what_it_took_back_before() {
+    on_every_queue_type(|broker, queue_type| async move {
+        let vhost = broker.vhost().await;
+        let observer = vhost.connect().await;
+        observer.declare("work", queue_type).await;
+        send(&observer, "work", 6).await;
+        for count in [4, 2] {
+            let holder = vhost.connect().await;
+            let mut consumer = consume(holder.channel(), "work", "walk", count).await;
+            for _ in 0..count {
+                next(&mut consumer).await;
+            }
+            holder.close().await;
+            assert_eq!(settled_depth(&observer, "work", 6).await, 6);
+        }
+        let order: String = (observer.drain("work").await.iter())
+            .map(|message| message.text().to_owned())
+            .collect();
+        assert_eq!(
+            order,
+            match queue_type {
+                QueueType::Classic => "012345",
+                QueueType::Quorum => "230145",
+            }
+        );
+    })
+    .await;
+}
+
+/// Holds all messages of a queue by so many consumers, one after the other on one channel, or by `basic.get`; closes the
+/// connection, and says in which order they are then.
+async fn order_after_a_walk(
+    vhost: &Vhost,
+    observer: &Amqp,
+    queue_type: QueueType,
+    messages: usize,
+    consumers: usize,
+) -> Vec<usize> {
+    observer.declare("work", queue_type).await;
+    send(observer, "work", messages).await;
+    let holder = vhost.connect().await;
+    let channel = holder.new_channel().await;
+    if consumers == 0 {
+        for _ in 0..messages {
+            hold(&channel, "work").await;
+        }
+    }
+    for number in 0..consumers {
+        let (tag, share) = (format!("walk-{number:04}"), messages.div_ceil(consumers));
+        let share = share.min(messages - (number * share).min(messages));
+        if share == 0 {
+            break;
+        }
+        let prefetch = u16::try_from(share).unwrap();
+        let mut consumer = consume(&channel, "work", &tag, prefetch).await;
+        for _ in 0..share {
+            next(&mut consumer).await;
+        }
+        channel
+            .basic_cancel(tag.as_str().into(), BasicCancelOptions::default())
+            .await
+            .unwrap();
+    }
+    holder.close().await;
+    let count = u32::try_from(messages).unwrap();
+    assert_eq!(settled_depth(observer, "work", count).await, count);
+    let all = observer.drain("work").await;
+    observer.delete("work").await;
+    all.iter()
+        .map(|message| message.text().parse().unwrap())
+        .collect()
 }
 
 /// The order of six messages after the first three were held, treated, and their channel closed.

@@ -40,9 +40,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let mut consumer = client
         .consumer(&options.queue)
         .dlx(options.dlx)
-        .retry(rules.otherwise)
         .strategy(strategy)
-        .rules(rules.rules)
         .prefetch(settings.prefetch)
         .concurrency(options.concurrency.into())
         .drain_timeout(settings.drain + settings.grace + Duration::from_secs(5))
@@ -52,6 +50,9 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         .on_event(move |event| {
             let _ = events.send(event.clone()); // at the end nobody listens any more
         });
+    if options.dlx {
+        consumer = consumer.retry(rules.otherwise).rules(rules.rules);
+    }
     if let Some(pause) = settings.pause {
         consumer = consumer.pause(pause);
     }
@@ -59,7 +60,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         subscription = consumer.subscribe() => subscription?,
         () = signals.next() => return Ok(Exit::Ok),
     };
-    let report = Report::new(output);
+    let report = Report::new(output, settings.limits.crashes);
     report.consuming(&options.queue, &client.server().version)?;
     let program = Program {
         path: settings.program.clone(),
@@ -130,7 +131,7 @@ impl Work<'_> {
                 idle_since = Instant::now();
             }
             if self.left == Some(0) || self.broken.is_some() {
-                self.drain(settings);
+                self.drain(settings, false);
             }
             if self.running.is_empty() && (ended || self.drain_until.is_some()) {
                 break;
@@ -146,7 +147,7 @@ impl Work<'_> {
             tokio::select! {
                 () = signals.next() => {
                     if self.drain_until.is_none() {
-                        self.drain(settings);
+                        self.drain(settings, true);
                     } else {
                         interrupted = true;
                         self.urgency.send_replace(Urgency::Now);
@@ -155,7 +156,7 @@ impl Work<'_> {
                 Some(event) = self.happened.recv() => self.tell(&event),
                 Some(attempt) = self.running.join_next() => self.settle(attempt),
                 more = self.subscription.ready(), if takes => ended = !more,
-                () = sleep_until(idle.unwrap_or_else(Instant::now)), if idle.is_some() => self.drain(settings),
+                () = sleep_until(idle.unwrap_or_else(Instant::now)), if idle.is_some() => self.drain(settings, false),
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     tracing::warn!("commands still run when the time to drain is over: they are ended, and their messages go back to the queue");
                     self.urgency.send_replace(Urgency::Soon);
@@ -213,11 +214,11 @@ impl Work<'_> {
     }
 
     /// No more messages; what runs may finish.
-    fn drain(&mut self, settings: &Settings) {
+    fn drain(&mut self, settings: &Settings, by_signal: bool) {
         if self.drain_until.is_none() {
             self.drain_until = Some(Instant::now() + settings.drain);
             self.subscription.close();
-            let told = self.report.draining(self.running.len());
+            let told = self.report.draining(self.running.len(), by_signal);
             self.note(told);
         }
     }

@@ -9,7 +9,7 @@ use crate::{fault::Fault, retrying::Retrying};
 
 /// Run a command for every message of a queue, and retry the messages it fails on
 #[derive(Clone, Debug, Args)]
-#[command(after_long_help = CONTRACT, after_help = "The contract with COMMAND and examples: `retryrmq help consume`.")]
+#[command(override_usage = "retryrmq consume [OPTIONS] <QUEUE> -- <COMMAND>...", after_long_help = CONTRACT, after_help = "The contract with COMMAND and examples: `retryrmq help consume`.")]
 pub(crate) struct Options {
     /// The queue to consume
     pub(super) queue: String,
@@ -64,13 +64,13 @@ pub(crate) struct Options {
     )]
     drain: String,
 
-    /// Park a message after so many deferrals
-    #[arg(long, value_name = "N", default_value_t = Limits::default().deferrals, help_heading = "Safety")]
-    max_deferrals: u32,
+    /// Park a message after so many deferrals [default: 1000]
+    #[arg(long, value_name = "N", help_heading = "Safety")]
+    max_deferrals: Option<u32>,
 
-    /// Park a message that took its consumer down so many times
-    #[arg(long, value_name = "N", default_value_t = Limits::default().crashes, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Safety")]
-    max_crashes: u32,
+    /// Park a message that took its consumer down so many times [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Safety")]
+    max_crashes: Option<u32>,
 
     /// Stop taking messages for a while when too many attempts fail, such as `share=0.5, window=20, for=30s` (which is
     /// what a bare `--pause` means); one message then decides when to go on
@@ -100,17 +100,33 @@ pub(super) struct Settings {
 }
 
 impl Options {
+    /// An option that was given and means nothing where failures are rejected.
+    fn needs_dlx(&self) -> Option<&'static str> {
+        self.retrying.any().or_else(|| {
+            [
+                ("--no-park", self.no_park),
+                ("--max-crashes", self.max_crashes.is_some()),
+                ("--max-deferrals", self.max_deferrals.is_some()),
+            ]
+            .into_iter()
+            .find_map(|(option, is_given)| is_given.then_some(option))
+        })
+    }
+
     pub(super) fn settings(&self) -> Result<Settings, Fault> {
-        let mut limits = Limits {
-            deferrals: self.max_deferrals,
-            crashes: self.max_crashes,
-            ..Limits::default()
-        };
+        if let Some(option) = self.needs_dlx().filter(|_| !self.dlx) {
+            return Err(Fault::usage(format!(
+                "{option} needs --dlx; without it a failure is rejected, and the message dropped where its queue has no dead-letter route"
+            )));
+        }
+        let mut limits = Limits::default();
+        limits.deferrals = self.max_deferrals.unwrap_or(limits.deferrals);
+        limits.crashes = self.max_crashes.unwrap_or(limits.crashes);
         limits.suspect = limits.suspect.min(limits.crashes);
         let wanted = self
             .prefetch
             .unwrap_or_else(|| self.concurrency.saturating_mul(2));
-        // What is taken and not run goes back counted as a delivery: take no more than is to be run.
+        // What is taken and not run goes back, and may lose its place by that: take no more than is to be run.
         let prefetch = self
             .count
             .and_then(|count| u16::try_from(count).ok())
@@ -233,7 +249,8 @@ The contract with COMMAND
                          policy says
     defer: 5s            with exit 75: come back in 5 s, no attempt is spent
 
-  The last other line on standard error is the error that `parked ls` shows;
+  Such a line is never the error. The last line before it on standard error is
+  what `parked ls` shows;
   its last 8 KiB are kept as the stack. The error's type, for rules, is
   `exit status N`, `signal N`, or `HandlerTimeout` after --timeout.
 

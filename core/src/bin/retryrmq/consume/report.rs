@@ -9,6 +9,8 @@ use crate::{fault::Fault, output::Output, visible};
 /// Tells and counts.
 pub(super) struct Report<'a> {
     output: &'a Output,
+    /// As many park a message.
+    most_crashes: u32,
     /// Attempts that ended.
     pub(super) attempts: u64,
     handled: u64,
@@ -19,9 +21,10 @@ pub(super) struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(output: &'a Output) -> Self {
+    pub(super) fn new(output: &'a Output, most_crashes: u32) -> Self {
         Self {
             output,
+            most_crashes,
             attempts: 0,
             handled: 0,
             retried: 0,
@@ -47,13 +50,14 @@ impl<'a> Report<'a> {
     }
 
     /// The end was asked for, or is due.
-    pub(super) fn draining(&self, running: usize) -> Result<(), Fault> {
+    pub(super) fn draining(&self, running: usize, by_signal: bool) -> Result<(), Fault> {
         if self.output.is_json() {
             return self
                 .output
                 .json_line(&json!({"event": "draining", "running": running}));
         }
-        if running > 0 {
+        // Who asked for an end by --count or --idle was not about to press Ctrl-C.
+        if running > 0 && by_signal {
             let plural = if running == 1 {
                 "command still runs"
             } else {
@@ -101,7 +105,7 @@ impl<'a> Report<'a> {
         if self.output.is_json() {
             return self.output.json_line(&as_json(event));
         }
-        let (word, style, rest) = for_people(event);
+        let (word, style, rest) = for_people(event, self.most_crashes);
         self.output.happened(word, style, &rest);
         Ok(())
     }
@@ -144,7 +148,7 @@ fn name(id: Option<&str>) -> String {
     id.map_or_else(|| "(no id)".to_owned(), |id| visible::line(id).into_owned())
 }
 
-fn for_people(event: &Event) -> (&'static str, Style, String) {
+fn for_people(event: &Event, most_crashes: u32) -> (&'static str, Style, String) {
     let (yellow, red, cyan) = (
         Style::new().yellow(),
         Style::new().red(),
@@ -189,7 +193,7 @@ fn for_people(event: &Event) -> (&'static str, Style, String) {
             "park",
             red,
             format!(
-                "{}  attempt {attempt} failed: {}; {reason}",
+                "{}  attempt {attempt} failed: {}; parked as {reason}",
                 name(message_id.as_deref()),
                 shown(error)
             ),
@@ -197,7 +201,7 @@ fn for_people(event: &Event) -> (&'static str, Style, String) {
         Event::Rejected {
             message_id, error, ..
         } => (
-            "rejct",
+            "reject",
             red,
             format!(
                 "{}  failed: {}; left to the queue's own dead-lettering",
@@ -213,7 +217,7 @@ fn for_people(event: &Event) -> (&'static str, Style, String) {
             "crash",
             yellow,
             format!(
-                "{}  was with a consumer that went away ({crashes}); comes again",
+                "{}  came back without an answer ({crashes} of {most_crashes}); comes again",
                 name(message_id.as_deref())
             ),
         ),
@@ -225,7 +229,7 @@ fn for_people(event: &Event) -> (&'static str, Style, String) {
                 name(message_id.as_deref())
             ),
         ),
-        Event::Replayed { message_id, .. } => ("repl", cyan, name(message_id.as_deref())),
+        Event::Replayed { message_id, .. } => ("replay", cyan, name(message_id.as_deref())),
         Event::PublishFailed {
             message_id, error, ..
         } => (

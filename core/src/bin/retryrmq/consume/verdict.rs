@@ -44,9 +44,10 @@ pub(super) fn outcome(ending: Ending, tail: &[u8]) -> (Outcome, Option<String>) 
             (None, before.trim_end(), Some(remark))
         }
         Some(Ok(wish)) => (Some(wish), before.trim_end(), None),
+        // Never the error, understood or not: it would hide the one before it.
         Some(Err(why)) => (
             None,
-            text,
+            before.trim_end(),
             Some(format!("on the last line of standard error: {why}")),
         ),
     };
@@ -109,7 +110,7 @@ fn wish(line: &str) -> Option<Result<Wish, retryrmq::Error>> {
         "defer" => Wish::Defer,
         _ => return None,
     };
-    Some(parse_duration(delay).map(make))
+    Some(parse_duration(delay.trim()).map(make))
 }
 
 #[cfg(test)]
@@ -195,8 +196,16 @@ mod tests {
         assert!(remark.unwrap().contains("exit status 75"));
         let (outcome_, remark) = outcome(Ending::Exit(1), b"x\nretry-after: soon");
         let (failure, delay) = retried(outcome_);
-        assert_eq!((failure.error.as_str(), delay), ("retry-after: soon", None));
+        assert_eq!((failure.error.as_str(), delay), ("x", None));
         assert!(remark.unwrap().contains("write it like"));
+        let (outcome_, remark) = outcome(Ending::Exit(1), b"boom\nretry-after: 30");
+        assert_eq!(retried(outcome_).0.error, "boom");
+        assert!(
+            remark.unwrap().contains("`30`"),
+            "the value without its blank"
+        );
+        let (outcome_, _) = outcome(Ending::Exit(75), b"defer: soon");
+        assert_eq!(retried(outcome_).0.error, "exit status 75");
         assert_eq!(
             retried(outcome(Ending::Exit(1), b"retry-after: 1s\nno").0).1,
             None,

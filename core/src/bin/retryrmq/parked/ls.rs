@@ -18,7 +18,7 @@ use crate::{
 
 /// List parked messages, oldest first
 #[derive(Clone, Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(override_usage = "retryrmq parked ls [OPTIONS] <QUEUE>", after_help = EXAMPLES)]
 pub(crate) struct Options {
     /// The queue whose parked messages to list (its own name, not that of the parking queue)
     queue: String,
@@ -94,6 +94,9 @@ async fn list(options: &Options, browse: &mut Browse, output: &Output) -> Result
     Ok(seen)
 }
 
+/// Columns of an error in a table; `parked show` and --json have all of it.
+const LONGEST_ERROR: usize = 200;
+
 /// Prints the table of `ls`; also what is shown before messages are dropped.
 pub(super) fn print(rows: Vec<Vec<Text>>, output: &Output) -> Result<(), Fault> {
     let width = output.width().map_or(usize::MAX, usize::from);
@@ -145,7 +148,9 @@ pub(super) fn row(place: usize, record: &Record, output: &Output) -> Vec<Text> {
     if is_wide(output) {
         row.push(Look::Dim.of(fingerprint(&record.fingerprint, output)));
     }
-    row.push(Look::Plain.of(error(record)));
+    // On a terminal the table cuts it to its width; elsewhere a row is to be read as well.
+    let error = error(record);
+    row.push(Look::Plain.of(console::truncate_str(&error, LONGEST_ERROR, "…")));
     row
 }
 

@@ -16,6 +16,7 @@ use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 /// Looking changes nothing: every message is back in its place afterwards. While one looks, others see the messages
 /// being looked at as unacknowledged.
 #[derive(Clone, Debug, Subcommand)]
+#[command(override_usage = "retryrmq parked [OPTIONS] <COMMAND>")]
 pub(crate) enum Command {
     Ls(ls::Options),
     Show(show::Options),

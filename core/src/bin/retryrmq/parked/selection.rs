@@ -51,7 +51,7 @@ impl Words {
         let reason = self.reason.as_deref().map(|word| {
             ParkReason::parse(word).ok_or_else(|| {
                 Fault::usage(format!(
-                    "--reason `{}` is none; see the column `reason` of `parked ls`",
+                    "--reason `{}` is none: it is exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old, rejected or overflow",
                     visible::line(word)
                 ))
             })

@@ -68,6 +68,9 @@ struct Choice {
     dry_run: bool,
 }
 
+/// As many are shown one by one.
+const SHOWN: usize = 10;
+
 #[derive(Clone, Copy)]
 enum Deed {
     Replay,
@@ -132,12 +135,12 @@ async fn act(
     browse.close().await?;
     client.close().await;
     let done = done?;
-    tell(done, &choice, deed, output)?;
     // With a limit the rest was not looked for.
-    match selection.missing(&parked.name()) {
-        Some(fault) if left > 0 => Err(fault),
-        _ => Ok(Exit::Ok),
+    let missing = selection.missing(&parked.name()).filter(|_| left > 0);
+    if missing.is_none() || done.count > 0 {
+        tell(&done, &choice, deed, output);
     }
+    missing.map_or(Ok(Exit::Ok), Err)
 }
 
 /// A walk past the chosen messages.
@@ -178,9 +181,9 @@ async fn on_the_way(
     choice: &Choice,
     deed: Deed,
     output: &Output,
-) -> Result<u64, Fault> {
+) -> Result<Done, Fault> {
     let progress = output.progress(Some(walk.browse.remaining().into()), "looked at");
-    let mut done = 0;
+    let mut done = Done::default();
     let mut rows = Vec::new();
     while let Some((place, record)) = walk.next().await? {
         if choice.dry_run {
@@ -189,9 +192,13 @@ async fn on_the_way(
             }
         } else if let Err(fault) = walk.act(deed, &record).await {
             progress.finish_and_clear();
-            return Err(fault.after(&format!("{done} messages before it were {}", deed.done())));
+            return Err(fault.after(&format!(
+                "{} messages before it were {}",
+                done.count,
+                deed.done()
+            )));
         }
-        done += 1;
+        done.note(&record);
         if output.is_json() {
             let mut line = record::summary(place, &record);
             line[deed.done()] = json!(!choice.dry_run);
@@ -212,8 +219,7 @@ async fn after_a_question(
     parked: &Parked,
     deed: Deed,
     output: &Output,
-) -> Result<u64, Fault> {
-    const SHOWN: usize = 10;
+) -> Result<Done, Fault> {
     let mut chosen = Vec::new();
     while let Some(next) = walk.next().await? {
         chosen.push(next);
@@ -226,7 +232,7 @@ async fn after_a_question(
         return Err(fault);
     }
     if chosen.is_empty() {
-        return Ok(0);
+        return Ok(Done::default());
     }
     let rows = chosen
         .iter()
@@ -242,20 +248,32 @@ async fn after_a_question(
     } else {
         "messages"
     };
+    let mut asked = Done::default();
+    chosen.iter().for_each(|(_, record)| asked.note(record));
     let question = format!(
-        "Drop {} {plural} of {} for good? [y/N] ",
+        "Drop {} {plural} of {} for good{}? [y/N] ",
         chosen.len(),
-        visible::line(&parked.name())
+        visible::line(&parked.name()),
+        asked.names()
     );
     if !agreed(&question).await? {
-        return Ok(0);
+        return Ok(Done::default());
     }
-    let mut done = 0;
-    for (_, record) in &chosen {
+    let mut done = Done::default();
+    for (place, record) in &chosen {
         walk.act(deed, record).await.map_err(|fault| {
-            fault.after(&format!("{done} messages before it were {}", deed.done()))
+            fault.after(&format!(
+                "{} messages before it were {}",
+                done.count,
+                deed.done()
+            ))
         })?;
-        done += 1;
+        done.note(record);
+        if output.is_json() {
+            let mut line = record::summary(*place, record);
+            line[deed.done()] = json!(true);
+            output.json_line(&line)?;
+        }
     }
     Ok(done)
 }
@@ -279,13 +297,49 @@ async fn agreed(question: &str) -> Result<bool, Fault> {
     }
 }
 
-fn tell(done: u64, choice: &Choice, deed: Deed, output: &Output) -> Result<(), Fault> {
-    let plural = if done == 1 { "message" } else { "messages" };
+/// How many are done with, and the first of them by name: `#2` alone says little once it is gone.
+#[derive(Default)]
+struct Done {
+    count: u64,
+    names: Vec<String>,
+}
+
+impl Done {
+    fn note(&mut self, record: &Record) {
+        self.count += 1;
+        if self.names.len() < SHOWN {
+            let message = record.message();
+            self.names.push(match message.message_id() {
+                Some(id) => visible::line(id).into_owned(),
+                None => format!("(no id, fingerprint {})", record.fingerprint),
+            });
+        }
+    }
+
+    fn names(&self) -> String {
+        let more = if self.count > SHOWN as u64 {
+            ", …"
+        } else {
+            ""
+        };
+        match self.names.join(", ") {
+            names if names.is_empty() => names,
+            names => format!(": {names}{more}"),
+        }
+    }
+}
+
+fn tell(done: &Done, choice: &Choice, deed: Deed, output: &Output) {
+    let count = done.count;
+    let plural = if count == 1 { "message" } else { "messages" };
     let would = if choice.dry_run { "would be " } else { "" };
     let target = match deed {
         Deed::Replay => format!(" to {}", visible::line(&choice.queue)),
         Deed::Drop => String::new(),
     };
-    output.note(&format!("{done} {plural} {would}{}{target}", deed.done()));
-    Ok(())
+    output.note(&format!(
+        "{count} {plural} {would}{}{target}{}",
+        deed.done(),
+        done.names()
+    ));
 }

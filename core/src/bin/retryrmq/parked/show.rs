@@ -250,12 +250,13 @@ fn headers(record: &Record, output: &Output) -> Result<(), Fault> {
         ))?;
     }
     if ours > 0 {
-        output.line(&format!(
-            "    {}",
-            output.dim(format!(
-                "and {ours} about retries and dead-lettering (--json shows them)"
-            ))
-        ))?;
+        let which = if ours == all.len() {
+            format!("{ours}, all about retries and dead-lettering")
+        } else {
+            format!("and {ours} about retries and dead-lettering")
+        };
+        let shown = output.dim(format!("{which} (--json shows them)"));
+        output.line(&format!("    {shown}"))?;
     }
     Ok(())
 }

@@ -1,0 +1,105 @@
+/** The bridge of this environment: what native threads have to tell is fetched here, once for all that is there. */
+
+import { refused } from './errors.js'
+import { log } from './log.js'
+import { native, type Bridge as NativeBridge, type Told } from './native.js'
+
+interface Waiting {
+  resolve(value: unknown): void
+  reject(error: unknown): void
+}
+
+/** Who is told of a subscription's news. @internal */
+export interface Subscribed {
+  arrived(more: boolean): void
+  told(event: Told): void
+}
+
+const DAY = 86_400_000
+
+class Bridge {
+  readonly native: NativeBridge
+  readonly #waiting = new Map<number, Waiting>()
+  readonly #subscribed = new Map<number, Subscribed>()
+  #numbers = 0
+  #holders = 0
+  #keeper: NodeJS.Timeout | undefined
+
+  constructor() {
+    this.native = new native.Bridge(() => this.#news())
+  }
+
+  /** Begins an operation and waits for what it brings; until then the process stays alive, unless `idle`. */
+  ask<T>(begin: (ticket: number) => void, idle = false): Promise<T> {
+    const ticket = ++this.#numbers
+    begin(ticket)
+    if (!idle) this.hold()
+    return new Promise<T>((resolve, reject) => {
+      const release = (): void => {
+        if (!idle) this.release()
+      }
+      this.#waiting.set(ticket, {
+        resolve: (value) => {
+          release()
+          resolve(value as T)
+        },
+        reject: (error) => {
+          release()
+          reject(error as Error)
+        },
+      })
+    })
+  }
+
+  /** A number for a subscription. */
+  number(): number {
+    return ++this.#numbers
+  }
+
+  /** From now on the subscription with this number has somebody to tell; who that is stays alive. */
+  subscribe(id: number, subscribed: Subscribed): void {
+    this.#subscribed.set(id, subscribed)
+  }
+
+  unsubscribe(id: number): void {
+    this.#subscribed.delete(id)
+  }
+
+  /** Keeps the process alive until it is released as often. Native threads never do that by themselves. */
+  hold(): void {
+    if (this.#holders++ > 0) return
+    if (this.#keeper === undefined) this.#keeper = setInterval(() => {}, DAY)
+    else this.#keeper.ref()
+  }
+
+  release(): void {
+    if (--this.#holders === 0) this.#keeper?.unref()
+  }
+
+  #news(): void {
+    const news = this.native.news()
+    for (const ticket of news.done) this.#take(ticket)?.resolve(undefined)
+    for (const { ticket, value } of news.brought) this.#take(ticket)?.resolve(value)
+    for (const { ticket, code, message, detail } of news.refused) {
+      this.#take(ticket)?.reject(refused(code, message, detail))
+    }
+    for (const { level, text } of news.lines) log(level, text)
+    for (const event of news.events) this.#subscribed.get(event.subscription)?.told(event)
+    if (news.missed > 0) log('warn', `${news.missed} events were dropped: their listeners are too slow`)
+    for (const { subscription, more } of news.ready) this.#subscribed.get(subscription)?.arrived(more)
+  }
+
+  #take(ticket: number): Waiting | undefined {
+    const waiting = this.#waiting.get(ticket)
+    this.#waiting.delete(ticket)
+    return waiting
+  }
+}
+
+let made: Bridge | undefined
+
+/** The bridge of this environment, made at first use. @internal */
+export function bridge(): Bridge {
+  made ??= new Bridge()
+  return made
+}

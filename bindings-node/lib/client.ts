@@ -1,0 +1,199 @@
+/** The client: consumers, publishing and parked messages hang from it. */
+
+import { bridge } from './bridge.js'
+import { Consumer } from './consumer.js'
+import { ClosedError, InvalidTypeError, asked, kind } from './errors.js'
+import { log } from './log.js'
+import { native, type Client as NativeClient, type Subscription } from './native.js'
+import { type ConsumerOptions, type Handler, type QueueType, abortSignal, plan, string } from './options.js'
+import { ParkedMessages } from './parked.js'
+import { type Body, type PublishOptions, outgoing } from './publish.js'
+
+/** The options of {@link connect}. */
+export interface ConnectOptions {
+  /** The version of the application, as the history of failed messages shows it. */
+  appVersion?: string
+  /** The type of the queues in which messages wait and are parked; quorum unless it says classic. */
+  queueType?: QueueType
+  /** Gives up connecting when it aborts. */
+  signal?: AbortSignal
+}
+
+/**
+ * A connection to a broker. A lost connection is re-made in the background for as long as the client lives.
+ *
+ * It keeps the process alive only while something is being waited for; see `keepAlive` and {@link Client.run}.
+ */
+export class Client {
+  readonly #native: NativeClient
+  readonly #consumers = new Set<Consumer>()
+  readonly #gone: Promise<void>
+  #leave: () => void = () => {}
+  #closing: Promise<void> | undefined
+
+  /** @internal */
+  constructor(connected: NativeClient) {
+    this.#native = connected
+    this.#gone = new Promise((resolve) => (this.#leave = resolve))
+  }
+
+  /**
+   * Starts consuming: `handler` is called with every message; returning acknowledges, throwing retries (`dlx: true`), or
+   * does what {@link retryAfter}, {@link park} or {@link defer} says. Resolves once the broker has accepted the consumer, and
+   * rejects with what it refuses; no message was taken then.
+   */
+  consume(options: ConsumerOptions, handler: Handler): Promise<Consumer> {
+    this.#open()
+    const planned = plan(options, handler)
+    const listening = new native.Listening()
+    if (planned.onEvent !== undefined) listening.set(true)
+    const id = bridge().number()
+    planned.signal?.throwIfAborted()
+    const subscribing = bridge().ask<Subscription>((ticket) =>
+      asked(() => this.#native.subscribe(bridge().native, ticket, planned.native, id, listening)),
+    )
+    return subscribing.then((subscription) => {
+      const consumer = new Consumer(planned, subscription, id, listening)
+      this.#consumers.add(consumer)
+      void consumer.closed.then(() => this.#consumers.delete(consumer))
+      if (this.#closing !== undefined) void consumer.close()
+      return consumer
+    })
+  }
+
+  /**
+   * Publishes a message, and resolves when the broker has confirmed it.
+   *
+   * Rejects with {@link UnroutableError} when no queue takes it. After {@link NotConfirmedError}, {@link BrokerTimeoutError} or
+   * {@link ConnectionLostError} it may or may not have been stored. Messages that are published one after the other are sent
+   * in that order, also when they are not awaited in between.
+   */
+  publish(routingKey: string, body: Body, options: PublishOptions = {}): Promise<void> {
+    this.#open()
+    const message = outgoing(routingKey, body, options)
+    return bridge().ask((ticket) => asked(() => this.#native.publish(bridge().native, ticket, message)))
+  }
+
+  /** The messages parked for `queue`. */
+  parked(queue: string): ParkedMessages {
+    return new ParkedMessages(this.#native, queue)
+  }
+
+  /** How often a connection was re-made. */
+  get reconnects(): number {
+    return this.#native.reconnects
+  }
+
+  /** What the broker said of itself. */
+  get server(): { product: string; version: string } {
+    return { product: this.#native.product, version: this.#native.version }
+  }
+
+  /**
+   * All counters in the OpenMetrics text format, which Prometheus reads. Serve them as
+   * `application/openmetrics-text; version=1.0.0; charset=utf-8`.
+   */
+  metricsText(): string {
+    return this.#native.metricsText()
+  }
+
+  /**
+   * Keeps the process alive until SIGINT or SIGTERM, or until the client is closed; then drains every consumer and closes the
+   * connection. A second signal ends the process at once. A worker thread hears no signals.
+   */
+  async run(signals: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM']): Promise<void> {
+    this.#open()
+    if (!Array.isArray(signals)) throw new InvalidTypeError(`\`signals\` must be an array of names, not ${kind(signals)}`)
+    const forget = (): void => signals.forEach((signal) => process.off(signal, hear))
+    let heard = false
+    const hear = (signal: NodeJS.Signals): void => {
+      if (heard) {
+        forget()
+        process.kill(process.pid, signal)
+        return
+      }
+      heard = true
+      void this.close()
+    }
+    signals.forEach((signal) => process.on(signal, hear))
+    bridge().hold()
+    try {
+      await this.#gone
+    } finally {
+      bridge().release()
+      forget()
+    }
+  }
+
+  /** Drains every consumer, then closes the connection. May be called twice. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close()
+    return this.#closing
+  }
+
+  async #close(): Promise<void> {
+    try {
+      const ends = await Promise.allSettled([...this.#consumers].map((consumer) => consumer.close()))
+      for (const end of ends) {
+        if (end.status === 'rejected') log('error', `a consumer did not end as it should: ${end.reason}`)
+      }
+      await bridge().ask<undefined>((ticket) => this.#native.close(bridge().native, ticket))
+    } finally {
+      this.#leave()
+    }
+  }
+
+  /** As {@link close}. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  #open(): void {
+    if (this.#closing !== undefined) throw new ClosedError('the client was closed; connect another one')
+  }
+}
+
+const KNOWN = ['appVersion', 'queueType', 'signal']
+
+/**
+ * Connects to the broker at `url` (`amqp://user:password@host:5672/vhost`), or at `RETRYRMQ_URL`, or on this machine.
+ *
+ *     const rmq = await connect('amqp://localhost')
+ *     await rmq.consume({ queue: 'orders', dlx: true }, async (msg) => { … })
+ *     await rmq.run()
+ */
+export function connect(url?: string, options: ConnectOptions = {}): Promise<Client> {
+  const address = url ?? (process.env['RETRYRMQ_URL'] || 'amqp://localhost')
+  string('url', address)
+  if (typeof options !== 'object' || options === null) {
+    throw new InvalidTypeError(`the options of connect() must be an object, not ${kind(options)}`)
+  }
+  const unknown = Object.keys(options).find((name) => !KNOWN.includes(name))
+  if (unknown !== undefined) {
+    throw new InvalidTypeError(`there is no option \`${unknown}\`; the options are ${KNOWN.join(', ')}`)
+  }
+  const { appVersion = '', queueType, signal } = options
+  string('appVersion', appVersion)
+  if (queueType !== undefined) string('queueType', queueType)
+  if (signal !== undefined) abortSignal(signal).throwIfAborted()
+  const connecting = bridge().ask<NativeClient>((ticket) =>
+    asked(() => native.connect(bridge().native, ticket, address, appVersion, queueType ?? null)),
+  )
+  const connected = connecting.then((made) => new Client(made))
+  return signal === undefined ? connected : unlessAborted(connected, signal)
+}
+
+/** The client, unless the signal is first; then whatever still comes of it is closed. */
+function unlessAborted(connected: Promise<Client>, signal: AbortSignal): Promise<Client> {
+  return new Promise((resolve, reject) => {
+    const abort = (): void => {
+      reject(signal.reason as Error)
+      connected.then(
+        (client) => client.close(),
+        () => {},
+      )
+    }
+    signal.addEventListener('abort', abort, { once: true })
+    connected.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
+  })
+}

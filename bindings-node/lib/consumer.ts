@@ -1,0 +1,132 @@
+/** A running consumer. */
+
+import { EventEmitter } from 'node:events'
+
+import { bridge } from './bridge.js'
+import { type Event, type Events, made } from './events.js'
+import { log } from './log.js'
+import type { Listening, Subscription } from './native.js'
+import type { Plan } from './options.js'
+import { Workers } from './workers.js'
+
+/** The numbers of a queue's consumers since their client was made. */
+export interface Stats {
+  /** Messages delivered to the consumer. */
+  delivered: number
+  /** Messages handled and acknowledged. */
+  acked: number
+  /** Attempts that failed. */
+  failed: number
+  /** Messages sent to wait for another attempt. */
+  retried: number
+  /** Messages put off by their handler. */
+  deferred: number
+  /** Messages parked. */
+  parked: number
+  /** Messages rejected because the consumer has no retries. */
+  rejected: number
+  /** Messages that were with a consumer when it went away, sent on a counted detour. */
+  detoured: number
+  /** Redeliveries of handled messages, acknowledged without running them again. */
+  alreadyHandled: number
+  /** Messages given back to their queue. */
+  requeued: number
+  /** Settlements of messages that were already settled or belong to a lost connection. */
+  stale: number
+  /** Copies that could not be stored at once. */
+  publishFailures: number
+  /** Times the consumer came back after a loss. */
+  reconnects: number
+  /** Times the consumer paused because too many attempts failed. */
+  pauses: number
+  /** Messages delivered and not settled yet. */
+  outstanding: number
+}
+
+/**
+ * A running consumer, made by `consume`. It emits {@link Events}: `consumer.on('parked', (event) => …)`.
+ *
+ * It runs until it is closed, whether or not anybody keeps it; `await using` closes it at the end of a block.
+ */
+export class Consumer extends EventEmitter<Events> {
+  /** The work queue. */
+  readonly queue: string
+  /** Resolves at the end, without asking for it. Waiting for it does not keep the process alive. */
+  readonly closed: Promise<void>
+  readonly #subscription: Subscription
+  readonly #workers: Workers
+  readonly #onEvent: ((event: Event) => void) | undefined
+  #ended = false
+
+  /** @internal */
+  constructor(plan: Plan, subscription: Subscription, id: number, listening: Listening) {
+    super()
+    this.queue = plan.queue
+    this.#subscription = subscription
+    this.#workers = new Workers(plan, subscription, id)
+    this.#onEvent = plan.onEvent
+    this.on('newListener', () => listening.set(true))
+    bridge().subscribe(id, {
+      arrived: (more) => this.#workers.arrived(more),
+      told: (event) => this.#tell(made(event)),
+    })
+    if (plan.keepAlive) bridge().hold()
+    const abort = (): void => void this.close()
+    plan.signal?.addEventListener('abort', abort, { once: true })
+    this.closed = bridge()
+      .ask<undefined>((ticket) => subscription.waitClosed(bridge().native, ticket), true)
+      .then(() => {
+        this.#ended = true
+        plan.signal?.removeEventListener('abort', abort)
+        this.#workers.ended()
+        bridge().unsubscribe(id)
+        if (plan.keepAlive) bridge().release()
+      })
+    this.#workers.start()
+    if (plan.signal?.aborted === true) abort()
+  }
+
+  /** The numbers of this queue since its client was made. */
+  stats(): Stats {
+    const numbers = this.#subscription.stats()
+    const camel = (name: string): string => name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
+    return Object.fromEntries(numbers.map(([name, number]) => [camel(name), number])) as unknown as Stats
+  }
+
+  /**
+   * Drains: takes no more messages, lets handlers finish (for `drainTimeout` at most), settles, gives the rest back. May be
+   * called twice, and by a handler; a handler that waits for it waits for itself, and is given up on at `drainTimeout`.
+   */
+  async close(): Promise<void> {
+    if (this.#ended) return
+    this.#workers.close()
+    bridge().hold()
+    try {
+      await this.closed
+    } finally {
+      bridge().release()
+    }
+  }
+
+  /** Ends now: handlers are not waited for, their `signal` aborts, and what they hold comes again. */
+  stop(): void {
+    if (this.#ended) return
+    this.#workers.stop()
+    this.#workers.ended()
+  }
+
+  /** As {@link close}. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  #tell(event: Event): void {
+    try {
+      this.#onEvent?.(event)
+      // The pair of name and event fits, which a union of pairs does not say.
+      ;(this as EventEmitter).emit(event.name, event)
+    } catch (error) {
+      log('error', `a listener of ${event.name} threw: ${error instanceof Error ? error.stack : String(error)}`)
+    }
+  }
+}

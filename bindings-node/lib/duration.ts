@@ -1,0 +1,31 @@
+/** Durations: milliseconds, or a text such as `"5s"`. */
+
+import { InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
+import { native } from './native.js'
+
+/** Milliseconds, or a text such as `"250ms"`, `"1s"`, `"5m"` or `"1h30m"`. */
+export type Duration = number | string
+
+/** The duration in milliseconds; throws at the call, naming the option. @internal */
+export function milliseconds(value: Duration, option: string): number {
+  if (typeof value === 'string') return asked(() => native.parseDuration(value), option)
+  if (typeof value !== 'number') {
+    throw new InvalidTypeError(
+      `\`${option}\` must be a number of milliseconds or a text such as '5s', not ${kind(value)}`,
+    )
+  }
+  if (!Number.isFinite(value) || value < 0) {
+    throw new InvalidOptionError(`\`${option}\` cannot be ${value} ms; a duration is at least 0`)
+  }
+  return value
+}
+
+/** The duration as text, for a policy. @internal */
+export function text(value: Duration, option: string): string {
+  return `${Math.round(milliseconds(value, option))}ms`
+}
+
+/** Milliseconds for people. @internal */
+export function seconds(ms: number): string {
+  return ms < 1000 ? `${ms} ms` : `${ms / 1000} s`
+}

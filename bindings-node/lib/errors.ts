@@ -1,0 +1,211 @@
+/** Errors: one base, a class per kind, and a stable `code` that is the same in every language. */
+
+const BRAND = Symbol.for('retryrmq.error')
+
+interface ErrorOptions {
+  cause?: unknown
+}
+
+/**
+ * The base of every error of this package. None of them means that a message was lost.
+ *
+ * Errors about options are `TypeError`s or `RangeError`s as well; `instanceof RetryRmqError` holds for all.
+ */
+export class RetryRmqError extends Error {
+  /** The kind, the same in every language. */
+  readonly code: string = 'error'
+  /** @internal */
+  readonly [BRAND] = true
+
+  static override [Symbol.hasInstance](value: unknown): boolean {
+    if (this !== RetryRmqError) return Function.prototype[Symbol.hasInstance].call(this, value)
+    return typeof value === 'object' && value !== null && BRAND in value
+  }
+
+  override get name(): string {
+    return this.constructor.name
+  }
+}
+
+/** An option has a value that cannot work; nothing was subscribed or published. */
+export class InvalidOptionError extends RangeError {
+  readonly code = 'invalid_option'
+  /** @internal */
+  readonly [BRAND] = true
+
+  override get name(): string {
+    return this.constructor.name
+  }
+}
+
+/** An option has a value of a type that cannot work; nothing was subscribed or published. */
+export class InvalidTypeError extends TypeError {
+  readonly code = 'invalid_option'
+  /** @internal */
+  readonly [BRAND] = true
+
+  override get name(): string {
+    return this.constructor.name
+  }
+}
+
+/** A retry policy or rule cannot be read or cannot work. */
+export class InvalidPolicyError extends RangeError {
+  readonly code = 'invalid_policy'
+  /** @internal */
+  readonly [BRAND] = true
+
+  override get name(): string {
+    return this.constructor.name
+  }
+}
+
+/** The broker's address cannot be used. */
+export class InvalidUrlError extends RangeError {
+  readonly code = 'invalid_url'
+  /** @internal */
+  readonly [BRAND] = true
+
+  override get name(): string {
+    return this.constructor.name
+  }
+}
+
+/** Nothing answers at the address, or what answers does not speak AMQP 0-9-1. */
+export class UnreachableError extends RetryRmqError {
+  override readonly code = 'unreachable'
+}
+
+/** The broker refuses the user or the password. */
+export class AuthenticationFailedError extends RetryRmqError {
+  override readonly code = 'authentication_failed'
+}
+
+/** The TLS handshake failed, or a certificate file holds no certificate. */
+export class TlsFailedError extends RetryRmqError {
+  override readonly code = 'tls_failed'
+}
+
+/** The virtual host does not exist. */
+export class VhostNotFoundError extends RetryRmqError {
+  override readonly code = 'vhost_not_found'
+}
+
+/** The queue does not exist and may not be declared. */
+export class QueueNotFoundError extends RetryRmqError {
+  override readonly code = 'queue_not_found'
+}
+
+/** A queue or exchange exists with other arguments. */
+export class MismatchError extends RetryRmqError {
+  override readonly code = 'mismatch'
+}
+
+/** The user lacks a permission; the text names the pattern that is missing. */
+export class AccessRefusedError extends RetryRmqError {
+  override readonly code = 'access_refused'
+}
+
+/** The broker or the queue cannot serve the chosen strategy safely; the text names one that can. */
+export class StrategyRefusedError extends RetryRmqError {
+  override readonly code = 'strategy_refused'
+}
+
+/** No queue takes a message with this exchange and routing key. */
+export class UnroutableError extends RetryRmqError {
+  override readonly code = 'unroutable'
+}
+
+/** The broker did not confirm a message: publish it again after a pause. */
+export class NotConfirmedError extends RetryRmqError {
+  override readonly code = 'not_confirmed'
+}
+
+/** The message does not fit: a name above 255 bytes, or headers above one frame. */
+export class TooLargeError extends RetryRmqError {
+  override readonly code = 'too_large'
+}
+
+/** The broker did not answer in time. */
+export class BrokerTimeoutError extends RetryRmqError {
+  override readonly code = 'timeout'
+}
+
+/** The connection was lost; it is re-made in the background. */
+export class ConnectionLostError extends RetryRmqError {
+  override readonly code = 'connection_lost'
+}
+
+/** The client or consumer was closed. */
+export class ClosedError extends RetryRmqError {
+  override readonly code = 'closed'
+}
+
+/** Any other refusal by the broker; the text quotes it. */
+export class BrokerError extends RetryRmqError {
+  override readonly code = 'broker_error'
+}
+
+type Made = new (message: string, options?: ErrorOptions) => Error
+
+const CLASSES: { readonly [code: string]: Made } = {
+  invalid_url: InvalidUrlError,
+  invalid_option: InvalidOptionError,
+  invalid_policy: InvalidPolicyError,
+  unreachable: UnreachableError,
+  authentication_failed: AuthenticationFailedError,
+  tls_failed: TlsFailedError,
+  vhost_not_found: VhostNotFoundError,
+  queue_not_found: QueueNotFoundError,
+  mismatch: MismatchError,
+  access_refused: AccessRefusedError,
+  strategy_refused: StrategyRefusedError,
+  unroutable: UnroutableError,
+  not_confirmed: NotConfirmedError,
+  too_large: TooLargeError,
+  timeout: BrokerTimeoutError,
+  connection_lost: ConnectionLostError,
+  closed: ClosedError,
+  broker_error: BrokerError,
+}
+
+/** The names of options as they are written here: `handler_timeout` in the core is `handlerTimeout`. */
+function ours(message: string): string {
+  const camel = (name: string): string => name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
+  return message.replace(/`[a-z]+(?:_[a-z]+)+`/g, camel)
+}
+
+/** The error of the core with this code. @internal */
+export function refused(code: string, message: string, detail: string): Error {
+  const Class = CLASSES[code] ?? RetryRmqError
+  const text = code === 'invalid_option' ? ours(message) : message
+  return detail === '' ? new Class(text) : new Class(text, { cause: new Error(detail) })
+}
+
+/** Calls the native half; what it throws becomes an error of this package. @internal */
+export function asked<T>(call: () => T, about?: string): T {
+  try {
+    return call()
+  } catch (thrown) {
+    if (!(thrown instanceof Error) || !('code' in thrown) || typeof thrown.code !== 'string') throw thrown
+    const Class = CLASSES[thrown.code]
+    if (Class === undefined) throw thrown
+    const text = thrown.code === 'invalid_option' ? ours(thrown.message) : thrown.message
+    const message = about === undefined ? text : `\`${about}\`: ${text}`
+    throw thrown.cause === undefined ? new Class(message) : new Class(message, { cause: thrown.cause })
+  }
+}
+
+/** What something is, for an error about its type. @internal */
+export function kind(value: unknown): string {
+  if (value === null) return 'null'
+  if (Array.isArray(value)) return 'an array'
+  switch (typeof value) {
+    case 'undefined':
+      return 'undefined'
+    case 'object':
+      return 'an object'
+    default:
+      return `a ${typeof value}`
+  }
+}

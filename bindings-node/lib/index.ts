@@ -1,0 +1,75 @@
+/// <reference types="node" preserve="true" />
+
+/**
+ * Retry messages on RabbitMQ, safely, with one line: `dlx: true`.
+ *
+ * A handler that returns acknowledges its message; one that throws sends it to wait in the broker, from where it comes back
+ * at the tail of its own queue, counted, until it succeeds or is parked with a record that a person can read.
+ *
+ * @packageDocumentation
+ */
+
+export { Client, connect, type ConnectOptions } from './client.js'
+export { Consumer, type Stats } from './consumer.js'
+export type { Duration } from './duration.js'
+export {
+  AccessRefusedError,
+  AuthenticationFailedError,
+  BrokerError,
+  BrokerTimeoutError,
+  ClosedError,
+  ConnectionLostError,
+  InvalidOptionError,
+  InvalidPolicyError,
+  InvalidTypeError,
+  InvalidUrlError,
+  MismatchError,
+  NotConfirmedError,
+  QueueNotFoundError,
+  RetryRmqError,
+  StrategyRefusedError,
+  TlsFailedError,
+  TooLargeError,
+  UnreachableError,
+  UnroutableError,
+  VhostNotFoundError,
+} from './errors.js'
+export type {
+  AlreadyHandled,
+  Deferred,
+  Detoured,
+  Disconnected,
+  Event,
+  Events,
+  Parked,
+  ParkReason,
+  Paused,
+  PublishFailed,
+  Reconnected,
+  Rejected,
+  Replayed,
+  Requeued,
+  Resumed,
+  Retried,
+} from './events.js'
+export { setLogger, type Logger } from './log.js'
+export { Message, type HistoryEntry, type Properties } from './message.js'
+export type { ConsumerOptions, Context, Handler, Pause, QueueType, Strategy } from './options.js'
+export { Defer, Park, RetryAfter, defer, park, retryAfter } from './outcome.js'
+export { ParkedMessage, ParkedMessages } from './parked.js'
+export {
+  Policy,
+  Rule,
+  exponential,
+  fixed,
+  linear,
+  list,
+  rule,
+  type Conditions,
+  type ErrorClass,
+  type ExponentialOptions,
+  type LinearOptions,
+  type PolicyOptions,
+} from './policy.js'
+export type { Body, PublishOptions } from './publish.js'
+export { Decimal, type HeaderInput, type HeaderValue, type Headers } from './values.js'

@@ -1,0 +1,48 @@
+/** Where log lines go: to the console if they are warnings, or to a logger of the application's own. */
+
+import { InvalidTypeError, kind } from './errors.js'
+import { native } from './native.js'
+
+/** What a logger must have; `console`, pino and winston do. */
+export interface Logger {
+  error(text: string): void
+  warn(text: string): void
+  info(text: string): void
+  debug(text: string): void
+}
+
+const quiet = (): void => {}
+const initial: Logger = {
+  error: (text) => console.error(text),
+  warn: (text) => console.warn(text),
+  info: quiet,
+  debug: quiet,
+}
+let current = initial
+
+/**
+ * Has this environment (the main thread, or a worker) log to `logger`, or not at all. Unless called, warnings and errors go
+ * to the console.
+ */
+export function setLogger(logger: Logger | false): void {
+  if (logger === false) {
+    current = { error: quiet, warn: quiet, info: quiet, debug: quiet }
+    return
+  }
+  for (const level of ['error', 'warn', 'info', 'debug'] as const) {
+    if (typeof logger !== 'object' || logger === null || typeof logger[level] !== 'function') {
+      throw new InvalidTypeError(`\`logger\` must be an object with error, warn, info and debug, not ${kind(logger)}`)
+    }
+  }
+  current = logger
+  native.setDebug(true)
+}
+
+/** Logs a line; whatever the logger does, nothing else is kept from its work. @internal */
+export function log(level: keyof Logger, text: string): void {
+  try {
+    current[level](`retryrmq: ${text}`)
+  } catch {
+    // A logger that throws has nobody to tell.
+  }
+}

@@ -1,0 +1,250 @@
+/** A message as a handler sees it. Nothing is converted before it is looked at. */
+
+import { inspect, type InspectOptions } from 'node:util'
+
+import type { Batch } from './native.js'
+import { type Headers, date, readTable } from './values.js'
+import { Reader } from './wire.js'
+
+/** The properties of a message that are set, without the headers. */
+export interface Properties {
+  contentType?: string
+  contentEncoding?: string
+  correlationId?: string
+  replyTo?: string
+  /** Milliseconds, as text. */
+  expiration?: string
+  messageId?: string
+  type?: string
+  userId?: string
+  appId?: string
+  clusterId?: string
+  /** 2 is persistent. */
+  deliveryMode?: number
+  priority?: number
+  /** To the second; a number of seconds past the end of JavaScript's calendar. */
+  timestamp?: Date | number
+}
+
+/** One failed attempt of a message. */
+export interface HistoryEntry {
+  /** 1 is the first delivery. */
+  readonly attempt: number
+  /** To the second. */
+  readonly at: Date
+  /** What went wrong, one line. */
+  readonly error: string
+  /** The machine it was on. */
+  readonly host: string
+  /** The version of the application, if it told. */
+  readonly appVersion: string
+}
+
+const TEXTS = [
+  'contentType',
+  'contentEncoding',
+  'correlationId',
+  'replyTo',
+  'expiration',
+  'messageId',
+  'type',
+  'userId',
+  'appId',
+  'clusterId',
+] as const
+
+const REDELIVERED = 1
+const MAY_PARK = 2
+const OWN_BUFFER = 4
+/** Where the body begins in a record; `src/message.rs` has what is before it. */
+const BODY = 36
+
+/** What a simulated message is told apart by. @internal */
+export const MARK = 'retryrmq-simulated'
+/** What a message is settled by. @internal */
+export let tokenOf: (message: Message) => number
+/** Whether a stack would be kept if this attempt failed. @internal */
+export let mayPark: (message: Message) => boolean
+/** Takes the mark of a simulated message off it. @internal */
+export let unmark: (message: Message) => number
+
+/** A message. When its handler returns, it is acknowledged; when it throws, it is retried. */
+export class Message {
+  /** The queue it came from. */
+  readonly queue: string
+  readonly #records: Buffer
+  readonly #at: number
+  #body: Buffer | undefined
+  /** After the body: exchange, routing key, message id, last error, properties, headers, history. */
+  readonly #rest: number
+  #properties = 0
+  #headers: Headers | undefined
+  #marked = false
+
+  /** @internal */
+  constructor(queue: string, records: Buffer, at: number, own: Buffer | undefined) {
+    this.queue = queue
+    this.#records = records
+    this.#at = at
+    this.#body = own
+    this.#rest = at + BODY + (own === undefined ? records.readUInt32LE(at + 32) : 0)
+  }
+
+  /** The body, as it was published. */
+  get body(): Buffer {
+    if (this.#body === undefined) {
+      const begin = this.#at + BODY
+      this.#body = this.#records.subarray(begin, begin + this.#records.readUInt32LE(this.#at + 32))
+    }
+    return this.#body
+  }
+
+  /** The body as text. */
+  text(): string {
+    return this.body.toString('utf8')
+  }
+
+  /** The body, read as JSON; throws `SyntaxError` when it is none. */
+  json<T = unknown>(): T {
+    return JSON.parse(this.text()) as T
+  }
+
+  /** The headers, the broker's and ours among them. */
+  get headers(): Headers {
+    if (this.#headers === undefined) {
+      const from = new Reader(this.#records, this.#afterTexts())
+      readProperties(from)
+      this.#headers = readTable(from)
+      if (this.#marked) delete this.#headers[MARK]
+    }
+    return this.#headers
+  }
+
+  /** The properties that are set, without the headers. */
+  get properties(): Properties {
+    return readProperties(new Reader(this.#records, this.#afterTexts()))
+  }
+
+  /** The exchange it was first published to; empty for the default exchange. */
+  get exchange(): string {
+    return this.#text(0) ?? ''
+  }
+
+  /** The routing key it was first published with. */
+  get routingKey(): string {
+    return this.#text(1) ?? ''
+  }
+
+  /** The id its publisher gave it. */
+  get messageId(): string | undefined {
+    return this.#text(2)
+  }
+
+  /** Which attempt this is: 1 on first delivery. */
+  get attempt(): number {
+    return this.#records.readUInt32LE(this.#at + 16)
+  }
+
+  /** How many attempts failed: `attempt - 1`. */
+  get retries(): number {
+    return this.attempt - 1
+  }
+
+  /** When the first attempt failed, to the second. */
+  get firstFailedAt(): Date | undefined {
+    const seconds = this.#records.readDoubleLE(this.#at + 24)
+    return Number.isNaN(seconds) ? undefined : new Date(seconds * 1000)
+  }
+
+  /** Why the last attempt failed. */
+  get lastError(): string | undefined {
+    return this.#text(3)
+  }
+
+  /** How often it was replayed from the parking queue. */
+  get replays(): number {
+    return this.#records.readUInt32LE(this.#at + 20)
+  }
+
+  /** Whether the broker delivered it before. */
+  get redelivered(): boolean {
+    return (this.#flags() & REDELIVERED) !== 0
+  }
+
+  /** The last failures, oldest first. */
+  get history(): HistoryEntry[] {
+    const from = new Reader(this.#records, this.#afterTexts())
+    readProperties(from)
+    readTable(from)
+    const history: HistoryEntry[] = []
+    for (let left = from.u32(); left > 0; left--) {
+      history.push({
+        attempt: from.u32(),
+        at: new Date(from.f64() * 1000),
+        error: from.text(),
+        host: from.text(),
+        appVersion: from.text(),
+      })
+    }
+    return history
+  }
+
+  [inspect.custom](_depth: number, options: InspectOptions): string {
+    const shown = { queue: this.queue, messageId: this.messageId, attempt: this.attempt, bytes: this.body.length }
+    return `Message ${inspect(shown, options)}`
+  }
+
+  #flags(): number {
+    return this.#records.readUInt32LE(this.#at + 12)
+  }
+
+  #text(index: number): string | undefined {
+    const from = new Reader(this.#records, this.#rest)
+    for (let left = index; left > 0; left--) from.skip()
+    return from.maybe()
+  }
+
+  #afterTexts(): number {
+    if (this.#properties === 0) {
+      const from = new Reader(this.#records, this.#rest)
+      for (let left = 4; left > 0; left--) from.skip()
+      this.#properties = from.at
+    }
+    return this.#properties
+  }
+
+  static {
+    tokenOf = (message) => message.#records.readDoubleLE(message.#at + 4)
+    mayPark = (message) => (message.#flags() & MAY_PARK) !== 0
+    unmark = (message) => {
+      const mark = message.headers[MARK]
+      delete message.headers[MARK]
+      message.#marked = true
+      return mark as number
+    }
+  }
+}
+
+/** The messages of a batch. @internal */
+export function messages(queue: string, batch: Batch): Message[] {
+  const { records, bodies } = batch
+  const read: Message[] = []
+  let own = 0
+  for (let at = 0; at < records.length; at += records.readUInt32LE(at)) {
+    const large = (records.readUInt32LE(at + 12) & OWN_BUFFER) !== 0
+    read.push(new Message(queue, records, at, large ? bodies[own++] : undefined))
+  }
+  return read
+}
+
+function readProperties(from: Reader): Properties {
+  const present = from.u32()
+  const properties: Properties = {}
+  TEXTS.forEach((name, bit) => {
+    if (present & (1 << bit)) properties[name] = from.text()
+  })
+  if (present & (1 << 10)) properties.deliveryMode = from.u8()
+  if (present & (1 << 11)) properties.priority = from.u8()
+  if (present & (1 << 12)) properties.timestamp = date(from.f64())
+  return properties
+}

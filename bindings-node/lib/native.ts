@@ -1,0 +1,182 @@
+/** The native half: found, loaded, and described. Private to this package. */
+
+/** A batch of messages: records, and the bodies too large to be in them. @internal */
+export interface Batch {
+  records: Buffer
+  bodies: Buffer[]
+}
+
+/** @internal */
+export interface Bridge {
+  news(): News
+}
+
+/** @internal */
+export interface News {
+  done: number[]
+  brought: { ticket: number; value: unknown }[]
+  refused: { ticket: number; code: string; message: string; detail: string }[]
+  ready: { subscription: number; more: boolean }[]
+  events: Told[]
+  missed: number
+  lines: { level: 'error' | 'warn' | 'info' | 'debug'; text: string }[]
+}
+
+/** @internal */
+export interface Told {
+  subscription: number
+  name: string
+  queue: string
+  messageId?: string
+  attempt?: number
+  delay?: number
+  reason?: string
+  error?: string
+  crashes?: number
+}
+
+/** @internal */
+export interface Options {
+  readonly concurrency: number
+  readonly handlerTimeout: number | null
+  readonly hasRules: boolean
+}
+
+/** @internal */
+export interface OptionsInput {
+  queue: string
+  dlx?: boolean
+  retry?: string
+  strategy?: string
+  rules?: RuleInput[]
+  prefetch?: number
+  concurrency?: number
+  handlerTimeout?: number
+  drainTimeout?: number
+  park?: boolean
+  pause?: { failures: number; window: number; duration: number }
+  declare?: boolean
+  crashLimit?: number
+  deferLimit?: number
+}
+
+/** @internal */
+export interface RuleInput {
+  text?: string
+  routingKey?: string
+  headers?: string[]
+  error?: string
+  policy?: string
+}
+
+/** @internal */
+export interface Listening {
+  set(listening: boolean): void
+}
+
+/** @internal */
+export interface Client {
+  subscribe(bridge: Bridge, ticket: number, options: Options, id: number, listening: Listening): void
+  publish(bridge: Bridge, ticket: number, message: Uint8Array): void
+  parked(bridge: Bridge, ticket: number, queue: string): void
+  close(bridge: Bridge, ticket: number): void
+  metricsText(): string
+  readonly reconnects: number
+  readonly product: string
+  readonly version: string
+}
+
+/** @internal */
+export interface Subscription {
+  take(most: number): Batch | null
+  listen(bridge: Bridge, id: number): void
+  settle(handled: Float64Array, count: number, others: Uint8Array | null): void
+  giveBack(tokens: Float64Array): void
+  close(): void
+  abandon(): void
+  waitClosed(bridge: Bridge, ticket: number): void
+  stats(): [string, number][]
+}
+
+/** @internal */
+export interface Walk {
+  next(bridge: Bridge, ticket: number): void
+  replay(bridge: Bridge, ticket: number, record: Record): void
+  drop(bridge: Bridge, ticket: number, record: Record): void
+  close(bridge: Bridge, ticket: number): void
+}
+
+/** @internal */
+export interface Record {
+  message(): Batch
+  entry(): {
+    reason?: string
+    parkedAt: number
+    error: string
+    errorType: string
+    stack?: string
+    fingerprint: string
+    attempts: number
+    byBroker: boolean
+  }
+}
+
+/** @internal */
+export interface Simulation {
+  publish(message: Uint8Array): void
+  next(): Batch | null
+  readonly elapsed: number
+  settle(end: Uint8Array): { what: string; delay?: number; reason?: string; parked?: Batch }
+}
+
+/** @internal */
+export interface Native {
+  VERSION: string
+  Bridge: new (wake: () => void) => Bridge
+  Options: new (given: OptionsInput) => Options
+  Listening: new () => Listening
+  Simulation: new (options: Options) => Simulation
+  connect(bridge: Bridge, ticket: number, url: string, appVersion: string, queueType: string | null): void
+  checkUrl(url: string): void
+  parseDuration(text: string): number
+  readPolicy(text: string): { text: string; retries: number; delays: number[] }
+  live(): [string, number][]
+  setDebug(wanted: boolean): void
+}
+
+interface Report {
+  header?: { glibcVersionRuntime?: string }
+}
+
+function platform(): string {
+  const name = `${process.platform}-${process.arch}`
+  if (process.platform === 'win32') return `${name}-msvc`
+  if (process.platform !== 'linux') return name
+  const report = process.report.getReport() as unknown as Report
+  return report.header?.glibcVersionRuntime ? `${name}-gnu` : `${name}-musl`
+}
+
+function load(): Native {
+  const name = platform()
+  const { version } = require('../package.json') as { version: string }
+  const failures: unknown[] = []
+  // The package of this platform, as it comes from the registry; then the one that was built in this folder.
+  for (const place of [`@retryrmq/${name}`, `../npm/${name}/retryrmq.node`]) {
+    try {
+      const found = require(place) as Native
+      if (found.VERSION === version) return found
+      failures.push(new Error(`${place} is version ${found.VERSION}, and this package is ${version}`))
+    } catch (error) {
+      failures.push(error)
+    }
+  }
+  const why = failures.map((failure) => (failure instanceof Error ? failure.message.split('\n')[0] : String(failure)))
+  throw new Error(
+    `retryrmq has no native module for ${name}: install without --no-optional, or build it with \`npm run build\` in the ` +
+      `package's folder, which needs Rust (${why.join('; ')})`,
+    { cause: failures.at(-1) },
+  )
+}
+
+/** @internal */
+export const native: Native = load()

@@ -1,0 +1,217 @@
+/** The options of a consumer: checked at the call, before anything is asked of a broker. */
+
+import { type Duration, milliseconds } from './duration.js'
+import { InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
+import type { Event } from './events.js'
+import type { Message } from './message.js'
+import { native, type Options, type OptionsInput, type RuleInput } from './native.js'
+import { type ErrorClass, Policy, Rule } from './policy.js'
+
+/** How failed messages wait. */
+export type Strategy = 'retry-queues' | 'dead-letter' | 'native' | 'delayed-exchange'
+
+/** The type of the queues in which messages wait and are parked. */
+export type QueueType = 'quorum' | 'classic'
+
+/** What a handler is given beside its message. */
+export interface Context {
+  /**
+   * Aborts when the handler took longer than `handlerTimeout`, or its consumer came to its end without it. Whatever the
+   * handler does then, its attempt has ended.
+   */
+  readonly signal: AbortSignal
+}
+
+/** Handles a message: when it returns, or what it returned resolves, the message is acknowledged; an error retries it. */
+export type Handler = (message: Message, context: Context) => unknown
+
+/**
+ * The retry budget: when most attempts fail, the messages are not the problem.
+ *
+ * More than the share `failures` of the last `window` attempts failed: the consumer stops taking messages for `duration`;
+ * then one message is taken as a probe, whose success ends the pause and whose failure renews it.
+ */
+export interface Pause {
+  /** The share that is too much; 0.5 unless said otherwise. */
+  failures?: number
+  /** Of how many attempts; 20 unless said otherwise. */
+  window?: number
+  /** For how long; 30 seconds unless said otherwise. */
+  duration?: Duration
+}
+
+/** The options of `consume`, in the order they have in every language. */
+export interface ConsumerOptions {
+  /** The queue to consume. */
+  queue: string
+  /** Whether failed messages are retried and parked. Off, a failure is rejected without requeue. Off by default. */
+  dlx?: boolean
+  /** The policy for failures that no rule is about; `exponential(1s, factor=4, max=5m, retries=5)` by default. */
+  retry?: Policy | string
+  /** How failed messages wait; `retry-queues` by default. */
+  strategy?: Strategy
+  /** Rules that choose another policy; the first that holds decides. */
+  rules?: readonly (Rule | string)[]
+  /** How many messages may be unacknowledged at a time, 1 to 65535; 64 by default. */
+  prefetch?: number
+  /** How many handlers run at a time; 16 by default. */
+  concurrency?: number
+  /** How long a handler may take; longer is a failed attempt. No limit by default. */
+  handlerTimeout?: Duration
+  /** Whether messages that are given up are parked; otherwise they are dropped. On by default. */
+  park?: boolean
+  /** Stops taking messages for a while when too many attempts fail. Off by default. */
+  pause?: Pause | boolean
+  /** Told of every event. */
+  onEvent?: (event: Event) => void
+  /** Error classes that no retry can mend: the message is parked at once. */
+  fatal?: ErrorClass | readonly ErrorClass[]
+  /** Whether missing queues are made. On by default. */
+  declare?: boolean
+  /** How long closing waits for running handlers; 30 seconds by default. */
+  drainTimeout?: Duration
+  /** Crashes after which a message is parked; 10 by default. */
+  crashLimit?: number
+  /** Deferrals after which a message is parked; 1000 by default. */
+  deferLimit?: number
+  /** Whether this consumer keeps the process alive while it waits for messages. Off by default. */
+  keepAlive?: boolean
+  /** Closes the consumer when it aborts. */
+  signal?: AbortSignal
+}
+
+/** A consumer to be: everything that is known of it before there is a connection. @internal */
+export interface Plan {
+  queue: string
+  native: Options
+  fatal: readonly ErrorClass[]
+  onEvent: ((event: Event) => void) | undefined
+  keepAlive: boolean
+  signal: AbortSignal | undefined
+  handler: Handler
+}
+
+function whole(option: string, value: unknown, least: number, most: number): number {
+  if (typeof value !== 'number') throw new InvalidTypeError(`\`${option}\` must be a number, not ${kind(value)}`)
+  if (!Number.isInteger(value) || value < least || value > most) {
+    throw new InvalidOptionError(`\`${option}\` must be a whole number between ${least} and ${most}, not ${value}`)
+  }
+  return value
+}
+
+/** @internal */
+export function flag(option: string, value: unknown): boolean {
+  if (typeof value !== 'boolean') throw new InvalidTypeError(`\`${option}\` must be true or false, not ${kind(value)}`)
+  return value
+}
+
+/** @internal */
+export function string(option: string, value: unknown): string {
+  if (typeof value !== 'string') throw new InvalidTypeError(`\`${option}\` must be a string, not ${kind(value)}`)
+  return value
+}
+
+/** An abort signal, of whatever realm. @internal */
+export function abortSignal(value: unknown): AbortSignal {
+  const signal = value as AbortSignal
+  if (typeof value !== 'object' || value === null || typeof signal.addEventListener !== 'function') {
+    throw new InvalidTypeError(`\`signal\` must be an AbortSignal, not ${kind(value)}`)
+  }
+  return signal
+}
+
+function policy(value: unknown): string {
+  if (value instanceof Policy) return value.text
+  if (typeof value === 'string') return asked(() => native.readPolicy(value), 'retry').text
+  throw new InvalidTypeError(`\`retry\` must be a policy or a text such as 'fixed(5s, retries=3)', not ${kind(value)}`)
+}
+
+function rules(value: unknown): RuleInput[] {
+  if (!Array.isArray(value)) throw new InvalidTypeError(`\`rules\` must be an array of rules or texts, not ${kind(value)}`)
+  return (value as unknown[]).map((rule) => {
+    if (rule instanceof Rule) return rule.input
+    if (typeof rule === 'string') return { text: rule }
+    throw new InvalidTypeError(`\`rules\` must hold rules or texts, not ${kind(rule)}`)
+  })
+}
+
+function pause(value: unknown): Required<Pause> & { duration: number } {
+  const given: Pause = value === true ? {} : (value as Pause)
+  if (typeof given !== 'object' || given === null) {
+    throw new InvalidTypeError(`\`pause\` must be an object, true or false, not ${kind(value)}`)
+  }
+  const { failures = 0.5, window = 20, duration = '30s', ...rest } = given
+  const unknown = Object.keys(rest)[0]
+  if (unknown !== undefined) {
+    throw new InvalidTypeError(`\`pause\` has no option \`${unknown}\`; it has failures, window and duration`)
+  }
+  if (typeof failures !== 'number') {
+    throw new InvalidTypeError(`\`failures\` of \`pause\` must be a number, not ${kind(failures)}`)
+  }
+  return {
+    failures,
+    window: whole('window', window, 1, 10_000),
+    duration: milliseconds(duration, 'duration'),
+  }
+}
+
+function fatal(value: unknown): readonly ErrorClass[] {
+  const classes: unknown[] = Array.isArray(value) ? value : [value]
+  for (const Class of classes) {
+    if (typeof Class !== 'function') {
+      throw new InvalidTypeError(`\`fatal\` must be error classes, not ${kind(Class)}`)
+    }
+  }
+  return classes as ErrorClass[]
+}
+
+type Read = { [Name in keyof OptionsInput]-?: (value: unknown) => OptionsInput[Name] }
+
+const READ: Read = {
+  queue: (value) => string('queue', value),
+  dlx: (value) => flag('dlx', value),
+  retry: policy,
+  strategy: (value) => string('strategy', value),
+  rules,
+  prefetch: (value) => whole('prefetch', value, 1, 65_535),
+  concurrency: (value) => whole('concurrency', value, 1, 100_000),
+  handlerTimeout: (value) => milliseconds(value as Duration, 'handlerTimeout'),
+  park: (value) => flag('park', value),
+  pause: (value) => (value === false ? undefined : pause(value)),
+  declare: (value) => flag('declare', value),
+  drainTimeout: (value) => milliseconds(value as Duration, 'drainTimeout'),
+  crashLimit: (value) => whole('crashLimit', value, 1, 1_000_000),
+  deferLimit: (value) => whole('deferLimit', value, 1, 1_000_000),
+}
+const OURS = ['onEvent', 'fatal', 'keepAlive', 'signal']
+
+/** Checks all options; throws naming the one that cannot work. @internal */
+export function plan(options: ConsumerOptions, handler: Handler): Plan {
+  if (typeof options !== 'object' || options === null) {
+    throw new InvalidTypeError(`the options of a consumer must be an object with \`queue\`, not ${kind(options)}`)
+  }
+  if (typeof handler !== 'function') throw new InvalidTypeError(`the handler must be a function, not ${kind(handler)}`)
+  const input: { [name: string]: unknown } = { queue: READ.queue(options.queue) }
+  for (const [name, value] of Object.entries(options) as [string, unknown][]) {
+    if (value === undefined || OURS.includes(name)) continue
+    if (!Object.hasOwn(READ, name)) {
+      const known = [...Object.keys(READ), ...OURS].join(', ')
+      throw new InvalidTypeError(`there is no option \`${name}\`; the options are ${known}`)
+    }
+    const read = READ[name as keyof Read](value)
+    if (read !== undefined) input[name] = read
+  }
+  const { onEvent, signal } = options
+  if (onEvent !== undefined && typeof onEvent !== 'function') {
+    throw new InvalidTypeError(`\`onEvent\` must be a function, not ${kind(onEvent)}`)
+  }
+  return {
+    queue: options.queue,
+    native: asked(() => new native.Options(input as unknown as OptionsInput)),
+    fatal: options.fatal === undefined ? [] : fatal(options.fatal),
+    onEvent,
+    keepAlive: options.keepAlive === undefined ? false : flag('keepAlive', options.keepAlive),
+    signal: signal === undefined ? undefined : abortSignal(signal),
+    handler,
+  }
+}

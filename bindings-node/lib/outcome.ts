@@ -1,0 +1,248 @@
+/** What a handler can throw beside errors, and what becomes of what it throws. */
+
+import { inspect } from 'node:util'
+
+import { type Duration, milliseconds, seconds } from './duration.js'
+import { InvalidTypeError, kind } from './errors.js'
+import type { ErrorClass } from './policy.js'
+import type { Writer } from './wire.js'
+
+const BRAND = Symbol.for('retryrmq.signal')
+
+/** Thrown by a handler: the attempt failed, and the message comes back in `delay`, whatever the policy says. */
+export class RetryAfter extends Error {
+  /** Milliseconds. */
+  readonly delay: number
+  /** @internal */
+  readonly [BRAND] = 'retry'
+
+  /** The `cause` is kept as what went wrong. */
+  constructor(delay: Duration, message = '', options?: { cause?: unknown }) {
+    super(message, options)
+    this.delay = milliseconds(delay, 'delay')
+  }
+
+  override get name(): string {
+    return 'RetryAfter'
+  }
+}
+
+/** Thrown by a handler: the message is parked now, with this reason for people to read. */
+export class Park extends Error {
+  /** @internal */
+  readonly [BRAND] = 'park'
+
+  constructor(reason: string, options?: { cause?: unknown }) {
+    if (typeof reason !== 'string') throw new InvalidTypeError(`\`reason\` must be a string, not ${kind(reason)}`)
+    super(reason, options)
+  }
+
+  override get name(): string {
+    return 'Park'
+  }
+}
+
+/** Thrown by a handler: not now; the message comes back in `delay`, and no attempt is spent. */
+export class Defer extends Error {
+  /** Milliseconds. */
+  readonly delay: number
+  /** @internal */
+  readonly [BRAND] = 'defer'
+
+  constructor(delay: Duration) {
+    const ms = milliseconds(delay, 'delay')
+    super(`deferred for ${seconds(ms)}`)
+    this.delay = ms
+  }
+
+  override get name(): string {
+    return 'Defer'
+  }
+}
+
+/**
+ * To be thrown: the attempt failed, and the message comes back in `delay`, whatever the policy says. It counts as a retry.
+ *
+ *     throw retryAfter('30s')
+ *     throw retryAfter('30s', error)    // keeps the error as what went wrong
+ */
+export function retryAfter(delay: Duration, why?: unknown): RetryAfter {
+  if (why === undefined) return new RetryAfter(delay)
+  return typeof why === 'string' ? new RetryAfter(delay, why) : new RetryAfter(delay, '', { cause: why })
+}
+
+/** To be thrown: the message is parked now, with this reason for people to read. */
+export function park(reason: string, options?: { cause?: unknown }): Park {
+  return new Park(reason, options)
+}
+
+/** To be thrown: not now; the message comes back in `delay`, and no attempt is spent. */
+export function defer(delay: Duration): Defer {
+  return new Defer(delay)
+}
+
+type Signal = RetryAfter | Park | Defer
+
+/** The end of an attempt that was not a success. @internal */
+export interface End {
+  what: 'retry' | 'park' | 'fatal' | 'defer'
+  delay: number | undefined
+  error: string
+  type: string
+  kinds: string[]
+  stack: string | undefined
+}
+
+/** How deep causes are followed; they may go round. */
+const DEPTH = 16
+
+/** Whether it is a signal that was returned and not thrown. @internal */
+export function isSignal(value: unknown): value is Signal {
+  return typeof value === 'object' && value !== null && typeof peek(value, BRAND) === 'string'
+}
+
+/**
+ * The end of an attempt that threw. Whatever it threw: getters may throw, proxies may refuse, texts may be none.
+ *
+ * A signal counts wherever it stands in the chain of causes. `wanted` says whether anybody wants to know the kinds of the
+ * error and its stack.
+ *
+ * @internal
+ */
+export function judged(
+  thrown: unknown,
+  fatal: readonly ErrorClass[],
+  wanted: { kinds: boolean; stack: boolean },
+): End {
+  const signal = causes(thrown).find(isSignal)
+  const what = signal === undefined ? undefined : (peek(signal, BRAND) as Signal[typeof BRAND])
+  const delay = peek(signal, 'delay') as number | undefined
+  if (what === 'defer') return { what, delay, error: '', type: '', kinds: [], stack: undefined }
+  // What a signal was thrown because of is what went wrong; without that, nothing has a type.
+  const cause = signal === thrown ? peek(thrown, 'cause') : undefined
+  const subject = cause === undefined ? thrown : cause
+  const own = subject === signal
+  const end: End = {
+    what: 'retry',
+    delay,
+    error: line(subject),
+    type: own ? '' : type(subject),
+    kinds: wanted.kinds && !own ? kinds(subject) : [],
+    stack: wanted.stack ? stack(thrown) : undefined,
+  }
+  if (what === 'park') {
+    end.what = 'park'
+    end.error = message(signal) ?? end.error
+  } else if (what === 'retry') {
+    end.error = message(signal) ?? (own ? 'the handler asked for a retry' : end.error)
+  } else if (fatal.some((Class) => isA(thrown, Class))) {
+    end.what = 'fatal'
+  }
+  return end
+}
+
+/** Writes the end of the attempt at the message with this token. @internal */
+export function writeEnd(out: Writer, token: number, end: End | undefined): void {
+  out.f64(token)
+  if (end === undefined) return out.u8(97) // a: handled
+  out.u8(end.what.charCodeAt(0))
+  out.maybeF64(end.delay)
+  if (end.what === 'defer') return
+  out.text(end.error)
+  out.text(end.type)
+  out.u32(end.kinds.length)
+  for (const name of end.kinds) out.text(name)
+  out.maybe(end.stack)
+}
+
+/** A property, whatever its getter does. */
+function peek(from: unknown, key: PropertyKey): unknown {
+  if ((typeof from !== 'object' && typeof from !== 'function') || from === null) return undefined
+  try {
+    return (from as { [key: PropertyKey]: unknown })[key]
+  } catch {
+    return undefined
+  }
+}
+
+function named(from: unknown, key: PropertyKey): string | undefined {
+  const value = peek(from, key)
+  return typeof value === 'string' && value !== '' ? value : undefined
+}
+
+function isA(thrown: unknown, Class: ErrorClass): boolean {
+  try {
+    return thrown instanceof Class
+  } catch {
+    return false
+  }
+}
+
+function causes(thrown: unknown): unknown[] {
+  const chain: unknown[] = []
+  let next = thrown
+  while (next !== undefined && chain.length < DEPTH && !chain.includes(next)) {
+    chain.push(next)
+    next = peek(next, 'cause')
+  }
+  return chain
+}
+
+function message(thrown: unknown): string | undefined {
+  return named(thrown, 'message')
+}
+
+/** What went wrong, in one text. */
+function line(thrown: unknown): string {
+  if (typeof thrown === 'string') return thrown === '' ? 'the handler threw an empty string' : thrown
+  if (thrown === undefined || thrown === null) return `the handler threw ${thrown}`
+  return message(thrown) ?? (errorLike(thrown) ? type(thrown) : shown(thrown))
+}
+
+function errorLike(thrown: unknown): boolean {
+  return isA(thrown, Error) || named(thrown, 'stack') !== undefined
+}
+
+function shown(thrown: unknown): string {
+  try {
+    return `the handler threw ${inspect(thrown, { depth: 1, customInspect: false, breakLength: Infinity })}`
+  } catch {
+    return 'the handler threw something that cannot be shown'
+  }
+}
+
+/** The name that rules and operators know it by. */
+function type(thrown: unknown): string {
+  const own = named(thrown, 'name')
+  if (typeof thrown === 'object' && own !== undefined && own !== 'Error') return own
+  const constructor = named(peek(thrown, 'constructor'), 'name')
+  if (typeof thrown !== 'object' || constructor === undefined || constructor === 'Object') return own ?? ''
+  return constructor
+}
+
+/** What else it is: the classes it is made from, and its `code`. */
+function kinds(thrown: unknown): string[] {
+  const names = new Set<string>()
+  try {
+    let next: unknown = typeof thrown === 'object' && thrown !== null ? Object.getPrototypeOf(thrown) : null
+    for (let left = DEPTH; next !== null && left > 0; left--) {
+      const name = named(peek(next, 'constructor'), 'name')
+      if (name !== undefined && name !== 'Object') names.add(name)
+      next = Object.getPrototypeOf(next)
+    }
+  } catch {
+    // a proxy that says nothing of itself
+  }
+  for (const key of ['name', 'code']) {
+    const name = named(thrown, key)
+    if (name !== undefined) names.add(name)
+  }
+  return [...names]
+}
+
+/** The stacks of an error and its causes. The core cuts it from the middle. */
+function stack(thrown: unknown): string | undefined {
+  const stacks = causes(thrown).map((cause) => named(cause, 'stack') ?? (errorLike(cause) ? line(cause) : undefined))
+  const known = stacks.filter((text) => text !== undefined)
+  return known.length === 0 ? undefined : known.join('\ncaused by: ')
+}

@@ -1,0 +1,112 @@
+/** Parked messages: read, replayed, dropped. Reading spends nothing and loses nothing. */
+
+import { bridge } from './bridge.js'
+import { ClosedError, InvalidTypeError, asked, kind } from './errors.js'
+import type { ParkReason } from './events.js'
+import { type Message, messages } from './message.js'
+import type { Client, Record, Walk } from './native.js'
+
+/** A parked message and the record of why. */
+export class ParkedMessage {
+  /** The message itself: body, headers, and where it was first published. */
+  readonly message: Message
+  /** Why; `undefined` when neither we nor the broker left a reason. */
+  readonly reason: ParkReason | undefined
+  /** When, to the second. */
+  readonly parkedAt: Date | undefined
+  /** The last failure, one line. */
+  readonly error: string
+  /** The error's type or class; empty when unknown. */
+  readonly errorType: string
+  /** The stack of the last failure. */
+  readonly stack: string | undefined
+  /** Sixteen hexadecimal digits that equal failures share. */
+  readonly fingerprint: string
+  /** Attempts that were made; 0 when the broker parked it and nobody counted. */
+  readonly attempts: number
+  /** Whether the broker dead-lettered it, rather than a consumer of ours parking it. */
+  readonly byBroker: boolean
+  readonly #walk: Walking
+  readonly #record: Record
+
+  /** @internal */
+  constructor(queue: string, walk: Walking, record: Record) {
+    const entry = record.entry()
+    const [message] = messages(queue, record.message())
+    this.message = message as Message
+    this.reason = entry.reason as ParkReason | undefined
+    this.parkedAt = Number.isNaN(entry.parkedAt) ? undefined : new Date(entry.parkedAt * 1000)
+    this.error = entry.error
+    this.errorType = entry.errorType
+    this.stack = entry.stack
+    this.fingerprint = entry.fingerprint
+    this.attempts = entry.attempts
+    this.byBroker = entry.byBroker
+    this.#walk = walk
+    this.#record = record
+  }
+
+  /**
+   * Sends it back to the tail of its work queue, its retries counted from the start. The parked one goes after the copy is
+   * confirmed; rejects with {@link UnroutableError} when the queue is gone.
+   */
+  replay(): Promise<void> {
+    return this.#settle((walk, ticket) => walk.replay(bridge().native, ticket, this.#record))
+  }
+
+  /** Drops it for good. */
+  drop(): Promise<void> {
+    return this.#settle((walk, ticket) => walk.drop(bridge().native, ticket, this.#record))
+  }
+
+  async #settle(how: (walk: Walk, ticket: number) => void): Promise<void> {
+    if (this.#walk.ended) {
+      throw new ClosedError('replay or drop parked messages inside the loop, at whose end the others are put back')
+    }
+    const { native } = this.#walk
+    await bridge().ask<undefined>((ticket) => asked(() => how(native, ticket)))
+  }
+}
+
+/** @internal */
+export interface Walking {
+  native: Walk
+  ended: boolean
+}
+
+/**
+ * The messages parked for a queue, as they are when the loop begins:
+ *
+ *     for await (const it of rmq.parked('orders')) {
+ *       if (it.errorType === 'Timeout') await it.replay()
+ *     }
+ *
+ * At the end of the loop, what was neither replayed nor dropped is back in its place.
+ */
+export class ParkedMessages implements AsyncIterable<ParkedMessage> {
+  /** The work queue. */
+  readonly queue: string
+  readonly #client: Client
+
+  /** @internal */
+  constructor(client: Client, queue: string) {
+    if (typeof queue !== 'string') throw new InvalidTypeError(`\`queue\` must be a string, not ${kind(queue)}`)
+    this.queue = queue
+    this.#client = client
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<ParkedMessage, void, undefined> {
+    const native = await bridge().ask<Walk>((ticket) => this.#client.parked(bridge().native, ticket, this.queue))
+    const walking: Walking = { native, ended: false }
+    try {
+      for (;;) {
+        const record = await bridge().ask<Record | undefined>((ticket) => native.next(bridge().native, ticket))
+        if (record === undefined) return
+        yield new ParkedMessage(this.queue, walking, record)
+      }
+    } finally {
+      walking.ended = true
+      await bridge().ask<undefined>((ticket) => native.close(bridge().native, ticket))
+    }
+  }
+}

@@ -1,0 +1,133 @@
+/** Messages on their way out. */
+
+import { type Duration, milliseconds } from './duration.js'
+import { InvalidOptionError, InvalidTypeError, kind } from './errors.js'
+import { flag, string } from './options.js'
+import { type HeaderInput, asBytes, timestamp, writeTable } from './values.js'
+import { Writer } from './wire.js'
+
+/** What a body can be: bytes, in whatever memory, or a text, which becomes UTF-8. */
+export type Body = string | ArrayBufferView | ArrayBuffer
+
+/** What `publish` takes beside the routing key and the body. */
+export interface PublishOptions {
+  /** The exchange; the default exchange unless named, by which the routing key is the name of a queue. */
+  exchange?: string
+  /** The headers, by name. */
+  headers?: { readonly [name: string]: HeaderInput }
+  /** Delivers the message later; only through the default exchange. */
+  delay?: Duration
+  /** Whether it is an error when no queue takes the message; on by default. */
+  mandatory?: boolean
+  /** Whether the message survives a restart of the broker; on by default. */
+  persistent?: boolean
+  /** The message's id, by which a redelivery of a handled message is recognised. */
+  messageId?: string
+  contentType?: string
+  contentEncoding?: string
+  correlationId?: string
+  replyTo?: string
+  /** The broker drops (or dead-letters) it when it has waited that long in a queue. */
+  expiration?: Duration
+  /** 0 to 255. */
+  priority?: number
+  /** AMQP keeps whole seconds. */
+  timestamp?: Date
+  type?: string
+  appId?: string
+  /** The broker refuses another name than that of the connection's user. */
+  userId?: string
+}
+
+const KNOWN = new Set<string>([
+  'exchange',
+  'headers',
+  'delay',
+  'mandatory',
+  'persistent',
+  'messageId',
+  'contentType',
+  'contentEncoding',
+  'correlationId',
+  'replyTo',
+  'expiration',
+  'priority',
+  'timestamp',
+  'type',
+  'appId',
+  'userId',
+] satisfies (keyof PublishOptions)[])
+
+/** In the order of `src/publish.rs`. */
+const TEXTS = [
+  'messageId',
+  'contentType',
+  'contentEncoding',
+  'correlationId',
+  'replyTo',
+  'type',
+  'appId',
+  'userId',
+] as const
+
+const MANDATORY = 1
+const PERSISTENT = 2
+const HEADERS = 4
+
+/** A message for the native half; throws naming the option that cannot work. @internal */
+export function outgoing(routingKey: string, body: Body, options: PublishOptions): Buffer {
+  if (typeof options !== 'object' || options === null) {
+    throw new InvalidTypeError(`the options of publish() must be an object, not ${kind(options)}`)
+  }
+  for (const name of Object.keys(options)) {
+    if (!KNOWN.has(name)) {
+      throw new InvalidTypeError(`there is no option \`${name}\`; the options are ${[...KNOWN].join(', ')}`)
+    }
+  }
+  const { exchange = '', headers, delay, mandatory = true, persistent = true, expiration, priority } = options
+  const out = new Writer()
+  if (headers !== undefined && (typeof headers !== 'object' || headers === null || Array.isArray(headers))) {
+    throw new InvalidTypeError(`\`headers\` must be an object, not ${kind(headers)}`)
+  }
+  out.u8(
+    (flag('mandatory', mandatory) ? MANDATORY : 0) |
+      (flag('persistent', persistent) ? PERSISTENT : 0) |
+      (headers === undefined ? 0 : HEADERS),
+  )
+  out.maybeF64(delay === undefined ? undefined : milliseconds(delay, 'delay'))
+  out.text(string('exchange', exchange))
+  out.text(string('routingKey', routingKey))
+  if (typeof body === 'string') {
+    out.text(body)
+  } else {
+    const bytes = asBytes(body)
+    if (bytes === undefined) {
+      throw new InvalidTypeError(
+        `\`body\` must be bytes or a string, not ${kind(body)}; JSON.stringify() makes a string of most things`,
+      )
+    }
+    out.bytes(bytes)
+  }
+  for (const name of TEXTS) {
+    const text = options[name]
+    out.maybe(text === undefined ? undefined : string(name, text))
+  }
+  out.maybeF64(expiration === undefined ? undefined : milliseconds(expiration, 'expiration'))
+  out.maybeF64(priority === undefined ? undefined : level(priority))
+  out.maybeF64(options.timestamp === undefined ? undefined : moment(options.timestamp))
+  if (headers !== undefined) writeTable(out, headers, 'headers')
+  return out.done()
+}
+
+function level(priority: number): number {
+  if (typeof priority !== 'number') throw new InvalidTypeError(`\`priority\` must be a number, not ${kind(priority)}`)
+  if (!Number.isInteger(priority) || priority < 0 || priority > 255) {
+    throw new InvalidOptionError(`\`priority\` must be a whole number between 0 and 255, not ${priority}`)
+  }
+  return priority
+}
+
+function moment(value: Date): number {
+  if (!(value instanceof Date)) throw new InvalidTypeError(`\`timestamp\` must be a Date, not ${kind(value)}`)
+  return timestamp(value, 'timestamp')
+}

@@ -1,0 +1,176 @@
+/// <reference types="node" preserve="true" />
+
+/**
+ * Handlers tested without a broker: the real policy, rules, limits and headers, on a virtual clock. For any test runner:
+ *
+ *     const result = await simulate({ queue: 'orders', dlx: true }, handle, ['not json'])
+ *     assert.equal(result.parked[0].reason, 'exhausted')
+ *     assert.equal(result.elapsed, 341_000)
+ *
+ * @packageDocumentation
+ */
+
+import { InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
+import type { ParkReason } from './events.js'
+import { MARK, type Message, messages, tokenOf, unmark } from './message.js'
+import { native } from './native.js'
+import { type ConsumerOptions, type Context, type Handler, plan } from './options.js'
+import { type End, isSignal, judged, writeEnd } from './outcome.js'
+import { type Body, type PublishOptions, outgoing } from './publish.js'
+import { seconds } from './duration.js'
+import { Writer } from './wire.js'
+
+/** A body, or a body with anything that `publish` takes. */
+export type Input = Body | ({ body: Body; routingKey?: string } & PublishOptions)
+
+/** Where a message can end, or how an attempt does. */
+export type Became = 'acked' | 'retried' | 'deferred' | 'parked' | 'dropped' | 'rejected'
+
+/** One call of the handler. */
+export interface Attempt {
+  /** Which of the simulated messages, 0 the first. */
+  readonly index: number
+  /** What the handler was given. */
+  readonly message: Message
+  /** When, on the virtual clock; milliseconds. */
+  readonly at: number
+  /** 1 is the first delivery; a deferral spends none. */
+  readonly number: number
+  /** What became of the message. */
+  readonly became: Became
+  /** What the handler threw. */
+  readonly error: unknown
+  /** How long the message waits then; milliseconds. */
+  readonly delay: number | undefined
+}
+
+/** Where a message ended. */
+export interface Ended {
+  readonly index: number
+  /** `acked`, `parked`, `dropped` or `rejected`. */
+  readonly became: Became
+  /** On the virtual clock; milliseconds. */
+  readonly at: number
+  /** Why it was given up. */
+  readonly reason: ParkReason | undefined
+  /** The parked message with its record, as an operator would find it. */
+  readonly message: Message | undefined
+}
+
+/** What happened: every attempt in order, and where each message ended. */
+export interface Simulated {
+  readonly attempts: readonly Attempt[]
+  /** In the order of the messages. */
+  readonly ends: readonly Ended[]
+  /** The messages that were handled. */
+  readonly acked: readonly Ended[]
+  /** The messages that were parked. */
+  readonly parked: readonly Ended[]
+  /** The time that all of it took, on the virtual clock; milliseconds. */
+  readonly elapsed: number
+  /** The attempts at one of the messages. */
+  attemptsOf(index: number): readonly Attempt[]
+}
+
+/** A handler that never lets go of its messages would keep a simulation going for ever. */
+const MOST = 100_000
+
+/**
+ * Has `handler` handle `messages` as a consumer with these options would, one at a time, until every one of them has ended.
+ *
+ * Waiting takes no time: the clock jumps to the next arrival. Nothing else is simulated: what a handler awaits or asks takes
+ * the time it takes, and `handlerTimeout` is real.
+ */
+export async function simulate(
+  options: ConsumerOptions,
+  handler: Handler,
+  inputs: Iterable<Input>,
+): Promise<Simulated> {
+  const planned = plan(options, handler)
+  if (typeof inputs !== 'object' || inputs === null || typeof inputs[Symbol.iterator] !== 'function') {
+    throw new InvalidTypeError(`the messages of a simulation must be in an array, not ${kind(inputs)}`)
+  }
+  const simulation = asked(() => new native.Simulation(planned.native))
+  let count = 0
+  for (const input of inputs) {
+    const message = published(planned.queue, input, count++)
+    asked(() => simulation.publish(message))
+  }
+  const attempts: Attempt[] = []
+  const ends = new Map<number, Ended>()
+  for (let batch = simulation.next(); batch !== null; batch = simulation.next()) {
+    const message = messages(planned.queue, batch)[0] as Message
+    const index = unmark(message)
+    const at = simulation.elapsed
+    const { error, end } = await attempted(planned, message)
+    const out = new Writer()
+    writeEnd(out, tokenOf(message), end)
+    const { what, delay, reason, parked } = asked(() => simulation.settle(out.done()))
+    const became = what as Became
+    attempts.push({ index, message, at, number: message.attempt, became, error, delay })
+    if (delay === undefined) {
+      const record = parked === undefined ? undefined : (messages(planned.queue, parked)[0] as Message)
+      if (record !== undefined) unmark(record)
+      ends.set(index, { index, became, at, reason: reason as ParkReason | undefined, message: record })
+    }
+    if (attempts.length > MOST) {
+      throw new Error(`the simulation of ${planned.queue} does not end: ${MOST} attempts were made`)
+    }
+  }
+  const inOrder = [...ends.values()].sort((one, other) => one.index - other.index)
+  return {
+    attempts,
+    ends: inOrder,
+    acked: inOrder.filter((end) => end.became === 'acked'),
+    parked: inOrder.filter((end) => end.became === 'parked'),
+    elapsed: simulation.elapsed,
+    attemptsOf: (index) => attempts.filter((attempt) => attempt.index === index),
+  }
+}
+
+function published(queue: string, input: Input, index: number): Buffer {
+  const isBody = typeof input === 'string' || ArrayBuffer.isView(input) || input instanceof ArrayBuffer
+  if (!isBody && (typeof input !== 'object' || input === null || !('body' in input))) {
+    throw new InvalidOptionError(`a simulated message is a body or an object with \`body\`, not ${kind(input)}`)
+  }
+  const { body, routingKey = queue, ...options } = isBody ? { body: input } : input
+  const { headers = {} } = options
+  // What is no object of headers goes as it is, to be refused by its name.
+  const marked = typeof headers === 'object' && !Array.isArray(headers) ? { ...headers, [MARK]: index } : headers
+  return outgoing(routingKey, body, { ...options, headers: marked })
+}
+
+type Planned = ReturnType<typeof plan>
+
+/** Runs the handler: what it threw, and how the attempt ended. */
+async function attempted(planned: Planned, message: Message): Promise<{ error: unknown; end: End | undefined }> {
+  const limit = planned.native.handlerTimeout
+  const controller = new AbortController()
+  const context: Context = { signal: controller.signal }
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise<never>((_, reject) => {
+    if (limit === null) return
+    timer = setTimeout(() => {
+      const error = new DOMException(`the handler took longer than ${seconds(limit)}`, 'TimeoutError')
+      reject(error)
+      controller.abort(error)
+    }, limit)
+  })
+  const wanted = { kinds: true, stack: true }
+  try {
+    const value = await Promise.race([(async () => planned.handler(message, context))(), late])
+    if (isSignal(value)) return { error: value, end: judged(value, planned.fatal, wanted) }
+    return { error: undefined, end: undefined }
+  } catch (error) {
+    const end = judged(error, planned.fatal, wanted)
+    if (controller.signal.aborted && error === controller.signal.reason) end.type = 'HandlerTimeout'
+    return { error, end }
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/** The native objects of this process that are alive, by kind: for tests that look for leaks. */
+export function liveObjects(): { [kind: string]: number } {
+  return Object.fromEntries(native.live())
+}

@@ -1,0 +1,234 @@
+/** AMQP values as JavaScript values, and back; `src/values.rs` has the table of both. */
+
+import { InvalidOptionError, InvalidTypeError, kind } from './errors.js'
+import type { Reader, Writer } from './wire.js'
+
+/** What a header of a received message can be. Integers are numbers where that is exact, otherwise bigints. */
+export type HeaderValue =
+  | string
+  | number
+  | bigint
+  | boolean
+  | null
+  | Buffer
+  | Date
+  | Decimal
+  | HeaderValue[]
+  | { [name: string]: HeaderValue }
+
+/** The headers of a received message. */
+export interface Headers {
+  [name: string]: HeaderValue
+}
+
+/** What a header of a published message can be. `undefined` leaves it out. */
+export type HeaderInput =
+  | string
+  | number
+  | bigint
+  | boolean
+  | null
+  | undefined
+  | Uint8Array
+  | ArrayBuffer
+  | Date
+  | Decimal
+  | readonly HeaderInput[]
+  | { readonly [name: string]: HeaderInput }
+
+/** AMQP's decimal: `value` with `scale` places after the point. */
+export class Decimal {
+  /** All digits, 0 to 4294967295. */
+  readonly value: number
+  /** How many of them are after the point, 0 to 255. */
+  readonly scale: number
+
+  /** `new Decimal(314, 2)` is 3.14. */
+  constructor(value: number, scale: number) {
+    if (!Number.isInteger(value) || value < 0 || value > 0xffff_ffff) {
+      throw new InvalidOptionError(`\`value\` of a decimal must be a whole number from 0 to 4294967295, not ${value}`)
+    }
+    if (!Number.isInteger(scale) || scale < 0 || scale > 255) {
+      throw new InvalidOptionError(`\`scale\` of a decimal must be a whole number from 0 to 255, not ${scale}`)
+    }
+    this.value = value
+    this.scale = scale
+  }
+
+  /** As text, exactly. */
+  toString(): string {
+    if (this.scale === 0) return String(this.value)
+    const digits = String(this.value).padStart(this.scale + 1, '0')
+    return `${digits.slice(0, -this.scale)}.${digits.slice(-this.scale)}`
+  }
+
+  /** As a number, which may not be exact. */
+  valueOf(): number {
+    return Number(this.toString())
+  }
+
+  toJSON(): string {
+    return this.toString()
+  }
+}
+
+/** The end of JavaScript's calendar, in seconds since 1970. */
+const END = 8_640_000_000_000
+
+/** @internal */
+export function readTable(from: Reader): Headers {
+  const table: Headers = {}
+  for (let left = from.u32(); left > 0; left--) {
+    const name = from.text()
+    const value = readValue(from)
+    // A header may have any name; as an assignment, this one would set the prototype.
+    if (name === '__proto__') {
+      Object.defineProperty(table, name, { value, enumerable: true, configurable: true, writable: true })
+    } else {
+      table[name] = value
+    }
+  }
+  return table
+}
+
+/** Seconds since 1970 as a date. @internal */
+export function date(seconds: number): Date | number {
+  return seconds > END ? seconds : new Date(seconds * 1000)
+}
+
+function readValue(from: Reader): HeaderValue {
+  const tag = String.fromCharCode(from.u8())
+  switch (tag) {
+    case 'S':
+      return from.text()
+    case 'l':
+      return from.i64()
+    case 'd':
+      return from.f64()
+    case 't':
+      return from.u8() !== 0
+    case 'V':
+      return null
+    case 'x':
+      return Buffer.from(from.part(from.u32()))
+    case 'T':
+      return date(from.f64())
+    case 'D': {
+      const scale = from.u8()
+      return new Decimal(from.u32(), scale)
+    }
+    case 'A': {
+      const array: HeaderValue[] = []
+      for (let left = from.u32(); left > 0; left--) array.push(readValue(from))
+      return array
+    }
+    case 'F':
+      return readTable(from)
+    default:
+      throw new Error(`retryrmq: the native half wrote a value of an unknown kind, ${tag}`)
+  }
+}
+
+const LEAST = -(2n ** 63n)
+const MOST = 2n ** 63n - 1n
+const DEPTH = 32
+
+/** @internal */
+export function writeTable(out: Writer, table: object, what: string, depth = 0): void {
+  if (depth > DEPTH) throw new InvalidOptionError(`\`${what}\` is nested more than ${DEPTH} levels deep`)
+  const entries = Object.entries(table).filter(([, value]) => value !== undefined)
+  out.u32(entries.length)
+  for (const [name, value] of entries as [string, unknown][]) {
+    if (name.length > 255 || Buffer.byteLength(name) > 255) {
+      throw new InvalidOptionError(`a name in \`${what}\` is longer than 255 bytes: \`${name.slice(0, 40)}…\``)
+    }
+    out.text(name)
+    writeValue(out, value, `${what}[${JSON.stringify(name)}]`, depth + 1)
+  }
+}
+
+function tag(out: Writer, letter: string): void {
+  out.u8(letter.charCodeAt(0))
+}
+
+function writeInteger(out: Writer, value: bigint, what: string): void {
+  if (value < LEAST || value > MOST) {
+    throw new InvalidOptionError(`\`${what}\` does not fit AMQP's 64-bit integers; write it as text`)
+  }
+  tag(out, 'l')
+  out.i64(value)
+}
+
+function writeValue(out: Writer, value: unknown, what: string, depth: number): void {
+  switch (typeof value) {
+    case 'string':
+      tag(out, 'S')
+      return out.text(value)
+    case 'boolean':
+      tag(out, 't')
+      return out.u8(value ? 1 : 0)
+    case 'bigint':
+      return writeInteger(out, value, what)
+    case 'number':
+      if (Number.isSafeInteger(value)) return writeInteger(out, BigInt(value), what)
+      tag(out, 'd')
+      return out.f64(value)
+    case 'object':
+      if (value === null) return tag(out, 'V')
+      return writeObject(out, value, what, depth)
+    default:
+      throw wrong(what, value)
+  }
+}
+
+function writeObject(out: Writer, value: object, what: string, depth: number): void {
+  if (value instanceof Date) {
+    tag(out, 'T')
+    return out.f64(timestamp(value, what))
+  }
+  if (value instanceof Decimal) {
+    tag(out, 'D')
+    out.u8(value.scale)
+    return out.u32(value.value)
+  }
+  const bytes = asBytes(value)
+  if (bytes !== undefined) {
+    tag(out, 'x')
+    return out.bytes(bytes)
+  }
+  if (Array.isArray(value)) {
+    if (depth > DEPTH) throw new InvalidOptionError(`\`${what}\` is nested more than ${DEPTH} levels deep`)
+    tag(out, 'A')
+    out.u32(value.length)
+    value.forEach((entry, index) => writeValue(out, entry, `${what}[${index}]`, depth + 1))
+    return
+  }
+  const prototype: unknown = Object.getPrototypeOf(value)
+  if (prototype !== null && Object.getPrototypeOf(prototype) !== null) throw wrong(what, value)
+  tag(out, 'F')
+  writeTable(out, value, what, depth)
+}
+
+/** The bytes behind a view or a buffer, whatever memory they are in. @internal */
+export function asBytes(value: unknown): Uint8Array | undefined {
+  if (ArrayBuffer.isView(value)) return new Uint8Array(value.buffer, value.byteOffset, value.byteLength)
+  if (value instanceof ArrayBuffer || (typeof SharedArrayBuffer !== 'undefined' && value instanceof SharedArrayBuffer)) {
+    return new Uint8Array(value)
+  }
+  return undefined
+}
+
+/** A date as whole seconds since 1970. @internal */
+export function timestamp(value: Date, what: string): number {
+  const ms = value.getTime()
+  if (Number.isNaN(ms)) throw new InvalidOptionError(`\`${what}\` is an invalid date`)
+  if (ms < 0) throw new InvalidOptionError(`\`${what}\` lies before 1970, which AMQP cannot say`)
+  return Math.floor(ms / 1000)
+}
+
+function wrong(what: string, value: unknown): InvalidTypeError {
+  const name = typeof value === 'object' ? `a ${value?.constructor.name ?? 'object'}` : kind(value)
+  return new InvalidTypeError(
+    `\`${what}\` must be null, boolean, number, bigint, string, bytes, Date, Decimal, array or plain object, not ${name}`,
+  )
+}

@@ -1,0 +1,270 @@
+//! What the native half has to tell one environment (the main thread, or a worker): finished operations, messages that
+//! wait, events, log lines. It is woken once for all that is there, and fetches it in one call.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use napi::{
+    Status,
+    bindgen_prelude::Either4,
+    threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode},
+};
+use napi_derive::napi;
+
+use crate::{
+    client::Client,
+    errors::detail,
+    live::{Alive, Kind},
+    logging,
+    parked::{Record, Walk},
+    subscription::Subscription,
+};
+
+/// As many events wait for a listener at most; what comes on top is dropped and counted.
+const EVENTS: usize = 10_000;
+
+/// Wakes the environment's thread; keeps nobody alive.
+pub(crate) type Wake = ThreadsafeFunction<(), (), (), Status, false, true>;
+
+/// What an operation brought.
+pub(crate) enum Answer {
+    Nothing,
+    Client(retryrmq::Client),
+    Subscription(retryrmq::Subscription),
+    Walk(retryrmq::Browse),
+    Record(Box<retryrmq::Record>),
+    Failed(retryrmq::Error),
+}
+
+#[derive(Default)]
+struct Waiting {
+    finished: Vec<(u32, Answer)>,
+    /// Subscriptions that have messages, or (`false`) will have none any more.
+    ready: Vec<(u32, bool)>,
+    events: VecDeque<(u32, retryrmq::Event)>,
+    missed: u32,
+    /// The environment was woken and has not come yet.
+    woken: bool,
+}
+
+/// The side of a bridge that other threads have.
+pub(crate) struct Shared {
+    waiting: Mutex<Waiting>,
+    wake: Wake,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, add: impl FnOnce(&mut Waiting)) {
+        let mut waiting = self.lock();
+        add(&mut waiting);
+        let wake = !std::mem::replace(&mut waiting.woken, true);
+        drop(waiting);
+        if wake {
+            // Fails only when the environment is coming to its end, where nobody waits any more.
+            self.wake.call((), ThreadsafeFunctionCallMode::NonBlocking);
+        }
+    }
+
+    pub(crate) fn finished(&self, ticket: u32, answer: Answer) {
+        self.tell(|waiting| waiting.finished.push((ticket, answer)));
+    }
+
+    pub(crate) fn ready(&self, subscription: u32, more: bool) {
+        self.tell(|waiting| waiting.ready.push((subscription, more)));
+    }
+
+    pub(crate) fn event(&self, subscription: u32, event: &retryrmq::Event) {
+        self.tell(|waiting| {
+            if waiting.events.len() < EVENTS {
+                waiting.events.push_back((subscription, event.clone()));
+            } else {
+                waiting.missed += 1;
+            }
+        });
+    }
+
+    /// Has the log fetched.
+    pub(crate) fn nudge(&self) {
+        self.tell(|_| {});
+    }
+}
+
+/// The bridge of one environment.
+#[napi]
+pub struct Bridge {
+    pub(crate) shared: Arc<Shared>,
+    _alive: Alive,
+}
+
+/// An operation that brought something.
+#[napi(object, object_from_js = false)]
+pub struct Brought {
+    /// Which operation.
+    pub ticket: u32,
+    /// What it brought.
+    pub value: Either4<Client, Subscription, Walk, Record>,
+}
+
+/// An operation that failed.
+#[napi(object, object_from_js = false)]
+pub struct Refused {
+    /// Which operation.
+    pub ticket: u32,
+    /// The stable code of the error.
+    pub code: &'static str,
+    /// One sentence.
+    pub message: String,
+    /// The causes, as one line; often empty.
+    pub detail: String,
+}
+
+/// A subscription with messages, or at its end.
+#[napi(object, object_from_js = false)]
+pub struct Ready {
+    /// Which subscription.
+    pub subscription: u32,
+    /// Whether there are messages; otherwise none will come any more.
+    pub more: bool,
+}
+
+/// Something that happened.
+#[napi(object, object_from_js = false)]
+pub struct Told {
+    /// Which subscription it is about.
+    pub subscription: u32,
+    /// The event's name.
+    pub name: &'static str,
+    /// The work queue.
+    pub queue: String,
+    /// The message's id.
+    pub message_id: Option<String>,
+    /// The attempt that failed.
+    pub attempt: Option<u32>,
+    /// How long the message waits, or the consumer pauses; milliseconds.
+    pub delay: Option<f64>,
+    /// Why it was parked.
+    pub reason: Option<&'static str>,
+    /// What went wrong.
+    pub error: Option<String>,
+    /// Crashes so far.
+    pub crashes: Option<u32>,
+}
+
+/// A line for the log.
+#[napi(object, object_from_js = false)]
+pub struct Line {
+    /// `error`, `warn`, `info` or `debug`.
+    pub level: &'static str,
+    /// The line.
+    pub text: String,
+}
+
+/// Everything since the last call.
+#[napi(object, object_from_js = false)]
+pub struct News {
+    /// Operations that are done and brought nothing.
+    pub done: Vec<u32>,
+    /// Operations that brought something.
+    pub brought: Vec<Brought>,
+    /// Operations that failed.
+    pub refused: Vec<Refused>,
+    /// Subscriptions to look at.
+    pub ready: Vec<Ready>,
+    /// What happened.
+    pub events: Vec<Told>,
+    /// Events that were dropped because nobody fetched them.
+    pub missed: u32,
+    /// Lines for the log.
+    pub lines: Vec<Line>,
+}
+
+#[napi]
+impl Bridge {
+    /// A bridge that wakes its environment by calling `wake`.
+    #[napi(constructor)]
+    pub fn new(wake: Wake) -> Self {
+        let shared = Arc::new(Shared {
+            waiting: Mutex::default(),
+            wake,
+        });
+        logging::told_to(&shared);
+        Self {
+            shared,
+            _alive: Alive::new(Kind::Bridge),
+        }
+    }
+
+    /// Fetches everything since the last call.
+    #[napi]
+    pub fn news(&self) -> News {
+        let (finished, ready, events, missed) = {
+            let mut waiting = self.shared.lock();
+            waiting.woken = false;
+            (
+                std::mem::take(&mut waiting.finished),
+                std::mem::take(&mut waiting.ready),
+                std::mem::take(&mut waiting.events),
+                std::mem::take(&mut waiting.missed),
+            )
+        };
+        let mut news = News {
+            done: Vec::new(),
+            brought: Vec::new(),
+            refused: Vec::new(),
+            ready: ready
+                .into_iter()
+                .map(|(subscription, more)| Ready { subscription, more })
+                .collect(),
+            events: events
+                .iter()
+                .map(|(subscription, event)| told(*subscription, event))
+                .collect(),
+            missed,
+            lines: logging::take(&self.shared),
+        };
+        for (ticket, answer) in finished {
+            let value = match answer {
+                Answer::Nothing => {
+                    news.done.push(ticket);
+                    continue;
+                }
+                Answer::Failed(error) => {
+                    news.refused.push(Refused {
+                        ticket,
+                        code: error.code(),
+                        message: error.to_string(),
+                        detail: detail(&error),
+                    });
+                    continue;
+                }
+                Answer::Client(client) => Either4::A(Client::new(client)),
+                Answer::Subscription(inner) => Either4::B(Subscription::new(inner)),
+                Answer::Walk(browse) => Either4::C(Walk::new(browse)),
+                Answer::Record(record) => Either4::D(Record::new(*record)),
+            };
+            news.brought.push(Brought { ticket, value });
+        }
+        news
+    }
+}
+
+fn told(subscription: u32, event: &retryrmq::Event) -> Told {
+    let facts = event.facts();
+    Told {
+        subscription,
+        name: event.name(),
+        queue: facts.queue.to_owned(),
+        message_id: facts.message_id.map(str::to_owned),
+        attempt: facts.attempt,
+        delay: facts.delay.map(|delay| delay.as_secs_f64() * 1000.0),
+        reason: facts.reason.map(retryrmq::ParkReason::as_str),
+        error: facts.error.map(str::to_owned),
+        crashes: facts.crashes,
+    }
+}

@@ -1,0 +1,186 @@
+//! The client.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use napi_derive::napi;
+use retryrmq::ClientOptions;
+
+use crate::{
+    bridge::{Answer, Bridge},
+    errors::{Result, thrown},
+    live::{Alive, Kind},
+    operation::begin,
+    options::Options,
+    publish,
+};
+
+/// Begins to connect; brings a `Client`.
+#[napi]
+pub fn connect(
+    bridge: &Bridge,
+    ticket: u32,
+    url: String,
+    app_version: String,
+    queue_type: Option<String>,
+) -> Result<()> {
+    check_url(url.clone())?;
+    let queue_type = queue_type
+        .map(|text| text.parse())
+        .transpose()
+        .map_err(|error| thrown(&error))?
+        .unwrap_or_default();
+    let options = ClientOptions {
+        app_version,
+        queue_type,
+    };
+    begin(
+        &bridge.shared,
+        ticket,
+        async move { retryrmq::Client::connect_with(&url, options).await },
+        Answer::Client,
+    )
+}
+
+/// Refuses an address that cannot be used, before anything is tried.
+#[napi]
+pub fn check_url(url: String) -> Result<()> {
+    url.parse::<retryrmq::Address>()
+        .map(drop)
+        .map_err(|error| thrown(&error))
+}
+
+/// Whether anybody listens to the events of a subscription.
+#[napi]
+pub struct Listening(Arc<AtomicBool>);
+
+#[napi]
+impl Listening {
+    /// Nobody listens yet.
+    #[napi(constructor)]
+    pub fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    /// Somebody listens from now on, or nobody any more.
+    #[napi]
+    pub fn set(&self, listening: bool) {
+        self.0.store(listening, Ordering::Relaxed);
+    }
+}
+
+/// A connected client.
+#[napi]
+pub struct Client {
+    inner: retryrmq::Client,
+    _alive: Alive,
+}
+
+impl Client {
+    pub(crate) fn new(client: retryrmq::Client) -> Self {
+        Self {
+            inner: client,
+            _alive: Alive::new(Kind::Client),
+        }
+    }
+}
+
+#[napi]
+impl Client {
+    /// Subscribes; brings a `Subscription`. Its events carry `id`.
+    #[napi]
+    pub fn subscribe(
+        &self,
+        bridge: &Bridge,
+        ticket: u32,
+        options: &Options,
+        id: u32,
+        listening: &Listening,
+    ) -> Result<()> {
+        let told = Arc::downgrade(&bridge.shared);
+        let listening = Arc::clone(&listening.0);
+        let consumer = options
+            .consumer
+            .clone()
+            .client(self.inner.clone())
+            .on_event(move |event| {
+                if listening.load(Ordering::Relaxed)
+                    && let Some(bridge) = told.upgrade()
+                {
+                    bridge.event(id, event);
+                }
+            });
+        begin(
+            &bridge.shared,
+            ticket,
+            consumer.subscribe(),
+            Answer::Subscription,
+        )
+    }
+
+    /// Publishes; done when the broker has confirmed.
+    #[napi]
+    pub fn publish(&self, bridge: &Bridge, ticket: u32, message: &[u8]) -> Result<()> {
+        let message = publish::read(message)?;
+        let client = self.inner.clone();
+        begin(
+            &bridge.shared,
+            ticket,
+            async move { client.publish(message).await },
+            |()| Answer::Nothing,
+        )
+    }
+
+    /// Walks through the messages parked for a queue; brings a `Walk`.
+    #[napi]
+    pub fn parked(&self, bridge: &Bridge, ticket: u32, queue: String) -> Result<()> {
+        let parked = self.inner.parked(queue);
+        begin(
+            &bridge.shared,
+            ticket,
+            async move { parked.browse().await },
+            Answer::Walk,
+        )
+    }
+
+    /// Closes both connections.
+    #[napi]
+    pub fn close(&self, bridge: &Bridge, ticket: u32) -> Result<()> {
+        let client = self.inner.clone();
+        begin(
+            &bridge.shared,
+            ticket,
+            async move {
+                client.close().await;
+                Ok(())
+            },
+            |()| Answer::Nothing,
+        )
+    }
+
+    /// All counters in the OpenMetrics text format.
+    #[napi]
+    pub fn metrics_text(&self) -> String {
+        self.inner.metrics_text()
+    }
+
+    /// How often a connection was re-made.
+    #[napi(getter)]
+    pub fn reconnects(&self) -> f64 {
+        self.inner.reconnects() as f64
+    }
+
+    /// What the broker said of itself: its product.
+    #[napi(getter)]
+    pub fn product(&self) -> String {
+        self.inner.server().product.clone()
+    }
+
+    /// What the broker said of itself: its version.
+    #[napi(getter)]
+    pub fn version(&self) -> String {
+        self.inner.server().version.clone()
+    }
+}

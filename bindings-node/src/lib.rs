@@ -1,0 +1,25 @@
+//! The native half of the Node package `retryrmq`.
+//!
+//! It converts, calls the core and converts back. What JavaScript runs (handlers, listeners, loggers) is run by the
+//! TypeScript half, which is woken at most once for everything that is there, and never kept alive by this half. Messages
+//! and outcomes cross in batches, as bytes that are read only where somebody looks.
+
+mod bridge;
+mod client;
+mod errors;
+mod live;
+mod logging;
+mod message;
+mod operation;
+mod options;
+mod outcome;
+mod parked;
+mod publish;
+mod simulation;
+mod subscription;
+mod values;
+mod wire;
+
+/// The version of the native half.
+#[napi_derive::napi]
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,0 +1,163 @@
+//! Parked messages.
+
+use std::sync::Arc;
+
+use napi::Env;
+use napi_derive::napi;
+use tokio::sync::Mutex;
+
+use crate::{
+    bridge::{Answer, Bridge},
+    errors::Result,
+    live::{Alive, Kind},
+    message::{Batch, alone, seconds},
+    operation::begin,
+};
+
+/// One walk through the messages parked for a queue.
+#[napi]
+pub struct Walk {
+    browse: Arc<Mutex<Option<retryrmq::Browse>>>,
+    _alive: Alive,
+}
+
+impl Walk {
+    pub(crate) fn new(browse: retryrmq::Browse) -> Self {
+        Self {
+            browse: Arc::new(Mutex::new(Some(browse))),
+            _alive: Alive::new(Kind::Walk),
+        }
+    }
+}
+
+#[napi]
+impl Walk {
+    /// Brings the next `Record`, or nothing at the end.
+    #[napi]
+    pub fn next(&self, bridge: &Bridge, ticket: u32) -> Result<()> {
+        let browse = Arc::clone(&self.browse);
+        begin(
+            &bridge.shared,
+            ticket,
+            async move {
+                match browse.lock().await.as_mut() {
+                    Some(browse) => browse.next().await,
+                    None => Ok(None),
+                }
+            },
+            |record| record.map_or(Answer::Nothing, |record| Answer::Record(Box::new(record))),
+        )
+    }
+
+    /// Sends a record back to the tail of its work queue.
+    #[napi]
+    pub fn replay(&self, bridge: &Bridge, ticket: u32, record: &Record) -> Result<()> {
+        let (browse, record) = (Arc::clone(&self.browse), record.inner.clone());
+        begin(
+            &bridge.shared,
+            ticket,
+            async move {
+                match browse.lock().await.as_mut() {
+                    Some(browse) => browse.replay(&record).await,
+                    None => Ok(()),
+                }
+            },
+            |()| Answer::Nothing,
+        )
+    }
+
+    /// Drops a record for good.
+    #[napi]
+    pub fn drop(&self, bridge: &Bridge, ticket: u32, record: &Record) -> Result<()> {
+        let (browse, record) = (Arc::clone(&self.browse), record.inner.clone());
+        begin(
+            &bridge.shared,
+            ticket,
+            async move {
+                match browse.lock().await.as_mut() {
+                    Some(browse) => browse.discard(&record).await,
+                    None => Ok(()),
+                }
+            },
+            |()| Answer::Nothing,
+        )
+    }
+
+    /// Ends the walk.
+    #[napi]
+    pub fn close(&self, bridge: &Bridge, ticket: u32) -> Result<()> {
+        let browse = Arc::clone(&self.browse);
+        begin(
+            &bridge.shared,
+            ticket,
+            async move {
+                match browse.lock().await.take() {
+                    Some(browse) => browse.close().await,
+                    None => Ok(()),
+                }
+            },
+            |()| Answer::Nothing,
+        )
+    }
+}
+
+/// The record of a parked message.
+#[napi]
+pub struct Record {
+    inner: retryrmq::Record,
+    _alive: Alive,
+}
+
+/// What a record says.
+#[napi(object, object_from_js = false)]
+pub struct Entry {
+    /// Why it was parked.
+    pub reason: Option<&'static str>,
+    /// When, in seconds since 1970; NaN when nobody wrote it down.
+    pub parked_at: f64,
+    /// The last failure, one line.
+    pub error: String,
+    /// The error's type or class.
+    pub error_type: String,
+    /// The stack of the last failure.
+    pub stack: Option<String>,
+    /// What equal failures share.
+    pub fingerprint: String,
+    /// Attempts that were made.
+    pub attempts: u32,
+    /// Whether the broker dead-lettered it.
+    pub by_broker: bool,
+}
+
+impl Record {
+    pub(crate) fn new(inner: retryrmq::Record) -> Self {
+        Self {
+            inner,
+            _alive: Alive::new(Kind::Record),
+        }
+    }
+}
+
+#[napi]
+impl Record {
+    /// The message itself.
+    #[napi]
+    pub fn message<'env>(&self, env: &'env Env) -> Result<Batch<'env>> {
+        alone(env, &self.inner.message())
+    }
+
+    /// What it says.
+    #[napi]
+    pub fn entry(&self) -> Entry {
+        Entry {
+            reason: self.inner.reason.map(retryrmq::ParkReason::as_str),
+            parked_at: seconds(self.inner.parked_at),
+            error: self.inner.error.clone(),
+            error_type: self.inner.error_type.clone(),
+            stack: self.inner.stack.clone(),
+            fingerprint: self.inner.fingerprint.clone(),
+            attempts: self.inner.attempts,
+            by_broker: self.inner.by_broker,
+        }
+    }
+}

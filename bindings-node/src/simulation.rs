@@ -1,0 +1,108 @@
+//! A queue without a broker, for tests.
+
+use napi::{
+    Env,
+    bindgen_prelude::{Either, Null},
+};
+use napi_derive::napi;
+use retryrmq::{Delivery, Step};
+
+use crate::{
+    errors::{Result, thrown},
+    live::{Alive, Kind},
+    message::{Batch, Batches, alone},
+    options::Options,
+    outcome, publish,
+    wire::Reader,
+};
+
+/// A work queue and its consumer on a clock of their own.
+#[napi]
+pub struct Simulation {
+    inner: retryrmq::Simulation,
+    _alive: Alive,
+}
+
+/// What became of a message.
+#[napi(object, object_from_js = false)]
+pub struct Became<'env> {
+    /// `acked`, `retried`, `deferred`, `parked`, `dropped`, `rejected` or `stale`.
+    pub what: &'static str,
+    /// How long it waits, in milliseconds.
+    pub delay: Option<f64>,
+    /// Why it was given up.
+    pub reason: Option<&'static str>,
+    /// The parked message.
+    pub parked: Option<Batch<'env>>,
+}
+
+#[napi]
+impl Simulation {
+    /// An empty queue and the options of its consumer.
+    #[napi(constructor)]
+    pub fn new(options: &Options) -> Result<Self> {
+        let inner = retryrmq::Simulation::new(options.consumer.clone());
+        Ok(Self {
+            inner: inner.map_err(|error| thrown(&error))?,
+            _alive: Alive::new(Kind::Simulation),
+        })
+    }
+
+    /// Publishes to the queue.
+    #[napi]
+    pub fn publish(&mut self, message: &[u8]) -> Result<()> {
+        let message = publish::read(message)?;
+        self.inner.publish(message).map_err(|error| thrown(&error))
+    }
+
+    /// The next message; the clock moves on to its arrival. `null` when there is none.
+    #[napi]
+    pub fn next<'env>(&mut self, env: &'env Env) -> Result<Either<Batch<'env>, Null>> {
+        let Some(Delivery { token, message }) = self.inner.next() else {
+            return Ok(Either::B(Null));
+        };
+        let mut batch = Batches::new(env);
+        batch.add(token, &message, true)?;
+        batch.finish().map(Either::A)
+    }
+
+    /// Milliseconds since the beginning.
+    #[napi(getter)]
+    pub fn elapsed(&self) -> f64 {
+        self.inner.elapsed().as_secs_f64() * 1000.0
+    }
+
+    /// Ends an attempt.
+    #[napi]
+    pub fn settle<'env>(&mut self, env: &'env Env, end: &[u8]) -> Result<Became<'env>> {
+        let (token, outcome) = outcome::read(&mut Reader::new(end))?;
+        let became = |what| Became {
+            what,
+            delay: None,
+            reason: None,
+            parked: None,
+        };
+        Ok(match self.inner.settle(token, outcome) {
+            Some(Step::Acked) => became("acked"),
+            Some(Step::Rejected) => became("rejected"),
+            Some(Step::Retried { delay }) => Became {
+                delay: Some(delay.as_secs_f64() * 1000.0),
+                ..became("retried")
+            },
+            Some(Step::Deferred { delay }) => Became {
+                delay: Some(delay.as_secs_f64() * 1000.0),
+                ..became("deferred")
+            },
+            Some(Step::Dropped { reason }) => Became {
+                reason: Some(reason.as_str()),
+                ..became("dropped")
+            },
+            Some(Step::Parked { reason, message }) => Became {
+                reason: Some(reason.as_str()),
+                parked: Some(alone(env, &message)?),
+                ..became("parked")
+            },
+            Some(_) | None => became("stale"),
+        })
+    }
+}

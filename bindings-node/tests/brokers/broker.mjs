@@ -1,0 +1,101 @@
+// What the tests on a real broker share. RETRYRMQ_URL and RETRYRMQ_MANAGEMENT_URL say which one.
+
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import path from 'node:path'
+import { after } from 'node:test'
+import { fileURLToPath } from 'node:url'
+
+import { connect, setLogger } from 'retryrmq'
+
+setLogger(false)
+
+// An idle consumer does not keep a test alive that waits for its handler.
+const alive = setInterval(() => {}, 1000)
+after(() => clearInterval(alive))
+
+export const URL_ = process.env.RETRYRMQ_URL
+const management = new URL(process.env.RETRYRMQ_MANAGEMENT_URL)
+const authorization = `Basic ${Buffer.from(`${management.username}:${management.password}`).toString('base64')}`
+const vhost = decodeURIComponent(new URL(URL_).pathname.slice(1)) || '/'
+
+/** Asks the broker's management. */
+export async function manage(method, where, body) {
+  const url = `${management.protocol}//${management.host}/api/${where}`
+  const answer = await fetch(url, { method, headers: { authorization }, body: body && JSON.stringify(body) })
+  if (answer.status === 404) return undefined
+  if (!answer.ok) throw new Error(`${method} ${where}: ${answer.status} ${await answer.text()}`)
+  return answer.status === 204 ? undefined : answer.json().catch(() => undefined)
+}
+
+let count = 0
+
+/** A quorum queue of a test's own, gone with everything that hangs from it when the test is over. */
+export async function queue(t, type = 'quorum') {
+  const name = `node-${process.pid}-${++count}`
+  const place = (queue) => `queues/${encodeURIComponent(vhost)}/${encodeURIComponent(queue)}`
+  await manage('PUT', place(name), { durable: true, arguments: { 'x-queue-type': type } })
+  t.after(async () => {
+    const all = (await manage('GET', `queues/${encodeURIComponent(vhost)}?columns=name`)) ?? []
+    const mine = all.filter((queue) => queue.name === name || queue.name.startsWith(`${name}.`))
+    await Promise.all(mine.map((queue) => manage('DELETE', place(queue.name))))
+  })
+  return name
+}
+
+/** A client of a test's own. */
+export async function client(t, options) {
+  const rmq = await connect(URL_, options)
+  t.after(() => rmq.close())
+  return rmq
+}
+
+/** Waits until something holds; says what it was when that takes too long. */
+export async function until(what, holds, ms = 30_000) {
+  const deadline = Date.now() + ms
+  for (;;) {
+    const value = await holds()
+    if (value) return value
+    if (Date.now() > deadline) throw new Error(`this did not come to hold within ${ms} ms: ${what}`)
+    await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+}
+
+/** A promise and who settles it. */
+export function deferred() {
+  let resolve, reject
+  const promise = new Promise((yes, no) => ([resolve, reject] = [yes, no]))
+  return { promise, resolve, reject }
+}
+
+/** Has the broker close the connections of a client that it shows for one of its consumers. */
+export async function cut(name) {
+  const connections = async () => {
+    const consumers = (await manage('GET', `consumers/${encodeURIComponent(vhost)}`)) ?? []
+    const found = consumers.filter((consumer) => consumer.queue?.name === name)
+    return found.map((consumer) => consumer.channel_details?.connection_name).filter(Boolean)
+  }
+  const names = await until('the broker shows the consumer', async () => {
+    const found = await connections()
+    return found.length > 0 && found
+  })
+  for (const connection of names) await manage('DELETE', `connections/${encodeURIComponent(connection)}`)
+}
+
+const here = path.dirname(fileURLToPath(import.meta.url))
+
+/** Runs a program of `programs/` to its end, or until `during` is through with it. */
+export async function program(name, args, during = async () => {}) {
+  const child = spawn(process.execPath, [path.join(here, 'programs', `${name}.mjs`), ...args], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  const output = { text: '', errors: '' }
+  child.stdout.on('data', (chunk) => (output.text += chunk))
+  child.stderr.on('data', (chunk) => (output.errors += chunk))
+  const closed = once(child, 'close')
+  const timer = setTimeout(() => child.kill('SIGKILL'), 40_000)
+  await during(child, (words) => until(`the program says ${words}`, () => output.text.includes(words)))
+  const [code, signal] = await closed
+  clearTimeout(timer)
+  return { code, signal, ...output }
+}

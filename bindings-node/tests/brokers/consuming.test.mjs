@@ -1,0 +1,252 @@
+// Handlers on a real broker.
+
+import assert from 'node:assert/strict'
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { test } from 'node:test'
+
+import { fixed, park } from 'retryrmq'
+
+import { client, cut, deferred, queue, until } from './broker.mjs'
+
+const quickly = (retries) => fixed('100ms', { retries })
+
+test('a message that fails comes back with its error, and is handled', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const seen = []
+  const consumer = await rmq.consume({ queue: orders, dlx: true, retry: quickly(3) }, async (msg) => {
+    seen.push([msg.text(), msg.attempt, msg.lastError])
+    if (msg.attempt === 1) throw new TypeError('not yet')
+  })
+  await rmq.publish(orders, 'hello', { messageId: '1' })
+  await until('it was handled', () => consumer.stats().acked === 1)
+  assert.deepEqual(seen, [
+    ['hello', 1, undefined],
+    ['hello', 2, 'not yet'],
+  ])
+  assert.equal(consumer.stats().retried, 1)
+  assert.match(rmq.metricsText(), new RegExp(`retryrmq_messages_retried_total\\{queue="${orders}"\\} 1`))
+})
+
+test('events come typed, by name and all of them', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const all = []
+  const byName = []
+  const consumer = await rmq.consume(
+    { queue: orders, dlx: true, retry: quickly(1), onEvent: (event) => all.push(event.name) },
+    () => {
+      throw new Error('never')
+    },
+  )
+  consumer.on('retried', (event) => byName.push(event))
+  consumer.on('parked', () => {
+    throw new Error('a listener that throws changes nothing')
+  })
+  consumer.on('parked', (event) => byName.push(event))
+  await rmq.publish(orders, 'x', { messageId: 'it' })
+  await until('both were told', () => all.length === 2 && byName.length >= 1)
+  assert.deepEqual(all, ['retried', 'parked'])
+  const about = { queue: orders, messageId: 'it', attempt: 1, error: 'never' }
+  assert.deepEqual(byName[0], { name: 'retried', delay: 100, ...about })
+})
+
+test('at most as many handlers at a time, and messages in their order', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t, 'classic')]
+  let running = 0
+  let most = 0
+  const order = []
+  for (let n = 0; n < 40; n++) await rmq.publish(orders, String(n))
+  const consumer = await rmq.consume({ queue: orders, concurrency: 3 }, async (msg) => {
+    most = Math.max(most, ++running)
+    order.push(Number(msg.text()))
+    await new Promise((resolve) => setImmediate(resolve))
+    running--
+  })
+  await until('all were handled', () => consumer.stats().acked === 40)
+  assert.equal(most, 3)
+  assert.deepEqual(order, [...Array(40).keys()])
+})
+
+test('thousands of quick messages, sync and async, leave the event loop its turn', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const total = 5000
+  const publishing = []
+  for (let n = 0; n < total; n++) publishing.push(rmq.publish(orders, String(n)))
+  await Promise.all(publishing)
+  const seen = new Set()
+  let turns = 0
+  const counting = setInterval(() => turns++, 1)
+  const handle = (msg) => {
+    seen.add(msg.text())
+    return Number(msg.text()) % 2 === 0 ? undefined : Promise.resolve()
+  }
+  const consumer = await rmq.consume({ queue: orders, prefetch: 500 }, handle)
+  await until('all were handled', () => consumer.stats().acked === total)
+  clearInterval(counting)
+  assert.equal(seen.size, total)
+  assert.ok(turns > 3, `${turns} turns`)
+})
+
+test('the asynchronous context of consume reaches the handler, and what a handler sets stays there', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const storage = new AsyncLocalStorage()
+  const seen = []
+  const done = deferred()
+  await storage.run('outside', () =>
+    rmq.consume({ queue: orders, concurrency: 1 }, async () => {
+      seen.push(storage.getStore())
+      storage.enterWith('inside')
+      await new Promise((resolve) => setImmediate(resolve))
+      seen.push(storage.getStore())
+      if (seen.length === 4) done.resolve()
+    }),
+  )
+  await storage.run('elsewhere', () => Promise.all([rmq.publish(orders, '1'), rmq.publish(orders, '2')]))
+  await done.promise
+  assert.deepEqual(seen, ['outside', 'inside', 'outside', 'inside'])
+})
+
+test('a handler that never ends is aborted, its message retried, its place free', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const reasons = []
+  const handle = (msg, ctx) => {
+    if (msg.attempt > 1) return
+    ctx.signal.addEventListener('abort', () => reasons.push(ctx.signal.reason.name))
+    return new Promise(() => {})
+  }
+  const options = { queue: orders, dlx: true, retry: quickly(3), concurrency: 1, handlerTimeout: 50 }
+  const consumer = await rmq.consume(options, handle)
+  for (const n of [1, 2, 3]) await rmq.publish(orders, String(n))
+  await until('all were handled at last', () => consumer.stats().acked === 3)
+  assert.deepEqual(reasons, ['TimeoutError', 'TimeoutError', 'TimeoutError'])
+})
+
+test('what a handler does after its time changes nothing', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const unhandled = []
+  const hear = (error) => unhandled.push(error)
+  process.on('unhandledRejection', hear)
+  t.after(() => process.off('unhandledRejection', hear))
+  const late = []
+  const handle = (msg) => {
+    if (msg.attempt > 1) return
+    return new Promise((resolve, reject) => late.push(msg.text() === 'resolve' ? resolve : reject))
+  }
+  const consumer = await rmq.consume({ queue: orders, dlx: true, retry: quickly(3), handlerTimeout: 50 }, handle)
+  await rmq.publish(orders, 'resolve')
+  await rmq.publish(orders, 'reject')
+  await until('both were handled at the second attempt', () => consumer.stats().acked === 2)
+  for (const settle of late) settle(new Error('too late'))
+  await new Promise((resolve) => setTimeout(resolve, 50))
+  assert.deepEqual(unhandled, [])
+  assert.equal(consumer.stats().stale, 0)
+})
+
+test('closing lets handlers finish, and gives back what has not begun', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const begun = deferred()
+  const finish = deferred()
+  let runs = 0
+  const consumer = await rmq.consume({ queue: orders, concurrency: 1 }, async () => {
+    runs++
+    begun.resolve()
+    await finish.promise
+  })
+  for (let n = 0; n < 10; n++) await rmq.publish(orders, String(n))
+  await begun.promise
+  const closing = [consumer.close(), consumer.close()]
+  finish.resolve()
+  await Promise.all(closing)
+  await consumer.close()
+  assert.equal(runs, 1)
+  const seen = []
+  const next = await rmq.consume({ queue: orders }, (msg) => void seen.push([msg.text(), msg.redelivered]))
+  await until('the others are there', () => next.stats().acked === 10)
+  assert.equal(seen.length, 9)
+})
+
+test('a handler may close its own consumer', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  let closing
+  const started = deferred()
+  const consumer = await rmq.consume({ queue: orders }, async () => {
+    await started.promise
+    closing = consumer.close()
+  })
+  started.resolve()
+  await rmq.publish(orders, 'x')
+  await consumer.closed
+  await closing
+  assert.equal(consumer.stats().acked, 1)
+})
+
+test('stopping waits for nobody, and aborts who still runs', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const begun = deferred()
+  const consumer = await rmq.consume({ queue: orders }, (msg, ctx) => {
+    begun.resolve(ctx.signal)
+    return new Promise(() => {})
+  })
+  await rmq.publish(orders, 'x')
+  const signal = await begun.promise
+  consumer.stop()
+  assert.equal(signal.reason.code, 'closed')
+  await consumer.closed
+  const next = await rmq.consume({ queue: orders }, () => {})
+  await until('the message is handled by the next one', () => next.stats().acked >= 2 || next.stats().delivered >= 2)
+})
+
+test('an abort signal closes the consumer', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const controller = new AbortController()
+  const consumer = await rmq.consume({ queue: orders, signal: controller.signal }, () => {})
+  controller.abort()
+  await consumer.closed
+  assert.throws(() => rmq.consume({ queue: orders, signal: controller.signal }, () => {}), { name: 'AbortError' })
+})
+
+test('a lost connection is re-made, and nothing is lost', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const names = []
+  const handled = new Set()
+  const consumer = await rmq.consume(
+    { queue: orders, dlx: true, retry: quickly(5), onEvent: (event) => names.push(event.name) },
+    async (msg) => {
+      await new Promise((resolve) => setTimeout(resolve, 5))
+      if (msg.attempt === 1 && Number(msg.text()) % 3 === 0) throw new Error('once')
+      handled.add(msg.text())
+    },
+  )
+  const publish = async (from, to) => {
+    for (let n = from; n < to; n++) await rmq.publish(orders, String(n), { messageId: `m${n}` })
+  }
+  await publish(0, 100)
+  await cut(orders)
+  await until('it is consuming again', () => names.includes('reconnected'))
+  await publish(100, 200)
+  await until('all were handled', () => handled.size === 200)
+  assert.ok(names.includes('disconnected'))
+  assert.ok(rmq.reconnects >= 1)
+})
+
+test('what the broker refuses rejects, with code and cause', async (t) => {
+  const rmq = await client(t)
+  await assert.rejects(rmq.consume({ queue: 'node-nobody-has-this' }, () => {}), {
+    name: 'QueueNotFoundError',
+    code: 'queue_not_found',
+  })
+  const orders = await queue(t, 'classic')
+  await assert.rejects(
+    rmq.consume({ queue: orders, dlx: true, strategy: 'dead-letter', retry: quickly(2) }, () => {}),
+    { name: 'MismatchError', code: 'mismatch' },
+  )
+})
+
+test('parked with a reason, by a handler that returns the signal', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const parked = deferred()
+  const consumer = await rmq.consume({ queue: orders, dlx: true, retry: quickly(2) }, async () => park('no such customer'))
+  consumer.on('parked', parked.resolve)
+  await rmq.publish(orders, 'x')
+  assert.equal((await parked.promise).reason, 'requested')
+  assert.equal((await parked.promise).error, 'no such customer')
+})

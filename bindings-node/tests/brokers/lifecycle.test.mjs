@@ -1,0 +1,83 @@
+// The ends of processes and threads.
+
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { client, program, queue, until } from './broker.mjs'
+
+async function publish(t, name, count) {
+  const rmq = await client(t)
+  await Promise.all([...Array(count).keys()].map((n) => rmq.publish(name, String(n + 1))))
+  return rmq
+}
+
+/** Handles what is in the queue; the texts of all there was. */
+async function rest(rmq, name, count) {
+  const seen = new Set()
+  await rmq.consume({ queue: name, dlx: true }, (msg) => void seen.add(msg.text()))
+  await until(`${count} messages are left`, () => seen.size >= count)
+  return seen
+}
+
+test('an idle consumer does not keep the process alive', async (t) => {
+  const { code, text, errors } = await program('idle', [await queue(t)])
+  assert.deepEqual([code, errors], [0, ''])
+  assert.match(text, /consuming\nbye/)
+})
+
+test('unless it is asked to', async (t) => {
+  const { signal } = await program('idle', [await queue(t), 'keepAlive'], async (child, says) => {
+    await says('consuming')
+    await new Promise((resolve) => setTimeout(resolve, 500))
+    assert.equal(child.exitCode, null)
+    child.kill('SIGTERM')
+  })
+  assert.equal(signal, 'SIGTERM')
+})
+
+test('run ends with a signal, and drains', async (t) => {
+  const name = await queue(t)
+  await publish(t, name, 1)
+  const { code, text, errors } = await program('service', [name], async (child, says) => {
+    await says('began 1')
+    child.kill('SIGTERM')
+  })
+  assert.deepEqual([code, errors], [0, ''])
+  assert.match(text, /began 1\nended 1\ndrained\n/)
+})
+
+test('a second signal ends at once', async (t) => {
+  const name = await queue(t)
+  await publish(t, name, 1)
+  const { signal, text } = await program('service', [name], async (child, says) => {
+    await says('began 1')
+    child.kill('SIGINT')
+    child.kill('SIGTERM')
+  })
+  assert.ok(['SIGINT', 'SIGTERM'].includes(signal), signal)
+  assert.doesNotMatch(text, /drained/)
+})
+
+test('process.exit in a handler loses nothing', async (t) => {
+  const name = await queue(t)
+  const rmq = await publish(t, name, 10)
+  const { code, text, errors } = await program('exits', [name])
+  assert.deepEqual([code, errors], [7, ''])
+  const handled = text.trim().split('\n')
+  const seen = await rest(rmq, name, 8)
+  for (let n = 1; n <= 10; n++) assert.ok(seen.has(String(n)) || handled.includes(String(n)), `${n} is lost`)
+  assert.ok(seen.has('3'), 'the message whose handler ended the process comes again')
+})
+
+for (const mode of ['main-too', 'threads-only']) {
+  test(`threads come and go (${mode})`, async (t) => {
+    const name = await queue(t)
+    const rmq = await publish(t, name, 400)
+    const { code, text, errors } = await program('threads', [name, mode])
+    assert.deepEqual([code, errors], [0, ''])
+    assert.match(text, /all threads ended/)
+    await rmq.publish(name, 'last')
+    const seen = await rest(rmq, name, 200)
+    await until('the last one is there as well', () => seen.has('last'))
+  })
+}

@@ -1,0 +1,101 @@
+// Publishing, and parked messages, on a real broker.
+
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { fixed } from 'retryrmq'
+
+import { client, queue, until } from './broker.mjs'
+
+test('a message that no queue takes is refused, unless it is not mandatory', async (t) => {
+  const rmq = await client(t)
+  await assert.rejects(rmq.publish('node-nobody-has-this', 'x'), { name: 'UnroutableError', code: 'unroutable' })
+  await rmq.publish('node-nobody-has-this', 'x', { mandatory: false })
+})
+
+test('bad input throws at the call', async (t) => {
+  const rmq = await client(t)
+  assert.throws(() => rmq.publish(7, 'x'), { name: 'InvalidTypeError', message: /`routingKey`/ })
+  assert.throws(() => rmq.publish('q', { a: 1 }), /JSON\.stringify/)
+  assert.throws(() => rmq.publish('q', 'x', { delay: 'soon' }), { name: 'InvalidOptionError' })
+  assert.throws(() => rmq.parked(7), /`queue` must be a string/)
+  assert.throws(() => rmq.consume({ queue: 'q' }), /the handler must be a function/)
+  assert.throws(() => rmq.consume({ queue: 'q', prefetch: 0 }, () => {}), RangeError)
+})
+
+test('many at once arrive in their order, also a large one and a late one', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const seen = []
+  const consumer = await rmq.consume({ queue: orders, concurrency: 1 }, (msg) => void seen.push(msg.body))
+  const delayed = rmq.publish(orders, 'late', { delay: 300 })
+  const bodies = [...Array(300).keys()].map((n) => (n === 150 ? Buffer.alloc(3_000_000, 'x') : Buffer.from(`m${n}`)))
+  await Promise.all(bodies.map((body) => rmq.publish(orders, body)))
+  await delayed
+  await until('all are there', () => consumer.stats().acked === 301)
+  assert.deepEqual(
+    seen.filter((body) => String(body) !== 'late').map((body) => body.length),
+    bodies.map((body) => body.length),
+  )
+})
+
+test('parked messages are seen, replayed, dropped, or left where they are', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  class Timeout extends Error {}
+  const failing = await rmq.consume({ queue: orders, dlx: true, retry: fixed('50ms', { retries: 1 }) }, async (msg) => {
+    throw new Timeout(`no answer to ${msg.text()}`, { cause: new TypeError('the wire') })
+  })
+  for (const name of ['replay', 'drop', 'keep']) await rmq.publish(orders, name, { headers: { big: 2n ** 60n } })
+  await until('all are parked', () => failing.stats().parked === 3)
+  await failing.close()
+
+  let kept
+  const seen = []
+  for await (const it of rmq.parked(orders)) {
+    kept = it
+    seen.push(it.message.text())
+    assert.deepEqual(
+      [it.reason, it.errorType, it.error, it.attempts, it.byBroker],
+      ['exhausted', 'Timeout', `no answer to ${it.message.text()}`, 2, false],
+    )
+    assert.match(it.stack, /Timeout|Error: no answer[^]*caused by: TypeError: the wire/)
+    assert.match(it.fingerprint, /^[0-9a-f]{16}$/)
+    assert.ok(it.parkedAt instanceof Date)
+    assert.equal(it.message.headers.big, 2n ** 60n)
+    if (it.message.text() === 'replay') await it.replay()
+    if (it.message.text() === 'drop') await it.drop()
+    if (it.message.text() === 'drop') await assert.rejects(it.drop(), { code: 'invalid_option' })
+  }
+  assert.deepEqual(seen.sort(), ['drop', 'keep', 'replay'])
+  await assert.rejects(kept.replay(), { code: 'closed' })
+
+  const left = []
+  for await (const it of rmq.parked(orders)) {
+    left.push(it.message.text())
+    break
+  }
+  assert.deepEqual(left, ['keep'])
+  const again = []
+  const working = await rmq.consume({ queue: orders, dlx: true }, (msg) => void again.push([msg.text(), msg.replays]))
+  await until('the replayed one is handled', () => working.stats().acked === 1)
+  assert.deepEqual(again, [['replay', 1]])
+  await until('the kept one is back in its place', async () => {
+    for await (const it of rmq.parked(orders)) return it.message.text() === 'keep'
+  })
+})
+
+test('parked messages of a queue that never parked any', async (t) => {
+  const rmq = await client(t)
+  await assert.rejects(
+    (async () => {
+      for await (const _ of rmq.parked('node-nobody-has-this')) assert.fail('there is none')
+    })(),
+    { code: 'queue_not_found' },
+  )
+})
+
+test('after closing there is nothing to be had', async (t) => {
+  const rmq = await client(t)
+  await Promise.all([rmq.close(), rmq.close()])
+  assert.throws(() => rmq.publish('q', 'x'), { name: 'ClosedError', code: 'closed' })
+  assert.throws(() => rmq.consume({ queue: 'q' }, () => {}), { code: 'closed' })
+})

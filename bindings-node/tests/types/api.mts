@@ -1,0 +1,84 @@
+// What the types allow and refuse, as a strict project sees it.
+
+import {
+  Decimal,
+  InvalidOptionError,
+  Policy,
+  RetryRmqError,
+  connect,
+  defer,
+  exponential,
+  list,
+  park,
+  retryAfter,
+  rule,
+  setLogger,
+  type Client,
+  type Consumer,
+  type ConsumerOptions,
+  type Event,
+  type Handler,
+  type Stats,
+} from 'retryrmq'
+import { liveObjects, simulate, type Simulated } from 'retryrmq/testing'
+
+abstract class Base extends Error {}
+class NotFound extends Base {
+  constructor(readonly id: number) {
+    super(`no ${id}`)
+  }
+}
+
+const handler: Handler = async (msg, ctx) => {
+  const body: Buffer = msg.body
+  const order = msg.json<{ id: number }>()
+  const signal: AbortSignal = ctx.signal
+  const id: string | undefined = msg.messageId
+  const at: Date | undefined = msg.firstFailedAt
+  if (body.length > order.id) throw retryAfter('5s', id)
+  if (signal.aborted) throw park('late', { cause: at })
+  throw defer(5000)
+}
+
+const options: ConsumerOptions = {
+  queue: 'orders',
+  dlx: true,
+  retry: exponential('1s', { max: 60_000 }),
+  strategy: 'retry-queues',
+  rules: [rule({ error: Base, headers: { kind: 'x' } }, new Policy('fixed(1s)')), 'error=* => fixed(1s)'],
+  fatal: [NotFound, SyntaxError],
+  pause: { failures: 0.5, duration: '1m' },
+  onEvent: (event: Event) => {
+    if (event.name === 'parked') event.reason satisfies string
+    // @ts-expect-error a consumer that reconnected has no message
+    if (event.name === 'reconnected') void event.messageId
+  },
+}
+
+// @ts-expect-error there is no such option
+export const misspelt: ConsumerOptions = { queue: 'orders', prefetsch: 5 }
+// @ts-expect-error there is no such strategy
+export const hope: ConsumerOptions = { queue: 'orders', strategy: 'hope' }
+// @ts-expect-error the queue is required
+export const none: ConsumerOptions = { dlx: true }
+
+export async function use(): Promise<Stats> {
+  await using rmq: Client = await connect('amqp://localhost', { appVersion: '1', queueType: 'classic' })
+  await using orders: Consumer = await rmq.consume(options, handler)
+  orders.on('retried', ({ delay, messageId }) => void [delay.toFixed(), messageId?.length])
+  orders.once('paused', (event) => event.delay.toFixed())
+  await rmq.publish('orders', new Uint8Array(2), { headers: { n: 5n, d: new Decimal(1, 2), deep: { list: [null] } } })
+  // @ts-expect-error a body is bytes or text
+  await rmq.publish('orders', { a: 1 })
+  for await (const it of rmq.parked('orders')) if (it.errorType === 'X') await it.replay()
+  const simulated: Simulated = await simulate(options, handler, ['x', { body: 'y', messageId: '7' }])
+  const { clients = 0 } = liveObjects()
+  setLogger(console)
+  list(['1s', 5000], { retries: clients + simulated.elapsed })
+  return orders.stats()
+}
+
+export function told(error: unknown): string {
+  if (error instanceof InvalidOptionError) return error.code satisfies 'invalid_option'
+  return error instanceof RetryRmqError ? error.code : 'unknown'
+}

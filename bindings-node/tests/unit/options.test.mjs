@@ -1,0 +1,99 @@
+// Bad input: a clear sentence at the call that names the option, and nothing that was begun.
+
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { InvalidOptionError, InvalidPolicyError, InvalidTypeError, RetryRmqError, connect, fixed, rule } from 'retryrmq'
+import { simulate } from 'retryrmq/testing'
+
+const handler = () => {}
+const planned = (options) => simulate({ queue: 'orders', ...options }, handler, [])
+
+const TYPES = [
+  [{ queue: 7 }, /`queue` must be a string, not a number/],
+  [{ dlx: 'yes' }, /`dlx` must be true or false, not a string/],
+  [{ retry: 5 }, /`retry` must be a policy or a text/],
+  [{ strategy: null }, /`strategy` must be a string, not null/],
+  [{ rules: 'error=* => fixed(1s)' }, /`rules` must be an array/],
+  [{ rules: [7] }, /`rules` must hold rules or texts, not a number/],
+  [{ prefetch: '64' }, /`prefetch` must be a number, not a string/],
+  [{ handlerTimeout: true }, /`handlerTimeout` must be a number of milliseconds or a text/],
+  [{ pause: 'sometimes' }, /`pause` must be an object/],
+  [{ pause: { share: 0.5 } }, /`pause` has no option `share`/],
+  [{ onEvent: {} }, /`onEvent` must be a function/],
+  [{ fatal: 'Error' }, /`fatal` must be error classes/],
+  [{ signal: {} }, /`signal` must be an AbortSignal/],
+  [{ keepAlive: 1 }, /`keepAlive` must be true or false/],
+  [{ prefetsch: 64 }, /no option `prefetsch`; the options are queue, dlx, retry/],
+]
+
+for (const [options, says] of TYPES) {
+  test(`a type that cannot work: ${Object.keys(options)[0]}`, async () => {
+    await assert.rejects(planned(options), (error) => {
+      assert.match(error.message, says)
+      assert.ok(error instanceof TypeError && error instanceof RetryRmqError && error instanceof InvalidTypeError)
+      assert.equal(error.code, 'invalid_option')
+      return true
+    })
+  })
+}
+
+const VALUES = [
+  [{ queue: '' }, /`queue` is empty/],
+  [{ prefetch: 0 }, /`prefetch` must be a whole number between 1 and 65535, not 0/],
+  [{ prefetch: 1.5 }, /`prefetch` must be a whole number/],
+  [{ concurrency: -1 }, /`concurrency`/],
+  [{ handlerTimeout: Number.NaN }, /`handlerTimeout` cannot be NaN ms/],
+  [{ handlerTimeout: -1 }, /`handlerTimeout` cannot be -1 ms/],
+  [{ handlerTimeout: 0 }, /`handlerTimeout` must be longer than 0/],
+  [{ drainTimeout: 'soon' }, /`drainTimeout`: .*soon/],
+  [{ pause: { window: 0 } }, /`window` must be a whole number/],
+  [{ strategy: 'hope' }, /hope/],
+]
+
+for (const [options, says] of VALUES) {
+  test(`a value that cannot work: ${JSON.stringify(options)}`, async () => {
+    await assert.rejects(planned(options), (error) => {
+      assert.match(error.message, says)
+      assert.ok(error instanceof RangeError && error instanceof RetryRmqError && error instanceof InvalidOptionError)
+      assert.equal(error.code, 'invalid_option')
+      return true
+    })
+  })
+}
+
+test('a policy that cannot be read', async () => {
+  await assert.rejects(planned({ retry: 'sometimes(1s)' }), InvalidPolicyError)
+  await assert.rejects(planned({ rules: ['nonsense'] }), { code: 'invalid_policy' })
+})
+
+test('connecting throws at the call', () => {
+  assert.throws(() => connect('http://localhost'), { name: 'InvalidUrlError', code: 'invalid_url' })
+  assert.throws(() => connect(7), { name: 'InvalidTypeError', message: /`url` must be a string/ })
+  assert.throws(() => connect('amqp://localhost', { timeout: 5 }), /no option `timeout`/)
+  assert.throws(() => connect('amqp://localhost', { queueType: 'stream' }), { code: 'invalid_option' })
+  assert.throws(() => connect('amqp://localhost', { signal: AbortSignal.abort(new Error('changed my mind')) }), {
+    message: 'changed my mind',
+  })
+})
+
+test('a password is in no error', async () => {
+  const refused = await connect('amqp://guest:s3cret@127.0.0.1:1/').catch((error) => error)
+  assert.equal(refused.code, 'unreachable')
+  assert.ok(refused instanceof RetryRmqError)
+  let shown = ''
+  for (let error = refused; error; error = error.cause) shown += `${error.stack}${JSON.stringify(error)}`
+  assert.doesNotMatch(shown, /s3cret/)
+})
+
+test('what is no error of ours is none', () => {
+  assert.ok(!(new Error('x') instanceof RetryRmqError))
+  assert.ok(!(null instanceof RetryRmqError))
+  assert.ok(!(new RangeError('x') instanceof InvalidOptionError))
+})
+
+test('rules need a condition, and know no other', () => {
+  assert.throws(() => rule({}, 'fixed(1s)'), { code: 'invalid_option' })
+  assert.throws(() => rule({ exchange: 'x' }, 'fixed(1s)'), /no condition `exchange`/)
+  assert.throws(() => rule({ error: 7 }, fixed('1s')), /`error` must be an error class or a pattern/)
+})

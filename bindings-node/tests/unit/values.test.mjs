@@ -1,0 +1,156 @@
+// Bodies and headers there and back: what is published is what a handler sees.
+
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { Decimal } from 'retryrmq'
+import { simulate } from 'retryrmq/testing'
+
+async function seen(input) {
+  const result = await simulate({ queue: 'orders' }, () => {}, [input])
+  return result.attempts[0].message
+}
+
+test('headers of every type', async () => {
+  const headers = {
+    text: 'tëxt 🐇',
+    empty: '',
+    yes: true,
+    nothing: null,
+    whole: 7,
+    negative: -(2 ** 40),
+    largest: Number.MAX_SAFE_INTEGER,
+    large: 2n ** 62n,
+    least: -(2n ** 63n),
+    fraction: 1.5,
+    huge: 1e300,
+    bytes: Buffer.from([0, 255, 128]),
+    when: new Date('2026-01-02T03:04:05Z'),
+    decimal: new Decimal(314, 2),
+    array: [1, 'two', [3n, null], { four: 4 }],
+    table: { deep: { deeper: [true] } },
+    ['__proto__']: 'a name like any other',
+  }
+  const msg = await seen({ body: '', headers })
+  for (const [name, value] of Object.entries(headers)) {
+    const expected = name === 'array' ? [1, 'two', [3, null], { four: 4 }] : value
+    assert.deepEqual(msg.headers[name], expected, name)
+  }
+  assert.ok(Object.hasOwn(msg.headers, '__proto__'))
+  assert.equal(Object.getPrototypeOf(msg.headers), Object.prototype)
+  assert.equal(String(msg.headers.decimal), '3.14')
+  assert.equal(String(new Decimal(5, 3)), '0.005')
+})
+
+test('integers are numbers where that is exact, otherwise bigints', async () => {
+  const msg = await seen({ body: '', headers: { a: 7n, b: 2n ** 53n, c: -(2n ** 53n) + 1n, d: 2n ** 53n - 1n } })
+  assert.deepEqual(
+    [msg.headers.a, msg.headers.b, msg.headers.c, msg.headers.d],
+    [7, 2n ** 53n, Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER],
+  )
+})
+
+test('headers that AMQP cannot say are refused by name', async () => {
+  const bad = async (headers, says, code = 'invalid_option') =>
+    assert.rejects(seen({ body: '', headers }), (error) => {
+      assert.match(error.message, says)
+      assert.equal(error.code, code)
+      return true
+    })
+  await bad({ n: 2n ** 63n }, /headers\["n"\]` does not fit/)
+  await bad({ n: Number.NaN }, /NaN/)
+  await bad({ f: () => {} }, /headers\["f"\]` must be .* not a function/)
+  await bad({ s: Symbol('x') }, /headers\["s"\]`/)
+  await bad({ a: [1, undefined] }, /headers\["a"\]\[1\]`/)
+  await bad({ m: new Map() }, /not a Map/)
+  await bad({ d: new Date(Number.NaN) }, /invalid date/)
+  await bad({ d: new Date(-1) }, /before 1970/)
+  await bad({ ['x'.repeat(256)]: 1 }, /longer than 255 bytes/)
+  let deep = {}
+  for (let level = 0; level < 40; level++) deep = { deep }
+  await bad(deep, /nested more than 32 levels/)
+  const circle = {}
+  circle.circle = circle
+  await bad(circle, /nested more than 32 levels/)
+  await bad([], /`headers` must be an object, not an array/)
+})
+
+test('bodies in whatever memory', async () => {
+  const shared = new SharedArrayBuffer(8)
+  const view = new Uint8Array(shared, 2, 3)
+  view.set([1, 2, 3])
+  assert.deepEqual([...(await seen(view)).body], [1, 2, 3])
+  assert.deepEqual([...(await seen(Buffer.from(new Uint8Array([9, 8, 7, 6]).buffer, 1, 2))).body], [8, 7])
+  assert.deepEqual([...(await seen(new Uint16Array([258]))).body], [2, 1])
+  assert.deepEqual([...(await seen(new Uint8Array([5]).buffer)).body], [5])
+  assert.deepEqual([...(await seen({ body: new DataView(new ArrayBuffer(2)) })).body], [0, 0])
+  assert.equal((await seen('tëxt')).text(), 'tëxt')
+  assert.equal((await seen('lone \ud800')).text(), 'lone \ufffd')
+  assert.equal((await seen('')).body.length, 0)
+  const large = Buffer.alloc(100_000, 'abc')
+  assert.deepEqual((await seen(large)).body, large)
+  assert.deepEqual((await seen('{"a": [1]}')).json(), { a: [1] })
+  await assert.rejects(seen({ body: { a: 1 } }), /`body` must be bytes or a string, not an object; JSON.stringify/)
+})
+
+test('a body is the handler’s own', async () => {
+  const bodies = []
+  const handle = (msg) => {
+    bodies.push(msg.text())
+    msg.body.fill(0)
+    throw new Error('again')
+  }
+  const options = { queue: 'orders', dlx: true, retry: 'fixed(1s, retries=1)' }
+  await simulate(options, handle, ['small', 'x'.repeat(10_000)])
+  assert.deepEqual(
+    bodies.map((body) => body.slice(0, 5)),
+    ['small', 'xxxxx', 'small', 'xxxxx'],
+  )
+})
+
+test('properties', async () => {
+  const msg = await seen({
+    body: 'x',
+    messageId: 'id',
+    contentType: 'application/json',
+    contentEncoding: 'gzip',
+    correlationId: 'c',
+    replyTo: 'r',
+    expiration: '1m',
+    priority: 3,
+    timestamp: new Date('2026-01-02T03:04:05.678Z'),
+    type: 't',
+    appId: 'a',
+    userId: 'u',
+    persistent: false,
+    exchange: 'shop',
+    routingKey: 'eu.orders',
+  })
+  assert.deepEqual(msg.properties, {
+    messageId: 'id',
+    contentType: 'application/json',
+    contentEncoding: 'gzip',
+    correlationId: 'c',
+    replyTo: 'r',
+    expiration: '60000',
+    priority: 3,
+    timestamp: new Date('2026-01-02T03:04:05Z'),
+    type: 't',
+    appId: 'a',
+    userId: 'u',
+    deliveryMode: 1,
+  })
+  assert.deepEqual([msg.exchange, msg.routingKey, msg.messageId, msg.queue], ['shop', 'eu.orders', 'id', 'orders'])
+})
+
+test('properties that cannot work are refused by name', async () => {
+  const bad = (options, says) => assert.rejects(seen({ body: '', ...options }), says)
+  await bad({ messageId: 7 }, /`messageId` must be a string, not a number/)
+  await bad({ messageId: 'x'.repeat(256) }, /`messageId` is longer than 255 bytes/)
+  await bad({ priority: 256 }, /`priority` must be a whole number between 0 and 255/)
+  await bad({ timestamp: 5 }, /`timestamp` must be a Date/)
+  await bad({ delay: -1 }, /`delay` cannot be -1 ms/)
+  await bad({ exchange: 'x', delay: '1s' }, /cannot be delayed/)
+  await bad({ mandatory: 'no' }, /`mandatory` must be true or false/)
+  await bad({ message_id: 'x' }, /no option `message_id`/)
+})

@@ -1,0 +1,115 @@
+"""Brokers for tests: those of ``make test``, or the one behind ``RETRYRMQ_URL``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+import urllib.parse
+import urllib.request
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pytest
+
+T = TypeVar("T")
+#: Long enough for the busiest machine; a test that passes never waits for it.
+PATIENCE = 60.0
+
+
+@dataclass
+class Broker:
+    """A real RabbitMQ."""
+
+    version: str
+    url: str
+    management: str
+    queues: list[str] = field(default_factory=list)
+
+    def queue(self, name: str = "orders") -> str:
+        """A queue's name that nobody else has; it and those that hang from it are deleted in the end."""
+        queue = f"python.{name}.{uuid.uuid4().hex[:12]}"
+        self.queues.append(queue)
+        return queue
+
+    def api(self, method: str, path: str, body: Any = None) -> Any:
+        address = urllib.parse.urlsplit(self.management)
+        request = urllib.request.Request(
+            f"{address.scheme}://{address.hostname}:{address.port}/api{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"content-type": "application/json"},
+        )
+        passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
+        passwords.add_password(None, request.full_url, address.username or "guest", address.password or "guest")
+        opener = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(passwords))
+        with opener.open(request, timeout=10) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def clean(self) -> None:
+        for found in self.api("GET", "/queues/%2F?columns=name"):
+            if any(found["name"].startswith(queue) for queue in self.queues):
+                name = urllib.parse.quote(found["name"], safe="")
+                self.api("DELETE", f"/queues/%2F/{name}")
+
+
+def brokers() -> list[tuple[str, str, str]]:
+    lines = os.environ.get("RETRYRMQ_TEST_BROKERS", "").strip().splitlines()
+    if lines:
+        return [(version, url, management) for version, url, management, *_ in (line.split("|") for line in lines)]
+    if url := os.environ.get("RETRYRMQ_URL"):
+        return [("given", url, os.environ.get("RETRYRMQ_MANAGEMENT_URL", "http://guest:guest@127.0.0.1:15672"))]
+    return []
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "every_broker" in metafunc.fixturenames:
+        found = brokers()
+        metafunc.parametrize("every_broker", found, indirect=True, ids=[version for version, *_ in found])
+
+
+def _broker(version: str, url: str, management: str) -> Iterator[Broker]:
+    broker = Broker(version, url, management)
+    yield broker
+    broker.clean()
+
+
+@pytest.fixture
+def every_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """Runs the test on every broker."""
+    yield from _broker(*request.param)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    """The newest broker."""
+    found = brokers()
+    if not found:
+        pytest.fail("no broker: run this through bindings-python/test, or set RETRYRMQ_URL")
+    yield from _broker(*found[-1])
+
+
+def eventually(what: str, probe: Callable[[], T]) -> T:
+    """Waits until ``probe`` returns something true, and returns it."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := probe()):
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.01)
+    return found
+
+
+async def soon(what: str, probe: Callable[[], T | Awaitable[T]]) -> T:
+    """As :func:`eventually`, without blocking the event loop."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        found = probe()
+        if asyncio.iscoroutine(found):
+            found = await found
+        if found:
+            return found  # type: ignore[return-value]
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        await asyncio.sleep(0.01)

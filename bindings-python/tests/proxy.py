@@ -1,0 +1,55 @@
+"""A way to a broker that can be cut."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import urllib.parse
+
+
+class Proxy:
+    """Passes bytes on between a client and the broker, until it is told to cut every connection."""
+
+    def __init__(self, url: str) -> None:
+        address = urllib.parse.urlsplit(url)
+        self._to = (address.hostname or "localhost", address.port or 5672)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        port = self._listener.getsockname()[1]
+        self.url = url.replace(f"{address.hostname}:{address.port}", f"127.0.0.1:{port}")
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> int:
+        """Cuts what is connected now; how many sockets that were."""
+        with self._lock:
+            cut, self._open = self._open, set()
+        for end in cut:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+        return len(cut)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                broker = socket.create_connection(self._to)
+                with self._lock:
+                    self._open |= {client, broker}
+                for one, other in ((client, broker), (broker, client)):
+                    threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
+
+    def _pass(self, one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(65536):
+                other.sendall(data)
+        with contextlib.suppress(OSError):
+            other.shutdown(socket.SHUT_WR)

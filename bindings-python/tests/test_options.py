@@ -1,0 +1,127 @@
+"""Options of consumers, clients and messages: checked at the call, before there is a connection."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+import retryrmq
+from retryrmq.client import outgoing
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "kind"),
+    [
+        ("dlx", "yes", TypeError),
+        ("retry", 5, TypeError),
+        ("retry", "whenever", ValueError),
+        ("strategy", 5, TypeError),
+        ("strategy", "hope", ValueError),
+        ("rules", "error=a => fixed(1s)", TypeError),
+        ("rules", [5], TypeError),
+        ("rules", ["error => fixed(1s)"], ValueError),
+        ("prefetch", 0, ValueError),
+        ("prefetch", 65536, ValueError),
+        ("prefetch", 1.5, TypeError),
+        ("concurrency", 0, ValueError),
+        ("concurrency", True, TypeError),
+        ("handler_timeout", 5, TypeError),
+        ("handler_timeout", "0s", ValueError),
+        ("drain_timeout", "soon", ValueError),
+        ("park", 1, TypeError),
+        ("pause", 0.5, TypeError),
+        ("pause", retryrmq.Pause(failures=1.5), ValueError),
+        ("declare", None, None),
+        ("crash_limit", 0, ValueError),
+        ("defer_limit", "1", TypeError),
+        ("on_event", 5, TypeError),
+        ("fatal", "ValueError", TypeError),
+        ("fatal", (5,), TypeError),
+        ("colour", "red", TypeError),
+    ],
+)
+def test_an_option_that_cannot_work_is_named_at_the_call(option: str, value: Any, kind: type[Exception] | None) -> None:
+    app = retryrmq.App("amqp://localhost")
+    if kind is None:
+        app.consume("orders", **{option: value})
+        return
+    with pytest.raises(kind) as refused:
+        app.consume("orders", **{option: value})
+    assert isinstance(refused.value, retryrmq.RetryRmqError)
+    assert option.rstrip("s") in str(refused.value)
+
+
+def test_a_listener_that_nobody_would_await_is_refused() -> None:
+    async def listener(event: retryrmq.Event) -> None: ...
+
+    app = retryrmq.App("amqp://localhost")
+    with pytest.raises(TypeError, match="on_event"):
+        app.consume("orders", on_event=listener)  # type: ignore[arg-type]
+
+
+def test_names_and_addresses() -> None:
+    with pytest.raises(retryrmq.InvalidUrlError):
+        retryrmq.App("http://localhost")
+    with pytest.raises(TypeError, match="`url`"):
+        retryrmq.App(5)  # type: ignore[arg-type]
+    app = retryrmq.App("amqp://guest:secret@localhost")
+    assert "secret" not in repr(vars(app)["_plans"])
+    with pytest.raises(ValueError, match="queue"):
+        app.consume("")
+    with pytest.raises(TypeError, match="`queue`"):
+        app.consume(5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="decorates a function"):
+        app.consume("orders")(5)  # type: ignore[type-var]
+    app.consume("orders")(print)
+    with pytest.raises(ValueError, match="has a handler"):
+        app.consume("orders")(print)
+    with pytest.raises(retryrmq.ClosedError):
+        _ = app.client
+    with pytest.raises(TypeError, match="queue_type"):
+        retryrmq.connect("amqp://localhost", queue_type=5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="stream"):
+        retryrmq.connect("amqp://localhost", queue_type="stream")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "says"),
+    [
+        ({"body": 5}, TypeError, "`body` must be bytes or str, not int"),
+        ({"body": {"a": 1}}, TypeError, "json.dumps()"),
+        ({"routing_key": 5}, TypeError, "`routing_key`"),
+        ({"exchange": 5}, TypeError, "`exchange`"),
+        ({"delay": 5}, TypeError, "`delay`"),
+        ({"expiration": "soon"}, ValueError, "`expiration`"),
+        ({"priority": 256}, ValueError, "`priority`"),
+        ({"priority": "1"}, TypeError, "`priority`"),
+        ({"timestamp": 5}, TypeError, "`timestamp`"),
+        ({"headers": [1]}, TypeError, "`headers`"),
+        ({"mandatory": 1}, TypeError, "`mandatory`"),
+        ({"persistent": "yes"}, TypeError, "`persistent`"),
+        ({"message_id": 5}, TypeError, "`message_id`"),
+        ({"colour": 5}, TypeError, "`colour`"),
+    ],
+)
+def test_a_message_that_cannot_be_sent_is_refused(options: dict[str, Any], kind: type[Exception], says: str) -> None:
+    routing_key, body = options.pop("routing_key", "orders"), options.pop("body", b"")
+    with pytest.raises(kind) as refused:
+        outgoing(routing_key, body, options)  # type: ignore[arg-type]
+    assert says in str(refused.value)
+
+
+def test_signals_check_their_delay_where_they_are_raised() -> None:
+    with pytest.raises(TypeError, match="`delay`"):
+        retryrmq.RetryAfter(5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="`delay`"):
+        retryrmq.Defer("soon")
+    assert retryrmq.RetryAfter("1m").delay == 60.0
+
+
+def test_a_time_without_a_zone_is_refused() -> None:
+    from retryrmq.testing import simulate_blocking
+
+    app = retryrmq.App("amqp://localhost")
+    app.consume("orders")(print)
+    with pytest.raises(ValueError, match="time zone"):
+        simulate_blocking(app, "orders", [{"body": b"", "timestamp": datetime(2026, 1, 1)}])

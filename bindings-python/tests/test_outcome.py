@@ -1,0 +1,67 @@
+"""What a handler raises becomes what the core is told; people's exceptions may do anything."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import retryrmq
+from retryrmq.outcome import judged
+
+
+def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
+    try:
+        raise error from cause
+    except BaseException as caught:
+        return caught
+
+
+class Evil(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+    __repr__ = __str__
+
+
+def test_an_error_retries_with_its_type_its_bases_and_its_trace() -> None:
+    what, error, kind, kinds, stack, delay = judged(raised(ConnectionResetError("gone"), ValueError("first")))
+    assert (what, error, kind, delay) == ("retry", "gone", "ConnectionResetError", None)
+    assert kinds == ["ConnectionError", "OSError", "Exception", "BaseException"]
+    assert stack is not None
+    assert "ValueError: first" in stack and "direct cause" in stack and "ConnectionResetError: gone" in stack
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()])
+def test_what_no_handler_should_raise_is_a_failed_attempt(error: BaseException) -> None:
+    assert judged(raised(error))[0] == "retry"
+    assert judged(raised(error))[2] == type(error).__name__
+
+
+def test_a_text_that_cannot_be_had() -> None:
+    end = judged(raised(Evil()))
+    assert end[0] == "retry"
+    assert "Evil" in end[1]
+    assert end[4] is not None and "Evil" in end[4]
+
+
+def test_an_empty_text_is_the_name() -> None:
+    assert judged(raised(ValueError()))[1] == "ValueError"
+
+
+def test_signals_count_wherever_they_stand_among_the_causes() -> None:
+    assert judged(raised(retryrmq.RetryAfter("30s", "busy")))[:3] == ("retry", "busy", "")
+    assert judged(raised(retryrmq.RetryAfter("30s")))[5] == 30.0
+    from_error = judged(raised(retryrmq.RetryAfter("30s"), ValueError("why")))
+    assert from_error[:3] == ("retry", "why", "ValueError")
+    wrapped = judged(raised(RuntimeError("outer"), retryrmq.Defer("5s")))
+    assert (wrapped[0], wrapped[5]) == ("defer", 5.0)
+    assert judged(raised(retryrmq.Park("no such customer")))[:2] == ("park", "no such customer")
+    circle = ValueError("a")
+    circle.__cause__ = RuntimeError("b")
+    circle.__cause__.__cause__ = circle
+    assert judged(circle)[0] == "retry"
+
+
+def test_fatal_classes_and_their_subclasses() -> None:
+    assert judged(raised(KeyError("k")), (LookupError,))[0] == "fatal"
+    assert judged(raised(ValueError("k")), (LookupError,))[0] == "retry"

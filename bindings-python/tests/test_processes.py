@@ -1,0 +1,427 @@
+"""Signals, forks, event loops that go away, ends without a goodbye: each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import retryrmq
+from conftest import PATIENCE, Broker
+from proxy import Proxy
+
+PRELUDE = """
+import asyncio, json, os, signal, sys, threading, time
+import retryrmq
+url, queue = sys.argv[1:3]
+
+def say(**line):
+    sys.stdout.write(json.dumps(line) + "\\n")
+    sys.stdout.flush()
+"""
+
+
+class Program:
+    """A Python program of ours, line by line."""
+
+    def __init__(self, source: str, broker: Broker, queue: str, url: str | None = None) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", "-c", PRELUDE + textwrap.dedent(source), url or broker.url, queue],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def line(self) -> Any:
+        assert self.process.stdout is not None
+        text = self.process.stdout.readline()
+        assert text, f"the program ended with {self.process.wait(PATIENCE)} before it said anything more"
+        return json.loads(text)
+
+    def lines(self) -> list[Any]:
+        assert self.process.stdout is not None
+        return [json.loads(text) for text in self.process.stdout]
+
+    def end(self) -> int:
+        return self.process.wait(PATIENCE)
+
+
+@pytest.fixture
+def programs() -> Iterator[list[Program]]:
+    started: list[Program] = []
+    yield started
+    for program in started:
+        if program.process.poll() is None:
+            program.process.kill()
+        program.process.wait()
+        assert program.process.stdout is not None
+        program.process.stdout.close()
+
+
+def left_in(broker: Broker, queue: str) -> list[tuple[str, bool]]:
+    """What is in the queue, and whether it was delivered before; empties it."""
+    with retryrmq.connect_blocking(broker.url) as client, client.consume(queue, dlx=True) as consumer:
+        client.publish(queue, "the last one")
+        found = []
+        for msg in consumer:
+            msg.ack()
+            if msg.text() == "the last one":
+                return found
+            found.append((msg.text(), msg.redelivered))
+    raise AssertionError
+
+
+HANDLERS = {
+    "async": """
+        @app.consume(queue, dlx=True, concurrency=2)
+        async def handle(msg):
+            say(began=msg.text())
+            await asyncio.sleep(0.3)
+            say(ended=msg.text())
+    """,
+    "sync": """
+        @app.consume(queue, dlx=True, concurrency=2)
+        def handle(msg):
+            say(began=msg.text())
+            time.sleep(0.3)
+            say(ended=msg.text())
+    """,
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", ["async", "sync"])
+def test_the_first_signal_drains(broker: Broker, programs: list[Program], how: str, number: signal.Signals) -> None:
+    queue = broker.queue()
+    make_queue(broker, queue)
+    source = "app = retryrmq.App(url)\n" + textwrap.dedent(HANDLERS[how]) + "\napp.run()\nsay(drained=True)\n"
+    program = Program(source, broker, queue)
+    programs.append(program)
+    with retryrmq.connect_blocking(broker.url) as client:
+        for body in "abcdef":
+            client.publish(queue, body)
+    began = [program.line()["began"], program.line()["began"]]
+    program.process.send_signal(number)
+    rest = program.lines()
+    assert program.end() == 0
+    ended = [line["ended"] for line in rest if "ended" in line]
+    began += [line["began"] for line in rest if "began" in line]
+    assert sorted(ended) == sorted(began) and rest[-1] == {"drained": True}
+    assert sorted(ended + [body for body, _ in left_in(broker, queue)]) == list("abcdef")
+
+
+@pytest.mark.parametrize("how", ["async", "sync"])
+def test_the_second_signal_stops_at_once(broker: Broker, programs: list[Program], how: str) -> None:
+    queue = broker.queue()
+    make_queue(broker, queue)
+    source = "app = retryrmq.App(url)\n" + textwrap.dedent(HANDLERS[how]).replace("0.3", "3600") + "\napp.run()\n"
+    program = Program(source, broker, queue)
+    programs.append(program)
+    with retryrmq.connect_blocking(broker.url) as client:
+        client.publish(queue, "a")
+    assert program.line() == {"began": "a"}
+    program.process.send_signal(signal.SIGTERM)
+    program.process.send_signal(signal.SIGTERM)
+    while program.process.poll() is None:
+        program.process.send_signal(signal.SIGTERM)
+        if wait_briefly(program):
+            break
+    assert program.end() == 128 + signal.SIGTERM
+    assert left_in(broker, queue) == [("a", True)]
+
+
+def wait_briefly(program: Program) -> bool:
+    try:
+        program.process.wait(0.5)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def make_queue(broker: Broker, queue: str) -> None:
+    with retryrmq.connect_blocking(broker.url) as client, client.consume(queue, dlx=True):
+        pass
+
+
+def test_a_fork_is_told_and_can_connect_itself(broker: Broker, programs: list[Program]) -> None:
+    queue = broker.queue()
+    make_queue(broker, queue)
+    program = Program(
+        """
+        client = retryrmq.connect_blocking(url)
+        consumer = client.consume(queue, dlx=True).start()
+        child = os.fork()
+        if child == 0:
+            for what in (
+                lambda: client.publish(queue, "from a copy"),
+                lambda: client.consume(queue).start(),
+                lambda: client.parked(queue).__enter__(),
+                lambda: client.close(),
+            ):
+                try:
+                    what()
+                except retryrmq.ForkedError as error:
+                    say(code=error.code)
+            del client, consumer
+            with retryrmq.connect_blocking(url) as own:
+                own.publish(queue, "from the child")
+            async def later():
+                async with retryrmq.connect(url) as own:
+                    await own.publish(queue, "from its loop")
+            asyncio.run(later())
+            say(child="done")
+            sys.exit(0)
+        pid, status = os.waitpid(child, 0)
+        seen = []
+        for msg in consumer:
+            seen.append(msg.text())
+            msg.ack()
+            if len(seen) == 2:
+                break
+        consumer.close()
+        client.publish(queue, "from the parent")
+        client.close()
+        say(seen=seen, status=status)
+        """,
+        broker,
+        queue,
+    )
+    programs.append(program)
+    lines = program.lines()
+    assert program.end() == 0
+    assert lines == [{"code": "forked"}] * 4 + [
+        {"child": "done"},
+        {"seen": ["from the child", "from its loop"], "status": 0},
+    ]
+    assert [body for body, _ in left_in(broker, queue)] == ["from the parent"]
+
+
+def test_multiprocessing_by_fork_works(broker: Broker, programs: list[Program]) -> None:
+    queue = broker.queue()
+    make_queue(broker, queue)
+    program = Program(
+        """
+        import multiprocessing
+        client = retryrmq.connect_blocking(url)
+
+        def work(number):
+            with retryrmq.connect_blocking(url) as own:
+                own.publish(queue, str(number))
+            return number
+
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            say(numbers=pool.map(work, range(4)))
+        client.close()
+        """,
+        broker,
+        queue,
+    )
+    programs.append(program)
+    assert program.lines() == [{"numbers": [0, 1, 2, 3]}]
+    assert program.end() == 0
+    assert sorted(body for body, _ in left_in(broker, queue)) == ["0", "1", "2", "3"]
+
+
+def test_a_loop_that_is_closed_loses_nothing(broker: Broker, programs: list[Program]) -> None:
+    queue = broker.queue()
+    make_queue(broker, queue)
+    with retryrmq.connect_blocking(broker.url) as client:
+        for body in "abc":
+            client.publish(queue, body)
+    program = Program(
+        """
+        loop = asyncio.new_event_loop()
+        begun = []
+
+        async def begin():
+            client = await retryrmq.connect(url)
+
+            async def handle(msg):
+                begun.append(msg.text())
+                await asyncio.sleep(3600)
+
+            await client.consume(queue, handle, dlx=True, concurrency=2).start()
+            while len(begun) < 2:
+                await asyncio.sleep(0.01)
+
+        loop.run_until_complete(begin())
+        loop.close()
+        say(begun=begun)
+        """,
+        broker,
+        queue,
+    )
+    programs.append(program)
+    assert len(program.line()["begun"]) == 2
+    assert program.end() == 0
+    assert sorted(body for body, _ in left_in(broker, queue)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("ending", ["pass", "sys.exit(3)", "os._exit(4)", "raise ZeroDivisionError"])
+def test_an_end_without_goodbye_loses_nothing(broker: Broker, programs: list[Program], ending: str) -> None:
+    queue = broker.queue()
+    make_queue(broker, queue)
+    with retryrmq.connect_blocking(broker.url) as client:
+        for body in "ab":
+            client.publish(queue, body)
+    program = Program(
+        f"""
+        sys.stderr = open(os.devnull, "w")
+        client = retryrmq.connect_blocking(url)
+        consumer = client.consume(queue, dlx=True)
+        for msg in consumer:
+            say(got=msg.text())
+            if msg.text() == "a":
+                msg.ack()
+                while consumer.stats().outstanding > 1:
+                    time.sleep(0.01)
+                continue
+            break
+        {ending}
+        """,
+        broker,
+        queue,
+    )
+    programs.append(program)
+    assert program.lines() == [{"got": "a"}, {"got": "b"}]
+    assert program.end() == {"pass": 0, "sys.exit(3)": 3, "os._exit(4)": 4}.get(ending, 1)
+    assert [body for body, _ in left_in(broker, queue)][-1] == "b"
+
+
+def test_an_event_loop_of_another_make(broker: Broker, programs: list[Program]) -> None:
+    pytest.importorskip("uvloop")
+    queue = broker.queue()
+    program = Program(
+        """
+        import uvloop
+        app = retryrmq.App(url)
+
+        @app.consume(queue, dlx=True, retry="fixed(100ms, retries=1)")
+        async def handle(msg):
+            if msg.attempt == 1:
+                raise ValueError
+            say(loop=type(asyncio.get_running_loop()).__module__, attempt=msg.attempt)
+            app.stop()
+
+        async def later():
+            async with app:
+                await app.publish(queue, "a")
+        uvloop.run(later())
+        app.run(loop_factory=uvloop.new_event_loop)
+        """,
+        broker,
+        queue,
+    )
+    programs.append(program)
+    assert program.lines() == [{"loop": "uvloop", "attempt": 2}]
+    assert program.end() == 0
+
+
+@pytest.mark.parametrize("how", ["async", "sync"])
+def test_lost_connections_lose_no_message_and_no_memory(broker: Broker, programs: list[Program], how: str) -> None:
+    queue = broker.queue()
+    make_queue(broker, queue)
+    proxy = Proxy(broker.url)
+    program = Program(
+        f"""
+        import gc, logging
+        logging.getLogger("retryrmq").setLevel(logging.CRITICAL)
+        app = retryrmq.App(url)
+        handled, total = set(), 2000
+
+        def work(msg):
+            if msg.attempt == 1 and int(msg.text()) % 3 == 0:
+                raise ValueError("third")
+            time.sleep(0.0005)
+            handled.add(msg.text())
+            if len(handled) % 250 == 0:
+                say(handled=len(handled))
+
+        async def work_later(msg):
+            await asyncio.sleep(0.001)
+            work(msg)
+
+        handler = work if {how!r} == "sync" else work_later
+        app.consume(queue, dlx=True, retry="fixed(100ms, retries=3)")(handler)
+
+        async def main():
+            async with app:
+                await asyncio.gather(*(app.publish(queue, str(n), message_id=str(n)) for n in range(total)))
+                while len(handled) < total:
+                    await asyncio.sleep(0.01)
+                while app.stats()[queue].outstanding:
+                    await asyncio.sleep(0.01)
+                stats = app.stats()[queue]
+                say(parked=stats.parked, reconnects=stats.reconnects)
+
+        asyncio.run(main())
+        del app
+        gc.collect()
+        say(live=retryrmq._native.live())
+        """,
+        broker,
+        queue,
+        proxy.url,
+    )
+    programs.append(program)
+    lines: list[Any] = []
+    while "parked" not in (line := program.line()):
+        lines.append(line)
+        if len(lines) in (2, 4, 6):
+            assert proxy.cut() >= 2
+    assert line["parked"] == 0 and line["reconnects"] >= 1
+    live = program.line()["live"]
+    assert program.end() == 0
+    proxy.close()
+    assert {kind: count for kind, count in live.items() if count} == {}
+    assert left_in(broker, queue) == []
+
+
+def test_stopping_again_and_again_leaves_nothing(broker: Broker, programs: list[Program]) -> None:
+    queue = broker.queue()
+    program = Program(
+        """
+        import gc
+
+        async def once():
+            app = retryrmq.App(url)
+            done = []
+
+            @app.consume(queue, dlx=True, on_event=done.append)
+            async def handle(msg):
+                done.append(msg.headers)
+
+            async with app:
+                await app.publish(queue, "a", headers={"n": [1, {"deep": b"x"}]})
+                while not done:
+                    await asyncio.sleep(0.001)
+                async with app.parked(queue) as parked:
+                    async for it in parked:
+                        pass
+
+        for _ in range(20):
+            asyncio.run(once())
+        gc.collect()
+        say(live=retryrmq._native.live(), threads=threading.active_count(), files=len(os.listdir("/proc/self/fd")))
+        for _ in range(20):
+            asyncio.run(once())
+        gc.collect()
+        say(live=retryrmq._native.live(), threads=threading.active_count(), files=len(os.listdir("/proc/self/fd")))
+        """,
+        broker,
+        queue,
+    )
+    programs.append(program)
+    before, after = program.lines()
+    assert program.end() == 0
+    assert before == after
+    assert not any(after["live"].values())
+
+
+if not hasattr(os, "fork"):
+    del test_a_fork_is_told_and_can_connect_itself, test_multiprocessing_by_fork_works

@@ -1,0 +1,98 @@
+"""The testing module: the real decisions on a virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import retryrmq
+from retryrmq.testing import simulate
+
+
+def app_with(handler: Callable[..., Any], **options: Any) -> retryrmq.App:
+    app = retryrmq.App("amqp://localhost")
+    app.consume("orders", **options)(handler)
+    return app
+
+
+def test_a_message_walks_through_the_policy_and_is_parked(simulate_app: Callable[..., Any]) -> None:
+    def handle(msg: retryrmq.Message) -> None:
+        raise ValueError(f"attempt {msg.attempt}")
+
+    result = simulate_app(app_with(handle, dlx=True), "orders", [b"7"])
+    assert [attempt.at.total_seconds() for attempt in result.attempts] == [0, 1, 5, 21, 85, 341]
+    assert [attempt.number for attempt in result.attempts] == [1, 2, 3, 4, 5, 6]
+    (parked,) = result.parked
+    assert parked.reason == "exhausted"
+    assert parked.message.headers["x-retry-error"] == "attempt 6"
+    assert "attempt 6" in parked.message.headers["x-retry-error-stack"]
+    assert [entry.error for entry in parked.message.history] == [f"attempt {n}" for n in range(1, 7)]
+    assert result.elapsed == timedelta(seconds=341)
+
+
+def test_every_way_out() -> None:
+    async def handle(msg: retryrmq.Message) -> None:
+        body = msg.text()
+        await asyncio.sleep(0)
+        if body == "fatal":
+            raise KeyError(body)
+        if body == "park":
+            raise retryrmq.Park("no such customer")
+        if body == "after" and msg.attempt == 1:
+            raise retryrmq.RetryAfter("2h")
+        if body == "defer" and not msg.headers.get("x-retry-deferrals"):
+            raise retryrmq.Defer("1m")
+        if body == "rule":
+            raise ConnectionResetError("gone")
+
+    rules = [retryrmq.Rule("fixed(7s, retries=1)", error=OSError)]
+    app = app_with(handle, dlx=True, fatal=LookupError, rules=rules)
+    result = asyncio.run(simulate(app, "orders", ["ok", "fatal", "park", "after", "defer", "rule"]))
+    assert [(end.became, end.reason) for end in result.ends] == [
+        ("acked", None),
+        ("parked", "fatal"),
+        ("parked", "requested"),
+        ("acked", None),
+        ("acked", None),
+        ("parked", "exhausted"),
+    ]
+    assert [attempt.at for attempt in result.attempts_of(5)] == [timedelta(), timedelta(seconds=7)]
+    assert [attempt.number for attempt in result.attempts_of(4)] == [1, 1]
+    assert result.attempts_of(3)[1].at == timedelta(hours=2)
+
+
+def test_without_dlx_a_failure_is_rejected_and_without_park_dropped(simulate_app: Callable[..., Any]) -> None:
+    def handle(msg: retryrmq.Message) -> None:
+        raise ValueError
+
+    assert simulate_app(app_with(handle), "orders", [b""]).ends[0].became == "rejected"
+    dropped = app_with(handle, dlx=True, retry="fixed(1s, retries=0)", park=False)
+    assert simulate_app(dropped, "orders", [b""]).ends[0].became == "dropped"
+
+
+def test_a_handler_that_is_late_has_failed() -> None:
+    async def handle(msg: retryrmq.Message) -> None:
+        await asyncio.sleep(3600)
+
+    app = app_with(handle, dlx=True, retry="fixed(1s, retries=1)", handler_timeout="20ms")
+    assert asyncio.run(simulate(app, "orders", [b""])).ends[0].became == "parked"
+
+
+def test_a_def_that_returns_a_coroutine_is_told(simulate_app: Callable[..., Any]) -> None:
+    async def later() -> None: ...
+
+    result = simulate_app(app_with(lambda msg: later(), dlx=True, retry="fixed(1s, retries=0)"), "orders", [b""])
+    assert "async def" in str(result.attempts[0].error)
+
+
+def test_what_cannot_be_simulated_is_refused() -> None:
+    app = app_with(print, dlx=True)
+    with pytest.raises(ValueError, match="'orders'"):
+        asyncio.run(simulate(app, "invoices", []))
+    with pytest.raises(TypeError, match="`app`"):
+        asyncio.run(simulate("orders", "orders", []))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="`body`"):
+        asyncio.run(simulate(app, "orders", [{"headers": {}}]))

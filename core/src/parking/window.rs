@@ -1,0 +1,137 @@
+//! How much of a parking queue a walk is sent at a time.
+//!
+//! A walk holds all that it was sent until its end, so any fixed prefetch would stall it; and without one the broker would
+//! send the whole queue at once, however little of it is wanted. So each consumer of a walk has a prefetch, and the next
+//! one's is as large as all before it together: what is held ahead of the caller is never more than what the caller has
+//! been through, or a few dozen messages, or some megabytes.
+
+/// The first share, and the least.
+const FIRST: u64 = 32;
+/// What a share may hold in bytes, times the number of the share: it is the *number* of consumers that must stay small,
+/// because beyond 32 a quorum queue no longer takes back in their order.
+const BYTES: u64 = 64 * 1024 * 1024;
+
+/// The share of the consumer that is being walked through, and what led up to it.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    /// Consumers so far, this one included.
+    number: u64,
+    /// The delivery tag before its first one. Tags of a channel come without gaps.
+    base: u64,
+    prefetch: u64,
+    /// What it was sent and did not settle.
+    outstanding: u64,
+    /// In all, by every consumer.
+    came: u64,
+    bytes: u64,
+}
+
+impl Window {
+    /// Whether the broker was asked for anything yet.
+    pub(super) fn has_begun(&self) -> bool {
+        self.number > 0
+    }
+
+    /// Whether the broker sends nothing more to this consumer, as it is.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.outstanding >= self.prefetch
+    }
+
+    /// The next consumer's tag and prefetch, when `left` messages are still to come. Tags sort as text in the order in
+    /// which they were made: that is how a quorum queue sorts them.
+    pub(super) fn open(&mut self, left: u32) -> (String, u16) {
+        self.number += 1;
+        let average = self.bytes.checked_div(self.came).unwrap_or(0);
+        let room = BYTES * self.number / average.max(1);
+        let share = self.came.min(room).max(FIRST).min(left.max(1).into());
+        let prefetch = u16::try_from(share).unwrap_or(u16::MAX);
+        (self.base, self.outstanding) = (self.came, 0);
+        self.prefetch = prefetch.into();
+        (format!("walk-{:06}", self.number), prefetch)
+    }
+
+    /// A delivery of so many bytes came.
+    pub(super) fn came(&mut self, bytes: usize) {
+        self.came += 1;
+        self.outstanding += 1;
+        self.bytes += bytes as u64;
+    }
+
+    /// The delivery with this tag was settled; if it was this consumer's, the broker sends it another.
+    pub(super) fn settled(&mut self, tag: u64) {
+        if tag > self.base {
+            self.outstanding = self.outstanding.saturating_sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The shares of a walk that settles nothing, until `total` have come.
+    fn shares(total: u64, size: usize) -> Vec<u16> {
+        let (mut window, mut shares, mut left) = (Window::default(), Vec::new(), total);
+        while left > 0 {
+            assert!(window.is_used_up());
+            let (_, prefetch) = window.open(u32::try_from(left).unwrap());
+            for _ in 0..prefetch {
+                assert!(!window.is_used_up());
+                window.came(size);
+                left -= 1;
+            }
+            shares.push(prefetch);
+        }
+        shares
+    }
+
+    #[test]
+    fn a_share_is_as_large_as_all_before_it_and_never_larger_than_what_is_left() {
+        assert_eq!(shares(3, 10), [3]);
+        assert_eq!(shares(300, 10), [32, 32, 64, 128, 44]);
+        assert!(shares(1_000_000, 256).len() < 32);
+    }
+
+    #[test]
+    fn large_messages_come_in_small_shares() {
+        // 16 MiB each: four fit into the first share's bytes, but no share is below the least.
+        assert_eq!(
+            shares(100, 16 * 1024 * 1024),
+            [32; 3].into_iter().chain([4]).collect::<Vec<_>>()
+        );
+        let shares = shares(20_000, 100 * 1024);
+        assert!(shares.len() < 32, "{shares:?}");
+        assert!(
+            shares
+                .iter()
+                .all(|share| u64::from(*share) * 100 * 1024 <= 32 * BYTES)
+        );
+    }
+
+    #[test]
+    fn what_is_settled_makes_room_in_its_own_share_only() {
+        let mut window = Window::default();
+        let (_, prefetch) = window.open(1_000);
+        (0..prefetch).for_each(|_| window.came(1));
+        window.settled(1);
+        assert!(!window.is_used_up(), "the broker sends one more");
+        window.came(1);
+        let (_, prefetch) = window.open(1_000);
+        (0..prefetch).for_each(|_| window.came(1));
+        window.settled(2);
+        assert!(window.is_used_up(), "the consumer of 2 is cancelled");
+        window.settled(40);
+        assert!(!window.is_used_up());
+    }
+
+    proptest! {
+        #[test]
+        fn tags_sort_as_they_were_made(steps in 2usize..2_000) {
+            let mut window = Window::default();
+            let tags: Vec<String> = (0..steps).map(|_| window.open(5).0).collect();
+            prop_assert!(tags.is_sorted());
+        }
+    }
+}

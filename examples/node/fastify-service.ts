@@ -1,0 +1,35 @@
+// A web service that publishes and consumes. The consumers live as long as the service: when it is stopped, handlers
+// finish and everything is settled.
+
+import fastify from 'fastify'
+import { connect } from 'retryrmq'
+
+interface Email {
+  to: string
+  text: string
+}
+
+const queue = 'example.emails'
+const rmq = await connect()
+const app = fastify()
+
+await rmq.consume({ queue, dlx: true, retry: 'exponential(500ms, max=1m, retries=8)', fatal: SyntaxError }, async (msg) => {
+  const email = msg.json<Email>()
+  if (msg.attempt === 1) throw new Error('the mail server is restarting')
+  console.log(`sent to ${email.to}, attempt ${msg.attempt}`)
+})
+
+app.post<{ Body: Email }>('/emails', async (request, reply) => {
+  // Answers when the broker has confirmed: from then on it cannot be lost.
+  await rmq.publish(queue, JSON.stringify(request.body), { contentType: 'application/json' })
+  return reply.code(202).send({ accepted: request.body.to })
+})
+
+app.get('/metrics', async (_, reply) => {
+  return reply.type('application/openmetrics-text; version=1.0.0; charset=utf-8').send(rmq.metricsText())
+})
+
+app.addHook('onClose', () => rmq.close())
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => void app.close())
+
+console.log(`listening on ${await app.listen({ port: Number(process.env.PORT ?? 0) })}`)

@@ -1,0 +1,47 @@
+"""A web service that publishes and consumes: ``uvicorn fastapi_lifespan:api``.
+
+The consumers live as long as the service. When it is stopped, handlers finish and everything is settled.
+"""
+
+import contextlib
+
+import retryrmq
+from fastapi import FastAPI, Response
+from pydantic import BaseModel
+
+QUEUE = "example.emails"
+rmq = retryrmq.App()
+
+
+class Email(BaseModel):
+    to: str
+    text: str
+
+
+@rmq.consume(QUEUE, dlx=True, retry="exponential(500ms, max=1m, retries=8)", fatal=(ValueError,))
+async def send(msg):
+    email = Email.model_validate_json(msg.body)  # a ValueError when it is no email
+    if msg.attempt == 1:
+        raise ConnectionError("the mail server is restarting")
+    print(f"sent to {email.to}, attempt {msg.attempt}", flush=True)
+
+
+@contextlib.asynccontextmanager
+async def lifespan(api):
+    async with rmq:
+        yield
+
+
+api = FastAPI(lifespan=lifespan)
+
+
+@api.post("/emails", status_code=202)
+async def accept(email: Email):
+    """Answers when the broker has confirmed: from then on it cannot be lost."""
+    await rmq.publish(QUEUE, email.model_dump_json(), content_type="application/json")
+    return {"accepted": email.to}
+
+
+@api.get("/metrics")
+async def metrics():
+    return Response(rmq.metrics_text(), media_type="application/openmetrics-text; version=1.0.0; charset=utf-8")
