@@ -44,10 +44,10 @@ type workers struct {
 	ready   []Message
 	acks    native.Tokens
 	spare   native.Tokens // memory for the next acknowledgements
-	alive   int  // goroutines
-	idle    int  // of them, waiting for work
-	running int  // of them, in a handler
-	taking  bool // one of them fetches
+	alive   int           // goroutines
+	idle    int           // of them, waiting for work
+	running int           // of them, in a handler
+	taking  bool          // one of them fetches
 	closing bool
 	ended   bool // nothing more will come
 	handled uint64
