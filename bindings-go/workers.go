@@ -43,10 +43,11 @@ type workers struct {
 	batches batches
 	ready   []Message
 	acks    native.Tokens
-	alive   int  // goroutines
-	idle    int  // of them, waiting for work
-	running int  // of them, in a handler
-	taking  bool // one of them fetches
+	spare   native.Tokens // memory for the next acknowledgements
+	alive   int           // goroutines
+	idle    int           // of them, waiting for work
+	running int           // of them, in a handler
+	taking  bool          // one of them fetches
 	closing bool
 	ended   bool // nothing more will come
 	handled uint64
@@ -179,15 +180,15 @@ func (w *workers) next() *Message {
 // Fetches messages, and waits for them if it must. Hands over acknowledgements on the way.
 func (w *workers) take() {
 	w.taking = true
-	acks, size, wait := w.acks, w.batches.size, uint32(waitSlice)
-	w.acks = nil
+	acks, size := w.acks, w.batches.size
+	w.acks, w.spare = w.spare, nil
 	w.mu.Unlock()
-	messages, err := readBatch(w.subscription.Exchange(acks, size, wait), w.queue)
+	messages, err := readBatch(w.subscription.Exchange(acks, size, waitSlice), w.queue)
 	if err != nil {
 		logger().Error(err.Error(), "queue", w.queue)
 	}
 	w.mu.Lock()
-	w.taking = false
+	w.taking, w.spare = false, acks[:0]
 	w.batches.took(len(messages))
 	if w.closing {
 		if len(messages) == 0 {
@@ -209,10 +210,11 @@ func (w *workers) flush() {
 		return
 	}
 	acks := w.acks
-	w.acks = nil
+	w.acks, w.spare = w.spare, nil
 	w.mu.Unlock()
 	w.subscription.Exchange(acks, 0, 0)
 	w.mu.Lock()
+	w.spare = acks[:0]
 }
 
 // Has somebody look soon: this handler may be the first that takes long, and the only one that runs. With the lock.

@@ -1,0 +1,7 @@
+module github.com/retryrmq/retryrmq/examples/demo/workers/go
+
+go 1.24.0
+
+require github.com/retryrmq/retryrmq/bindings-go v0.1.0
+
+replace github.com/retryrmq/retryrmq/bindings-go => ../../../../bindings-go
