@@ -69,7 +69,7 @@ class Rejected(_MessageEvent):
 
 @dataclass(frozen=True)
 class Detoured(_MessageEvent):
-    """A message that was with a consumer when that went away takes a detour, counted."""
+    """A message that came back from a consumer without an answer takes a detour, counted."""
 
     name = "detoured"
     #: Crashes so far.
