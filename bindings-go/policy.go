@@ -170,7 +170,7 @@ func ParseRule(text string) (Rule, error) {
 	if err != nil {
 		return rule, err
 	}
-	options, err := native.NewOptions(&native.Wanted{Queue: "any", Rules: []native.Rule{parts}})
+	options, err := native.NewOptions(&native.Wanted{Queue: "any", DLX: to(true), Rules: []native.Rule{parts}})
 	if err != nil {
 		return rule, ours(err)
 	}

@@ -1,13 +1,6 @@
 //! Parked messages.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::SystemTime,
-};
+use std::{collections::HashMap, sync::Arc, time::SystemTime};
 
 use retryrmq::{HistoryEntry, Record};
 use tokio::sync::Mutex;
@@ -25,7 +18,6 @@ use crate::{
 #[derive(Debug, uniffi::Object)]
 pub struct Walk {
     browsing: Arc<Mutex<Option<Browsing>>>,
-    remaining: AtomicU32,
     _alive: Alive,
 }
 
@@ -40,7 +32,6 @@ struct Browsing {
 impl Walk {
     pub(crate) fn new(browse: retryrmq::Browse) -> Self {
         Self {
-            remaining: AtomicU32::new(browse.remaining()),
             browsing: Arc::new(Mutex::new(Some(Browsing {
                 browse,
                 shown: HashMap::new(),
@@ -98,9 +89,6 @@ impl Walk {
     /// The next parked message; nothing at the end.
     pub fn next(&self, ticket: u64) -> Result<Arc<Operation>, Refusal> {
         let browsing = Arc::clone(&self.browsing);
-        let left = self.remaining.load(Ordering::Relaxed);
-        self.remaining
-            .store(left.saturating_sub(1), Ordering::Relaxed);
         Operation::begin(ticket, async move {
             let mut browsing = browsing.lock().await;
             let browsing = browsing.as_mut().ok_or_else(ended)?;
@@ -134,11 +122,6 @@ impl Walk {
             }
             Ok(Answer::Nothing)
         })
-    }
-
-    /// How many messages were there when the walk began and have not been seen yet.
-    pub fn remaining(&self) -> u32 {
-        self.remaining.load(Ordering::Relaxed)
     }
 }
 

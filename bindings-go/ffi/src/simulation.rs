@@ -1,9 +1,6 @@
 //! A queue without a broker, for tests.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use retryrmq::{Outcome, Step, Token};
 
@@ -63,11 +60,6 @@ impl Simulation {
     pub fn next(&self) -> Wire {
         let delivery = self.lock().next();
         message::batch(delivery.as_slice(), |_| true)
-    }
-
-    /// Lets time pass.
-    pub fn advance(&self, nanoseconds: u64) {
-        self.lock().advance(Duration::from_nanos(nanoseconds));
     }
 
     /// Nanoseconds since the beginning.

@@ -85,16 +85,6 @@ impl Subscription {
         self.inner.close();
     }
 
-    /// Asks for the end now, without waiting for handlers.
-    pub fn abandon(&self) {
-        self.inner.abandon();
-    }
-
-    /// Whether the end was asked for.
-    pub fn is_closing(&self) -> bool {
-        self.inner.is_closing()
-    }
-
     /// Done when everything is settled.
     pub fn wait_closed(&self, ticket: u64) -> Result<Arc<Operation>, Refusal> {
         let inner = Arc::clone(&self.inner);

@@ -368,11 +368,6 @@ uint64_t uniffi_retryrmq_go_fn_method_walk_discard(uint64_t ptr, uint64_t number
 uint64_t uniffi_retryrmq_go_fn_method_walk_next(uint64_t ptr, uint64_t ticket, RustCallStatus *_Nonnull out_status
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_REMAINING
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_REMAINING
-uint32_t uniffi_retryrmq_go_fn_method_walk_remaining(uint64_t ptr, RustCallStatus *_Nonnull out_status
-);
-#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_REPLAY
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_REPLAY
 uint64_t uniffi_retryrmq_go_fn_method_walk_replay(uint64_t ptr, uint64_t number, uint64_t ticket, RustCallStatus *_Nonnull out_status
@@ -391,11 +386,6 @@ void uniffi_retryrmq_go_fn_free_simulation(uint64_t handle, RustCallStatus *_Non
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_CONSTRUCTOR_SIMULATION_NEW
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_CONSTRUCTOR_SIMULATION_NEW
 uint64_t uniffi_retryrmq_go_fn_constructor_simulation_new(uint64_t options, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SIMULATION_ADVANCE
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SIMULATION_ADVANCE
-void uniffi_retryrmq_go_fn_method_simulation_advance(uint64_t ptr, uint64_t nanoseconds, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SIMULATION_ELAPSED
@@ -428,11 +418,6 @@ uint64_t uniffi_retryrmq_go_fn_clone_subscription(uint64_t handle, RustCallStatu
 void uniffi_retryrmq_go_fn_free_subscription(uint64_t handle, RustCallStatus *_Nonnull out_status
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SUBSCRIPTION_ABANDON
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SUBSCRIPTION_ABANDON
-void uniffi_retryrmq_go_fn_method_subscription_abandon(uint64_t ptr, RustCallStatus *_Nonnull out_status
-);
-#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SUBSCRIPTION_CLOSE
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SUBSCRIPTION_CLOSE
 void uniffi_retryrmq_go_fn_method_subscription_close(uint64_t ptr, RustCallStatus *_Nonnull out_status
@@ -446,11 +431,6 @@ RustBuffer uniffi_retryrmq_go_fn_method_subscription_exchange(uint64_t ptr, Rust
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SUBSCRIPTION_GIVE_BACK
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SUBSCRIPTION_GIVE_BACK
 void uniffi_retryrmq_go_fn_method_subscription_give_back(uint64_t ptr, RustBuffer unstarted, RustCallStatus *_Nonnull out_status
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SUBSCRIPTION_IS_CLOSING
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SUBSCRIPTION_IS_CLOSING
-int8_t uniffi_retryrmq_go_fn_method_subscription_is_closing(uint64_t ptr, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SUBSCRIPTION_SETTLE
@@ -915,21 +895,9 @@ uint16_t uniffi_retryrmq_go_checksum_method_walk_next(void
     
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_REMAINING
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_REMAINING
-uint16_t uniffi_retryrmq_go_checksum_method_walk_remaining(void
-    
-);
-#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_REPLAY
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_REPLAY
 uint16_t uniffi_retryrmq_go_checksum_method_walk_replay(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_SIMULATION_ADVANCE
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_SIMULATION_ADVANCE
-uint16_t uniffi_retryrmq_go_checksum_method_simulation_advance(void
     
 );
 #endif
@@ -957,12 +925,6 @@ uint16_t uniffi_retryrmq_go_checksum_method_simulation_settle(void
     
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_SUBSCRIPTION_ABANDON
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_SUBSCRIPTION_ABANDON
-uint16_t uniffi_retryrmq_go_checksum_method_subscription_abandon(void
-    
-);
-#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_SUBSCRIPTION_CLOSE
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_SUBSCRIPTION_CLOSE
 uint16_t uniffi_retryrmq_go_checksum_method_subscription_close(void
@@ -978,12 +940,6 @@ uint16_t uniffi_retryrmq_go_checksum_method_subscription_exchange(void
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_SUBSCRIPTION_GIVE_BACK
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_SUBSCRIPTION_GIVE_BACK
 uint16_t uniffi_retryrmq_go_checksum_method_subscription_give_back(void
-    
-);
-#endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_SUBSCRIPTION_IS_CLOSING
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_SUBSCRIPTION_IS_CLOSING
-uint16_t uniffi_retryrmq_go_checksum_method_subscription_is_closing(void
     
 );
 #endif
