@@ -47,7 +47,7 @@ const retry = {
   'amqplib by hand'(url, queue, count) {
     const meter = new Meter(count)
     return amqplib(url, queue, async (message, ack, publish) => {
-      const { headers, deliveryMode } = message.properties
+      const { headers = {}, deliveryMode } = message.properties
       const done = COUNTED in headers
       if (!done) {
         const options = { headers: { ...headers, [COUNTED]: 1 }, deliveryMode }
@@ -108,7 +108,7 @@ export async function publisher(url, queue, count) {
   const { connect } = await import('amqplib')
   const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
   const connection = await connect(url)
-  const channel = await connection.createChannel()
+  const channel = await connection.createConfirmChannel()
   while ((await channel.checkQueue(queue)).consumerCount === 0) await sleep(20)
   const began = performance.now()
   for (let n = 0; n < count; n++) {
@@ -117,6 +117,7 @@ export async function publisher(url, queue, count) {
     const body = Buffer.from(`${process.hrtime.bigint()} `.padEnd(BODY.length, 'x'))
     channel.sendToQueue(queue, body, { persistent: true })
   }
+  await channel.waitForConfirms()
   await connection.close()
 }
 
