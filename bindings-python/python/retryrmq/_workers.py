@@ -156,8 +156,8 @@ class LoopWorkers:
 
     def _next(self) -> Message | None:
         if not self._ready:
-            if self._ended:
-                return None
+            if self._ended or self._subscription.is_closing:
+                return None  # after the end was asked for, nothing new begins
             batch = self._subscription.take(self._batches.size)
             if not batch:
                 return None
@@ -356,7 +356,9 @@ class ThreadWorkers:
         while True:
             batch = subscription.take_blocking(min(batches.size, self._most), _SLICE)
             batches.took(len(batch))
-            if batch:
+            if batch and subscription.is_closing:
+                subscription.give_back(batch)
+            elif batch:
                 if self._limit is None:
                     self._handle_all(batch)
                 elif not self._handle_in_time(batch[0], self._limit):
@@ -369,7 +371,7 @@ class ThreadWorkers:
         subscription = self._subscription
         acks: list[Message] = []
         for index, message in enumerate(batch):
-            if index and subscription.is_closing:
+            if subscription.is_closing:  # then nothing new begins
                 subscription.give_back(batch[index:])
                 break
             error = self._attempt(message)
