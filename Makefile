@@ -3,7 +3,8 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-export PATH := $(PATH):$(HOME)/.cargo/bin
+# Where rustup and Go install themselves, which not every shell knows.
+export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 
 VERSION ?= 4.3
 WITH_BROKERS := tests/broker/with-brokers
