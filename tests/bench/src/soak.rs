@@ -59,6 +59,8 @@ pub(crate) async fn soak(url: &str, minutes: u64, command: &str) -> bool {
                 clean &= interrupt(&mut other).await;
                 count.1 += 1;
                 other = start(command, proxy.url(), &ledger);
+                // One that is cut while it subscribes for the first time says so and ends, as it should.
+                cuts.reset();
             }
             _ = samples.tick() => {
                 let minutes = began.elapsed().as_secs_f64() / 60.0;
