@@ -15,7 +15,7 @@ LANGUAGES := python:python3 node:npm go:go
 
 .PHONY: help
 help: ## list the tasks
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: cargo ## watch messages fail, wait, come back and be parked on a real RabbitMQ
@@ -37,10 +37,21 @@ test-on-brokers: cargo
 	tests/on-brokers
 	@tests/languages $(LANGUAGES)
 
+# Every figure is a ratio of one run. The languages' take RETRYRMQ_BENCH_COUNT and RETRYRMQ_BENCH_ROUNDS to be shorter.
 .PHONY: bench
-bench: cargo ## measure throughput, lateness and memory on one broker
+bench: bench-core bench-python bench-node bench-go ## measure the core and every binding beside its peers: hours
+
+.PHONY: bench-core
+bench-core: cargo ## measure the core: throughput, lateness and memory on one broker
 	cargo build --release -p retryrmq-bench
 	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- cargo run --release -p retryrmq-bench
+
+.PHONY: bench-python bench-node bench-go
+bench-python bench-node bench-go: bench-%: cargo ## measure one binding beside its peers on one broker
+	@tool=$$(sed -n 's/.*\<$*:\([a-z0-9]*\).*/\1/p' <<<"$(LANGUAGES)"); \
+	if command -v "$$tool" >/dev/null; then \
+		$(WITH_BROKERS) --versions "$(VERSION)" --one -- tests/bench/$*/run; \
+	else echo "$*: not measured, because $$tool is missing"; fi
 
 .PHONY: wheel
 wheel: cargo ## build a wheel of the Python package into bindings-python/dist

@@ -1,6 +1,8 @@
 //! The connection to the broker: everything in which the AMQP client would lose, mix up, hang or crash stays in here.
 
 mod address;
+mod begun;
+mod chunk;
 mod connection;
 mod link;
 mod refusal;
@@ -15,6 +17,8 @@ pub use connection::Server;
 pub use runtime::runtime;
 pub use session::{Client, ClientOptions};
 
+pub(crate) use begun::Begun;
+pub(crate) use chunk::put_off;
 pub(crate) use connection::{ANSWER, Connection, OpenChannel, ask};
 pub(crate) use link::Link;
 pub(crate) use refusal::{Doing, refusal};

@@ -5,8 +5,9 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::{Error, ErrorKind, Result};
 
-/// As many threads drive all connections: reading, writing and deciding, never handlers.
-const THREADS: usize = 2;
+/// As many threads decide for all connections: lapin reads and writes in threads of its own, and handlers run elsewhere. With a
+/// second one, every message wakes it up for nothing.
+const THREADS: usize = 1;
 
 /// A process's runtime, and those of the processes that were forked from it. What a parent made stays where it is: to
 /// drop it would wait for threads that the child does not have.

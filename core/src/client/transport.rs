@@ -33,7 +33,7 @@ use tokio::{
 use tokio_rustls::client::TlsStream;
 
 use super::{
-    Address,
+    Address, chunk,
     sanitiser::{MendedLog, Sanitiser},
     tls,
 };
@@ -173,6 +173,12 @@ impl Greeting {
     }
 }
 
+impl Drop for GuardedStream {
+    fn drop(&mut self) {
+        chunk::end();
+    }
+}
+
 impl futures_io::AsyncRead for GuardedStream {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -185,16 +191,24 @@ impl futures_io::AsyncRead for GuardedStream {
             greeting,
             ..
         } = self.get_mut();
-        let size = ready!(sanitiser.read(buf, |room| {
+        let read = sanitiser.read(buf, |room| {
             let mut read = ReadBuf::new(room);
             ready!(match socket {
                 Socket::Plain(socket) => Pin::new(socket).poll_read(cx, &mut read),
                 Socket::Tls(socket) => Pin::new(socket).poll_read(cx, &mut read),
             })?;
             Poll::Ready(Ok(read.filled().len()))
-        }))?;
-        greeting.see(&buf[..size]);
-        Poll::Ready(Ok(size))
+        });
+        match &read {
+            Poll::Ready(Ok(size)) if *size > 0 => {
+                greeting.see(&buf[..*size]);
+                chunk::begin();
+            }
+            // lapin handles now what it has read. It is to come by here once more before it sleeps, see `poll_flush`.
+            Poll::Pending if chunk::is_under_way() => cx.waker().wake_by_ref(),
+            _ => {}
+        }
+        read
     }
 }
 
@@ -221,7 +235,9 @@ impl futures_io::AsyncWrite for GuardedStream {
         }
     }
 
+    /// lapin calls this first in every round of its loop: what it had read is handled.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        chunk::end();
         match &mut self.get_mut().socket {
             Socket::Plain(socket) => Pin::new(socket).poll_flush(cx),
             Socket::Tls(socket) => Pin::new(socket).poll_flush(cx),
@@ -229,6 +245,7 @@ impl futures_io::AsyncWrite for GuardedStream {
     }
 
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        chunk::end();
         match &mut self.get_mut().socket {
             Socket::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
             Socket::Tls(socket) => Pin::new(socket).poll_shutdown(cx),

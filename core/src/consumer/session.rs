@@ -1,6 +1,6 @@
 //! One channel of a consumer, from subscription to loss: intake, tags and acknowledgements.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt};
 use lapin::{
@@ -16,12 +16,15 @@ use tokio::time::{Instant, sleep_until};
 use super::acks::AckWindow;
 use crate::{
     Result,
-    client::{Connection, Doing, OpenChannel, ask},
+    client::{Begun, Connection, Doing, OpenChannel, ask, put_off},
 };
 
 /// How long a channel stays open after the last settlement. While a quorum queue is some 30 settlements behind, RabbitMQ
 /// keeps further ones in the channel, and drops them with it: what was handled last would run again after every restart.
 const LINGER: Duration = Duration::from_millis(250);
+
+/// As many acknowledgements may be queued and not written before the next message is looked at.
+const UNWRITTEN: usize = 64;
 
 /// How a queue hands out a message that is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +58,8 @@ pub(super) struct Session {
     channel: OpenChannel,
     stream: Option<lapin::Consumer>,
     acks: AckWindow,
+    /// Acknowledgements on their way to the socket.
+    unwritten: VecDeque<Begun<'static, lapin::Result<()>>>,
     /// When the last settlement was sent.
     settled: Option<Instant>,
 }
@@ -74,6 +79,7 @@ impl Session {
             channel,
             stream: None,
             acks: AckWindow::new(1),
+            unwritten: VecDeque::new(),
             settled: None,
         })
     }
@@ -138,7 +144,7 @@ impl Session {
             self.connection.gone().await;
             return Next::Lost;
         };
-        let next = stream.next().await;
+        let next = put_off(stream.next()).await;
         self.judge(next)
     }
 
@@ -176,18 +182,24 @@ impl Session {
         self.acks.deadline()
     }
 
-    /// Sends the acknowledgements that are due; with `all`, every one.
+    /// Sends the acknowledgements that are due; with `all`, every one, and waits until they are written.
     pub(super) async fn flush(&mut self, all: bool) -> Result<()> {
         for ack in self.acks.flush(Instant::now(), all) {
             let options = BasicAckOptions {
                 multiple: ack.multiple,
             };
             self.settled = Some(Instant::now());
-            ask(
-                Doing::Settling,
-                self.channel.lapin().basic_ack(ack.tag, options),
-            )
-            .await?;
+            let channel = self.channel.lapin().clone();
+            let sent = Begun::new(async move { channel.basic_ack(ack.tag, options).await });
+            self.unwritten.push_back(sent);
+        }
+        while let Some(oldest) = self.unwritten.front_mut() {
+            if !oldest.is_done() && !all && self.unwritten.len() <= UNWRITTEN {
+                break;
+            }
+            if let Some(oldest) = self.unwritten.pop_front() {
+                ask(Doing::Settling, oldest.answer()).await?;
+            }
         }
         Ok(())
     }

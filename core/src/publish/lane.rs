@@ -21,7 +21,7 @@ use tracing::debug;
 use super::returned::returned_jobs;
 use crate::{
     Error, ErrorKind, Result,
-    client::{ANSWER, Doing, Link, OpenChannel, ask, refusal},
+    client::{ANSWER, Begun, Doing, Link, OpenChannel, ask, put_off, refusal},
 };
 
 /// A message's body, shared with whoever else holds it.
@@ -39,6 +39,9 @@ pub(crate) struct Job {
 
 /// Enough to hide the round trip, and few enough that a lost channel leaves few in doubt.
 const WAVE: usize = 256;
+
+/// As many bytes of a wave are handed to lapin, which copies them, before they are written.
+const UNWRITTEN: usize = 1 << 20;
 
 /// How long a message waits for a connection before its publisher is told.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
@@ -179,32 +182,44 @@ async fn send(channel: OpenChannel, wave: Vec<Job>) -> Sent {
     };
     let mut confirms = Vec::with_capacity(wave.len());
     let deadline = Instant::now() + ANSWER;
-    for job in &wave {
-        let options = BasicPublishOptions {
-            mandatory: job.mandatory,
-            immediate: false,
-        };
-        let body: &[u8] = (*job.body).as_ref();
-        let sent = channel.lapin().basic_publish(
-            job.exchange.clone(),
-            job.routing_key.clone(),
-            options,
-            body,
-            job.properties.clone(),
-        );
-        confirms.push(match timeout_at(deadline, sent).await {
+    let mut written =
+        async |sent: Begun<'_, lapin::Result<_>>| match timeout_at(deadline, sent.answer()).await {
             Ok(sent) => sent.map_err(|why| {
                 too_late |= matches!(why.kind(), lapin::ErrorKind::InvalidChannelState(..));
                 judge(why)
             }),
             Err(_) => Err(no_answer()),
-        });
+        };
+    let (mut unwritten, mut bytes) = (Vec::new(), 0);
+    for job in &wave {
+        if bytes >= UNWRITTEN {
+            for sent in unwritten.drain(..) {
+                confirms.push(written(sent).await);
+            }
+            bytes = 0;
+        }
+        let options = BasicPublishOptions {
+            mandatory: job.mandatory,
+            immediate: false,
+        };
+        let body: &[u8] = (*job.body).as_ref();
+        bytes += body.len();
+        unwritten.push(Begun::new(channel.lapin().basic_publish(
+            job.exchange.clone(),
+            job.routing_key.clone(),
+            options,
+            body,
+            job.properties.clone(),
+        )));
+    }
+    for sent in unwritten {
+        confirms.push(written(sent).await);
     }
     let mut results = Vec::with_capacity(wave.len());
     let mut returned = Vec::new();
     for confirm in confirms {
         results.push(match confirm {
-            Ok(confirm) => match timeout_at(deadline, confirm).await {
+            Ok(confirm) => match timeout_at(deadline, put_off(confirm)).await {
                 Ok(Ok(Confirmation::Ack(back))) => {
                     returned.extend(back);
                     Ok(())

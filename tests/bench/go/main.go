@@ -25,6 +25,10 @@ func main() {
 		run(os.Args[4], os.Args[5], count)
 		return
 	}
+	if len(os.Args) == 3 && os.Args[1] == "soak" {
+		soak(os.Getenv("RETRYRMQ_URL"), os.Args[2])
+		return
+	}
 	if err := rounds(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

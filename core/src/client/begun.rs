@@ -1,0 +1,71 @@
+//! Questions that lapin puts on their way when they are polled for the first time, and whose answer comes later.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, Waker},
+};
+
+/// A question on its way. lapin queues the frames of a method in the first poll of its future, and finishes it when they are
+/// written: to await each one at once is a journey to lapin's thread and back for every single method.
+pub(crate) enum Begun<'a, T> {
+    Done(T),
+    Running(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
+}
+
+impl<'a, T> Begun<'a, T> {
+    /// Polls `question` once. What is begun one after the other is written in that order.
+    pub(crate) fn new(question: impl Future<Output = T> + Send + 'a) -> Self {
+        let mut begun = Self::Running(Box::pin(question));
+        begun.is_done();
+        begun
+    }
+
+    /// Whether the answer is there.
+    pub(crate) fn is_done(&mut self) -> bool {
+        if let Self::Running(question) = self
+            && let Poll::Ready(answer) = question
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+        {
+            *self = Self::Done(answer);
+        }
+        matches!(self, Self::Done(_))
+    }
+
+    /// Waits for the answer.
+    pub(crate) async fn answer(self) -> T {
+        match self {
+            Self::Done(answer) => answer,
+            Self::Running(question) => question.await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_begun_runs_up_to_its_first_wait() {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let mut polled = false;
+        let mut begun = Begun::new(async {
+            polled = true;
+            told.await.unwrap_or(0)
+        });
+        assert!(!begun.is_done());
+        tell.send(7).unwrap();
+        assert!(begun.is_done());
+        assert_eq!(begun.answer().await, 7);
+        assert!(polled);
+    }
+
+    #[tokio::test]
+    async fn an_answer_can_be_there_at_once_or_be_waited_for() {
+        assert_eq!(Begun::new(async { 1 }).answer().await, 1);
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let begun = Begun::new(told);
+        tell.send(2).unwrap();
+        assert_eq!(begun.answer().await, Ok(2));
+    }
+}
