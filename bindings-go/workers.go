@@ -13,7 +13,7 @@ import (
 
 const (
 	// As many acknowledgements are handed over at once at most.
-	mostAcks = 16
+	mostAcks = 32
 	// As long a thread waits for messages at once.
 	waitSlice = 60_000
 	// As long may what was taken or handled lie about while a handler takes long.

@@ -20,7 +20,7 @@ const MOST = 64
 /** A batch that took longer was too large; milliseconds. */
 const QUICK = 1
 /** As many acknowledgements are handed over at once at most. */
-const ACKS = 16
+const ACKS = 32
 /** As many bytes of other ends are handed over at once at most. */
 const ENDS = 32_768
 /** After as many messages, or as many milliseconds, the event loop has its turn. */

@@ -8,6 +8,9 @@ use retryrmq::{BasicProperties, Message, Token, types::ShortString};
 
 use crate::{errors::Result, values::write_table, wire::Writer};
 
+/// About as much of a record is not its body.
+const AROUND_BODY: usize = 128;
+
 /// A longer body travels in a buffer of its own, so that who keeps one message does not keep the batch.
 const LARGE: usize = 4096;
 
@@ -32,10 +35,12 @@ pub(crate) struct Batches<'env> {
 }
 
 impl<'env> Batches<'env> {
-    pub(crate) fn new(env: &'env Env) -> Self {
+    /// For these messages, so that there is room for all of them from the start.
+    pub(crate) fn new<'a>(env: &'env Env, messages: impl Iterator<Item = &'a Message>) -> Self {
+        let room = messages.map(|message| AROUND_BODY + message.body().len().min(LARGE));
         Self {
             env,
-            out: Writer::default(),
+            out: Writer(Vec::with_capacity(room.sum())),
             bodies: Vec::new(),
         }
     }
@@ -100,7 +105,7 @@ impl<'env> Batches<'env> {
 
 /// One message that cannot be settled.
 pub(crate) fn alone<'env>(env: &'env Env, message: &Message) -> Result<Batch<'env>> {
-    let mut batch = Batches::new(env);
+    let mut batch = Batches::new(env, std::iter::once(message));
     batch.add(Token::from_u64(0), message, true)?;
     batch.finish()
 }

@@ -61,7 +61,7 @@ impl Simulation {
         let Some(Delivery { token, message }) = self.inner.next() else {
             return Ok(Either::B(Null));
         };
-        let mut batch = Batches::new(env);
+        let mut batch = Batches::new(env, std::iter::once(&message));
         batch.add(token, &message, true)?;
         batch.finish().map(Either::A)
     }

@@ -78,7 +78,7 @@ impl Subscription {
         if messages.is_empty() {
             return Ok(Either::B(napi::bindgen_prelude::Null));
         }
-        let mut batch = Batches::new(env);
+        let mut batch = Batches::new(env, messages.iter().map(|delivery| &delivery.message));
         for Delivery { token, message } in &messages {
             batch.add(*token, message, self.inner.may_park(message))?;
         }

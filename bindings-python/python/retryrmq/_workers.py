@@ -31,7 +31,7 @@ _MOST = 64
 #: A batch that took longer was too large.
 _QUICK = 0.001
 #: As many acknowledgements are handed over at once at most.
-_ACKS = 16
+_ACKS = 32
 #: Between two looks at the end, for a thread that waits.
 _SLICE = 0.25
 #: After as many messages in a row, the event loop has its turn.
