@@ -1,39 +1,23 @@
 //! One walk through a parking queue: messages are held unacknowledged until it ends.
 //!
-//! They come by consuming, never by `basic.get`: what a quorum queue takes back at the end of a connection it takes back
-//! consumer by consumer, and each `basic.get` is a consumer of its own, sorted by its number *as text*. So one consumer
-//! holds its share of the walk, and when that is used up the next one gets a larger share.
-//!
-//! And what a quorum queue takes back it puts *behind* what it took back earlier, and before what nobody was sent yet. So a
+//! What a quorum queue takes back it puts *behind* what it took back earlier, and before what nobody was sent yet. So a
 //! walk that ends early would go behind the rest of what an earlier, longer walk had seen. Before its end it therefore takes
 //! all of that as well.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use futures_util::{FutureExt, StreamExt};
 use lapin::{
     message::Delivery,
-    options::{
-        BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions,
-        QueueDeclareOptions,
-    },
+    options::QueueDeclareOptions,
     types::{FieldTable, ShortString},
 };
-use tokio::{
-    sync::oneshot,
-    time::{Instant, timeout},
-};
-
+use tokio::sync::oneshot;
 use tracing::warn;
 
-use super::{Record, window::Window};
+use super::{Record, supply::Supply};
 use crate::{
     Client, Error, ErrorKind, Result,
-    client::{ANSWER, Connection, Doing, OpenChannel, ask},
+    client::{Connection, Doing, ask},
     consumer::Received,
     publish::Job,
     retry::{Origin, Stamp, headers},
@@ -44,9 +28,6 @@ use crate::{
 /// A parking queue made by somebody else may have RabbitMQ's default limit of 20 deliveries, each look being one. From
 /// this many on, a message is put back as a fresh copy instead.
 const WORN: u32 = 15;
-
-/// How long nothing may come before the broker is asked whether there is anything left.
-const QUIET: Duration = Duration::from_millis(100);
 
 /// How far a walk that ends early goes on, for the order's sake alone.
 const FARTHEST: u32 = 100_000;
@@ -59,30 +40,22 @@ const FARTHEST: u32 = 100_000;
 pub struct Browse {
     client: Client,
     queue: Arc<str>,
-    parking: ShortString,
+    parking: String,
     connection: Connection,
-    channel: OpenChannel,
     /// Tells the records of this walk from those of another.
     walk: u64,
-    /// The consumer whose share is being walked through.
-    stream: Option<lapin::Consumer>,
-    window: Window,
-    /// What came and was not asked for yet.
-    ahead: VecDeque<Delivery>,
+    supply: Supply,
     /// What was handed out and is held, by delivery tag; those that must be put back as fresh copies with their message.
     held: BTreeMap<u64, Option<Arc<Received>>>,
     /// The queue limits deliveries, as far as we can tell.
     wears: bool,
-    /// Something came that nobody had been sent before: it stands behind everything that the queue ever took back.
-    fresh: bool,
-    left: u32,
 }
 
 impl Browse {
     pub(super) async fn open(client: &Client, queue: &str) -> Result<Self> {
         client.same_process()?;
-        let parking_name = parking_queue(queue);
-        let parking = name(&parking_name)?;
+        let parking = parking_queue(queue);
+        let wire_name = name(&parking)?;
         // A connection of its own: a walk may hold very many messages, and its end must not wait for anybody.
         let connection = Connection::open(client.address(), "parked").await?;
         let channel = connection.channel().await?;
@@ -90,18 +63,19 @@ impl Browse {
             passive: true,
             ..QueueDeclareOptions::default()
         };
-        let looked = channel
-            .lapin()
-            .queue_declare(parking.clone(), passive, FieldTable::default());
-        let found = ask(Doing::Looking(&parking_name), looked).await.map_err(|error| match error.kind() {
+        let looked =
+            channel
+                .lapin()
+                .queue_declare(wire_name.clone(), passive, FieldTable::default());
+        let found = ask(Doing::Looking(&parking), looked).await.map_err(|error| match error.kind() {
             ErrorKind::QueueNotFound if let Some(work) = queue.strip_suffix(".parked") => Error::new(
                 ErrorKind::QueueNotFound,
-                format!("there is no queue `{parking_name}`: give the work queue's name, `{work}`"),
+                format!("there is no queue `{parking}`: give the work queue's name, `{work}`"),
             )
             .with_source(error),
             ErrorKind::QueueNotFound => Error::new(
                 ErrorKind::QueueNotFound,
-                format!("there is no queue `{parking_name}`: nothing was ever parked for `{queue}`; check the queue's name and the virtual host"),
+                format!("there is no queue `{parking}`: nothing was ever parked for `{queue}`; check the queue's name and the virtual host"),
             )
             .with_source(error),
             _ => error,
@@ -121,22 +95,17 @@ impl Browse {
             queue: Arc::from(queue),
             parking,
             connection,
-            channel,
             walk: fastrand::u64(..),
-            stream: None,
-            window: Window::default(),
-            ahead: VecDeque::new(),
+            supply: Supply::new(wire_name, channel, found.message_count()),
             held: BTreeMap::new(),
             wears,
-            fresh: false,
-            left: found.message_count(),
         })
     }
 
     /// How many messages were ready when the walk began and have not been seen yet.
     #[must_use]
     pub fn remaining(&self) -> u32 {
-        self.left
+        self.supply.left()
     }
 
     /// The next parked message, until those that were there when the walk began are through. Fewer come where somebody
@@ -156,131 +125,12 @@ impl Browse {
         Ok(Some(record))
     }
 
-    /// The next delivery; `None` when the queue has nothing more for us.
     async fn arrival(&mut self) -> Result<Option<Delivery>> {
-        if self.left == 0 {
-            return Ok(None);
+        let next = self.supply.next().await;
+        if matches!(&next, Err(error) if error.kind() == ErrorKind::ConnectionLost) {
+            self.held.clear(); // the queue has everything again
         }
-        let arrived = self.delivery().await?;
-        match &arrived {
-            Some(delivery) => {
-                self.left -= 1;
-                self.fresh |= !delivery.redelivered;
-            }
-            None => self.left = 0,
-        }
-        Ok(arrived)
-    }
-
-    async fn delivery(&mut self) -> Result<Option<Delivery>> {
-        let deadline = Instant::now() + ANSWER;
-        let mut looks = 0;
-        loop {
-            if let Some(delivery) = self.ahead.pop_front() {
-                return Ok(Some(delivery));
-            }
-            if self.stream.is_none() || self.window.is_used_up() {
-                self.widen().await?;
-            }
-            if let Some(stream) = &mut self.stream {
-                match timeout(QUIET, stream.next()).await {
-                    Ok(Some(Ok(delivery))) => {
-                        self.window.came(delivery.data.len());
-                        return Ok(Some(delivery));
-                    }
-                    Ok(_) => return Err(self.cut_short()),
-                    Err(_) => {}
-                }
-            }
-            // Somebody else may have taken what was counted. Twice, because in a cluster the answer may overtake a
-            // delivery.
-            let ready = self.ready().await?;
-            looks = if ready == 0 { looks + 1 } else { 0 };
-            if looks == 2 {
-                return Ok(None);
-            }
-            if Instant::now() >= deadline {
-                return Err(Error::new(
-                    ErrorKind::Timeout,
-                    format!(
-                        "`{}` has {ready} messages, and the broker sent none of them within {} s; does somebody else consume it?",
-                        self.parking,
-                        ANSWER.as_secs()
-                    ),
-                ));
-            }
-        }
-    }
-
-    /// The next consumer, with a larger share. The one before keeps what it was sent, and gets nothing more.
-    async fn widen(&mut self) -> Result<()> {
-        self.stop().await?;
-        if !self.ahead.is_empty() {
-            return Ok(());
-        }
-        let (tag, prefetch) = self.window.open(self.left);
-        let channel = self.channel.lapin();
-        let doing = || Doing::Consuming(self.parking.as_str());
-        ask(
-            doing(),
-            channel.basic_qos(prefetch, BasicQosOptions::default()),
-        )
-        .await?;
-        let consume = channel.basic_consume(
-            self.parking.clone(),
-            ShortString::from(tag),
-            BasicConsumeOptions::default(),
-            FieldTable::default(),
-        );
-        self.stream = Some(ask(doing(), consume).await?);
-        Ok(())
-    }
-
-    /// Ends the present consumer; what was on its way to it is ahead of us then.
-    async fn stop(&mut self) -> Result<()> {
-        let Some(mut stream) = self.stream.take() else {
-            return Ok(());
-        };
-        let cancel = self
-            .channel
-            .lapin()
-            .basic_cancel(stream.tag(), BasicCancelOptions::default());
-        ask(Doing::Consuming(self.parking.as_str()), cancel).await?;
-        while let Some(Some(Ok(delivery))) = stream.next().now_or_never() {
-            self.window.came(delivery.data.len());
-            self.ahead.push_back(delivery);
-        }
-        Ok(())
-    }
-
-    /// How many messages wait in the queue for a consumer.
-    async fn ready(&self) -> Result<u32> {
-        let passive = QueueDeclareOptions {
-            passive: true,
-            ..QueueDeclareOptions::default()
-        };
-        let looked = self.channel.lapin().queue_declare(
-            self.parking.clone(),
-            passive,
-            FieldTable::default(),
-        );
-        Ok(ask(Doing::Looking(self.parking.as_str()), looked)
-            .await?
-            .message_count())
-    }
-
-    /// The stream ended, and not because of us: the messages are the queue's again.
-    fn cut_short(&mut self) -> Error {
-        self.stream = None;
-        self.left = 0;
-        self.held.clear();
-        Error::new(
-            ErrorKind::ConnectionLost,
-            format!(
-                "the broker ended the walk through `{}`: the connection is gone, the queue was deleted, or messages were held for longer than its `consumer_timeout`; what was not settled is parked as before",
-                self.parking
-            ),
-        )
+        next
     }
 
     fn is_worn(&self, delivery: &Delivery) -> bool {
@@ -334,7 +184,7 @@ impl Browse {
     /// still parked then.
     pub async fn close(mut self) -> Result<()> {
         if let Err(error) = self.rejoin().await {
-            warn!(queue = self.parking.as_str(), %error, "what was looked at may come behind other parked messages now");
+            warn!(queue = self.parking, %error, "what was looked at may come behind other parked messages now");
         }
         let result = self.refresh().await;
         self.connection.close().await;
@@ -344,7 +194,7 @@ impl Browse {
     /// Takes everything that was looked at before, so that all of it goes back together and in order.
     async fn rejoin(&mut self) -> Result<()> {
         let mut farther = 0;
-        while self.window.has_begun() && !self.fresh && farther < FARTHEST {
+        while self.supply.is_among_the_seen() && farther < FARTHEST {
             let Some(delivery) = self.arrival().await? else {
                 break;
             };
@@ -365,8 +215,7 @@ impl Browse {
     /// Puts what was looked at too often back as fresh copies, also what came and nobody asked for.
     async fn refresh(&mut self) -> Result<()> {
         if self.wears {
-            self.stop().await?;
-            while let Some(delivery) = self.ahead.pop_front() {
+            for delivery in self.supply.end().await? {
                 self.pass_over(delivery);
             }
         }
@@ -381,8 +230,7 @@ impl Browse {
                 app_version: String::new(),
             };
             let properties = stamp(&origin, &received).renewed();
-            let parking = self.parking.as_str().to_owned();
-            self.publish(&parking, properties, &received).await?;
+            self.publish(&self.parking, properties, &received).await?;
             self.settle(tag).await?;
         }
         Ok(())
@@ -400,13 +248,8 @@ impl Browse {
     }
 
     async fn settle(&mut self, tag: u64) -> Result<()> {
-        let acked = self
-            .channel
-            .lapin()
-            .basic_ack(tag, BasicAckOptions { multiple: false });
-        ask(Doing::Settling, acked).await?;
+        self.supply.settle(tag).await?;
         self.held.remove(&tag);
-        self.window.settled(tag);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 mod browse;
 mod parked;
 mod record;
+mod supply;
 mod window;
 
 pub use browse::Browse;
