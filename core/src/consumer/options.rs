@@ -10,7 +10,7 @@ use crate::{
     Client, Error, ErrorKind, Result,
     retry::{Limits, Policy, Rule, Rules},
     telemetry::{Event, Listener},
-    topology::{Plan, Strategy},
+    topology::{self, Plan, Strategy},
 };
 
 /// A consumer to be: its options, before it runs.
@@ -193,7 +193,8 @@ impl Consumer {
     /// Checks every option by itself; nothing is asked of a broker. [`subscribe`](Self::subscribe) does it first.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] and [`ErrorKind::InvalidPolicy`].
+    /// [`ErrorKind::InvalidOption`], [`ErrorKind::InvalidPolicy`], and [`ErrorKind::TooLarge`] for a queue's name that is too
+    /// long for what is made from it.
     pub fn validate(&self) -> Result<()> {
         let bad = |why: &str| Err(Error::new(ErrorKind::InvalidOption, why));
         if self.queue.is_empty() {
@@ -203,6 +204,11 @@ impl Consumer {
             return bad(
                 "the name of `queue` holds a line break, which RabbitMQ leaves out of a name when it declares a queue",
             );
+        }
+        topology::name(&self.queue)?;
+        if self.dlx {
+            // The longest of the names that are made from it.
+            topology::name(&topology::waiting_queue(&self.queue, crate::MAX_DELAY))?;
         }
         if let Some(option) = self.retries_by.filter(|_| !self.dlx) {
             return bad(&format!(

@@ -309,6 +309,15 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_no_broker_takes_is_refused_first() {
+        for (queue, dlx) in [("q".repeat(249), true), ("q".repeat(256), false)] {
+            let error = Simulation::new(Consumer::new(queue).dlx(dlx)).unwrap_err();
+            assert_eq!(error.code(), "too_large");
+        }
+        assert!(Simulation::new(Consumer::new("q".repeat(255))).is_ok());
+    }
+
+    #[test]
     fn a_message_waits_counts_and_is_parked_with_its_record() {
         let mut simulation = simulation("list(1s, 1m)");
         let (mut seen, mut last) = (Vec::new(), None);

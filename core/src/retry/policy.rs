@@ -191,6 +191,15 @@ impl Policy {
                 ));
             }
         }
+        if let Backoff::Linear { initial, max, .. } | Backoff::Exponential { initial, max, .. } =
+            &self.backoff
+            && initial > max
+        {
+            return bad(
+                "cannot work: its first delay is longer than `max`, which is 5m unless it is given"
+                    .into(),
+            );
+        }
         if let Backoff::Exponential { factor, .. } = &self.backoff
             && !(factor.is_finite() && *factor >= 1.0)
         {

@@ -251,6 +251,8 @@ mod tests {
             ("fixed(1s, jitter=NaN)", "`jitter`"),
             ("exponential(1s, factor=0.5)", "`factor`"),
             ("exponential(1s, factor=inf)", "`factor`"),
+            ("exponential(10m)", "longer than `max`"),
+            ("linear(10s, max=1s)", "longer than `max`"),
             (
                 "linear(1s, step=1s, max=1h, retries=1000)",
                 "waiting queues",
@@ -266,13 +268,14 @@ mod tests {
         let delay = (1u64..100_000_000).prop_map(Duration::from_millis);
         let shape = prop_oneof![
             delay.clone().prop_map(Backoff::fixed),
-            (delay.clone(), delay.clone(), delay.clone())
-                .prop_map(|(initial, step, max)| Backoff::linear(initial).step(step).max(max)),
+            (delay.clone(), delay.clone(), delay.clone()).prop_map(|(initial, step, more)| {
+                Backoff::linear(initial).step(step).max(initial + more)
+            }),
             prop::collection::vec(delay.clone(), 1..6).prop_map(Backoff::list),
-            (delay.clone(), 10u32..100, delay).prop_map(|(initial, tenths, max)| {
+            (delay.clone(), 10u32..100, delay).prop_map(|(initial, tenths, more)| {
                 Backoff::exponential(initial)
                     .factor(f64::from(tenths) / 10.0)
-                    .max(max)
+                    .max(initial + more)
             }),
         ];
         (shape, 0u32..20, 0u32..=9).prop_map(|(policy, retries, tenths)| {

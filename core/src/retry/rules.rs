@@ -113,6 +113,11 @@ impl FromStr for Rule {
             let value = value.trim();
             rule = match name.trim() {
                 "routing_key" => rule.routing_key(value),
+                "error" if value.is_empty() => {
+                    return Err(bad(
+                        "`error` has no value, and every error has a type".to_owned()
+                    ));
+                }
                 "error" => rule.error(value),
                 name => match name.strip_prefix("header.") {
                     Some(header) if !header.is_empty() => rule.header(header, value),
@@ -319,6 +324,7 @@ mod tests {
             "colour=red => fixed(1s)",
             "header.=1 => fixed(1s)",
             "error => fixed(1s)",
+            "error= => fixed(1s)",
             "error=x => never",
         ] {
             assert_eq!(

@@ -132,8 +132,6 @@ impl Engine {
         let wire_queue = topology::name(&options.queue)?;
         let queue_type = client.options().queue_type;
         if options.dlx {
-            // The name of the longest queue that this consumer may ever make on the fly.
-            topology::name(&topology::waiting_queue(&options.queue, crate::MAX_DELAY))?;
             let target = Target {
                 queue: &options.queue,
                 rules: &options.rules,
