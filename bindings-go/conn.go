@@ -20,8 +20,8 @@ type Conn struct {
 	closed chan struct{}
 	// Calls in progress that need the client, consumers among them.
 	calls sync.WaitGroup
-	// Consumers by queue, and the last numbers of those that have ended.
-	consuming map[string]*native.Subscription
+	// Consumers by queue, any of which tells the numbers of all, and the last numbers of queues without any.
+	consuming map[string][]*native.Subscription
 	stats     map[string]Stats
 }
 
@@ -54,7 +54,7 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return nil, native.ContextError(ctx)
 	}
 	var d dialling
 	for _, option := range options {
@@ -83,7 +83,7 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 		client:    client,
 		closing:   make(chan struct{}),
 		closed:    make(chan struct{}),
-		consuming: make(map[string]*native.Subscription),
+		consuming: make(map[string][]*native.Subscription),
 		stats:     make(map[string]Stats),
 	}, nil
 }
@@ -139,12 +139,29 @@ func (c *Conn) enter() error {
 
 func (c *Conn) leave() { c.calls.Done() }
 
+// A context that also ends with the connection, of which ErrClosed is the cause then.
+func (c *Conn) whileOpen(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := make(chan struct{})
+	go func() {
+		select {
+		case <-c.closing:
+			cancel(ErrClosed)
+		case <-stop:
+		}
+	}()
+	return ctx, func() {
+		close(stop)
+		cancel(nil)
+	}
+}
+
 // Stats are the numbers of a queue since the connection was made; zero for one that was never consumed by it.
 func (c *Conn) Stats(queue string) Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if subscription := c.consuming[queue]; subscription != nil {
-		return newStats(subscription.Stats())
+	if subscriptions := c.consuming[queue]; len(subscriptions) > 0 {
+		return newStats(subscriptions[0].Stats())
 	}
 	return c.stats[queue]
 }

@@ -3,6 +3,7 @@ package retryrmq
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
@@ -40,7 +41,7 @@ func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, optio
 	}
 	defer c.leave()
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return native.ContextError(ctx)
 	}
 	listeners := listen(plan.tell)
 	defer listeners.end()
@@ -53,22 +54,16 @@ func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, optio
 
 // Subscribes; ends early with ctx or the connection.
 func (c *Conn) subscribe(ctx context.Context, options *native.Options, listener uint64) (*native.Subscription, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		select {
-		case <-c.closing:
-			cancel(ErrClosed)
-		case <-stop:
-		}
-	}()
+	ctx, stop := c.whileOpen(ctx)
+	defer stop()
 	op, err := c.client.Subscribe(options, listener)
 	if err != nil {
 		return nil, ours(err)
 	}
 	subscription, err := op.Subscription(ctx)
+	if context.Cause(ctx) == ErrClosed && err != nil {
+		err = ErrClosed
+	}
 	return subscription, ours(err)
 }
 
@@ -76,16 +71,17 @@ func (c *Conn) run(ctx context.Context, queue string, ready []func(), w *workers
 	subscription := w.subscription
 	defer subscription.Free()
 	c.mu.Lock()
-	c.consuming[queue] = subscription
+	c.consuming[queue] = append(c.consuming[queue], subscription)
 	c.mu.Unlock()
 	defer func() {
-		last := newStats(subscription.Stats())
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.consuming[queue] == subscription {
+		others := slices.DeleteFunc(c.consuming[queue], func(s *native.Subscription) bool { return s == subscription })
+		c.consuming[queue] = others
+		if len(others) == 0 {
 			delete(c.consuming, queue)
+			c.stats[queue] = newStats(subscription.Stats())
 		}
-		c.stats[queue] = last
 	}()
 
 	closed, err := subscription.Closed()

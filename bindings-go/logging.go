@@ -28,6 +28,15 @@ func logger() *slog.Logger {
 	return slog.Default()
 }
 
+// As much of a text as a log line needs, and as the record of a parked message keeps.
+func short(text string) string {
+	const most = 1024
+	if len(text) > most {
+		return valid(text[:most]) + "…"
+	}
+	return text
+}
+
 // Lines of the native half on their way to the logger: what people's log handlers do must not hold up the news.
 var lines = struct {
 	sync.Mutex

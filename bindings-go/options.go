@@ -13,7 +13,7 @@ type Option func(*plan) error
 // A consumer to be.
 type plan struct {
 	wanted native.Wanted
-	fatal  func(error) bool
+	fatal  []func(error) bool
 	tell   []func(Event)
 	ready  []func()
 }
@@ -190,14 +190,14 @@ func OnReady(f func()) Option {
 	}
 }
 
-// Fatal says which errors no retry can mend: where f is true, the message is parked at once. For a single error there is
-// [Permanent].
+// Fatal says which errors no retry can mend: where f is true, the message is parked at once. Of several, any decides. An f that
+// panics says nothing: the attempt has failed, and the panic is logged as an error. For a single error there is [Permanent].
 func Fatal(f func(error) bool) Option {
 	return func(p *plan) error {
 		if f == nil {
 			return badOption("`Fatal` is nil")
 		}
-		p.fatal = f
+		p.fatal = append(p.fatal, f)
 		return nil
 	}
 }

@@ -52,7 +52,7 @@ func (p *ParkedMessage) settle(ctx context.Context, begin func(*native.Walk, uin
 		return badOption("this message was not shown by Conn.Parked")
 	}
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return native.ContextError(ctx)
 	}
 	op, err := begin(p.walk, p.number)
 	if err != nil {
@@ -100,7 +100,7 @@ func (c *Conn) parked(ctx context.Context, queue string, yield func(*ParkedMessa
 	}
 	defer c.leave()
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return native.ContextError(ctx)
 	}
 	op, err := c.client.Parked(queue)
 	if err != nil {
@@ -128,7 +128,7 @@ func (c *Conn) parked(ctx context.Context, queue string, yield func(*ParkedMessa
 	}()
 	for {
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return native.ContextError(ctx)
 		}
 		op, err := walk.Next()
 		if err != nil {

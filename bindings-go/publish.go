@@ -62,7 +62,7 @@ func (c *Conn) Publish(ctx context.Context, message Publishing) error {
 	}
 	defer c.leave()
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return native.ContextError(ctx)
 	}
 	op, err := c.client.Publish(outgoing)
 	if err != nil {

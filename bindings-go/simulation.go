@@ -2,7 +2,6 @@ package retryrmq
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
@@ -122,7 +121,7 @@ func (s *Simulation) attempt(ctx context.Context, m *Message) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.limit, errTooLong)
 	defer cancel()
 	err := call(ctx, s.handler, m, func(error) {})
-	if context.Cause(ctx) == errTooLong && (err == nil || errors.Is(err, context.DeadlineExceeded)) {
+	if context.Cause(ctx) == errTooLong && (err == nil || isDeadline(err)) {
 		return &tooLong{s.limit}
 	}
 	return err

@@ -28,7 +28,7 @@ const (
 type workers struct {
 	queue        string
 	handler      Handler
-	fatal        func(error) bool
+	fatal        []func(error) bool
 	hasRules     bool
 	limit        time.Duration
 	most         int
@@ -133,10 +133,20 @@ func (w *workers) wake() {
 
 func (w *workers) loop() {
 	defer w.all.Done()
+	over := false
+	defer func() {
+		if !over { // people's code has ended this goroutine: another one takes over
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.alive--
+			w.wake()
+		}
+	}()
 	w.mu.Lock()
 	for {
 		m := w.next()
 		if m == nil {
+			over = true
 			w.alive--
 			w.mu.Unlock()
 			return
@@ -253,7 +263,7 @@ func (w *workers) attempt(m *Message) {
 		w.attemptWithin(m)
 		return
 	}
-	err := call(w.handling, w.handler, m, func(gone error) { w.replaced(m, gone, true) })
+	err := call(w.handling, w.handler, m, func(gone error) { w.conclude(m, gone, true) })
 	w.conclude(m, err, true)
 }
 
@@ -287,8 +297,8 @@ func (w *workers) attemptWithin(m *Message) {
 	}
 	stop := context.AfterFunc(ctx, late)
 	defer stop()
-	err := call(ctx, w.handler, m, func(gone error) { w.replaced(m, gone, ended.CompareAndSwap(false, true)) })
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+	err := call(ctx, w.handler, m, func(gone error) { w.conclude(m, gone, ended.CompareAndSwap(false, true)) })
+	if ctx.Err() != nil && isDeadline(err) {
 		late() // the handler says itself that it is over
 	}
 	w.conclude(m, err, ended.CompareAndSwap(false, true))
@@ -305,25 +315,20 @@ func (t *tooLong) Unwrap() error     { return context.DeadlineExceeded }
 
 // Ends an attempt that failed.
 func (w *workers) failed(m *Message, err error) {
-	ending := judge(err, w.fatal, w.hasRules, m.mayPark)
-	w.subscription.Settle(m.token, ending)
-	switch {
-	case ending.What == native.Defer:
-		logger().Debug("retryrmq: a message is deferred", "message", m, "delay", time.Duration(*ending.Delay))
-	case m.mayPark || ending.What != native.Retry:
-		logger().Warn("retryrmq: a handler failed", "message", m, "error", ending.Error)
-	default:
-		logger().Debug("retryrmq: a handler failed", "message", m, "error", ending.Error)
-	}
-}
-
-// The handler has ended this goroutine: its attempt has failed, and another goroutine takes over.
-func (w *workers) replaced(m *Message, gone error, unsettled bool) {
-	w.conclude(m, gone, unsettled)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.alive--
-	w.wake()
+	ending := &native.Ending{What: native.Retry, Error: errGoexit.Error(), ErrorType: "error"}
+	// Deferred for the case that an error's method or a function of Fatal ends this goroutine.
+	defer func() {
+		settle(m, ending, w.subscription.Settle)
+		switch {
+		case ending.What == native.Defer:
+			logger().Debug("retryrmq: a message is deferred", "message", m, "delay", time.Duration(*ending.Delay))
+		case m.mayPark || ending.What != native.Retry:
+			logger().Warn("retryrmq: a handler failed", "message", m, "error", short(ending.Error))
+		default:
+			logger().Debug("retryrmq: a handler failed", "message", m, "error", short(ending.Error))
+		}
+	}()
+	ending = judge(err, w.fatal, w.hasRules, m.mayPark)
 }
 
 // How many messages to take next: few while handlers are slow, so that none waits here that another consumer could have, and

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -13,6 +16,11 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go"
 	"github.com/retryrmq/retryrmq/bindings-go/retryrmqtest"
 )
+
+func TestMain(m *testing.M) {
+	retryrmq.SetLogger(nil)
+	os.Exit(m.Run())
+}
 
 func simulate(t *testing.T, handler retryrmq.Handler, options ...retryrmq.Option) *retryrmqtest.Result {
 	t.Helper()
@@ -178,6 +186,84 @@ func TestAnErrorWhoseTextPanics(t *testing.T) {
 	result := simulate(t, failing(&rude{}), retryrmq.Retry(retryrmq.Fixed(time.Second).Retries(0)))
 	if text := result.Parked()[0].Message.Headers()["x-retry-error"].(string); !strings.Contains(text, "rude") {
 		t.Errorf("got %q", text)
+	}
+}
+
+// An error with every method that is asked for, each of which panics when it is a nil pointer, as those of net.OpError do.
+type hollow struct{ text string }
+
+func (h *hollow) Error() string     { return h.text }
+func (h *hollow) Is(error) bool     { return h.text == "" }
+func (h *hollow) As(any) bool       { return h.text == "never" }
+func (h *hollow) Timeout() bool     { return h.text == "" }
+func (h *hollow) ErrorType() string { return h.text }
+func (h *hollow) Unwrap() error     { return errors.New(h.text) }
+
+func TestANilPointerAsAnErrorIsAFailedAttempt(t *testing.T) {
+	var op *net.OpError
+	var none *hollow
+	rules := retryrmq.Rules(retryrmq.Rule{Error: "*hollow", Retry: retryrmq.Fixed(7 * time.Second)})
+	fatal := retryrmq.Fatal(func(err error) bool { return errors.Is(err, io.EOF) })
+	for name, c := range map[string]struct {
+		err    error
+		became string
+	}{
+		"net.OpError":        {op, "retried"},
+		"every method":       {none, "retried"},
+		"wrapped":            {fmt.Errorf("order 7: %w", error(op)), "retried"},
+		"joined":             {errors.Join(none, op), "retried"},
+		"permanent":          {retryrmq.Permanent(none), "parked"},
+		"after":              {retryrmq.After(op, time.Second), "retried"},
+		"after every method": {retryrmq.After(none, time.Second), "retried"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, options := range [][]retryrmq.Option{{rules}, {rules, fatal, retryrmq.HandlerTimeout(time.Minute)}} {
+				step := simulate(t, failing(c.err), options...).Attempts[0]
+				if step.Became != c.became {
+					t.Errorf("it is %s", step.Became)
+				}
+			}
+		})
+	}
+	// What can be said is said.
+	step := simulate(t, failing(none), retryrmq.Retry(retryrmq.Fixed(time.Second).Retries(0))).Attempts[0]
+	headers := step.Parked.Headers()
+	if text := headers["x-retry-error"].(string); !strings.Contains(text, "retryrmqtest_test.hollow") || headers["x-retry-error-type"] != "hollow" {
+		t.Errorf("%v", headers)
+	}
+}
+
+func TestAFunctionOfFatalThatPanicsIsNotFatal(t *testing.T) {
+	asked := false
+	result := simulate(t, failing(errors.New("no")), retryrmq.Fatal(func(error) bool { panic("boom") }),
+		retryrmq.Fatal(func(error) bool { asked = true; return false }))
+	if result.Attempts[0].Became != "retried" || !asked {
+		t.Errorf("%+v; asked: %t", result.Attempts[0], asked)
+	}
+}
+
+func TestOneOfSeveralFunctionsOfFatalDecides(t *testing.T) {
+	never := retryrmq.Fatal(func(error) bool { return false })
+	always := retryrmq.Fatal(func(error) bool { return true })
+	for _, options := range [][]retryrmq.Option{{always, never}, {never, always}} {
+		if result := simulate(t, failing(errors.New("no")), options...); result.Attempts[0].Reason != "fatal" {
+			t.Errorf("%+v", result.Attempts[0])
+		}
+	}
+}
+
+type named struct{ name string }
+
+func (named) Error() string       { return "gone" }
+func (n named) ErrorType() string { return n.name }
+
+func TestTheNameOfATypeIsAnyText(t *testing.T) {
+	once := retryrmq.Retry(retryrmq.Fixed(time.Second).Retries(0))
+	for name, want := range map[string]string{"\xffa": "\uFFFDa", "": "named"} {
+		result := simulate(t, failing(named{name}), once, retryrmq.Rules(retryrmq.Rule{Error: "none", Retry: retryrmq.Fixed(time.Hour)}))
+		if kind := result.Parked()[0].Message.Headers()["x-retry-error-type"]; kind != want {
+			t.Errorf("%q is %q", name, kind)
+		}
 	}
 }
 
