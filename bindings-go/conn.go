@@ -97,9 +97,13 @@ func dial(ctx context.Context, url string, d dialling) (*native.Client, error) {
 	return client, ours(err)
 }
 
-// Close ends all consumers as if their contexts had ended, waits for them, and closes the connection. It must not be called
-// by a handler, for which it would wait. A second call waits for the first. It returns nil.
+// Close ends all consumers as if their contexts had ended, waits for them, and closes the connection. A loop over [Conn.Parked]
+// ends with [ErrClosed], and may call Close itself. A handler and a listener of [OnEvent] must not, since Close would wait for
+// them: have them cancel the context of Consume instead. A second call waits for the first. It returns nil.
 func (c *Conn) Close() error {
+	if c == nil || c.client == nil {
+		return errNotDialled
+	}
 	c.mu.Lock()
 	select {
 	case <-c.closing:
@@ -121,10 +125,12 @@ func (c *Conn) Close() error {
 	return nil
 }
 
+var errNotDialled = badOption("this is no connection; retryrmq.Dial makes one")
+
 // Begins a call that needs the client.
 func (c *Conn) enter() error {
-	if c == nil {
-		return badOption("the connection is nil; retryrmq.Dial makes one")
+	if c == nil || c.client == nil {
+		return errNotDialled
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +145,7 @@ func (c *Conn) enter() error {
 
 func (c *Conn) leave() { c.calls.Done() }
 
-// A context that also ends with the connection, of which ErrClosed is the cause then.
+// A context that also ends when the connection is closed; whyEnded tells.
 func (c *Conn) whileOpen(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := make(chan struct{})
@@ -156,8 +162,19 @@ func (c *Conn) whileOpen(ctx context.Context) (context.Context, func()) {
 	}
 }
 
+// ErrClosed in place of err when that comes of the end of such a context by Close.
+func whyEnded(ctx context.Context, err error) error {
+	if err != nil && context.Cause(ctx) == ErrClosed {
+		return ErrClosed
+	}
+	return err
+}
+
 // Stats are the numbers of a queue since the connection was made; zero for one that was never consumed by it.
 func (c *Conn) Stats(queue string) Stats {
+	if c == nil {
+		return Stats{}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if subscriptions := c.consuming[queue]; len(subscriptions) > 0 {

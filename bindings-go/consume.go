@@ -12,7 +12,7 @@ import (
 // [Permanent], [Defer] or [Park], wrapped or not, says what else is to become of the message.
 //
 // The context has the values of Consume's, and the handler timeout as its deadline. It does not end with Consume's context, so
-// that what runs may finish; it ends when the drain timeout has passed.
+// that what runs may finish; it ends when the drain timeout has passed, and context.Cause then is an [ErrTimeout].
 type Handler func(ctx context.Context, m *Message) error
 
 // Consume handles the messages of a queue until ctx ends; then it lets running handlers finish, gives back the rest, and
@@ -61,10 +61,7 @@ func (c *Conn) subscribe(ctx context.Context, options *native.Options, listener 
 		return nil, ours(err)
 	}
 	subscription, err := op.Subscription(ctx)
-	if context.Cause(ctx) == ErrClosed && err != nil {
-		err = ErrClosed
-	}
-	return subscription, ours(err)
+	return subscription, ours(whyEnded(ctx, err))
 }
 
 func (c *Conn) run(ctx context.Context, queue string, ready []func(), w *workers) error {
@@ -103,7 +100,7 @@ func (c *Conn) run(ctx context.Context, queue string, ready []func(), w *workers
 	_ = closed.Wait(context.Background())
 	if late := w.end(); late > 0 {
 		err = &Error{Code: ErrTimeout.Code, Message: fmt.Sprintf(
-			"%d handlers of %q did not end within the drain timeout; their messages are the broker's again", late, queue)}
+			"%d of the handlers of %q did not end within the drain timeout; their messages are the broker's again", late, queue)}
 	}
 	return err
 }

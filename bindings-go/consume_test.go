@@ -210,6 +210,9 @@ func TestAHandlerThatDoesNotEndIsLeftBehind(t *testing.T) {
 		c := s.consume(conn, "orders", func(ctx context.Context, m *retryrmq.Message) error {
 			close(started)
 			<-ctx.Done()
+			if cause := context.Cause(ctx); !errors.Is(cause, retryrmq.ErrTimeout) {
+				t.Errorf("the cause is %v", cause)
+			}
 			<-release
 			defer close(gone)
 			return errors.New("too late")
@@ -500,6 +503,10 @@ func TestNothingIsNil(t *testing.T) {
 			"context":    conn.Consume(noContext, "orders", nothing),
 			"publish":    conn.Publish(noContext, retryrmq.Publishing{}),
 			"connection": none.Consume(t.Context(), "orders", nothing),
+			"zero":       new(retryrmq.Conn).Publish(t.Context(), retryrmq.Publishing{RoutingKey: "orders"}),
+			"close":      none.Close(),
+			"close zero": new(retryrmq.Conn).Close(),
+			"no loop":    firstError(new(retryrmq.Conn), t.Context()),
 			"parked":     (&retryrmq.ParkedMessage{}).Replay(t.Context()),
 		} {
 			if !errors.Is(err, retryrmq.ErrInvalidOption) {
@@ -509,6 +516,12 @@ func TestNothingIsNil(t *testing.T) {
 		for _, err := range conn.Parked(noContext, "orders") {
 			if !errors.Is(err, retryrmq.ErrInvalidOption) {
 				t.Errorf("got %v", err)
+			}
+		}
+		for _, conn := range []*retryrmq.Conn{none, {}} {
+			product, _ := conn.Server()
+			if conn.Stats("orders").Acked != 0 || conn.MetricsText() != "" || conn.Reconnects() != 0 || product != "" || conn.String() == "" {
+				t.Error("a connection that is none tells something")
 			}
 		}
 		if _, err := retryrmq.Dial(noContext, s.url); !errors.Is(err, retryrmq.ErrInvalidOption) {

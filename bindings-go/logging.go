@@ -90,7 +90,7 @@ func write() {
 			attributes := make([]any, 0, len(line.Fields)+2)
 			attributes = append(attributes, "room", line.Room)
 			for _, field := range line.Fields {
-				attributes = append(attributes, field)
+				attributes = append(attributes, short(field))
 			}
 			logger().Log(context.Background(), slog.Level(line.Level), "retryrmq: "+line.Text, attributes...)
 		}

@@ -15,7 +15,7 @@ import (
 type signal interface {
 	error
 	end(*native.Ending)
-	// What went wrong; nil if there is nothing beside the signal.
+	// What went wrong; nil for those that are all there is to say.
 	cause() error
 }
 
@@ -26,15 +26,17 @@ type after struct {
 
 // After is err with a delay: the attempt failed, and the message comes back in d, whatever the policy says. It counts as a
 // retry. It works through any wrapping, and errors.Is and errors.As see err through it.
-func After(err error, d time.Duration) error { return &after{err, d} }
-
-func (a *after) Error() string {
-	if a.err == nil {
-		return "the handler asked for a retry"
+//
+// After(nil, d) is nil, and nil ACKNOWLEDGES the message, so that After(ship(m), d) may be returned as it is. To have a message
+// come back without an error of your own, give it one, After(errors.New("busy"), d), or use [Defer].
+func After(err error, d time.Duration) error {
+	if err == nil {
+		return nil
 	}
-	return a.err.Error()
+	return &after{err, d}
 }
 
+func (a *after) Error() string { return a.err.Error() }
 func (a *after) Unwrap() error { return a.err }
 func (a *after) cause() error  { return a.err }
 
@@ -46,7 +48,9 @@ func (a *after) end(ending *native.Ending) {
 
 type permanent struct{ err error }
 
-// Permanent is err, marked as one that no retry can mend: the message is parked at once, as fatal. Permanent(nil) is nil.
+// Permanent is err, marked as one that no retry can mend: the message is parked at once, as fatal.
+//
+// Permanent(nil) is nil, and nil ACKNOWLEDGES the message. To park one without an error, use [Park].
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -61,7 +65,7 @@ func (p *permanent) end(ending *native.Ending) { ending.What = native.Fatal }
 
 type deferral struct{ delay time.Duration }
 
-// Defer says: not now. The message comes back in d, and no attempt is spent.
+// Defer says: not now. The message comes back in d, and no attempt is spent. It is never nil, and neither is what Park gives.
 func Defer(d time.Duration) error { return &deferral{d} }
 
 func (d *deferral) Error() string { return fmt.Sprintf("deferred for %v", d.delay) }

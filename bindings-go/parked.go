@@ -32,6 +32,7 @@ type ParkedMessage struct {
 	ByBroker bool
 
 	number uint64
+	conn   *Conn
 	walk   *native.Walk
 }
 
@@ -51,6 +52,10 @@ func (p *ParkedMessage) settle(ctx context.Context, begin func(*native.Walk, uin
 	if p.walk == nil {
 		return badOption("this message was not shown by Conn.Parked")
 	}
+	if err := p.conn.enter(); err != nil {
+		return err
+	}
+	defer p.conn.leave()
 	if ctx.Err() != nil {
 		return native.ContextError(ctx)
 	}
@@ -68,12 +73,17 @@ func (p *ParkedMessage) settle(ctx context.Context, begin func(*native.Walk, uin
 //			return err
 //		}
 //		if parked.Reason == "exhausted" {
-//			err = parked.Replay(ctx)
+//			if err := parked.Replay(ctx); err != nil {
+//				return err
+//			}
 //		}
 //	}
 //
 // What is neither replayed nor dropped is back in its place when the loop ends. An error ends the loop, and is its last
-// value.
+// value; after [Conn.Close], which the loop's body may call, that is [ErrClosed].
+//
+// A loop holds the messages that it may still show: another loop over the same queue at the same time, in whatever process,
+// does not see them, and may see none.
 func (c *Conn) Parked(ctx context.Context, queue string) iter.Seq2[*ParkedMessage, error] {
 	return func(yield func(*ParkedMessage, error) bool) {
 		if err := c.parked(ctx, queue, yield); err != nil && !errors.Is(err, errBroken) {
@@ -98,18 +108,28 @@ func (c *Conn) parked(ctx context.Context, queue string, yield func(*ParkedMessa
 	if err := c.enter(); err != nil {
 		return err
 	}
-	defer c.leave()
+	entered := true
+	defer func() {
+		if entered {
+			c.leave()
+		}
+	}()
 	if ctx.Err() != nil {
 		return native.ContextError(ctx)
 	}
+	open, stop := c.whileOpen(ctx)
+	defer stop()
 	op, err := c.client.Parked(queue)
 	if err != nil {
 		return ours(err)
 	}
-	walk, err := op.Walk(ctx)
+	walk, err := op.Walk(open)
 	if err != nil {
-		return ours(err)
+		return ours(whyEnded(open, err))
 	}
+	// The end of the walk may come after that of the connection.
+	native.Hold()
+	defer native.Release()
 	defer func() {
 		// Also when ctx has ended: what was shown goes back to its place by this.
 		op, closeErr := walk.Close()
@@ -117,7 +137,7 @@ func (c *Conn) parked(ctx context.Context, queue string, yield func(*ParkedMessa
 			closeErr = op.Wait(context.WithoutCancel(ctx))
 		}
 		walk.Free()
-		if closeErr == nil {
+		if closeErr == nil || native.IsCode(closeErr, ErrClosed.Code) {
 			return
 		}
 		if err == nil {
@@ -127,16 +147,16 @@ func (c *Conn) parked(ctx context.Context, queue string, yield func(*ParkedMessa
 		}
 	}()
 	for {
-		if ctx.Err() != nil {
-			return native.ContextError(ctx)
+		if open.Err() != nil {
+			return whyEnded(open, native.ContextError(open))
 		}
 		op, err := walk.Next()
 		if err != nil {
 			return ours(err)
 		}
-		record, err := op.Record(ctx)
+		record, err := op.Record(open)
 		if err != nil {
-			return ours(err)
+			return ours(whyEnded(open, err))
 		}
 		if record == nil {
 			return nil
@@ -145,10 +165,17 @@ func (c *Conn) parked(ctx context.Context, queue string, yield func(*ParkedMessa
 		if err != nil {
 			return err
 		}
-		parked.walk = walk
+		parked.conn, parked.walk = c, walk
+		// Close waits for this goroutine, except while people's code runs: that may be what calls it.
+		c.leave()
+		entered = false
 		if !yield(parked, nil) {
 			return errBroken
 		}
+		if err := c.enter(); err != nil {
+			return err
+		}
+		entered = true
 	}
 }
 

@@ -8,7 +8,8 @@ import (
 )
 
 // Simulation is a queue and its consumer without a broker, on a clock of their own: the policy, the rules, the limits and the
-// headers are the real ones, and waiting takes no time. Package retryrmqtest makes tests of it.
+// headers are the real ones, and waiting takes no time. Package retryrmqtest makes tests of it. Nobody is told of events: the
+// functions of [OnEvent] and [OnReady] are not called, and the channel of [Events] stays empty.
 type Simulation struct {
 	queue      string
 	handler    Handler
@@ -83,8 +84,15 @@ func (s *Simulation) Publish(message Publishing) error {
 
 // Step has the handler handle the next message; the clock moves on to its arrival. It is false when there is none.
 //
-// Nothing else is simulated: what the handler does takes the time it takes, and the handler timeout is real.
+// Nothing else is simulated: what the handler does takes the time it takes, and the handler timeout is real. When ctx has ended,
+// no handler is called, and its error is returned.
 func (s *Simulation) Step(ctx context.Context) (Step, bool, error) {
+	if err := checkContext(ctx); err != nil {
+		return Step{}, false, err
+	}
+	if ctx.Err() != nil {
+		return Step{}, false, native.ContextError(ctx)
+	}
 	batch, err := s.simulation.Next()
 	if err != nil {
 		return Step{}, false, ours(err)

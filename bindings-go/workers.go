@@ -35,7 +35,7 @@ type workers struct {
 	subscription *native.Subscription
 	// For handlers without a deadline of their own; cancelled when nobody waits for them any more.
 	handling context.Context
-	cancel   context.CancelFunc
+	cancel   context.CancelCauseFunc
 	all      sync.WaitGroup
 
 	mu      sync.Mutex
@@ -70,7 +70,7 @@ func newWorkers(ctx context.Context, queue string, handler Handler, plan *plan, 
 		batches:      batches{size: 1},
 	}
 	w.work.L = &w.mu
-	w.handling, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	w.handling, w.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	return w
 }
 
@@ -94,6 +94,8 @@ func (w *workers) close() {
 	w.giveBack(unstarted)
 }
 
+var errDrained = &Error{Code: ErrTimeout.Code, Message: "the drain timeout has passed"}
+
 // The end, after the subscription's: how many handlers run all the same.
 func (w *workers) end() int {
 	w.mu.Lock()
@@ -102,7 +104,7 @@ func (w *workers) end() int {
 	w.timer.Stop()
 	w.work.Broadcast()
 	w.mu.Unlock()
-	w.cancel()
+	w.cancel(errDrained)
 	if late == 0 {
 		w.all.Wait()
 	}

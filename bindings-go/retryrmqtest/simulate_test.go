@@ -87,7 +87,7 @@ func TestWhatAHandlerReturnsDecides(t *testing.T) {
 		"an error":           {cause, "retried", time.Second, "", "", ""},
 		"a delay":            {retryrmq.After(cause, 30*time.Second), "retried", 30 * time.Second, "", "", ""},
 		"a delay, wrapped":   {fmt.Errorf("order 7: %w", retryrmq.After(cause, time.Minute)), "retried", time.Minute, "", "", ""},
-		"a delay alone":      {retryrmq.After(nil, time.Minute), "retried", time.Minute, "", "", ""},
+		"a delay alone":      {retryrmq.After(nil, time.Minute), "acked", 0, "", "", ""},
 		"permanent":          {retryrmq.Permanent(cause), "parked", 0, "fatal", "the bank is closed", "error"},
 		"permanent, joined":  {errors.Join(errors.New("x"), retryrmq.Permanent(cause)), "parked", 0, "fatal", "x\nthe bank is closed", "error"},
 		"permanent, of type": {retryrmq.Permanent(brokenPipe{cause}), "parked", 0, "fatal", "the bank is closed", "brokenPipe"},
@@ -125,6 +125,9 @@ func TestWhatAHandlerReturnsDecides(t *testing.T) {
 	}
 	if retryrmq.Permanent(nil) != nil {
 		t.Error("Permanent(nil) is an error")
+	}
+	if retryrmq.After(nil, time.Minute) != nil {
+		t.Error("After(nil, d) is an error")
 	}
 	if !errors.Is(retryrmq.After(cause, time.Second), cause) {
 		t.Error("After hides its error")
@@ -379,10 +382,12 @@ func TestBadMessagesSayWhatIsWrong(t *testing.T) {
 func TestBadOptionsAreNamed(t *testing.T) {
 	for word, option := range map[string]retryrmq.Option{
 		"Prefetch": retryrmq.Prefetch(0), "Concurrency": retryrmq.Concurrency(-1), "HandlerTimeout": retryrmq.HandlerTimeout(0),
-		"DrainTimeout": retryrmq.DrainTimeout(-1), "Pause": retryrmq.Pause(0.5, -1, 0), "pause": retryrmq.Pause(1.5, 0, 0),
+		"DrainTimeout": retryrmq.DrainTimeout(-1), "Pause": retryrmq.Pause(0.5, -1, 0), "`Pause` cannot": retryrmq.Pause(1.5, 0, 0),
 		"OnEvent": retryrmq.OnEvent(nil), "OnReady": retryrmq.OnReady(nil), "Events": retryrmq.Events(nil), "Fatal": retryrmq.Fatal(nil), "option": nil,
 		"CrashLimit": retryrmq.CrashLimit(0), "DeferLimit": retryrmq.DeferLimit(1 << 40), "strategy": retryrmq.Strategy("magic"),
-		"Strategy": retryrmq.Strategy(""), "policy": retryrmq.Retry(retryrmq.List()), "rules": retryrmq.Rules(retryrmq.Rule{Error: "\xff"}),
+		"Strategy": retryrmq.Strategy(""), "`Fatal` needs `DLX`": retryrmq.Fatal(func(error) bool { return true }),
+		"`NoParking` needs `DLX`": retryrmq.NoParking(), "`Retry` needs `DLX`": retryrmq.Retry(retryrmq.Fixed(time.Second)),
+		"`Rules` needs `DLX`": retryrmq.Rules(retryrmq.Rule{Error: "x"}), "policy": retryrmq.Retry(retryrmq.List()), "Rules": retryrmq.Rules(retryrmq.Rule{Error: "\xff"}),
 	} {
 		_, err := retryrmqtest.Simulate(t.Context(), "orders", failing(nil), nil, option)
 		if err == nil || !strings.Contains(err.Error(), word) {
@@ -396,6 +401,23 @@ func TestBadOptionsAreNamed(t *testing.T) {
 	}
 	if _, err := retryrmqtest.Simulate(t.Context(), "orders", nil, nil); !errors.Is(err, retryrmq.ErrInvalidOption) {
 		t.Errorf("a nil handler: %v", err)
+	}
+}
+
+func TestASimulationEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	over, calls := errors.New("over"), 0
+	_, err := retryrmqtest.Simulate(ctx, "orders", func(context.Context, *retryrmq.Message) error {
+		calls++
+		cancel(over)
+		return errors.New("no")
+	}, []retryrmq.Publishing{{}, {}}, retryrmq.DLX())
+	if calls != 1 || !errors.Is(err, context.Canceled) || !errors.Is(err, over) {
+		t.Errorf("%d calls, %v", calls, err)
+	}
+	var none context.Context
+	if _, err := retryrmqtest.Simulate(none, "orders", failing(nil), []retryrmq.Publishing{{}}); !errors.Is(err, retryrmq.ErrInvalidOption) {
+		t.Errorf("got %v", err)
 	}
 }
 
