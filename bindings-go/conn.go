@@ -48,7 +48,8 @@ func QueueType(name QueueTypeName) DialOption {
 }
 
 // Dial connects. The address is amqp://user:password@host:port/vhost, or amqps:// with TLS; what is left out is guest, guest,
-// localhost, 5672 and /. When ctx ends before, the attempt is given up.
+// localhost, 5672 (5671 with TLS) and /. Its parameters are heartbeat (seconds), connection_timeout (milliseconds), name, and with
+// TLS cacertfile, certfile, keyfile (PEM files) and server_name_indication. When ctx ends before, the attempt is given up.
 func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error) {
 	if err := checkContext(ctx); err != nil {
 		return nil, err
@@ -184,7 +185,7 @@ func (c *Conn) Stats(queue string) Stats {
 }
 
 // MetricsText is the counters of all queues in the OpenMetrics text format, which Prometheus reads: to mount in the service's
-// own endpoint.
+// own endpoint, with the Content-Type "application/openmetrics-text; version=1.0.0; charset=utf-8".
 func (c *Conn) MetricsText() string {
 	if c.enter() != nil {
 		return ""

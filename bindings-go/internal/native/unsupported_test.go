@@ -8,6 +8,9 @@ import (
 )
 
 func TestWithoutCgoOneErrorSaysWhatIsMissing(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no go to build with")
+	}
 	for _, setting := range []string{"CGO_ENABLED=0", "GOOS=windows"} {
 		build := exec.Command("go", "build", ".")
 		build.Env = append(os.Environ(), "GOOS=", setting)
