@@ -12,7 +12,7 @@ import (
 // [Permanent], [Defer] or [Park], wrapped or not, says what else is to become of the message.
 //
 // The context has the values of Consume's, and the handler timeout as its deadline. It does not end with Consume's context, so
-// that what runs may finish; it ends when the drain timeout has passed, and context.Cause then is an [ErrTimeout].
+// that what runs may finish; it ends when the drain timeout has passed, and [context.Cause] then is an [ErrTimeout].
 type Handler func(ctx context.Context, m *Message) error
 
 // Consume handles the messages of a queue until ctx ends; then it lets running handlers finish, gives back the rest, and

@@ -12,7 +12,7 @@ import (
 
 // Error is every error of this package. None of them means that a message was lost.
 //
-// Compare with errors.Is and the sentinels below, or look at the code, which is the same in every language.
+// Compare with [errors.Is] and the sentinels below, or look at the code, which is the same in every language.
 type Error struct {
 	// Code names the kind.
 	Code string

@@ -12,7 +12,7 @@ import (
 var chosen atomic.Pointer[slog.Logger]
 
 // SetLogger has this package log to l, and so all connections of the process; nil silences it. Without it, it logs to
-// slog.Default(). Whether l wants lines below INFO is asked here and by Dial.
+// [slog.Default]. Whether l wants lines below INFO is asked here and by [Dial].
 func SetLogger(l *slog.Logger) {
 	if l == nil {
 		l = slog.New(slog.DiscardHandler)

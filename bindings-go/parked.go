@@ -9,12 +9,34 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
+// Why a message is parked.
+const (
+	// ReasonExhausted: no retries are left, or no deferrals.
+	ReasonExhausted = "exhausted"
+	// ReasonFatal: no retry could mend its error.
+	ReasonFatal = "fatal"
+	// ReasonRequested: its handler asked for it, see [Park].
+	ReasonRequested = "requested"
+	// ReasonDeliveryLimit: its consumers crashed too often.
+	ReasonDeliveryLimit = "delivery-limit"
+	// ReasonUndecodable: it cannot be read as AMQP.
+	ReasonUndecodable = "undecodable"
+	// ReasonExpired: it waited longer in its queue than it may.
+	ReasonExpired = "expired"
+	// ReasonTooOld: it is older than [Policy.MaxAge] allows.
+	ReasonTooOld = "too-old"
+	// ReasonRejected: a consumer rejected it.
+	ReasonRejected = "rejected"
+	// ReasonOverflow: its queue was full.
+	ReasonOverflow = "overflow"
+)
+
 // ParkedMessage is a parked message and the record of why, whoever parked it: a consumer of this library, or the broker.
 type ParkedMessage struct {
 	// Message is the message itself.
 	Message *Message
-	// Reason is one of exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old, rejected and overflow;
-	// empty when nobody left one.
+	// Reason is one of exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old, rejected and overflow, as
+	// [ReasonExhausted] and so on; empty when nobody left one.
 	Reason string
 	// ParkedAt is when, to the second.
 	ParkedAt time.Time
@@ -72,7 +94,7 @@ func (p *ParkedMessage) settle(ctx context.Context, begin func(*native.Walk, uin
 //		if err != nil {
 //			return err
 //		}
-//		if parked.Reason == "exhausted" {
+//		if parked.Reason == retryrmq.ReasonExhausted {
 //			if err := parked.Replay(ctx); err != nil {
 //				return err
 //			}

@@ -27,17 +27,27 @@ type Step struct {
 	Message *Message
 	// At is when it began, on the simulation's clock.
 	At time.Duration
-	// Became is what became of the message: acked, retried, deferred, parked, dropped or rejected.
+	// Became is what became of the message: acked, retried, deferred, parked, dropped or rejected, as [BecameAcked] and so on.
 	Became string
 	// Err is what the handler returned, or its panic.
 	Err error
 	// Delay is how long the message waits then.
 	Delay time.Duration
-	// Reason is why it was given up.
+	// Reason is why it was given up, as [ReasonExhausted] and so on.
 	Reason string
 	// Parked is the parked message with its record, as an operator would find it.
 	Parked *Message
 }
+
+// What becomes of a message, as Step.Became says it.
+const (
+	BecameAcked    = "acked"
+	BecameRetried  = "retried"
+	BecameDeferred = "deferred"
+	BecameParked   = "parked"
+	BecameDropped  = "dropped"
+	BecameRejected = "rejected"
+)
 
 // The header by which a simulation knows its messages.
 const simulated = "retryrmq-simulated"

@@ -39,10 +39,10 @@ type Result struct {
 }
 
 // Acked are the messages that were handled.
-func (r *Result) Acked() []End { return r.ended("acked") }
+func (r *Result) Acked() []End { return r.ended(retryrmq.BecameAcked) }
 
 // Parked are the messages that were parked.
-func (r *Result) Parked() []End { return r.ended("parked") }
+func (r *Result) Parked() []End { return r.ended(retryrmq.BecameParked) }
 
 // AttemptsOf are the attempts at one of the messages.
 func (r *Result) AttemptsOf(index int) (attempts []retryrmq.Step) {
@@ -92,7 +92,7 @@ func Simulate(ctx context.Context, queue string, handler retryrmq.Handler, messa
 			break
 		}
 		result.Attempts = append(result.Attempts, step)
-		if step.Became != "retried" && step.Became != "deferred" {
+		if step.Became != retryrmq.BecameRetried && step.Became != retryrmq.BecameDeferred {
 			result.Ends = append(result.Ends, End{step.Index, step.Became, step.At, step.Reason, step.Parked})
 		}
 		if len(result.Attempts) > mostAttempts {

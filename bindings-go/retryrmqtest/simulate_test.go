@@ -134,6 +134,23 @@ func TestWhatAHandlerReturnsDecides(t *testing.T) {
 	}
 }
 
+func TestReasonsAndEndsHaveNames(t *testing.T) {
+	old := retryrmq.Retry(retryrmq.Fixed(time.Minute).MaxAge(time.Second))
+	for want, step := range map[[2]string]retryrmq.Step{
+		{retryrmq.BecameParked, retryrmq.ReasonFatal}:     simulate(t, failing(retryrmq.Permanent(errors.New("no")))).Attempts[0],
+		{retryrmq.BecameParked, retryrmq.ReasonRequested}: simulate(t, failing(retryrmq.Park("no"))).Attempts[0],
+		{retryrmq.BecameParked, retryrmq.ReasonTooOld}:    simulate(t, failing(errors.New("no")), old).Attempts[0],
+		{retryrmq.BecameParked, retryrmq.ReasonExhausted}: simulate(t, failing(errors.New("no"))).Attempts[5],
+		{retryrmq.BecameDropped, retryrmq.ReasonFatal}:    simulate(t, failing(retryrmq.Permanent(errors.New("no"))), retryrmq.NoParking()).Attempts[0],
+		{retryrmq.BecameRetried, ""}:                      simulate(t, failing(errors.New("no"))).Attempts[0],
+		{retryrmq.BecameAcked, ""}:                        simulate(t, failing(nil)).Attempts[0],
+	} {
+		if step.Became != want[0] || step.Reason != want[1] {
+			t.Errorf("%s because of %q, and not %q", step.Became, step.Reason, want)
+		}
+	}
+}
+
 type notFound struct{}
 
 func (notFound) Error() string     { return "gone" }
