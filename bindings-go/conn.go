@@ -20,8 +20,8 @@ type Conn struct {
 	closed chan struct{}
 	// Calls in progress that need the client, consumers among them.
 	calls sync.WaitGroup
-	// Consumers by queue, and the last numbers of those that have ended.
-	consuming map[string]*native.Subscription
+	// Consumers by queue, any of which tells the numbers of all, and the last numbers of queues without any.
+	consuming map[string][]*native.Subscription
 	stats     map[string]Stats
 }
 
@@ -48,13 +48,14 @@ func QueueType(name QueueTypeName) DialOption {
 }
 
 // Dial connects. The address is amqp://user:password@host:port/vhost, or amqps:// with TLS; what is left out is guest, guest,
-// localhost, 5672 and /. When ctx ends before, the attempt is given up.
+// localhost, 5672 (5671 with TLS) and /. Its parameters are heartbeat (seconds), connection_timeout (milliseconds), name, and with
+// TLS cacertfile, certfile, keyfile (PEM files) and server_name_indication. When ctx ends before, the attempt is given up.
 func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error) {
 	if err := checkContext(ctx); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return nil, native.ContextError(ctx)
 	}
 	var d dialling
 	for _, option := range options {
@@ -83,7 +84,7 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 		client:    client,
 		closing:   make(chan struct{}),
 		closed:    make(chan struct{}),
-		consuming: make(map[string]*native.Subscription),
+		consuming: make(map[string][]*native.Subscription),
 		stats:     make(map[string]Stats),
 	}, nil
 }
@@ -97,9 +98,13 @@ func dial(ctx context.Context, url string, d dialling) (*native.Client, error) {
 	return client, ours(err)
 }
 
-// Close ends all consumers as if their contexts had ended, waits for them, and closes the connection. It must not be called
-// by a handler, for which it would wait. A second call waits for the first. It returns nil.
+// Close ends all consumers as if their contexts had ended, waits for them, and closes the connection. A loop over [Conn.Parked]
+// ends with [ErrClosed], and may call Close itself. A handler and a listener of [OnEvent] must not, since Close would wait for
+// them: have them cancel the context of Consume instead. A second call waits for the first. It returns nil.
 func (c *Conn) Close() error {
+	if c == nil || c.client == nil {
+		return errNotDialled
+	}
 	c.mu.Lock()
 	select {
 	case <-c.closing:
@@ -121,10 +126,12 @@ func (c *Conn) Close() error {
 	return nil
 }
 
+var errNotDialled = badOption("this is no connection; retryrmq.Dial makes one")
+
 // Begins a call that needs the client.
 func (c *Conn) enter() error {
-	if c == nil {
-		return badOption("the connection is nil; retryrmq.Dial makes one")
+	if c == nil || c.client == nil {
+		return errNotDialled
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,18 +146,46 @@ func (c *Conn) enter() error {
 
 func (c *Conn) leave() { c.calls.Done() }
 
+// A context that also ends when the connection is closed; whyEnded tells.
+func (c *Conn) whileOpen(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := make(chan struct{})
+	go func() {
+		select {
+		case <-c.closing:
+			cancel(ErrClosed)
+		case <-stop:
+		}
+	}()
+	return ctx, func() {
+		close(stop)
+		cancel(nil)
+	}
+}
+
+// ErrClosed in place of err when that comes of the end of such a context by Close.
+func whyEnded(ctx context.Context, err error) error {
+	if err != nil && context.Cause(ctx) == ErrClosed {
+		return ErrClosed
+	}
+	return err
+}
+
 // Stats are the numbers of a queue since the connection was made; zero for one that was never consumed by it.
 func (c *Conn) Stats(queue string) Stats {
+	if c == nil {
+		return Stats{}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if subscription := c.consuming[queue]; subscription != nil {
-		return newStats(subscription.Stats())
+	if subscriptions := c.consuming[queue]; len(subscriptions) > 0 {
+		return newStats(subscriptions[0].Stats())
 	}
 	return c.stats[queue]
 }
 
 // MetricsText is the counters of all queues in the OpenMetrics text format, which Prometheus reads: to mount in the service's
-// own endpoint.
+// own endpoint, with the Content-Type "application/openmetrics-text; version=1.0.0; charset=utf-8".
 func (c *Conn) MetricsText() string {
 	if c.enter() != nil {
 		return ""

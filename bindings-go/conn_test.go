@@ -177,6 +177,66 @@ func TestHeadersOfEveryTypeGoThroughTheBroker(t *testing.T) {
 	})
 }
 
+func TestADelayNeedsAQueue(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		err := s.dial().Publish(t.Context(), retryrmq.Publishing{RoutingKey: "nowhere", Delay: time.Second})
+		if !errors.Is(err, retryrmq.ErrQueueNotFound) || !strings.Contains(err.Error(), "NoDeclare") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestALoopOverParkedMessagesEndsWithTheConnection(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		for name, close := range map[string]func(*retryrmq.Conn){
+			"in the loop": func(conn *retryrmq.Conn) { _ = conn.Close() },
+			"beside it": func(conn *retryrmq.Conn) {
+				closed := make(chan struct{})
+				go func() {
+					_ = conn.Close()
+					<-closed
+				}()
+				close(closed)
+				eventually(t, "it is closed", func() bool { return conn.MetricsText() == "" })
+			},
+		} {
+			conn, queue := s.dial(), fmt.Sprintf("orders-%d", len(name))
+			s.queue(queue, "classic")
+			s.publish(conn, queue, "a", "b")
+			c := s.consume(conn, queue, func(context.Context, *retryrmq.Message) error { return retryrmq.Park("no") }, retryrmq.DLX())
+			eventually(t, "both are parked", func() bool { return conn.Stats(queue).Parked == 2 })
+			if err := c.end(); err != nil {
+				t.Error(err)
+			}
+			shown, last := 0, error(nil)
+			for parked, err := range conn.Parked(t.Context(), queue) {
+				if last = err; err != nil {
+					continue
+				}
+				shown++
+				close(conn)
+				if err := parked.Replay(t.Context()); !errors.Is(err, retryrmq.ErrClosed) {
+					t.Errorf("%s: replaying gives %v", name, err)
+				}
+			}
+			if shown != 1 || !errors.Is(last, retryrmq.ErrClosed) {
+				t.Errorf("%s: %d were shown, and the end is %v", name, shown, last)
+			}
+			again, left := s.dial(), 0
+			eventually(t, "what was shown is back", func() bool {
+				left = 0
+				for _, err := range again.Parked(t.Context(), queue) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					left++
+				}
+				return left == 2
+			})
+		}
+	})
+}
+
 func TestADelayedMessageIsNotEarly(t *testing.T) {
 	once(t, func(t *testing.T, s *stage) {
 		conn := s.dial()
@@ -386,6 +446,22 @@ func TestLogLinesGoToSlog(t *testing.T) {
 	eventually(t, "the native half is in the log", func() bool { return strings.Contains(log.String(), "room=") })
 	if err := c.end(); err != nil {
 		t.Error(err)
+	}
+	s.publish(conn, "orders", "8")
+	c = s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error { panic(strings.Repeat("x", 1<<20)) }, retryrmq.DLX(),
+		retryrmq.Fatal(func(error) bool { panic(strings.Repeat("y", 1<<20)) }), retryrmq.NoParking(),
+		retryrmq.Retry(retryrmq.Fixed(time.Millisecond).Retries(0)),
+		retryrmq.OnEvent(func(retryrmq.Event) { panic(strings.Repeat("z", 1<<20)) }))
+	for _, what := range []string{"error=\"panic: xxx", "panic=yyy", "panic=zzz"} {
+		eventually(t, what+" is in the log", func() bool { return strings.Contains(log.String(), what) })
+	}
+	if err := c.end(); err != nil {
+		t.Error(err)
+	}
+	for line := range strings.Lines(log.String()) {
+		if len(line) > 10_000 {
+			t.Errorf("%d bytes are logged: %.200s", len(line), line)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package retryrmq
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
@@ -11,7 +12,7 @@ import (
 // [Permanent], [Defer] or [Park], wrapped or not, says what else is to become of the message.
 //
 // The context has the values of Consume's, and the handler timeout as its deadline. It does not end with Consume's context, so
-// that what runs may finish; it ends when the drain timeout has passed.
+// that what runs may finish; it ends when the drain timeout has passed, and [context.Cause] then is an [ErrTimeout].
 type Handler func(ctx context.Context, m *Message) error
 
 // Consume handles the messages of a queue until ctx ends; then it lets running handlers finish, gives back the rest, and
@@ -40,7 +41,7 @@ func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, optio
 	}
 	defer c.leave()
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return native.ContextError(ctx)
 	}
 	listeners := listen(plan.tell)
 	defer listeners.end()
@@ -53,39 +54,31 @@ func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, optio
 
 // Subscribes; ends early with ctx or the connection.
 func (c *Conn) subscribe(ctx context.Context, options *native.Options, listener uint64) (*native.Subscription, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		select {
-		case <-c.closing:
-			cancel(ErrClosed)
-		case <-stop:
-		}
-	}()
+	ctx, stop := c.whileOpen(ctx)
+	defer stop()
 	op, err := c.client.Subscribe(options, listener)
 	if err != nil {
 		return nil, ours(err)
 	}
 	subscription, err := op.Subscription(ctx)
-	return subscription, ours(err)
+	return subscription, ours(whyEnded(ctx, err))
 }
 
 func (c *Conn) run(ctx context.Context, queue string, ready []func(), w *workers) error {
 	subscription := w.subscription
 	defer subscription.Free()
 	c.mu.Lock()
-	c.consuming[queue] = subscription
+	c.consuming[queue] = append(c.consuming[queue], subscription)
 	c.mu.Unlock()
 	defer func() {
-		last := newStats(subscription.Stats())
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.consuming[queue] == subscription {
+		others := slices.DeleteFunc(c.consuming[queue], func(s *native.Subscription) bool { return s == subscription })
+		c.consuming[queue] = others
+		if len(others) == 0 {
 			delete(c.consuming, queue)
+			c.stats[queue] = newStats(subscription.Stats())
 		}
-		c.stats[queue] = last
 	}()
 
 	closed, err := subscription.Closed()
@@ -107,7 +100,7 @@ func (c *Conn) run(ctx context.Context, queue string, ready []func(), w *workers
 	_ = closed.Wait(context.Background())
 	if late := w.end(); late > 0 {
 		err = &Error{Code: ErrTimeout.Code, Message: fmt.Sprintf(
-			"%d handlers of %q did not end within the drain timeout; their messages are the broker's again", late, queue)}
+			"%d of the handlers of %q did not end within the drain timeout; their messages are the broker's again", late, queue)}
 	}
 	return err
 }

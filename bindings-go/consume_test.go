@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"strings"
 	"sync"
@@ -209,6 +210,9 @@ func TestAHandlerThatDoesNotEndIsLeftBehind(t *testing.T) {
 		c := s.consume(conn, "orders", func(ctx context.Context, m *retryrmq.Message) error {
 			close(started)
 			<-ctx.Done()
+			if cause := context.Cause(ctx); !errors.Is(cause, retryrmq.ErrTimeout) {
+				t.Errorf("the cause is %v", cause)
+			}
 			<-release
 			defer close(gone)
 			return errors.New("too late")
@@ -392,10 +396,97 @@ func TestASubscriptionThatIsRefused(t *testing.T) {
 		if !errors.Is(err, retryrmq.ErrInvalidPolicy) && !errors.Is(err, retryrmq.ErrStrategyRefused) && !errors.Is(err, retryrmq.ErrInvalidOption) {
 			t.Errorf("got %v", err)
 		}
-		ended, end := context.WithCancelCause(t.Context())
-		end(errors.New("over"))
-		if err := conn.Consume(ended, "orders", nothing, retryrmq.DLX()); err == nil || err.Error() != "over" {
+	})
+}
+
+func TestAContextThatHasEndedSaysHowAndWhy(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		over := errors.New("over")
+		cancelled, cancel := context.WithCancelCause(t.Context())
+		cancel(over)
+		late, end := context.WithTimeoutCause(t.Context(), 0, over)
+		defer end()
+		for want, ctx := range map[error]context.Context{context.Canceled: cancelled, context.DeadlineExceeded: late} {
+			_, dialled := retryrmq.Dial(ctx, s.url)
+			for name, err := range map[string]error{
+				"Dial":    dialled,
+				"Consume": conn.Consume(ctx, "orders", func(context.Context, *retryrmq.Message) error { return nil }),
+				"Publish": conn.Publish(ctx, retryrmq.Publishing{RoutingKey: "orders"}),
+				"Parked":  firstError(conn, ctx),
+			} {
+				if !errors.Is(err, want) || !errors.Is(err, over) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+		plain, stop := context.WithCancel(t.Context())
+		stop()
+		if err := conn.Publish(plain, retryrmq.Publishing{RoutingKey: "orders"}); err != context.Canceled {
 			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func firstError(conn *retryrmq.Conn, ctx context.Context) error {
+	for _, err := range conn.Parked(ctx, "orders") {
+		return err
+	}
+	return nil
+}
+
+func TestTheNumbersOfAQueueGoOnWhileOneConsumerLives(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		handle := func(context.Context, *retryrmq.Message) error { return nil }
+		first := s.consume(conn, "orders", handle)
+		ready := make(chan struct{})
+		second := s.consume(conn, "orders", handle, retryrmq.OnReady(func() { close(ready) }))
+		<-ready
+		for i, end := range []*consuming{second, first} {
+			s.publish(conn, "orders", "7")
+			eventually(t, "it is counted", func() bool { return conn.Stats("orders").Acked == uint64(i+1) })
+			if err := end.end(); err != nil {
+				t.Error(err)
+			}
+		}
+		if stats := conn.Stats("orders"); stats.Acked != 2 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+func TestANilPointerAsAnErrorEndsNoConsumer(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		s.publish(conn, "orders", "a", "b")
+		c := s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error {
+			var op *net.OpError
+			return op
+		}, retryrmq.DLX(), soon, retryrmq.HandlerTimeout(time.Minute))
+		eventually(t, "both are parked", func() bool { return conn.Stats("orders").Parked == 2 })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAFunctionOfFatalThatEndsItsGoroutine(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		s.publish(conn, "orders", "7")
+		c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error { return errors.New("no") },
+			retryrmq.DLX(), soon, retryrmq.Concurrency(1), retryrmq.Fatal(func(error) bool {
+				runtime.Goexit()
+				return true
+			}))
+		eventually(t, "it is parked", func() bool { return conn.Stats("orders").Parked == 1 })
+		if err := c.end(); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -412,6 +503,10 @@ func TestNothingIsNil(t *testing.T) {
 			"context":    conn.Consume(noContext, "orders", nothing),
 			"publish":    conn.Publish(noContext, retryrmq.Publishing{}),
 			"connection": none.Consume(t.Context(), "orders", nothing),
+			"zero":       new(retryrmq.Conn).Publish(t.Context(), retryrmq.Publishing{RoutingKey: "orders"}),
+			"close":      none.Close(),
+			"close zero": new(retryrmq.Conn).Close(),
+			"no loop":    firstError(new(retryrmq.Conn), t.Context()),
 			"parked":     (&retryrmq.ParkedMessage{}).Replay(t.Context()),
 		} {
 			if !errors.Is(err, retryrmq.ErrInvalidOption) {
@@ -421,6 +516,12 @@ func TestNothingIsNil(t *testing.T) {
 		for _, err := range conn.Parked(noContext, "orders") {
 			if !errors.Is(err, retryrmq.ErrInvalidOption) {
 				t.Errorf("got %v", err)
+			}
+		}
+		for _, conn := range []*retryrmq.Conn{none, {}} {
+			product, _ := conn.Server()
+			if conn.Stats("orders").Acked != 0 || conn.MetricsText() != "" || conn.Reconnects() != 0 || product != "" || conn.String() == "" {
+				t.Error("a connection that is none tells something")
 			}
 		}
 		if _, err := retryrmq.Dial(noContext, s.url); !errors.Is(err, retryrmq.ErrInvalidOption) {

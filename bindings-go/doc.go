@@ -8,7 +8,7 @@
 //		return ship(ctx, m.Body) // nil acknowledges, an error retries
 //	}, retryrmq.DLX(), retryrmq.Retry(retryrmq.Exponential(time.Second, 5*time.Minute)))
 //
-// A handler may be called more than once for the same message (at least once); Message.MessageID and Message.Attempt help to
+// A handler may be called more than once for the same message (at least once); [Message.MessageID] and [Message.Attempt] help to
 // notice.
 //
 // The work is done by a library in Rust, which Python, Node and Rust services share; it is linked in through cgo.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
@@ -11,7 +12,7 @@ import (
 
 // Error is every error of this package. None of them means that a message was lost.
 //
-// Compare with errors.Is and the sentinels below, or look at the code, which is the same in every language.
+// Compare with [errors.Is] and the sentinels below, or look at the code, which is the same in every language.
 type Error struct {
 	// Code names the kind.
 	Code string
@@ -80,9 +81,25 @@ func badOption(format string, args ...any) *Error {
 func ours(err error) error {
 	var refusal *native.Refusal
 	if errors.As(err, &refusal) {
-		return &Error{Code: refusal.Code, Message: refusal.Message, Detail: refusal.Detail}
+		return &Error{Code: refusal.Code, Message: inGo(refusal.Code, refusal.Message), Detail: refusal.Detail}
 	}
 	return err
+}
+
+// Sentences of the native half name options as all languages do; here they are those of Go.
+var (
+	goOptions = strings.NewReplacer("`dlx`", "`DLX`", "`retry`", "`Retry`", "`strategy`", "`Strategy`", "`rules`", "`Rules`",
+		"`prefetch`", "`Prefetch`", "`concurrency`", "`Concurrency`", "`handler_timeout`", "`HandlerTimeout`", "`pause`", "`Pause`",
+		"`drain_timeout`", "`DrainTimeout`", "`limits.crashes`", "`CrashLimit`", "`expiration`", "`Expiration`")
+	goPhrases = strings.NewReplacer("with `dlx` and `declare` on", "with `DLX` and without `NoDeclare`",
+		"leave `declare` on and", "leave `NoDeclare` out and", "set `declare` off", "add `NoDeclare`")
+)
+
+func inGo(code, sentence string) string {
+	if code == ErrInvalidOption.Code {
+		return goOptions.Replace(sentence) // no other one: those name queues, which may be called anything
+	}
+	return goPhrases.Replace(sentence)
 }
 
 func checkContext(ctx context.Context) error {

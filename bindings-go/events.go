@@ -98,12 +98,9 @@ func listen(tell []func(Event)) *listeners {
 }
 
 func tellSafely(f func(Event), event Event) {
-	defer func() {
-		if value := recover(); value != nil {
-			logger().Error("an event listener panicked", "event", string(event.Name), "panic", value)
-		}
-	}()
-	f(event)
+	if gone := safely(func() { f(event) }); gone != nil {
+		logger().Error("retryrmq: an event listener panicked", "event", string(event.Name), "panic", short(gone.text()))
+	}
 }
 
 // Ends after everything that was told so far.

@@ -12,7 +12,7 @@ import (
 var chosen atomic.Pointer[slog.Logger]
 
 // SetLogger has this package log to l, and so all connections of the process; nil silences it. Without it, it logs to
-// slog.Default(). Whether l wants lines below INFO is asked here and by Dial.
+// [slog.Default]. Whether l wants lines below INFO is asked here and by [Dial].
 func SetLogger(l *slog.Logger) {
 	if l == nil {
 		l = slog.New(slog.DiscardHandler)
@@ -26,6 +26,15 @@ func logger() *slog.Logger {
 		return l
 	}
 	return slog.Default()
+}
+
+// As much of a text as a log line needs, and as the record of a parked message keeps.
+func short(text string) string {
+	const most = 1024
+	if len(text) > most {
+		return valid(text[:most]) + "…"
+	}
+	return text
 }
 
 // Lines of the native half on their way to the logger: what people's log handlers do must not hold up the news.
@@ -81,7 +90,7 @@ func write() {
 			attributes := make([]any, 0, len(line.Fields)+2)
 			attributes = append(attributes, "room", line.Room)
 			for _, field := range line.Fields {
-				attributes = append(attributes, field)
+				attributes = append(attributes, short(field))
 			}
 			logger().Log(context.Background(), slog.Level(line.Level), "retryrmq: "+line.Text, attributes...)
 		}

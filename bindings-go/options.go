@@ -13,7 +13,7 @@ type Option func(*plan) error
 // A consumer to be.
 type plan struct {
 	wanted native.Wanted
-	fatal  func(error) bool
+	fatal  []func(error) bool
 	tell   []func(Event)
 	ready  []func()
 }
@@ -31,7 +31,20 @@ func newPlan(queue string, options []Option) (*plan, error) {
 			return nil, err
 		}
 	}
+	switch {
+	case p.wanted.DLX != nil:
+	case p.fatal != nil:
+		return nil, needsDLX("Fatal")
+	case p.wanted.Park != nil:
+		return nil, needsDLX("NoParking")
+	}
 	return p, nil
+}
+
+// As the native half says it of Retry and Rules.
+func needsDLX(option string) error {
+	return badOption("`%s` needs `DLX`: without it a failed message is rejected, and dropped where its queue has no dead-letter route",
+		option)
 }
 
 // DLX has failed messages retried and parked. Without it a failure is rejected without requeue, so that the queue's own
@@ -149,7 +162,8 @@ func Pause(failures float64, window int, d time.Duration) Option {
 }
 
 // OnEvent tells f of every event, one after the other, on a goroutine of its own that ends with the consumer. Events that
-// come while 1024 others wait for f are dropped, with a warning.
+// come while 1024 others wait for f are dropped, with a warning. Consume waits for f at its end, and so does [Conn.Close]: f must
+// not call Close.
 func OnEvent(f func(Event)) Option {
 	return func(p *plan) error {
 		if f == nil {
@@ -190,14 +204,14 @@ func OnReady(f func()) Option {
 	}
 }
 
-// Fatal says which errors no retry can mend: where f is true, the message is parked at once. For a single error there is
-// [Permanent].
+// Fatal says which errors no retry can mend: where f is true, the message is parked at once. Of several, any decides. An f that
+// panics says nothing: the attempt has failed, and the panic is logged as an error. For a single error there is [Permanent].
 func Fatal(f func(error) bool) Option {
 	return func(p *plan) error {
 		if f == nil {
 			return badOption("`Fatal` is nil")
 		}
-		p.fatal = f
+		p.fatal = append(p.fatal, f)
 		return nil
 	}
 }

@@ -1,6 +1,7 @@
 package retryrmq
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -14,7 +15,7 @@ import (
 type signal interface {
 	error
 	end(*native.Ending)
-	// What went wrong; nil if there is nothing beside the signal.
+	// What went wrong; nil for those that are all there is to say.
 	cause() error
 }
 
@@ -25,15 +26,17 @@ type after struct {
 
 // After is err with a delay: the attempt failed, and the message comes back in d, whatever the policy says. It counts as a
 // retry. It works through any wrapping, and errors.Is and errors.As see err through it.
-func After(err error, d time.Duration) error { return &after{err, d} }
-
-func (a *after) Error() string {
-	if a.err == nil {
-		return "the handler asked for a retry"
+//
+// After(nil, d) is nil, and nil ACKNOWLEDGES the message, so that After(ship(m), d) may be returned as it is. To have a message
+// come back without an error of your own, give it one, After(errors.New("busy"), d), or use [Defer].
+func After(err error, d time.Duration) error {
+	if err == nil {
+		return nil
 	}
-	return a.err.Error()
+	return &after{err, d}
 }
 
+func (a *after) Error() string { return a.err.Error() }
 func (a *after) Unwrap() error { return a.err }
 func (a *after) cause() error  { return a.err }
 
@@ -45,7 +48,9 @@ func (a *after) end(ending *native.Ending) {
 
 type permanent struct{ err error }
 
-// Permanent is err, marked as one that no retry can mend: the message is parked at once, as fatal. Permanent(nil) is nil.
+// Permanent is err, marked as one that no retry can mend: the message is parked at once, as fatal.
+//
+// Permanent(nil) is nil, and nil ACKNOWLEDGES the message. To park one without an error, use [Park].
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -60,7 +65,7 @@ func (p *permanent) end(ending *native.Ending) { ending.What = native.Fatal }
 
 type deferral struct{ delay time.Duration }
 
-// Defer says: not now. The message comes back in d, and no attempt is spent.
+// Defer says: not now. The message comes back in d, and no attempt is spent. It is never nil, and neither is what Park gives.
 func Defer(d time.Duration) error { return &deferral{d} }
 
 func (d *deferral) Error() string { return fmt.Sprintf("deferred for %v", d.delay) }
@@ -82,11 +87,14 @@ func (p *parking) cause() error              { return nil }
 func (p *parking) end(ending *native.Ending) { ending.What = native.Park }
 
 // The end of an attempt that returned err. A signal counts wherever it stands in the chain; of several, the outermost.
-func judge(err error, fatal func(error) bool, kinds, stack bool) *native.Ending {
+//
+// Everything that err is asked here runs people's code, which may panic: it is enough that err is a nil pointer. What cannot be
+// had then is left out, and the rest is said all the same.
+func judge(err error, fatal []func(error) bool, kinds, stack bool) *native.Ending {
 	ending := &native.Ending{What: native.Retry}
 	subject := err
 	var found signal
-	if errors.As(err, &found) {
+	if safely(func() { errors.As(err, &found) }) == nil && found != nil {
 		found.end(ending)
 		if ending.What == native.Defer {
 			return ending
@@ -94,7 +102,7 @@ func judge(err error, fatal func(error) bool, kinds, stack bool) *native.Ending 
 		if err == error(found) {
 			subject = found.cause()
 		}
-	} else if fatal != nil && fatal(err) {
+	} else if isFatal(err, fatal) {
 		ending.What = native.Fatal
 	}
 	ending.Error = valid(text(err))
@@ -111,14 +119,46 @@ func judge(err error, fatal func(error) bool, kinds, stack bool) *native.Ending 
 	return ending
 }
 
+// Whether one of the functions of [Fatal] says so. One that panics says nothing.
+func isFatal(err error, fatal []func(error) bool) (yes bool) {
+	for _, says := range fatal {
+		if gone := safely(func() { yes = says(err) }); gone != nil {
+			logger().Error("retryrmq: the function of Fatal panicked; the error counts as one that is not fatal",
+				"panic", short(gone.text()), "error", short(text(err)), "stack", gone.stack)
+		} else if yes {
+			return true
+		}
+	}
+	return false
+}
+
+// Whether err says that a deadline has passed.
+func isDeadline(err error) (yes bool) {
+	_ = safely(func() { yes = errors.Is(err, context.DeadlineExceeded) })
+	return yes
+}
+
+// Hands an ending over. One that the native half cannot read would leave its message with the consumer for ever: a plain
+// failure goes instead.
+func settle(m *Message, ending *native.Ending, hand func(uint64, *native.Ending) error) {
+	err := hand(m.token, ending)
+	if err == nil {
+		return
+	}
+	logger().Error("retryrmq: what a handler returned could not be handed over; it counts as a failed attempt",
+		"message", m, "reason", err)
+	plain := &native.Ending{What: native.Retry, Error: "the error of the handler could not be handed over", ErrorType: "error"}
+	if err := hand(m.token, plain); err != nil {
+		logger().Error("retryrmq: a message could not be settled; it comes again after the consumer's end",
+			"message", m, "reason", err)
+	}
+}
+
 // What it says; people's Error methods may do anything.
 func text(err error) (said string) {
-	defer func() {
-		if recover() != nil {
-			said = fmt.Sprintf("<the text of %T cannot be had: its Error method panics>", err)
-		}
-	}()
-	said = err.Error()
+	if safely(func() { said = err.Error() }) != nil {
+		return fmt.Sprintf("<the text of %T cannot be had: its Error method panics>", err)
+	}
 	if said == "" {
 		said = typeName(reflect.TypeOf(err))
 	}
@@ -129,7 +169,7 @@ func text(err error) (said string) {
 // of their Go type.
 type ErrorTyper interface {
 	error
-	// ErrorType is the name, such as "NotFound".
+	// ErrorType is the name, such as "NotFound"; with an empty one, the error goes by its Go type.
 	ErrorType() string
 }
 
@@ -137,11 +177,11 @@ type ErrorTyper interface {
 func typeNames(err error) []string {
 	var all, telling []string
 	walk(err, 0, func(err error) {
-		if timeout, ok := err.(interface{ Timeout() bool }); ok && timeout.Timeout() {
+		if timesOut(err) {
 			all = append(all, "TimeoutError") // as Python calls it, so that one rule does for all languages
 		}
-		if typer, ok := err.(ErrorTyper); ok {
-			telling = append(telling, typer.ErrorType())
+		if name := ownName(err); name != "" {
+			telling = append(telling, name)
 			return
 		}
 		t := reflect.TypeOf(err)
@@ -161,7 +201,26 @@ func typeNames(err error) []string {
 	if len(telling) > 0 {
 		first = telling[0]
 	}
-	return append(append([]string{first}, telling...), all...)
+	names := append(append([]string{first}, telling...), all...)
+	for i, name := range names {
+		names[i] = valid(name)
+	}
+	return names
+}
+
+func timesOut(err error) (yes bool) {
+	if timeout, ok := err.(interface{ Timeout() bool }); ok {
+		_ = safely(func() { yes = timeout.Timeout() })
+	}
+	return yes
+}
+
+// The name that err gives its type; empty if it gives none.
+func ownName(err error) (name string) {
+	if typer, ok := err.(ErrorTyper); ok {
+		_ = safely(func() { name = typer.ErrorType() })
+	}
+	return name
 }
 
 // Calls see for err and everything that it wraps, outermost first.
@@ -170,13 +229,17 @@ func walk(err error, depth int, see func(error)) {
 		return
 	}
 	see(err)
-	switch wrapper := err.(type) {
-	case interface{ Unwrap() error }:
-		walk(wrapper.Unwrap(), depth+1, see)
-	case interface{ Unwrap() []error }:
-		for _, one := range wrapper.Unwrap() {
-			walk(one, depth+1, see)
+	var wrapped []error
+	_ = safely(func() {
+		switch wrapper := err.(type) {
+		case interface{ Unwrap() error }:
+			wrapped = []error{wrapper.Unwrap()}
+		case interface{ Unwrap() []error }:
+			wrapped = wrapper.Unwrap()
 		}
+	})
+	for _, one := range wrapped {
+		walk(one, depth+1, see)
 	}
 }
 

@@ -14,7 +14,9 @@ type panicked struct {
 	stack string
 }
 
-func (p *panicked) Error() string { return fmt.Sprintf("panic: %v", p.value) }
+func (p *panicked) Error() string { return "panic: " + p.text() }
+
+func (p *panicked) text() string { return fmt.Sprint(p.value) }
 
 // A panic with an error is that error as well, for rules.
 func (p *panicked) Unwrap() error {
@@ -45,15 +47,27 @@ func call(ctx context.Context, handler Handler, m *Message, gone func(error)) (e
 	return err
 }
 
+// Calls people's code that is no handler; a panic of it is what comes back.
+func safely(f func()) (gone *panicked) {
+	defer func() {
+		if value := recover(); value != nil {
+			gone = &panicked{value, ownFrames(string(debug.Stack()))}
+		}
+	}()
+	f()
+	return nil
+}
+
 // Only the frames of the handler: without those of the recovery above and of the worker below.
 func ownFrames(stack string) string {
+	const ours = "github.com/retryrmq/retryrmq/bindings-go."
 	lines := strings.Split(stack, "\n")
 	from, to := 1, len(lines)
 	for i := 1; i+1 < len(lines); i += 2 {
 		if strings.HasPrefix(lines[i], "panic(") || strings.HasPrefix(lines[i], "runtime.Goexit(") {
 			from = i + 2
 		}
-		if strings.HasPrefix(lines[i], "github.com/retryrmq/retryrmq/bindings-go.call(") {
+		if strings.HasPrefix(lines[i], ours+"call(") || strings.HasPrefix(lines[i], ours+"safely(") {
 			to = i
 			break
 		}

@@ -9,12 +9,34 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
+// Why a message is parked.
+const (
+	// ReasonExhausted: no retries are left, or no deferrals.
+	ReasonExhausted = "exhausted"
+	// ReasonFatal: no retry could mend its error.
+	ReasonFatal = "fatal"
+	// ReasonRequested: its handler asked for it, see [Park].
+	ReasonRequested = "requested"
+	// ReasonDeliveryLimit: its consumers crashed too often.
+	ReasonDeliveryLimit = "delivery-limit"
+	// ReasonUndecodable: it cannot be read as AMQP.
+	ReasonUndecodable = "undecodable"
+	// ReasonExpired: it waited longer in its queue than it may.
+	ReasonExpired = "expired"
+	// ReasonTooOld: it is older than [Policy.MaxAge] allows.
+	ReasonTooOld = "too-old"
+	// ReasonRejected: a consumer rejected it.
+	ReasonRejected = "rejected"
+	// ReasonOverflow: its queue was full.
+	ReasonOverflow = "overflow"
+)
+
 // ParkedMessage is a parked message and the record of why, whoever parked it: a consumer of this library, or the broker.
 type ParkedMessage struct {
 	// Message is the message itself.
 	Message *Message
-	// Reason is one of exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old, rejected and overflow;
-	// empty when nobody left one.
+	// Reason is one of exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old, rejected and overflow, as
+	// [ReasonExhausted] and so on; empty when nobody left one.
 	Reason string
 	// ParkedAt is when, to the second.
 	ParkedAt time.Time
@@ -32,6 +54,7 @@ type ParkedMessage struct {
 	ByBroker bool
 
 	number uint64
+	conn   *Conn
 	walk   *native.Walk
 }
 
@@ -51,8 +74,12 @@ func (p *ParkedMessage) settle(ctx context.Context, begin func(*native.Walk, uin
 	if p.walk == nil {
 		return badOption("this message was not shown by Conn.Parked")
 	}
+	if err := p.conn.enter(); err != nil {
+		return err
+	}
+	defer p.conn.leave()
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return native.ContextError(ctx)
 	}
 	op, err := begin(p.walk, p.number)
 	if err != nil {
@@ -67,13 +94,18 @@ func (p *ParkedMessage) settle(ctx context.Context, begin func(*native.Walk, uin
 //		if err != nil {
 //			return err
 //		}
-//		if parked.Reason == "exhausted" {
-//			err = parked.Replay(ctx)
+//		if parked.Reason == retryrmq.ReasonExhausted {
+//			if err := parked.Replay(ctx); err != nil {
+//				return err
+//			}
 //		}
 //	}
 //
 // What is neither replayed nor dropped is back in its place when the loop ends. An error ends the loop, and is its last
-// value.
+// value; after [Conn.Close], which the loop's body may call, that is [ErrClosed].
+//
+// A loop holds the messages that it may still show: another loop over the same queue at the same time, in whatever process,
+// does not see them, and may see none.
 func (c *Conn) Parked(ctx context.Context, queue string) iter.Seq2[*ParkedMessage, error] {
 	return func(yield func(*ParkedMessage, error) bool) {
 		if err := c.parked(ctx, queue, yield); err != nil && !errors.Is(err, errBroken) {
@@ -98,18 +130,28 @@ func (c *Conn) parked(ctx context.Context, queue string, yield func(*ParkedMessa
 	if err := c.enter(); err != nil {
 		return err
 	}
-	defer c.leave()
+	entered := true
+	defer func() {
+		if entered {
+			c.leave()
+		}
+	}()
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return native.ContextError(ctx)
 	}
+	open, stop := c.whileOpen(ctx)
+	defer stop()
 	op, err := c.client.Parked(queue)
 	if err != nil {
 		return ours(err)
 	}
-	walk, err := op.Walk(ctx)
+	walk, err := op.Walk(open)
 	if err != nil {
-		return ours(err)
+		return ours(whyEnded(open, err))
 	}
+	// The end of the walk may come after that of the connection.
+	native.Hold()
+	defer native.Release()
 	defer func() {
 		// Also when ctx has ended: what was shown goes back to its place by this.
 		op, closeErr := walk.Close()
@@ -117,7 +159,7 @@ func (c *Conn) parked(ctx context.Context, queue string, yield func(*ParkedMessa
 			closeErr = op.Wait(context.WithoutCancel(ctx))
 		}
 		walk.Free()
-		if closeErr == nil {
+		if closeErr == nil || native.IsCode(closeErr, ErrClosed.Code) {
 			return
 		}
 		if err == nil {
@@ -127,16 +169,16 @@ func (c *Conn) parked(ctx context.Context, queue string, yield func(*ParkedMessa
 		}
 	}()
 	for {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		if open.Err() != nil {
+			return whyEnded(open, native.ContextError(open))
 		}
 		op, err := walk.Next()
 		if err != nil {
 			return ours(err)
 		}
-		record, err := op.Record(ctx)
+		record, err := op.Record(open)
 		if err != nil {
-			return ours(err)
+			return ours(whyEnded(open, err))
 		}
 		if record == nil {
 			return nil
@@ -145,10 +187,17 @@ func (c *Conn) parked(ctx context.Context, queue string, yield func(*ParkedMessa
 		if err != nil {
 			return err
 		}
-		parked.walk = walk
+		parked.conn, parked.walk = c, walk
+		// Close waits for this goroutine, except while people's code runs: that may be what calls it.
+		c.leave()
+		entered = false
 		if !yield(parked, nil) {
 			return errBroken
 		}
+		if err := c.enter(); err != nil {
+			return err
+		}
+		entered = true
 	}
 }
 

@@ -2,6 +2,8 @@ package retryrmq
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +37,8 @@ func List(delays ...time.Duration) Policy {
 	return Policy{shape: "list", delays: append([]time.Duration(nil), delays...)}
 }
 
-// Exponential waits four times as long each time, unless Factor says otherwise, and most at most.
+// Exponential waits four times as long each time, unless Factor says otherwise, and most at most, which must not be less than
+// first.
 func Exponential(first, most time.Duration) Policy {
 	return Policy{shape: "exponential", delays: []time.Duration{first}}.with("max", milliseconds(most))
 }
@@ -59,7 +62,7 @@ func (p Policy) Factor(factor float64) Policy {
 // Max is the longest delay of a linear policy.
 func (p Policy) Max(most time.Duration) Policy { return p.with("max", milliseconds(most)) }
 
-// Jitter spreads each delay by this share, at most 1; 0.2 is up to a fifth earlier.
+// Jitter spreads each delay by this share, 0 to 0.9; 0.2 is up to a fifth earlier.
 func (p Policy) Jitter(share float64) Policy {
 	return p.with("jitter", strconv.FormatFloat(share, 'g', -1, 64))
 }
@@ -100,7 +103,7 @@ func (p Policy) String() string {
 
 func (p Policy) read() (native.Policy, error) {
 	text := p.written()
-	if err := checkText("retry", text); err != nil {
+	if err := checkText("Retry", text); err != nil {
 		return native.Policy{}, err
 	}
 	if p.isZero() {
@@ -109,6 +112,11 @@ func (p Policy) read() (native.Policy, error) {
 		text = " " // an empty text is no policy, and not the default one
 	}
 	read, err := native.ReadPolicy(text)
+	if err == nil && p.shape != "list" && len(read.Delays) > 0 && len(p.delays) > 0 &&
+		p.delays[0]-time.Duration(read.Delays[0]) >= time.Millisecond {
+		err = &Error{Code: ErrInvalidPolicy.Code, Message: fmt.Sprintf(
+			"the retry policy %s cannot work: its first delay is longer than its longest one", read.Text)}
+	}
 	return read, ours(err)
 }
 
@@ -129,18 +137,30 @@ func (p Policy) with(name, value string) Policy {
 // The text for the native half: what was parsed with what was added, or all from the parts.
 func (p Policy) written() string {
 	if p.shape == "" {
-		body, ok := strings.CutSuffix(strings.TrimSpace(p.text), ")")
-		if !ok || len(p.named) == 0 {
+		shape, inner, opened := strings.Cut(strings.TrimSpace(p.text), "(")
+		inner, closed := strings.CutSuffix(inner, ")")
+		if !opened || !closed || len(p.named) == 0 {
 			return p.text
 		}
-		// What stands in the text already and is said again is said twice, which is refused with those words.
-		return body + ", " + strings.Join(p.named, ", ") + ")"
+		parts := slices.DeleteFunc(strings.Split(inner, ","), p.saysAgain)
+		for i, part := range parts {
+			parts[i] = strings.TrimSpace(part)
+		}
+		return fmt.Sprintf("%s(%s)", shape, strings.Join(append(parts, p.named...), ", "))
 	}
 	parts := make([]string, 0, len(p.delays)+len(p.named))
 	for _, delay := range p.delays {
 		parts = append(parts, milliseconds(delay))
 	}
 	return fmt.Sprintf("%s(%s)", p.shape, strings.Join(append(parts, p.named...), ", "))
+}
+
+// Whether a method has replaced this part of the text that was parsed.
+func (p Policy) saysAgain(part string) bool {
+	name, _, named := strings.Cut(part, "=")
+	return named && slices.ContainsFunc(p.named, func(entry string) bool {
+		return strings.HasPrefix(entry, strings.TrimSpace(name)+"=")
+	})
 }
 
 func milliseconds(d time.Duration) string {
@@ -164,6 +184,8 @@ type Rule struct {
 // ParseRule reads a rule's text, the same in every language, such as
 //
 //	routing_key=eu.#, error=*Timeout => fixed(5s, retries=3)
+//
+// The fields of such a rule are empty, and must stay so; String shows what it says.
 func ParseRule(text string) (Rule, error) {
 	rule := Rule{text: text}
 	parts, err := rule.native()
@@ -178,9 +200,31 @@ func ParseRule(text string) (Rule, error) {
 	return rule, nil
 }
 
+// String is its text, as every language reads it.
+func (r Rule) String() string {
+	if r.text != "" {
+		return r.text
+	}
+	var conditions []string
+	if r.RoutingKey != "" {
+		conditions = append(conditions, "routing_key="+r.RoutingKey)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
+		conditions = append(conditions, "header."+name+"="+r.Headers[name])
+	}
+	if r.Error != "" {
+		conditions = append(conditions, "error="+r.Error)
+	}
+	return strings.Join(conditions, ", ") + " => " + r.Retry.String()
+}
+
 func (r Rule) native() (native.Rule, error) {
 	if r.text != "" {
-		return native.Rule{Text: r.text}, checkText("rules", r.text)
+		if r.RoutingKey != "" || r.Headers != nil || r.Error != "" || !r.Retry.isZero() {
+			return native.Rule{}, badOption("the fields of the rule `%s` were set, which changes nothing in a rule that was parsed; "+
+				"write a retryrmq.Rule instead", head(r.text))
+		}
+		return native.Rule{Text: r.text}, checkText("Rules", r.text)
 	}
 	rule := native.Rule{RoutingKey: r.RoutingKey, Error: r.Error}
 	policy, err := r.Retry.read()
@@ -194,7 +238,7 @@ func (r Rule) native() (native.Rule, error) {
 		texts = append(texts, name, value)
 	}
 	for _, text := range texts {
-		if err := checkText("rules", text); err != nil {
+		if err := checkText("Rules", text); err != nil {
 			return rule, err
 		}
 	}

@@ -1,6 +1,7 @@
 package retryrmq_test
 
 import (
+	"context"
 	"errors"
 	"reflect"
 	"strings"
@@ -48,7 +49,8 @@ func TestAPolicyIsNotChangedByItsMethods(t *testing.T) {
 func TestAPolicyThatCannotWorkSaysWhy(t *testing.T) {
 	for _, policy := range []retryrmq.Policy{
 		retryrmq.List(), retryrmq.Fixed(-time.Second), retryrmq.Fixed(time.Second).Factor(2),
-		retryrmq.Fixed(time.Second).Retries(-1), retryrmq.Fixed(time.Second).Jitter(7),
+		retryrmq.Fixed(time.Second).Retries(-1), retryrmq.Fixed(time.Second).Jitter(0.95),
+		retryrmq.Exponential(time.Minute, time.Second), retryrmq.Linear(time.Minute, time.Second).Max(time.Second),
 	} {
 		err := policy.Check()
 		if err == nil || !errors.Is(err, retryrmq.ErrInvalidPolicy) && !errors.Is(err, retryrmq.ErrInvalidOption) {
@@ -64,6 +66,35 @@ func TestAPolicyThatCannotWorkSaysWhy(t *testing.T) {
 		if !errors.As(err, &ours) {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+func TestWhatIsSaidAgainReplacesWhatWasParsed(t *testing.T) {
+	parsed, err := retryrmq.ParsePolicy(" exponential(1s,factor=2, max=1m, retries =5)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "exponential(1s, factor=2, max=2m, retries=3)"
+	if got := parsed.Retries(4).Retries(3).Max(2 * time.Minute); got.String() != want || got.Check() != nil {
+		t.Errorf("got %q, %v", got, got.Check())
+	}
+}
+
+func TestARuleShowsItsText(t *testing.T) {
+	text := "routing_key=eu.#, header.a=1, header.b=2, error=*Timeout => fixed(5s, retries=3)"
+	built := retryrmq.Rule{RoutingKey: "eu.#", Headers: map[string]string{"b": "2", "a": "1"}, Error: "*Timeout",
+		Retry: retryrmq.Fixed(5 * time.Second).Retries(3)}
+	if built.String() != text {
+		t.Errorf("got %q", built)
+	}
+	parsed, err := retryrmq.ParseRule(text)
+	if err != nil || parsed.String() != text {
+		t.Errorf("got %q, %v", parsed, err)
+	}
+	parsed.Error = "*Refused"
+	_, err = retryrmq.NewSimulation("orders", func(context.Context, *retryrmq.Message) error { return nil }, retryrmq.DLX(), retryrmq.Rules(parsed))
+	if !errors.Is(err, retryrmq.ErrInvalidOption) || !strings.Contains(err.Error(), "header.a") {
+		t.Errorf("got %v", err)
 	}
 }
 

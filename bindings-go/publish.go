@@ -17,7 +17,8 @@ type Publishing struct {
 	Body []byte
 	// Headers are any that AMQP can say.
 	Headers Table
-	// Delay delivers the message later; only through the default exchange.
+	// Delay delivers the message later; only through the default exchange, and only to a queue that exists: otherwise the error
+	// is [ErrQueueNotFound], and not ErrUnroutable.
 	Delay time.Duration
 	// Optional: it is no error when no queue takes the message (AMQP's mandatory, switched off).
 	Optional bool
@@ -62,7 +63,7 @@ func (c *Conn) Publish(ctx context.Context, message Publishing) error {
 	}
 	defer c.leave()
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return native.ContextError(ctx)
 	}
 	op, err := c.client.Publish(outgoing)
 	if err != nil {

@@ -2,14 +2,14 @@ package retryrmq
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
 // Simulation is a queue and its consumer without a broker, on a clock of their own: the policy, the rules, the limits and the
-// headers are the real ones, and waiting takes no time. Package retryrmqtest makes tests of it.
+// headers are the real ones, and waiting takes no time. Package retryrmqtest makes tests of it. Nobody is told of events: the
+// functions of [OnEvent] and [OnReady] are not called, and the channel of [Events] stays empty.
 type Simulation struct {
 	queue      string
 	handler    Handler
@@ -27,17 +27,27 @@ type Step struct {
 	Message *Message
 	// At is when it began, on the simulation's clock.
 	At time.Duration
-	// Became is what became of the message: acked, retried, deferred, parked, dropped or rejected.
+	// Became is what became of the message: acked, retried, deferred, parked, dropped or rejected, as [BecameAcked] and so on.
 	Became string
 	// Err is what the handler returned, or its panic.
 	Err error
 	// Delay is how long the message waits then.
 	Delay time.Duration
-	// Reason is why it was given up.
+	// Reason is why it was given up, as [ReasonExhausted] and so on.
 	Reason string
 	// Parked is the parked message with its record, as an operator would find it.
 	Parked *Message
 }
+
+// What becomes of a message, as Step.Became says it.
+const (
+	BecameAcked    = "acked"
+	BecameRetried  = "retried"
+	BecameDeferred = "deferred"
+	BecameParked   = "parked"
+	BecameDropped  = "dropped"
+	BecameRejected = "rejected"
+)
 
 // The header by which a simulation knows its messages.
 const simulated = "retryrmq-simulated"
@@ -84,8 +94,15 @@ func (s *Simulation) Publish(message Publishing) error {
 
 // Step has the handler handle the next message; the clock moves on to its arrival. It is false when there is none.
 //
-// Nothing else is simulated: what the handler does takes the time it takes, and the handler timeout is real.
+// Nothing else is simulated: what the handler does takes the time it takes, and the handler timeout is real. When ctx has ended,
+// no handler is called, and its error is returned.
 func (s *Simulation) Step(ctx context.Context) (Step, bool, error) {
+	if err := checkContext(ctx); err != nil {
+		return Step{}, false, err
+	}
+	if ctx.Err() != nil {
+		return Step{}, false, native.ContextError(ctx)
+	}
 	batch, err := s.simulation.Next()
 	if err != nil {
 		return Step{}, false, ours(err)
@@ -122,7 +139,7 @@ func (s *Simulation) attempt(ctx context.Context, m *Message) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.limit, errTooLong)
 	defer cancel()
 	err := call(ctx, s.handler, m, func(error) {})
-	if context.Cause(ctx) == errTooLong && (err == nil || errors.Is(err, context.DeadlineExceeded)) {
+	if context.Cause(ctx) == errTooLong && (err == nil || isDeadline(err)) {
 		return &tooLong{s.limit}
 	}
 	return err

@@ -28,14 +28,14 @@ const (
 type workers struct {
 	queue        string
 	handler      Handler
-	fatal        func(error) bool
+	fatal        []func(error) bool
 	hasRules     bool
 	limit        time.Duration
 	most         int
 	subscription *native.Subscription
 	// For handlers without a deadline of their own; cancelled when nobody waits for them any more.
 	handling context.Context
-	cancel   context.CancelFunc
+	cancel   context.CancelCauseFunc
 	all      sync.WaitGroup
 
 	mu      sync.Mutex
@@ -70,7 +70,7 @@ func newWorkers(ctx context.Context, queue string, handler Handler, plan *plan, 
 		batches:      batches{size: 1},
 	}
 	w.work.L = &w.mu
-	w.handling, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	w.handling, w.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	return w
 }
 
@@ -94,6 +94,8 @@ func (w *workers) close() {
 	w.giveBack(unstarted)
 }
 
+var errDrained = &Error{Code: ErrTimeout.Code, Message: "the drain timeout has passed"}
+
 // The end, after the subscription's: how many handlers run all the same.
 func (w *workers) end() int {
 	w.mu.Lock()
@@ -102,7 +104,7 @@ func (w *workers) end() int {
 	w.timer.Stop()
 	w.work.Broadcast()
 	w.mu.Unlock()
-	w.cancel()
+	w.cancel(errDrained)
 	if late == 0 {
 		w.all.Wait()
 	}
@@ -133,10 +135,20 @@ func (w *workers) wake() {
 
 func (w *workers) loop() {
 	defer w.all.Done()
+	over := false
+	defer func() {
+		if !over { // people's code has ended this goroutine: another one takes over
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.alive--
+			w.wake()
+		}
+	}()
 	w.mu.Lock()
 	for {
 		m := w.next()
 		if m == nil {
+			over = true
 			w.alive--
 			w.mu.Unlock()
 			return
@@ -253,7 +265,7 @@ func (w *workers) attempt(m *Message) {
 		w.attemptWithin(m)
 		return
 	}
-	err := call(w.handling, w.handler, m, func(gone error) { w.replaced(m, gone, true) })
+	err := call(w.handling, w.handler, m, func(gone error) { w.conclude(m, gone, true) })
 	w.conclude(m, err, true)
 }
 
@@ -287,8 +299,8 @@ func (w *workers) attemptWithin(m *Message) {
 	}
 	stop := context.AfterFunc(ctx, late)
 	defer stop()
-	err := call(ctx, w.handler, m, func(gone error) { w.replaced(m, gone, ended.CompareAndSwap(false, true)) })
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+	err := call(ctx, w.handler, m, func(gone error) { w.conclude(m, gone, ended.CompareAndSwap(false, true)) })
+	if ctx.Err() != nil && isDeadline(err) {
 		late() // the handler says itself that it is over
 	}
 	w.conclude(m, err, ended.CompareAndSwap(false, true))
@@ -305,25 +317,20 @@ func (t *tooLong) Unwrap() error     { return context.DeadlineExceeded }
 
 // Ends an attempt that failed.
 func (w *workers) failed(m *Message, err error) {
-	ending := judge(err, w.fatal, w.hasRules, m.mayPark)
-	w.subscription.Settle(m.token, ending)
-	switch {
-	case ending.What == native.Defer:
-		logger().Debug("retryrmq: a message is deferred", "message", m, "delay", time.Duration(*ending.Delay))
-	case m.mayPark || ending.What != native.Retry:
-		logger().Warn("retryrmq: a handler failed", "message", m, "error", ending.Error)
-	default:
-		logger().Debug("retryrmq: a handler failed", "message", m, "error", ending.Error)
-	}
-}
-
-// The handler has ended this goroutine: its attempt has failed, and another goroutine takes over.
-func (w *workers) replaced(m *Message, gone error, unsettled bool) {
-	w.conclude(m, gone, unsettled)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.alive--
-	w.wake()
+	ending := &native.Ending{What: native.Retry, Error: errGoexit.Error(), ErrorType: "error"}
+	// Deferred for the case that an error's method or a function of Fatal ends this goroutine.
+	defer func() {
+		settle(m, ending, w.subscription.Settle)
+		switch {
+		case ending.What == native.Defer:
+			logger().Debug("retryrmq: a message is deferred", "message", m, "delay", time.Duration(*ending.Delay))
+		case m.mayPark || ending.What != native.Retry:
+			logger().Warn("retryrmq: a handler failed", "message", m, "error", short(ending.Error))
+		default:
+			logger().Debug("retryrmq: a handler failed", "message", m, "error", short(ending.Error))
+		}
+	}()
+	ending = judge(err, w.fatal, w.hasRules, m.mayPark)
 }
 
 // How many messages to take next: few while handlers are slow, so that none waits here that another consumer could have, and

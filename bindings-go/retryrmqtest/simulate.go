@@ -39,10 +39,10 @@ type Result struct {
 }
 
 // Acked are the messages that were handled.
-func (r *Result) Acked() []End { return r.ended("acked") }
+func (r *Result) Acked() []End { return r.ended(retryrmq.BecameAcked) }
 
 // Parked are the messages that were parked.
-func (r *Result) Parked() []End { return r.ended("parked") }
+func (r *Result) Parked() []End { return r.ended(retryrmq.BecameParked) }
 
 // AttemptsOf are the attempts at one of the messages.
 func (r *Result) AttemptsOf(index int) (attempts []retryrmq.Step) {
@@ -68,7 +68,8 @@ const mostAttempts = 100_000
 
 // Simulate has handler handle messages, one at a time, until every one of them has ended. The options are those of
 // retryrmq.Conn.Consume. Waiting takes no time: the clock jumps to the next arrival. Nothing else is simulated: what the
-// handler does takes the time it takes, and the handler timeout is real.
+// handler does takes the time it takes, and the handler timeout is real. Functions of retryrmq.OnEvent and OnReady are not called,
+// and the channel of retryrmq.Events stays empty. When ctx ends, so does the simulation, with its error.
 func Simulate(ctx context.Context, queue string, handler retryrmq.Handler, messages []retryrmq.Publishing,
 	options ...retryrmq.Option) (*Result, error) {
 	simulation, err := retryrmq.NewSimulation(queue, handler, options...)
@@ -91,7 +92,7 @@ func Simulate(ctx context.Context, queue string, handler retryrmq.Handler, messa
 			break
 		}
 		result.Attempts = append(result.Attempts, step)
-		if step.Became != "retried" && step.Became != "deferred" {
+		if step.Became != retryrmq.BecameRetried && step.Became != retryrmq.BecameDeferred {
 			result.Ends = append(result.Ends, End{step.Index, step.Became, step.At, step.Reason, step.Parked})
 		}
 		if len(result.Attempts) > mostAttempts {

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -13,6 +16,11 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go"
 	"github.com/retryrmq/retryrmq/bindings-go/retryrmqtest"
 )
+
+func TestMain(m *testing.M) {
+	retryrmq.SetLogger(nil)
+	os.Exit(m.Run())
+}
 
 func simulate(t *testing.T, handler retryrmq.Handler, options ...retryrmq.Option) *retryrmqtest.Result {
 	t.Helper()
@@ -79,7 +87,7 @@ func TestWhatAHandlerReturnsDecides(t *testing.T) {
 		"an error":           {cause, "retried", time.Second, "", "", ""},
 		"a delay":            {retryrmq.After(cause, 30*time.Second), "retried", 30 * time.Second, "", "", ""},
 		"a delay, wrapped":   {fmt.Errorf("order 7: %w", retryrmq.After(cause, time.Minute)), "retried", time.Minute, "", "", ""},
-		"a delay alone":      {retryrmq.After(nil, time.Minute), "retried", time.Minute, "", "", ""},
+		"a delay alone":      {retryrmq.After(nil, time.Minute), "acked", 0, "", "", ""},
 		"permanent":          {retryrmq.Permanent(cause), "parked", 0, "fatal", "the bank is closed", "error"},
 		"permanent, joined":  {errors.Join(errors.New("x"), retryrmq.Permanent(cause)), "parked", 0, "fatal", "x\nthe bank is closed", "error"},
 		"permanent, of type": {retryrmq.Permanent(brokenPipe{cause}), "parked", 0, "fatal", "the bank is closed", "brokenPipe"},
@@ -118,8 +126,28 @@ func TestWhatAHandlerReturnsDecides(t *testing.T) {
 	if retryrmq.Permanent(nil) != nil {
 		t.Error("Permanent(nil) is an error")
 	}
+	if retryrmq.After(nil, time.Minute) != nil {
+		t.Error("After(nil, d) is an error")
+	}
 	if !errors.Is(retryrmq.After(cause, time.Second), cause) {
 		t.Error("After hides its error")
+	}
+}
+
+func TestReasonsAndEndsHaveNames(t *testing.T) {
+	old := retryrmq.Retry(retryrmq.Fixed(time.Minute).MaxAge(time.Second))
+	for want, step := range map[[2]string]retryrmq.Step{
+		{retryrmq.BecameParked, retryrmq.ReasonFatal}:     simulate(t, failing(retryrmq.Permanent(errors.New("no")))).Attempts[0],
+		{retryrmq.BecameParked, retryrmq.ReasonRequested}: simulate(t, failing(retryrmq.Park("no"))).Attempts[0],
+		{retryrmq.BecameParked, retryrmq.ReasonTooOld}:    simulate(t, failing(errors.New("no")), old).Attempts[0],
+		{retryrmq.BecameParked, retryrmq.ReasonExhausted}: simulate(t, failing(errors.New("no"))).Attempts[5],
+		{retryrmq.BecameDropped, retryrmq.ReasonFatal}:    simulate(t, failing(retryrmq.Permanent(errors.New("no"))), retryrmq.NoParking()).Attempts[0],
+		{retryrmq.BecameRetried, ""}:                      simulate(t, failing(errors.New("no"))).Attempts[0],
+		{retryrmq.BecameAcked, ""}:                        simulate(t, failing(nil)).Attempts[0],
+	} {
+		if step.Became != want[0] || step.Reason != want[1] {
+			t.Errorf("%s because of %q, and not %q", step.Became, step.Reason, want)
+		}
 	}
 }
 
@@ -178,6 +206,84 @@ func TestAnErrorWhoseTextPanics(t *testing.T) {
 	result := simulate(t, failing(&rude{}), retryrmq.Retry(retryrmq.Fixed(time.Second).Retries(0)))
 	if text := result.Parked()[0].Message.Headers()["x-retry-error"].(string); !strings.Contains(text, "rude") {
 		t.Errorf("got %q", text)
+	}
+}
+
+// An error with every method that is asked for, each of which panics when it is a nil pointer, as those of net.OpError do.
+type hollow struct{ text string }
+
+func (h *hollow) Error() string     { return h.text }
+func (h *hollow) Is(error) bool     { return h.text == "" }
+func (h *hollow) As(any) bool       { return h.text == "never" }
+func (h *hollow) Timeout() bool     { return h.text == "" }
+func (h *hollow) ErrorType() string { return h.text }
+func (h *hollow) Unwrap() error     { return errors.New(h.text) }
+
+func TestANilPointerAsAnErrorIsAFailedAttempt(t *testing.T) {
+	var op *net.OpError
+	var none *hollow
+	rules := retryrmq.Rules(retryrmq.Rule{Error: "*hollow", Retry: retryrmq.Fixed(7 * time.Second)})
+	fatal := retryrmq.Fatal(func(err error) bool { return errors.Is(err, io.EOF) })
+	for name, c := range map[string]struct {
+		err    error
+		became string
+	}{
+		"net.OpError":        {op, "retried"},
+		"every method":       {none, "retried"},
+		"wrapped":            {fmt.Errorf("order 7: %w", error(op)), "retried"},
+		"joined":             {errors.Join(none, op), "retried"},
+		"permanent":          {retryrmq.Permanent(none), "parked"},
+		"after":              {retryrmq.After(op, time.Second), "retried"},
+		"after every method": {retryrmq.After(none, time.Second), "retried"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, options := range [][]retryrmq.Option{{rules}, {rules, fatal, retryrmq.HandlerTimeout(time.Minute)}} {
+				step := simulate(t, failing(c.err), options...).Attempts[0]
+				if step.Became != c.became {
+					t.Errorf("it is %s", step.Became)
+				}
+			}
+		})
+	}
+	// What can be said is said.
+	step := simulate(t, failing(none), retryrmq.Retry(retryrmq.Fixed(time.Second).Retries(0))).Attempts[0]
+	headers := step.Parked.Headers()
+	if text := headers["x-retry-error"].(string); !strings.Contains(text, "retryrmqtest_test.hollow") || headers["x-retry-error-type"] != "hollow" {
+		t.Errorf("%v", headers)
+	}
+}
+
+func TestAFunctionOfFatalThatPanicsIsNotFatal(t *testing.T) {
+	asked := false
+	result := simulate(t, failing(errors.New("no")), retryrmq.Fatal(func(error) bool { panic("boom") }),
+		retryrmq.Fatal(func(error) bool { asked = true; return false }))
+	if result.Attempts[0].Became != "retried" || !asked {
+		t.Errorf("%+v; asked: %t", result.Attempts[0], asked)
+	}
+}
+
+func TestOneOfSeveralFunctionsOfFatalDecides(t *testing.T) {
+	never := retryrmq.Fatal(func(error) bool { return false })
+	always := retryrmq.Fatal(func(error) bool { return true })
+	for _, options := range [][]retryrmq.Option{{always, never}, {never, always}} {
+		if result := simulate(t, failing(errors.New("no")), options...); result.Attempts[0].Reason != "fatal" {
+			t.Errorf("%+v", result.Attempts[0])
+		}
+	}
+}
+
+type named struct{ name string }
+
+func (named) Error() string       { return "gone" }
+func (n named) ErrorType() string { return n.name }
+
+func TestTheNameOfATypeIsAnyText(t *testing.T) {
+	once := retryrmq.Retry(retryrmq.Fixed(time.Second).Retries(0))
+	for name, want := range map[string]string{"\xffa": "\uFFFDa", "": "named"} {
+		result := simulate(t, failing(named{name}), once, retryrmq.Rules(retryrmq.Rule{Error: "none", Retry: retryrmq.Fixed(time.Hour)}))
+		if kind := result.Parked()[0].Message.Headers()["x-retry-error-type"]; kind != want {
+			t.Errorf("%q is %q", name, kind)
+		}
 	}
 }
 
@@ -293,10 +399,12 @@ func TestBadMessagesSayWhatIsWrong(t *testing.T) {
 func TestBadOptionsAreNamed(t *testing.T) {
 	for word, option := range map[string]retryrmq.Option{
 		"Prefetch": retryrmq.Prefetch(0), "Concurrency": retryrmq.Concurrency(-1), "HandlerTimeout": retryrmq.HandlerTimeout(0),
-		"DrainTimeout": retryrmq.DrainTimeout(-1), "Pause": retryrmq.Pause(0.5, -1, 0), "pause": retryrmq.Pause(1.5, 0, 0),
+		"DrainTimeout": retryrmq.DrainTimeout(-1), "Pause": retryrmq.Pause(0.5, -1, 0), "`Pause` cannot": retryrmq.Pause(1.5, 0, 0),
 		"OnEvent": retryrmq.OnEvent(nil), "OnReady": retryrmq.OnReady(nil), "Events": retryrmq.Events(nil), "Fatal": retryrmq.Fatal(nil), "option": nil,
 		"CrashLimit": retryrmq.CrashLimit(0), "DeferLimit": retryrmq.DeferLimit(1 << 40), "strategy": retryrmq.Strategy("magic"),
-		"Strategy": retryrmq.Strategy(""), "policy": retryrmq.Retry(retryrmq.List()), "rules": retryrmq.Rules(retryrmq.Rule{Error: "\xff"}),
+		"Strategy": retryrmq.Strategy(""), "`Fatal` needs `DLX`": retryrmq.Fatal(func(error) bool { return true }),
+		"`NoParking` needs `DLX`": retryrmq.NoParking(), "`Retry` needs `DLX`": retryrmq.Retry(retryrmq.Fixed(time.Second)),
+		"`Rules` needs `DLX`": retryrmq.Rules(retryrmq.Rule{Error: "x"}), "policy": retryrmq.Retry(retryrmq.List()), "Rules": retryrmq.Rules(retryrmq.Rule{Error: "\xff"}),
 	} {
 		_, err := retryrmqtest.Simulate(t.Context(), "orders", failing(nil), nil, option)
 		if err == nil || !strings.Contains(err.Error(), word) {
@@ -310,6 +418,23 @@ func TestBadOptionsAreNamed(t *testing.T) {
 	}
 	if _, err := retryrmqtest.Simulate(t.Context(), "orders", nil, nil); !errors.Is(err, retryrmq.ErrInvalidOption) {
 		t.Errorf("a nil handler: %v", err)
+	}
+}
+
+func TestASimulationEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	over, calls := errors.New("over"), 0
+	_, err := retryrmqtest.Simulate(ctx, "orders", func(context.Context, *retryrmq.Message) error {
+		calls++
+		cancel(over)
+		return errors.New("no")
+	}, []retryrmq.Publishing{{}, {}}, retryrmq.DLX())
+	if calls != 1 || !errors.Is(err, context.Canceled) || !errors.Is(err, over) {
+		t.Errorf("%d calls, %v", calls, err)
+	}
+	var none context.Context
+	if _, err := retryrmqtest.Simulate(none, "orders", failing(nil), []retryrmq.Publishing{{}}); !errors.Is(err, retryrmq.ErrInvalidOption) {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -7,6 +7,8 @@ import "C"
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 )
 
@@ -184,7 +186,16 @@ func begin(start func(ticket uint64) C.rr_answer) (*Operation, error) {
 // Done is closed at its end.
 func (op *Operation) Done() <-chan struct{} { return op.done }
 
-// Waits for the end. When ctx ends first, the operation is given up, and the error is ctx's cause.
+// ContextError is why ctx has ended: its error, and its cause as well where somebody gave one.
+func ContextError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// Waits for the end. When ctx ends first, the operation is given up, and the error is ctx's.
 func (op *Operation) wait(ctx context.Context) error {
 	select {
 	case <-op.done:
@@ -195,7 +206,7 @@ func (op *Operation) wait(ctx context.Context) error {
 	case <-op.done:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return ContextError(ctx)
 	}
 }
 

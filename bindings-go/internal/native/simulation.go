@@ -71,7 +71,11 @@ func (s *Simulation) Settle(token uint64, ending *Ending) (Became, error) {
 		return Became{}, ErrFreed
 	}
 	defer s.leave()
-	bytes, n := lent(ending.bytes())
+	written := ending.bytes()
+	if len(written) > mostBytes {
+		return Became{}, errTooLarge
+	}
+	bytes, n := lent(written)
 	answer, err := bytesOf(C.rr_simulation_settle(C.uint64_t(s.handle), C.uint64_t(token), bytes, n))
 	if err != nil {
 		return Became{}, err

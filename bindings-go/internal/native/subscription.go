@@ -78,14 +78,19 @@ func (e *Ending) bytes() []byte {
 	return w.B
 }
 
-// Settle ends an attempt.
-func (s *Subscription) Settle(token uint64, ending *Ending) {
+// Settle ends an attempt; of a subscription that is gone, nothing. An ending that is refused has ended nothing.
+func (s *Subscription) Settle(token uint64, ending *Ending) error {
 	if !s.enter() {
-		return
+		return nil
 	}
 	defer s.leave()
-	bytes, n := lent(ending.bytes())
-	_, _ = valueOf(C.rr_subscription_settle(C.uint64_t(s.handle), C.uint64_t(token), bytes, n))
+	written := ending.bytes()
+	if len(written) > mostBytes {
+		return errTooLarge
+	}
+	bytes, n := lent(written)
+	_, err := valueOf(C.rr_subscription_settle(C.uint64_t(s.handle), C.uint64_t(token), bytes, n))
+	return err
 }
 
 // GiveBack gives back messages that no handler has begun with.

@@ -85,6 +85,7 @@ func main() {
 	retryrmq.SetLogger(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
 	if err := run(ctx); err != nil {
 		log.Fatal(err)
 	}

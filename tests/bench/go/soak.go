@@ -18,6 +18,7 @@ func soak(url, queue string) {
 	retryrmq.SetLogger(slog.New(slog.DiscardHandler))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
 	conn := must(retryrmq.Dial(ctx, url))
 	check(conn.Consume(ctx, queue, func(_ context.Context, m *retryrmq.Message) error {
 		number, err := strconv.Atoi(string(m.Body))

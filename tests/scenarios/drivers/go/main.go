@@ -120,14 +120,13 @@ func consuming(ctx context.Context, o order) error {
 
 func chosen(o options) ([]retryrmq.Option, error) {
 	chosen := []retryrmq.Option{
-		retryrmq.Fatal(func(err error) bool { return errors.As(err, new(hopeless)) }),
 		retryrmq.OnReady(func() { say(map[string]any{"line": "ready"}) }),
 		retryrmq.OnEvent(func(event retryrmq.Event) {
 			say(map[string]any{"line": "event", "kind": event.Name, "is": event})
 		}),
 	}
 	if o.DLX {
-		chosen = append(chosen, retryrmq.DLX())
+		chosen = append(chosen, retryrmq.DLX(), retryrmq.Fatal(func(err error) bool { return errors.As(err, new(hopeless)) }))
 	}
 	if o.Retry != nil {
 		policy, err := retryrmq.ParsePolicy(*o.Retry)
