@@ -100,7 +100,7 @@ func dial(ctx context.Context, url string, d dialling) (*native.Client, error) {
 
 // Close ends all consumers as if their contexts had ended, waits for them, and closes the connection. A loop over [Conn.Parked]
 // ends with [ErrClosed], and may call Close itself. A handler and a listener of [OnEvent] must not, since Close would wait for
-// them: have them cancel the context of Consume instead. A second call waits for the first. It returns nil.
+// them: have them cancel the context of Consume instead. Handlers that still run may publish. A second call waits for the first. It returns nil.
 func (c *Conn) Close() error {
 	if c == nil || c.client == nil {
 		return errNotDialled
@@ -129,7 +129,12 @@ func (c *Conn) Close() error {
 var errNotDialled = badOption("this is no connection; retryrmq.Dial makes one")
 
 // Begins a call that needs the client.
-func (c *Conn) enter() error {
+func (c *Conn) enter() error { return c.begin(false) }
+
+// As enter, also while the consumers of a closing connection drain: what their handlers publish belongs to what they handle.
+func (c *Conn) enterToPublish() error { return c.begin(true) }
+
+func (c *Conn) begin(whileDraining bool) error {
 	if c == nil || c.client == nil {
 		return errNotDialled
 	}
@@ -137,11 +142,14 @@ func (c *Conn) enter() error {
 	defer c.mu.Unlock()
 	select {
 	case <-c.closing:
-		return ErrClosed
+		// A consumer is a call itself, so that Close waits for this one, too.
+		if !whileDraining || len(c.consuming) == 0 {
+			return ErrClosed
+		}
 	default:
-		c.calls.Add(1)
-		return nil
 	}
+	c.calls.Add(1)
+	return nil
 }
 
 func (c *Conn) leave() { c.calls.Done() }

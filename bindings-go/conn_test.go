@@ -350,8 +350,10 @@ func TestAClosedConnection(t *testing.T) {
 		c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error {
 			close(started)
 			<-release
-			return nil
+			// What it publishes belongs to what it handles.
+			return conn.Publish(context.Background(), retryrmq.Publishing{RoutingKey: "after"})
 		}, retryrmq.DLX())
+		s.queue("after", "classic")
 		<-started
 		var all sync.WaitGroup
 		for range 3 { // also at the same time
@@ -363,6 +365,12 @@ func TestAClosedConnection(t *testing.T) {
 				}
 			}()
 		}
+		eventually(t, "it is closing", func() bool {
+			for _, err := range conn.Parked(t.Context(), "orders") {
+				return errors.Is(err, retryrmq.ErrClosed)
+			}
+			return false
+		})
 		close(release)
 		all.Wait()
 		if err := c.end(); !errors.Is(err, retryrmq.ErrClosed) {

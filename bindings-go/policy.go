@@ -47,6 +47,10 @@ func Exponential(first, most time.Duration) Policy {
 //
 //	exponential(1s, factor=4, max=5m, retries=5, jitter=0.2)
 func ParsePolicy(text string) (Policy, error) {
+	if text == "" {
+		// The zero Policy is the default, which nobody meant who reads one from somewhere.
+		return Policy{}, &Error{Code: ErrInvalidPolicy.Code, Message: "the retry policy is empty; leave it out for the default"}
+	}
 	policy := Policy{text: text}
 	return policy, policy.Check()
 }
@@ -187,6 +191,9 @@ type Rule struct {
 //
 // The fields of such a rule are empty, and must stay so; String shows what it says.
 func ParseRule(text string) (Rule, error) {
+	if text == "" {
+		return Rule{}, &Error{Code: ErrInvalidPolicy.Code, Message: "the rule is empty; write it like error=*Timeout => fixed(1s)"}
+	}
 	rule := Rule{text: text}
 	parts, err := rule.native()
 	if err != nil {

@@ -58,7 +58,7 @@ func (c *Conn) Publish(ctx context.Context, message Publishing) error {
 	if err != nil {
 		return err
 	}
-	if err := c.enter(); err != nil {
+	if err := c.enterToPublish(); err != nil {
 		return err
 	}
 	defer c.leave()
