@@ -15,6 +15,14 @@ export interface Subscribed {
   told(event: Told): void
 }
 
+/** How an operation is waited for. */
+interface Asking {
+  /** The process may end before. */
+  idle?: boolean
+  /** Called at the end, whichever it is; by a promise's `finally`, one that nobody awaits would be rejected twice. */
+  settled?: () => void
+}
+
 const DAY = 86_400_000
 
 class Bridge {
@@ -29,14 +37,15 @@ class Bridge {
     this.native = new native.Bridge(() => this.#news())
   }
 
-  /** Begins an operation and waits for what it brings; until then the process stays alive, unless `idle`. */
-  ask<T>(begin: (ticket: number) => void, idle = false): Promise<T> {
+  /** Begins an operation and waits for what it brings; until then the process stays alive, unless it is idle. */
+  ask<T>(begin: (ticket: number) => void, { idle = false, settled }: Asking = {}): Promise<T> {
     const ticket = ++this.#numbers
     begin(ticket)
     if (!idle) this.hold()
     return new Promise<T>((resolve, reject) => {
       const release = (): void => {
         if (!idle) this.release()
+        settled?.()
       }
       this.#waiting.set(ticket, {
         resolve: (value) => {

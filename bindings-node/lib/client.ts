@@ -30,6 +30,11 @@ export class Client {
   readonly #gone: Promise<void>
   #leave: () => void = () => {}
   #closing: Promise<void> | undefined
+  /** Publishes that the broker has not answered yet. */
+  #publishing = 0
+  #published: () => void = () => {}
+  /** Nothing is published any more: the handlers, which may publish until then, have drained. */
+  #drained = false
 
   /** @internal */
   constructor(connected: NativeClient) {
@@ -66,12 +71,17 @@ export class Client {
    *
    * Rejects with {@link UnroutableError} when no queue takes it. After {@link NotConfirmedError}, {@link BrokerTimeoutError} or
    * {@link ConnectionLostError} it may or may not have been stored. Messages that are published one after the other are sent
-   * in that order, also when they are not awaited in between.
+   * in that order, also when they are not awaited in between. While the client closes, handlers may still publish.
    */
   publish(routingKey: string, body: Body, options: PublishOptions = {}): Promise<void> {
-    this.#open()
     const message = outgoing(routingKey, body, options)
-    return bridge().ask((ticket) => asked(() => this.#native.publish(bridge().native, ticket, message)))
+    if (this.#drained) throw closed()
+    const publishing = bridge().ask<void>(
+      (ticket) => asked(() => this.#native.publish(bridge().native, ticket, message)),
+      { settled: () => --this.#publishing === 0 && this.#published() },
+    )
+    this.#publishing++
+    return publishing
   }
 
   /** The messages parked for `queue`. */
@@ -125,7 +135,10 @@ export class Client {
     }
   }
 
-  /** Drains every consumer, then closes the connection. May be called twice. */
+  /**
+   * Drains every consumer, waits for the answers to what was published, then closes the connection. May be called twice, and
+   * by a handler; a handler that waits for it waits for itself, and is given up on at `drainTimeout`.
+   */
   close(): Promise<void> {
     this.#closing ??= this.#close()
     return this.#closing
@@ -137,8 +150,12 @@ export class Client {
       for (const end of ends) {
         if (end.status === 'rejected') log('error', `a consumer did not end as it should: ${end.reason}`)
       }
+      this.#drained = true
+      // The broker answers, or the core gives up on it: either comes in time.
+      if (this.#publishing > 0) await new Promise<void>((resolve) => (this.#published = resolve))
       await bridge().ask<undefined>((ticket) => this.#native.close(bridge().native, ticket))
     } finally {
+      this.#drained = true
       this.#leave()
     }
   }
@@ -149,8 +166,12 @@ export class Client {
   }
 
   #open(): void {
-    if (this.#closing !== undefined) throw new ClosedError('the client was closed; connect another one')
+    if (this.#closing !== undefined) throw closed()
   }
+}
+
+function closed(): ClosedError {
+  return new ClosedError('the client was closed; connect another one')
 }
 
 const KNOWN = ['appVersion', 'queueType', 'signal']

@@ -74,7 +74,7 @@ export class Consumer extends EventEmitter<Events> {
     const abort = (): void => void this.close()
     plan.signal?.addEventListener('abort', abort, { once: true })
     this.closed = bridge()
-      .ask<undefined>((ticket) => subscription.waitClosed(bridge().native, ticket), true)
+      .ask<undefined>((ticket) => subscription.waitClosed(bridge().native, ticket), { idle: true })
       .then(() => {
         this.#ended = true
         plan.signal?.removeEventListener('abort', abort)

@@ -5,7 +5,7 @@ import { test } from 'node:test'
 
 import { fixed } from 'retryrmq'
 
-import { client, queue, until } from './broker.mjs'
+import { client, deferred, queue, until } from './broker.mjs'
 
 test('a message that no queue takes is refused, unless it is not mandatory', async (t) => {
   const rmq = await client(t)
@@ -91,6 +91,37 @@ test('parked messages of a queue that never parked any', async (t) => {
     })(),
     { code: 'queue_not_found' },
   )
+})
+
+test('closing waits for what was published', async (t) => {
+  const orders = await queue(t)
+  const closing = await client(t)
+  const publishing = [...Array(50).keys()].map((n) => closing.publish(orders, String(n)))
+  const closed = closing.close()
+  await Promise.all(publishing)
+  await closed
+  const seen = new Set()
+  const consumer = await (await client(t)).consume({ queue: orders }, (msg) => void seen.add(msg.text()))
+  await until('all were stored', () => consumer.stats().acked === 50)
+  assert.equal(seen.size, 50)
+})
+
+test('a handler may publish while its client closes', async (t) => {
+  const [rmq, orders, results] = [await client(t), await queue(t), await queue(t)]
+  const [begun, closing] = [deferred(), deferred()]
+  await rmq.consume({ queue: orders }, async (msg) => {
+    begun.resolve()
+    await closing.promise
+    await rmq.publish(results, `result of ${msg.text()}`)
+  })
+  await rmq.publish(orders, '1')
+  await begun.promise
+  const closed = rmq.close()
+  closing.resolve()
+  await closed
+  const seen = deferred()
+  await (await client(t)).consume({ queue: results }, (msg) => seen.resolve(msg.text()))
+  assert.equal(await seen.promise, 'result of 1')
 })
 
 test('after closing there is nothing to be had', async (t) => {
