@@ -17,7 +17,7 @@ import { native } from './native.js'
 import { type ConsumerOptions, type Context, type Handler, plan } from './options.js'
 import { type End, isSignal, judged, writeEnd } from './outcome.js'
 import { type Body, type PublishOptions, outgoing } from './publish.js'
-import { seconds } from './duration.js'
+import { seconds, timer } from './duration.js'
 import { Writer } from './wire.js'
 
 /** A body, or a body with anything that `publish` takes. */
@@ -147,14 +147,14 @@ async function attempted(planned: Planned, message: Message): Promise<{ error: u
   const limit = planned.native.handlerTimeout
   const controller = new AbortController()
   const context: Context = { signal: controller.signal }
-  let timer: NodeJS.Timeout | undefined
+  let limiting: NodeJS.Timeout | undefined
   const late = new Promise<never>((_, reject) => {
     if (limit === null) return
-    timer = setTimeout(() => {
+    limiting = timer(limit, () => {
       const error = new DOMException(`the handler took longer than ${seconds(limit)}`, 'TimeoutError')
       reject(error)
       controller.abort(error)
-    }, limit)
+    })
   })
   const wanted = { kinds: true, stack: true }
   try {
@@ -166,7 +166,7 @@ async function attempted(planned: Planned, message: Message): Promise<{ error: u
     if (controller.signal.aborted && error === controller.signal.reason) end.type = 'HandlerTimeout'
     return { error, end }
   } finally {
-    clearTimeout(timer)
+    clearTimeout(limiting)
   }
 }
 

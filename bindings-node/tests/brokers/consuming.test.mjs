@@ -120,6 +120,18 @@ test('a handler that never ends is aborted, its message retried, its place free'
   assert.deepEqual(reasons, ['TimeoutError', 'TimeoutError', 'TimeoutError'])
 })
 
+test('a time limit longer than a timer can be is not over at once', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const attempts = []
+  const consumer = await rmq.consume({ queue: orders, dlx: true, handlerTimeout: 2 ** 31 }, async (msg) => {
+    attempts.push(msg.attempt)
+    await new Promise((resolve) => setTimeout(resolve, 30))
+  })
+  await rmq.publish(orders, 'x')
+  await until('it was handled', () => consumer.stats().acked === 1)
+  assert.deepEqual(attempts, [1])
+})
+
 test('what a handler does after its time changes nothing', async (t) => {
   const [rmq, orders] = [await client(t), await queue(t)]
   const unhandled = []
