@@ -18,6 +18,7 @@ import { type ConsumerOptions, type Context, type Handler, plan } from './option
 import { type End, isSignal, judged, writeEnd } from './outcome.js'
 import { type Body, type PublishOptions, outgoing } from './publish.js'
 import { seconds, timer } from './duration.js'
+import { isPlain } from './values.js'
 import { Writer } from './wire.js'
 
 /** A body, or a body with anything that `publish` takes. */
@@ -136,7 +137,7 @@ function published(queue: string, input: Input, index: number): Buffer {
   const { body, routingKey = queue, ...options } = isBody ? { body: input } : input
   const { headers = {} } = options
   // What is no object of headers goes as it is, to be refused by its name.
-  const marked = typeof headers === 'object' && !Array.isArray(headers) ? { ...headers, [MARK]: index } : headers
+  const marked = isPlain(headers) ? { ...headers, [MARK]: index } : headers
   return outgoing(routingKey, body, { ...options, headers: marked })
 }
 
