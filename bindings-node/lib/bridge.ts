@@ -1,12 +1,12 @@
 /** The bridge of this environment: what native threads have to tell is fetched here, once for all that is there. */
 
-import { refused } from './errors.js'
+import { calledAt, refused } from './errors.js'
 import { log } from './log.js'
 import { native, type Bridge as NativeBridge, type Told } from './native.js'
 
 interface Waiting {
   resolve(value: unknown): void
-  reject(error: unknown): void
+  reject(error: Error): void
 }
 
 /** Who is told of a subscription's news. @internal */
@@ -41,6 +41,8 @@ class Bridge {
   ask<T>(begin: (ticket: number) => void, { idle = false, settled }: Asking = {}): Promise<T> {
     const ticket = ++this.#numbers
     begin(ticket)
+    const call: { stack?: unknown } = {}
+    Error.captureStackTrace(call, this.ask)
     if (!idle) this.hold()
     return new Promise<T>((resolve, reject) => {
       const release = (): void => {
@@ -54,7 +56,7 @@ class Bridge {
         },
         reject: (error) => {
           release()
-          reject(error as Error)
+          reject(calledAt(error, call.stack))
         },
       })
     })

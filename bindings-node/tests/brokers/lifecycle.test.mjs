@@ -35,6 +35,12 @@ test('unless it is asked to', async (t) => {
   assert.equal(signal, 'SIGTERM')
 })
 
+test('stopping is waited for', async (t) => {
+  const { code, text } = await program('idle', [await queue(t), 'stop'])
+  assert.equal(code, 0)
+  assert.match(text, /consuming\nstopped\nbye/)
+})
+
 test('run ends with a signal, and drains', async (t) => {
   const name = await queue(t)
   await publish(t, name, 1)

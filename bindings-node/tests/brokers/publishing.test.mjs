@@ -21,6 +21,8 @@ test('bad input throws at the call', async (t) => {
   assert.throws(() => rmq.parked(7), /`queue` must be a string/)
   assert.throws(() => rmq.consume({ queue: 'q' }), /the handler must be a function/)
   assert.throws(() => rmq.consume({ queue: 'q', prefetch: 0 }, () => {}), RangeError)
+  assert.throws(() => rmq.run('SIGTERM'), /`signals` must be an array/)
+  for (const name of ['SIGFOO', 'SIGKILL', 9]) assert.throws(() => rmq.run([name]), RangeError)
 })
 
 test('many at once arrive in their order, also a large one and a late one', async (t) => {
@@ -127,6 +129,18 @@ test('a handler may publish while its client closes', async (t) => {
 test('after closing there is nothing to be had', async (t) => {
   const rmq = await client(t)
   await Promise.all([rmq.close(), rmq.close()])
-  assert.throws(() => rmq.publish('q', 'x'), { name: 'ClosedError', code: 'closed' })
-  assert.throws(() => rmq.consume({ queue: 'q' }, () => {}), { code: 'closed' })
+  await assert.rejects(rmq.publish('q', 'x'), { name: 'ClosedError', code: 'closed' })
+  await assert.rejects(rmq.consume({ queue: 'q' }, () => {}), { code: 'closed' })
+  await assert.rejects(rmq.run(), { code: 'closed' })
+  await assert.rejects(rmq.parked('q')[Symbol.asyncIterator]().next(), { name: 'ClosedError', message: /client was closed/ })
+  assert.throws(() => rmq.publish(7, 'x'), TypeError)
+})
+
+test('an error of the broker says who asked', async (t) => {
+  const rmq = await client(t)
+  async function whoAsked() {
+    await rmq.publish('node-nobody-has-this', 'x')
+  }
+  const refused = await whoAsked().catch((error) => error)
+  assert.match(refused.stack, /^UnroutableError: [^]*\n {4}at .*whoAsked/)
 })
