@@ -66,7 +66,7 @@ export interface ConsumerOptions {
   onEvent?: (event: Event) => void
   /** Error classes that no retry can mend: the message is parked at once. */
   fatal?: ErrorClass | readonly ErrorClass[]
-  /** Whether missing queues are made. On by default. */
+  /** With `dlx`: whether missing queues are made. On by default. */
   declare?: boolean
   /** How long closing waits for running handlers; 30 seconds by default. */
   drainTimeout?: Duration
