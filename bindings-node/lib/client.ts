@@ -61,10 +61,9 @@ export class Client {
       asked(() => this.#native.subscribe(bridge().native, ticket, planned.native, id, listening)),
     )
     return subscribing.then((subscription) => {
-      const consumer = new Consumer(planned, subscription, id, listening)
+      const consumer = new Consumer(planned, subscription, id, listening, this.#closing !== undefined)
       this.#consumers.add(consumer)
       void consumer.closed.then(() => this.#consumers.delete(consumer))
-      if (this.#closing !== undefined) void consumer.close()
       return consumer
     })
   }

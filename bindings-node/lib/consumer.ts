@@ -62,7 +62,7 @@ export class Consumer extends EventEmitter<Events> {
   #ended = false
 
   /** @internal */
-  constructor(plan: Plan, subscription: Subscription, id: number, listening: Listening) {
+  constructor(plan: Plan, subscription: Subscription, id: number, listening: Listening, closing: boolean) {
     super({ captureRejections: true })
     this.queue = plan.queue
     this.#subscription = subscription
@@ -88,8 +88,9 @@ export class Consumer extends EventEmitter<Events> {
         bridge().unsubscribe(id)
         if (plan.keepAlive) bridge().release()
       })
-    this.#workers.start()
-    if (plan.signal?.aborted === true) abort()
+    // Whoever gave up in the meantime wants no handler to begin.
+    if (closing || plan.signal?.aborted === true) abort()
+    else this.#workers.start()
   }
 
   /** The numbers of this queue since its client was made. */

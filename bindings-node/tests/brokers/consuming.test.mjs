@@ -262,6 +262,24 @@ test('an abort signal closes the consumer', async (t) => {
   await assert.rejects(rmq.consume({ queue: orders, signal: controller.signal }, () => {}), { name: 'AbortError' })
 })
 
+test('no handler begins when the signal aborts, or the client closes, before the consumer is there', async (t) => {
+  const orders = await queue(t)
+  const rmq = await client(t)
+  for (let n = 0; n < 5; n++) await rmq.publish(orders, String(n))
+  let runs = 0
+  const controller = new AbortController()
+  const consuming = rmq.consume({ queue: orders, signal: controller.signal }, () => void runs++)
+  controller.abort()
+  await (await consuming).closed
+  const another = await client(t)
+  const late = another.consume({ queue: orders }, () => void runs++).catch((error) => error)
+  await another.close()
+  await (await late).closed
+  assert.equal(runs, 0)
+  const next = await rmq.consume({ queue: orders }, () => {})
+  await until('all are still there', () => next.stats().acked === 5)
+})
+
 test('a lost connection is re-made, and nothing is lost', async (t) => {
   const [rmq, orders] = [await client(t), await queue(t)]
   const names = []
