@@ -119,7 +119,11 @@ export function list(delays: readonly Duration[], options: PolicyOptions = {}): 
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
 export type ErrorClass = abstract new (...args: any[]) => unknown
 
-/** A class, to be told from a predicate, which nobody would ever call; most functions that are none have no prototype. @internal */
+/**
+ * A class, to be told from a predicate, which nobody would ever call; most functions that are none have no prototype.
+ *
+ * @internal
+ */
 export function errorClass(option: string, value: unknown): ErrorClass {
   if (typeof value !== 'function') throw new InvalidTypeError(`\`${option}\` must be error classes, not ${kind(value)}`)
   if (typeof value.prototype !== 'object' || value.prototype === null) {
