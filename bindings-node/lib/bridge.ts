@@ -1,18 +1,26 @@
 /** The bridge of this environment: what native threads have to tell is fetched here, once for all that is there. */
 
-import { refused } from './errors.js'
+import { calledAt, refused } from './errors.js'
 import { log } from './log.js'
 import { native, type Bridge as NativeBridge, type Told } from './native.js'
 
 interface Waiting {
   resolve(value: unknown): void
-  reject(error: unknown): void
+  reject(error: Error): void
 }
 
 /** Who is told of a subscription's news. @internal */
 export interface Subscribed {
   arrived(): void
   told(event: Told): void
+}
+
+/** How an operation is waited for. */
+interface Asking {
+  /** The process may end before. */
+  idle?: boolean
+  /** Called at the end, whichever it is; by a promise's `finally`, one that nobody awaits would be rejected twice. */
+  settled?: () => void
 }
 
 const DAY = 86_400_000
@@ -29,14 +37,17 @@ class Bridge {
     this.native = new native.Bridge(() => this.#news())
   }
 
-  /** Begins an operation and waits for what it brings; until then the process stays alive, unless `idle`. */
-  ask<T>(begin: (ticket: number) => void, idle = false): Promise<T> {
+  /** Begins an operation and waits for what it brings; until then the process stays alive, unless it is idle. */
+  ask<T>(begin: (ticket: number) => void, { idle = false, settled }: Asking = {}): Promise<T> {
     const ticket = ++this.#numbers
     begin(ticket)
+    const call: { stack?: unknown } = {}
+    Error.captureStackTrace(call, this.ask)
     if (!idle) this.hold()
     return new Promise<T>((resolve, reject) => {
       const release = (): void => {
         if (!idle) this.release()
+        settled?.()
       }
       this.#waiting.set(ticket, {
         resolve: (value) => {
@@ -45,7 +56,7 @@ class Bridge {
         },
         reject: (error) => {
           release()
-          reject(error as Error)
+          reject(calledAt(error, call.stack))
         },
       })
     })

@@ -1,8 +1,11 @@
 /** The client: consumers, publishing and parked messages hang from it. */
 
+import { constants } from 'node:os'
+import { inspect } from 'node:util'
+
 import { bridge } from './bridge.js'
-import { Consumer } from './consumer.js'
-import { ClosedError, InvalidTypeError, asked, kind } from './errors.js'
+import { Consumer, disposable } from './consumer.js'
+import { ClosedError, InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
 import { log } from './log.js'
 import { native, type Client as NativeClient, type Subscription } from './native.js'
 import { type ConsumerOptions, type Handler, type QueueType, abortSignal, plan, string } from './options.js'
@@ -30,6 +33,11 @@ export class Client {
   readonly #gone: Promise<void>
   #leave: () => void = () => {}
   #closing: Promise<void> | undefined
+  /** Publishes that the broker has not answered yet. */
+  #publishing = 0
+  #published: () => void = () => {}
+  /** Nothing is published any more: the handlers, which may publish until then, have drained. */
+  #drained = false
 
   /** @internal */
   constructor(connected: NativeClient) {
@@ -40,23 +48,22 @@ export class Client {
   /**
    * Starts consuming: `handler` is called with every message; returning acknowledges, throwing retries (`dlx: true`), or
    * does what {@link retryAfter}, {@link park} or {@link defer} says. Resolves once the broker has accepted the consumer, and
-   * rejects with what it refuses; no message was taken then.
+   * rejects with what it refuses; no message was taken then. Options that cannot work throw at once.
    */
   consume(options: ConsumerOptions, handler: Handler): Promise<Consumer> {
-    this.#open()
     const planned = plan(options, handler)
+    if (this.#closing !== undefined) return Promise.reject(closed())
+    if (planned.signal?.aborted === true) return Promise.reject(planned.signal.reason)
     const listening = new native.Listening()
     if (planned.onEvent !== undefined) listening.set(true)
     const id = bridge().number()
-    planned.signal?.throwIfAborted()
     const subscribing = bridge().ask<Subscription>((ticket) =>
       asked(() => this.#native.subscribe(bridge().native, ticket, planned.native, id, listening)),
     )
     return subscribing.then((subscription) => {
-      const consumer = new Consumer(planned, subscription, id, listening)
+      const consumer = new Consumer(planned, subscription, id, listening, this.#closing !== undefined)
       this.#consumers.add(consumer)
       void consumer.closed.then(() => this.#consumers.delete(consumer))
-      if (this.#closing !== undefined) void consumer.close()
       return consumer
     })
   }
@@ -66,17 +73,22 @@ export class Client {
    *
    * Rejects with {@link UnroutableError} when no queue takes it. After {@link NotConfirmedError}, {@link BrokerTimeoutError} or
    * {@link ConnectionLostError} it may or may not have been stored. Messages that are published one after the other are sent
-   * in that order, also when they are not awaited in between.
+   * in that order, also when they are not awaited in between. While the client closes, handlers may still publish.
    */
   publish(routingKey: string, body: Body, options: PublishOptions = {}): Promise<void> {
-    this.#open()
     const message = outgoing(routingKey, body, options)
-    return bridge().ask((ticket) => asked(() => this.#native.publish(bridge().native, ticket, message)))
+    if (this.#drained) return Promise.reject(closed())
+    const publishing = bridge().ask<void>(
+      (ticket) => asked(() => this.#native.publish(bridge().native, ticket, message)),
+      { settled: () => --this.#publishing === 0 && this.#published() },
+    )
+    this.#publishing++
+    return publishing
   }
 
   /** The messages parked for `queue`. */
   parked(queue: string): ParkedMessages {
-    return new ParkedMessages(this.#native, queue)
+    return new ParkedMessages(this.#native, queue, () => this.#drained)
   }
 
   /** How often a connection was re-made. */
@@ -101,9 +113,17 @@ export class Client {
    * Keeps the process alive until SIGINT or SIGTERM, or until the client is closed; then drains every consumer and closes the
    * connection. A second signal ends the process at once. A worker thread hears no signals.
    */
-  async run(signals: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM']): Promise<void> {
-    this.#open()
+  run(signals: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM']): Promise<void> {
     if (!Array.isArray(signals)) throw new InvalidTypeError(`\`signals\` must be an array of names, not ${kind(signals)}`)
+    for (const signal of signals as unknown[]) {
+      if (typeof signal === 'string' && Object.hasOwn(constants.signals, signal) && !UNHEARD.includes(signal)) continue
+      throw new InvalidOptionError(`\`signals\` names no signal that can be heard: ${inspect(signal)}`)
+    }
+    return this.#run(signals)
+  }
+
+  async #run(signals: readonly NodeJS.Signals[]): Promise<void> {
+    if (this.#closing !== undefined) throw closed()
     const forget = (): void => signals.forEach((signal) => process.off(signal, hear))
     let heard = false
     const hear = (signal: NodeJS.Signals): void => {
@@ -125,7 +145,10 @@ export class Client {
     }
   }
 
-  /** Drains every consumer, then closes the connection. May be called twice. */
+  /**
+   * Drains every consumer, waits for the answers to what was published, then closes the connection. May be called twice, and
+   * by a handler; a handler that waits for it waits for itself, and is given up on at `drainTimeout`.
+   */
   close(): Promise<void> {
     this.#closing ??= this.#close()
     return this.#closing
@@ -137,22 +160,30 @@ export class Client {
       for (const end of ends) {
         if (end.status === 'rejected') log('error', `a consumer did not end as it should: ${end.reason}`)
       }
+      this.#drained = true
+      // The broker answers, or the core gives up on it: either comes in time.
+      if (this.#publishing > 0) await new Promise<void>((resolve) => (this.#published = resolve))
       await bridge().ask<undefined>((ticket) => this.#native.close(bridge().native, ticket))
     } finally {
+      this.#drained = true
       this.#leave()
     }
   }
 
   /** As {@link close}. */
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.close()
-  }
+  declare readonly [Symbol.asyncDispose]: () => Promise<void>
 
-  #open(): void {
-    if (this.#closing !== undefined) throw new ClosedError('the client was closed; connect another one')
+  static {
+    disposable(this)
   }
 }
 
+function closed(): ClosedError {
+  return new ClosedError('the client was closed; connect another one')
+}
+
+/** Signals that end or stop a process whoever wants to hear them. */
+const UNHEARD = ['SIGKILL', 'SIGSTOP']
 const KNOWN = ['appVersion', 'queueType', 'signal']
 
 /**
@@ -175,7 +206,9 @@ export function connect(url?: string, options: ConnectOptions = {}): Promise<Cli
   const { appVersion = '', queueType, signal } = options
   string('appVersion', appVersion)
   if (queueType !== undefined) string('queueType', queueType)
-  if (signal !== undefined) abortSignal(signal).throwIfAborted()
+  if (signal !== undefined) abortSignal(signal)
+  asked(() => native.checkUrl(address))
+  if (signal?.aborted === true) return Promise.reject(signal.reason)
   const connecting = bridge().ask<NativeClient>((ticket) =>
     asked(() => native.connect(bridge().native, ticket, address, appVersion, queueType ?? null)),
   )

@@ -1,9 +1,9 @@
 /** A running consumer. */
 
-import { EventEmitter } from 'node:events'
+import { EventEmitter, captureRejectionSymbol } from 'node:events'
 
 import { bridge } from './bridge.js'
-import { type Event, type Events, made } from './events.js'
+import { type Event, type Events, known, made } from './events.js'
 import { log } from './log.js'
 import type { Listening, Subscription } from './native.js'
 import type { Plan } from './options.js'
@@ -51,7 +51,10 @@ export interface Stats {
 export class Consumer extends EventEmitter<Events> {
   /** The work queue. */
   readonly queue: string
-  /** Resolves at the end, without asking for it. Waiting for it does not keep the process alive. */
+  /**
+   * Resolves at the end, without asking for it. Waiting for it does not keep the process alive, unless the consumer is being
+   * closed or stopped.
+   */
   readonly closed: Promise<void>
   readonly #subscription: Subscription
   readonly #workers: Workers
@@ -59,13 +62,16 @@ export class Consumer extends EventEmitter<Events> {
   #ended = false
 
   /** @internal */
-  constructor(plan: Plan, subscription: Subscription, id: number, listening: Listening) {
-    super()
+  constructor(plan: Plan, subscription: Subscription, id: number, listening: Listening, closing: boolean) {
+    super({ captureRejections: true })
     this.queue = plan.queue
     this.#subscription = subscription
     this.#workers = new Workers(plan, subscription, id)
     this.#onEvent = plan.onEvent
-    this.on('newListener', () => listening.set(true))
+    ;(this as EventEmitter).on('newListener', (name: unknown) => {
+      known(name)
+      listening.set(true)
+    })
     bridge().subscribe(id, {
       arrived: () => this.#workers.arrived(),
       told: (event) => this.#tell(made(event)),
@@ -74,7 +80,7 @@ export class Consumer extends EventEmitter<Events> {
     const abort = (): void => void this.close()
     plan.signal?.addEventListener('abort', abort, { once: true })
     this.closed = bridge()
-      .ask<undefined>((ticket) => subscription.waitClosed(bridge().native, ticket), true)
+      .ask<undefined>((ticket) => subscription.waitClosed(bridge().native, ticket), { idle: true })
       .then(() => {
         this.#ended = true
         plan.signal?.removeEventListener('abort', abort)
@@ -82,8 +88,9 @@ export class Consumer extends EventEmitter<Events> {
         bridge().unsubscribe(id)
         if (plan.keepAlive) bridge().release()
       })
-    this.#workers.start()
-    if (plan.signal?.aborted === true) abort()
+    // Whoever gave up in the meantime wants no handler to begin.
+    if (closing || plan.signal?.aborted === true) abort()
+    else this.#workers.start()
   }
 
   /** The numbers of this queue since its client was made. */
@@ -113,20 +120,51 @@ export class Consumer extends EventEmitter<Events> {
     if (this.#ended) return
     this.#workers.stop()
     this.#workers.ended()
+    bridge().hold()
+    void this.closed.then(() => bridge().release())
   }
 
   /** As {@link close}. */
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.close()
+  declare readonly [Symbol.asyncDispose]: () => Promise<void>
+
+  static {
+    disposable(this)
   }
 
   #tell(event: Event): void {
+    const { name } = event
     try {
-      this.#onEvent?.(event)
-      // The pair of name and event fits, which a union of pairs does not say.
-      ;(this as EventEmitter).emit(event.name, event)
+      const returned: unknown = this.#onEvent?.(event)
+      if (returned instanceof Promise) returned.catch((error: unknown) => failed(name, 'rejected', error))
     } catch (error) {
-      log('error', `a listener of ${event.name} threw: ${error instanceof Error ? error.stack : String(error)}`)
+      failed(name, 'threw', error)
+    }
+    try {
+      // The pair of name and event fits, which a union of pairs does not say.
+      ;(this as EventEmitter).emit(name, event)
+    } catch (error) {
+      failed(name, 'threw', error)
     }
   }
+
+  /** Called when a listener rejects. @internal */
+  override [captureRejectionSymbol](error: unknown, name: string | symbol): void {
+    failed(String(name), 'rejected', error)
+  }
+}
+
+function failed(name: string, how: string, error: unknown): void {
+  log('error', `a listener of ${name} ${how}: ${error instanceof Error ? error.stack : String(error)}`)
+}
+
+/** Has `await using` close it, where there is a symbol for that: before Node 18.18 there is none. @internal */
+export function disposable(Class: { readonly prototype: { close(): Promise<void> } }): void {
+  if (typeof Symbol.asyncDispose !== 'symbol') return
+  Object.defineProperty(Class.prototype, Symbol.asyncDispose, {
+    value(this: { close(): Promise<void> }) {
+      return this.close()
+    },
+    configurable: true,
+    writable: true,
+  })
 }

@@ -25,6 +25,14 @@ export function text(value: Duration, option: string): string {
   return `${Math.round(milliseconds(value, option))}ms`
 }
 
+/** The longest time that Node can wait, 24.8 days; a timer that is set to a longer one fires at once. */
+const LONGEST = 2 ** 31 - 1
+
+/** A timer for any duration, or for the longest there can be. @internal */
+export function timer(ms: number, then: () => void): NodeJS.Timeout {
+  return setTimeout(then, Math.min(ms, LONGEST))
+}
+
 /** Milliseconds for people. @internal */
 export function seconds(ms: number): string {
   return ms < 1000 ? `${ms} ms` : `${ms / 1000} s`

@@ -2,6 +2,28 @@
 
 const BRAND = Symbol.for('retryrmq.error')
 
+/** The kinds of errors, the same in every language. */
+export type ErrorCode =
+  | 'invalid_url'
+  | 'invalid_option'
+  | 'invalid_policy'
+  | 'unreachable'
+  | 'authentication_failed'
+  | 'tls_failed'
+  | 'vhost_not_found'
+  | 'queue_not_found'
+  | 'mismatch'
+  | 'access_refused'
+  | 'strategy_refused'
+  | 'unroutable'
+  | 'not_confirmed'
+  | 'too_large'
+  | 'timeout'
+  | 'connection_lost'
+  | 'closed'
+  | 'broker_error'
+  | 'error'
+
 interface ErrorOptions {
   cause?: unknown
 }
@@ -13,9 +35,9 @@ interface ErrorOptions {
  */
 export class RetryRmqError extends Error {
   /** The kind, the same in every language. */
-  readonly code: string = 'error'
+  readonly code: ErrorCode = 'error'
   /** @internal */
-  readonly [BRAND] = true
+  declare readonly [BRAND]: true
 
   static override [Symbol.hasInstance](value: unknown): boolean {
     if (this !== RetryRmqError) return Function.prototype[Symbol.hasInstance].call(this, value)
@@ -31,7 +53,7 @@ export class RetryRmqError extends Error {
 export class InvalidOptionError extends RangeError {
   readonly code = 'invalid_option'
   /** @internal */
-  readonly [BRAND] = true
+  declare readonly [BRAND]: true
 
   override get name(): string {
     return this.constructor.name
@@ -42,7 +64,7 @@ export class InvalidOptionError extends RangeError {
 export class InvalidTypeError extends TypeError {
   readonly code = 'invalid_option'
   /** @internal */
-  readonly [BRAND] = true
+  declare readonly [BRAND]: true
 
   override get name(): string {
     return this.constructor.name
@@ -53,7 +75,7 @@ export class InvalidTypeError extends TypeError {
 export class InvalidPolicyError extends RangeError {
   readonly code = 'invalid_policy'
   /** @internal */
-  readonly [BRAND] = true
+  declare readonly [BRAND]: true
 
   override get name(): string {
     return this.constructor.name
@@ -64,7 +86,7 @@ export class InvalidPolicyError extends RangeError {
 export class InvalidUrlError extends RangeError {
   readonly code = 'invalid_url'
   /** @internal */
-  readonly [BRAND] = true
+  declare readonly [BRAND]: true
 
   override get name(): string {
     return this.constructor.name
@@ -148,7 +170,12 @@ export class BrokerError extends RetryRmqError {
 
 type Made = new (message: string, options?: ErrorOptions) => Error
 
-const CLASSES: { readonly [code: string]: Made } = {
+for (const Class of [RetryRmqError, InvalidOptionError, InvalidTypeError, InvalidPolicyError, InvalidUrlError]) {
+  // Not of the error itself, where it would be shown with it.
+  Object.defineProperty(Class.prototype, BRAND, { value: true })
+}
+
+const CLASSES: { readonly [Code in Exclude<ErrorCode, 'error'>]: Made } & { readonly [code: string]: Made } = {
   invalid_url: InvalidUrlError,
   invalid_option: InvalidOptionError,
   invalid_policy: InvalidPolicyError,
@@ -180,6 +207,13 @@ export function refused(code: string, message: string, detail: string): Error {
   const Class = CLASSES[code] ?? RetryRmqError
   const text = code === 'invalid_option' ? ours(message) : message
   return detail === '' ? new Class(text) : new Class(text, { cause: new Error(detail) })
+}
+
+/** The error, with the stack of the call that it is the answer to: its own would begin where answers are read. @internal */
+export function calledAt(error: Error, stack: unknown): Error {
+  const frames = typeof stack === 'string' ? stack.indexOf('\n    at ') : -1
+  if (frames >= 0) error.stack = `${error.name}: ${error.message}${(stack as string).slice(frames)}`
+  return error
 }
 
 /** Calls the native half; what it throws becomes an error of this package. @internal */

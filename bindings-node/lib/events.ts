@@ -1,5 +1,6 @@
 /** Events: what happened to which message, as typed values. */
 
+import { InvalidTypeError } from './errors.js'
 import type { Told } from './native.js'
 
 /** Why a message was parked. */
@@ -112,6 +113,30 @@ export type Event =
 
 /** The events by name, and what their listeners are called with. */
 export type Events = { [Name in Event['name']]: [event: Extract<Event, { name: Name }>] }
+
+const NAMES: { readonly [Name in Event['name']]: true } = {
+  retried: true,
+  deferred: true,
+  parked: true,
+  rejected: true,
+  detoured: true,
+  already_handled: true,
+  replayed: true,
+  publish_failed: true,
+  requeued: true,
+  disconnected: true,
+  reconnected: true,
+  paused: true,
+  resumed: true,
+}
+/** What every emitter has; `once` of `node:events` listens for errors. */
+const EVERY = ['error', 'newListener', 'removeListener']
+
+/** Refuses the name of an event that never comes. @internal */
+export function known(name: unknown): void {
+  if (typeof name === 'symbol' || EVERY.includes(name as string) || Object.hasOwn(NAMES, name as string)) return
+  throw new InvalidTypeError(`there is no event \`${String(name)}\`; the events are ${Object.keys(NAMES).join(', ')}`)
+}
 
 const ABOUT_CONSUMERS = new Set(['disconnected', 'reconnected', 'paused', 'resumed'])
 

@@ -33,6 +33,7 @@ export {
   UnreachableError,
   UnroutableError,
   VhostNotFoundError,
+  type ErrorCode,
 } from './errors.js'
 export type {
   AlreadyHandled,

@@ -30,8 +30,10 @@ export function setLogger(logger: Logger | false): void {
     return
   }
   for (const level of ['error', 'warn', 'info', 'debug'] as const) {
-    if (typeof logger !== 'object' || logger === null || typeof logger[level] !== 'function') {
-      throw new InvalidTypeError(`\`logger\` must be an object with error, warn, info and debug, not ${kind(logger)}`)
+    const isObject = (typeof logger === 'object' || typeof logger === 'function') && logger !== null
+    if (!isObject || typeof logger[level] !== 'function') {
+      const what = isObject ? `one without \`${level}\`` : kind(logger)
+      throw new InvalidTypeError(`\`logger\` must be an object with error, warn, info and debug, not ${what}`)
     }
   }
   current = logger

@@ -166,8 +166,8 @@ function load(): Native {
     }
   }
   throw new Error(
-    `retryrmq has no native module for ${process.platform}-${process.arch}: install without --no-optional, or build it with ` +
-      `\`npm run build\` in the package's folder, which needs Rust (${failures.join('; ')})`,
+    `retryrmq has no native module for ${process.platform}-${process.arch}: from a checkout, build it with \`npm run build\` ` +
+      `in bindings-node, which needs Rust; from a registry, install without --no-optional (${failures.join('; ')})`,
   )
 }
 

@@ -5,7 +5,7 @@ import { InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
 import type { Event } from './events.js'
 import type { Message } from './message.js'
 import { native, type Options, type OptionsInput, type RuleInput } from './native.js'
-import { type ErrorClass, Policy, Rule } from './policy.js'
+import { type ErrorClass, Policy, Rule, errorClass } from './policy.js'
 
 /** How failed messages wait. */
 export type Strategy = 'retry-queues' | 'dead-letter' | 'native' | 'delayed-exchange'
@@ -66,7 +66,7 @@ export interface ConsumerOptions {
   onEvent?: (event: Event) => void
   /** Error classes that no retry can mend: the message is parked at once. */
   fatal?: ErrorClass | readonly ErrorClass[]
-  /** Whether missing queues are made. On by default. */
+  /** With `dlx`: whether missing queues are made. On by default. */
   declare?: boolean
   /** How long closing waits for running handlers; 30 seconds by default. */
   drainTimeout?: Duration
@@ -115,7 +115,8 @@ export function string(option: string, value: unknown): string {
 export function abortSignal(value: unknown): AbortSignal {
   const signal = value as AbortSignal
   if (typeof value !== 'object' || value === null || typeof signal.addEventListener !== 'function') {
-    throw new InvalidTypeError(`\`signal\` must be an AbortSignal, not ${kind(value)}`)
+    const what = typeof value === 'object' && value !== null ? 'an object without `addEventListener`' : kind(value)
+    throw new InvalidTypeError(`\`signal\` must be an AbortSignal, not ${what}`)
   }
   return signal
 }
@@ -157,12 +158,7 @@ function pause(value: unknown): Required<Pause> & { duration: number } {
 
 function fatal(value: unknown): readonly ErrorClass[] {
   const classes: unknown[] = Array.isArray(value) ? value : [value]
-  for (const Class of classes) {
-    if (typeof Class !== 'function') {
-      throw new InvalidTypeError(`\`fatal\` must be error classes, not ${kind(Class)}`)
-    }
-  }
-  return classes as ErrorClass[]
+  return classes.map((Class) => errorClass('fatal', Class))
 }
 
 type Read = { [Name in keyof OptionsInput]-?: (value: unknown) => OptionsInput[Name] }

@@ -240,9 +240,26 @@ function kinds(thrown: unknown): string[] {
   return [...names]
 }
 
-/** The stacks of an error and its causes. The core cuts it from the middle. */
+/** The stacks of an error, of the errors it gathers, and of its causes. The core cuts it from the middle. */
 function stack(thrown: unknown): string | undefined {
-  const stacks = causes(thrown).map((cause) => named(cause, 'stack') ?? (errorLike(cause) ? line(cause) : undefined))
-  const known = stacks.filter((text) => text !== undefined)
-  return known.length === 0 ? undefined : known.join('\ncaused by: ')
+  const told: string[] = []
+  const tell = (one: unknown, how: string): void => {
+    const text = named(one, 'stack') ?? (errorLike(one) ? line(one) : undefined)
+    if (text !== undefined) told.push(told.length === 0 ? text : `${how}: ${text}`)
+  }
+  for (const cause of causes(thrown)) {
+    tell(cause, 'caused by')
+    for (const one of gathered(cause)) tell(one, 'one of its errors')
+  }
+  return told.length === 0 ? undefined : told.join('\n')
+}
+
+/** What an `AggregateError` holds. */
+function gathered(thrown: unknown): unknown[] {
+  const errors = peek(thrown, 'errors')
+  try {
+    return Array.isArray(errors) ? errors.slice(0, DEPTH) : []
+  } catch {
+    return []
+  }
 }

@@ -87,15 +87,18 @@ export class ParkedMessages implements AsyncIterable<ParkedMessage> {
   /** The work queue. */
   readonly queue: string
   readonly #client: Client
+  readonly #closed: () => boolean
 
   /** @internal */
-  constructor(client: Client, queue: string) {
+  constructor(client: Client, queue: string, closed: () => boolean) {
     if (typeof queue !== 'string') throw new InvalidTypeError(`\`queue\` must be a string, not ${kind(queue)}`)
     this.queue = queue
     this.#client = client
+    this.#closed = closed
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<ParkedMessage, void, undefined> {
+    if (this.#closed()) throw new ClosedError('the client was closed; connect another one')
     const native = await bridge().ask<Walk>((ticket) => this.#client.parked(bridge().native, ticket, this.queue))
     const walking: Walking = { native, ended: false }
     try {

@@ -119,13 +119,36 @@ export function list(delays: readonly Duration[], options: PolicyOptions = {}): 
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
 export type ErrorClass = abstract new (...args: any[]) => unknown
 
+/**
+ * A class, to be told from a predicate, which nobody would ever call; most functions that are none have no prototype.
+ *
+ * @internal
+ */
+export function errorClass(option: string, value: unknown): ErrorClass {
+  if (typeof value !== 'function') throw new InvalidTypeError(`\`${option}\` must be error classes, not ${kind(value)}`)
+  if (typeof value.prototype !== 'object' || value.prototype === null) {
+    const which = value.name === '' ? '' : ` \`${String(value.name)}\``
+    throw new InvalidTypeError(`\`${option}\` takes error classes, and the function${which} is none`)
+  }
+  return value as unknown as ErrorClass
+}
+
+function className(Class: ErrorClass): string {
+  const { name } = Class as { readonly name?: unknown }
+  if (typeof name === 'string' && name !== '') return name
+  throw new InvalidTypeError('`error` of a rule must be a class with a name, by which it is looked for')
+}
+
 /** The conditions of a {@link rule}; all that are given must hold. */
 export interface Conditions {
   /** A topic pattern as in bindings: `"eu.#"`. */
   routingKey?: string
   /** Headers by name, and their values, in which `*` is any text. */
   headers?: { readonly [name: string]: string }
-  /** An error class, subclasses too; or a pattern for the name of one, or for `error.code`: `"*Timeout"`, `"ECONN*"`. */
+  /**
+   * An error class, which stands for its name: errors of that class, of its subclasses, and of every other class of that name.
+   * Or a pattern for the name of a class, or for `error.code`: `"*Timeout"`, `"ECONN*"`.
+   */
   error?: ErrorClass | string
 }
 
@@ -166,9 +189,12 @@ export function rule(conditions: Conditions, policy: Policy | string): Rule {
   if (routingKey === undefined && pairs.length === 0 && error === undefined) {
     throw new InvalidOptionError('a rule needs a condition: `routingKey`, `headers` or `error`')
   }
+  if (!(policy instanceof Policy) && typeof policy !== 'string') {
+    throw new InvalidTypeError(`\`policy\` of a rule must be a policy or a text such as 'fixed(5s)', not ${kind(policy)}`)
+  }
   const read = policy instanceof Policy ? policy : new Policy(policy)
   const input: RuleInput = { policy: read.text, headers: pairs }
   if (routingKey !== undefined) input.routingKey = routingKey
-  if (error !== undefined) input.error = typeof error === 'string' ? error : error.name
+  if (error !== undefined) input.error = typeof error === 'string' ? error : className(errorClass('error', error))
   return new Rule(input)
 }

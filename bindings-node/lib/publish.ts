@@ -3,7 +3,7 @@
 import { type Duration, milliseconds } from './duration.js'
 import { InvalidOptionError, InvalidTypeError, kind } from './errors.js'
 import { flag, string } from './options.js'
-import { type HeaderInput, asBytes, timestamp, writeTable } from './values.js'
+import { type HeaderInput, asBytes, isPlain, named, timestamp, writeTable } from './values.js'
 import { Writer } from './wire.js'
 
 /** What a body can be: bytes, in whatever memory, or a text, which becomes UTF-8. */
@@ -86,8 +86,8 @@ export function outgoing(routingKey: string, body: Body, options: PublishOptions
   }
   const { exchange = '', headers, delay, mandatory = true, persistent = true, expiration, priority } = options
   const out = new Writer()
-  if (headers !== undefined && (typeof headers !== 'object' || headers === null || Array.isArray(headers))) {
-    throw new InvalidTypeError(`\`headers\` must be an object, not ${kind(headers)}`)
+  if (headers !== undefined && !isPlain(headers)) {
+    throw new InvalidTypeError(`\`headers\` must be an object, not ${named(headers)}`)
   }
   out.u8(
     (flag('mandatory', mandatory) ? MANDATORY : 0) |

@@ -17,7 +17,8 @@ import { native } from './native.js'
 import { type ConsumerOptions, type Context, type Handler, plan } from './options.js'
 import { type End, isSignal, judged, writeEnd } from './outcome.js'
 import { type Body, type PublishOptions, outgoing } from './publish.js'
-import { seconds } from './duration.js'
+import { seconds, timer } from './duration.js'
+import { isPlain } from './values.js'
 import { Writer } from './wire.js'
 
 /** A body, or a body with anything that `publish` takes. */
@@ -79,7 +80,8 @@ const MOST = 100_000
  * Has `handler` handle `messages` as a consumer with these options would, one at a time, until every one of them has ended.
  *
  * Waiting takes no time: the clock jumps to the next arrival. Nothing else is simulated: what a handler awaits or asks takes
- * the time it takes, and `handlerTimeout` is real.
+ * the time it takes, and `handlerTimeout` is real. What only a broker can tell (missing queues, permissions, routes, crashes)
+ * is not checked; `concurrency`, `prefetch`, `pause` and `drainTimeout` have no effect, and `onEvent` is told nothing.
  */
 export async function simulate(
   options: ConsumerOptions,
@@ -136,7 +138,7 @@ function published(queue: string, input: Input, index: number): Buffer {
   const { body, routingKey = queue, ...options } = isBody ? { body: input } : input
   const { headers = {} } = options
   // What is no object of headers goes as it is, to be refused by its name.
-  const marked = typeof headers === 'object' && !Array.isArray(headers) ? { ...headers, [MARK]: index } : headers
+  const marked = isPlain(headers) ? { ...headers, [MARK]: index } : headers
   return outgoing(routingKey, body, { ...options, headers: marked })
 }
 
@@ -147,14 +149,14 @@ async function attempted(planned: Planned, message: Message): Promise<{ error: u
   const limit = planned.native.handlerTimeout
   const controller = new AbortController()
   const context: Context = { signal: controller.signal }
-  let timer: NodeJS.Timeout | undefined
+  let limiting: NodeJS.Timeout | undefined
   const late = new Promise<never>((_, reject) => {
     if (limit === null) return
-    timer = setTimeout(() => {
+    limiting = timer(limit, () => {
       const error = new DOMException(`the handler took longer than ${seconds(limit)}`, 'TimeoutError')
       reject(error)
       controller.abort(error)
-    }, limit)
+    })
   })
   const wanted = { kinds: true, stack: true }
   try {
@@ -166,7 +168,7 @@ async function attempted(planned: Planned, message: Message): Promise<{ error: u
     if (controller.signal.aborted && error === controller.signal.reason) end.type = 'HandlerTimeout'
     return { error, end }
   } finally {
-    clearTimeout(timer)
+    clearTimeout(limiting)
   }
 }
 

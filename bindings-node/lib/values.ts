@@ -171,6 +171,9 @@ function writeValue(out: Writer, value: unknown, what: string, depth: number): v
       return writeInteger(out, value, what)
     case 'number':
       if (Number.isSafeInteger(value)) return writeInteger(out, BigInt(value), what)
+      if (Number.isNaN(value)) {
+        throw new InvalidOptionError(`\`${what}\` is NaN, which RabbitMQ cannot read; leave it out or write it as text`)
+      }
       tag(out, 'd')
       return out.f64(value)
     case 'object':
@@ -200,13 +203,29 @@ function writeObject(out: Writer, value: object, what: string, depth: number): v
     if (depth > DEPTH) throw new InvalidOptionError(`\`${what}\` is nested more than ${DEPTH} levels deep`)
     tag(out, 'A')
     out.u32(value.length)
-    value.forEach((entry, index) => writeValue(out, entry, `${what}[${index}]`, depth + 1))
+    // Not by forEach, which passes over holes.
+    for (let index = 0; index < value.length; index++) writeValue(out, value[index], `${what}[${index}]`, depth + 1)
     return
   }
-  const prototype: unknown = Object.getPrototypeOf(value)
-  if (prototype !== null && Object.getPrototypeOf(prototype) !== null) throw wrong(what, value)
+  if (!isPlain(value)) throw wrong(what, value)
   tag(out, 'F')
   writeTable(out, value, what, depth)
+}
+
+/** Whether it is an object of names and values, whatever realm it is from. @internal */
+export function isPlain(value: unknown): value is object {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return false
+  const prototype: unknown = Object.getPrototypeOf(value)
+  return prototype === null || Object.getPrototypeOf(prototype) === null
+}
+
+/** What a value is, by its class where it has one. @internal */
+export function named(value: unknown): string {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return kind(value)
+  const { constructor } = value as { readonly constructor?: unknown }
+  const name = typeof constructor === 'function' ? constructor.name : ''
+  if (typeof name !== 'string' || name === '' || name === 'Object') return 'an object with another prototype'
+  return `${/^[AEIOU]/.test(name) ? 'an' : 'a'} ${name}`
 }
 
 /** The bytes behind a view or a buffer, whatever memory they are in. @internal */
@@ -227,8 +246,7 @@ export function timestamp(value: Date, what: string): number {
 }
 
 function wrong(what: string, value: unknown): InvalidTypeError {
-  const name = typeof value === 'object' ? `a ${value?.constructor.name ?? 'object'}` : kind(value)
   return new InvalidTypeError(
-    `\`${what}\` must be null, boolean, number, bigint, string, bytes, Date, Decimal, array or plain object, not ${name}`,
+    `\`${what}\` must be null, boolean, number, bigint, string, bytes, Date, Decimal, array or plain object, not ${named(value)}`,
   )
 }

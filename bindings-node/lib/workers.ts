@@ -6,7 +6,7 @@
 import { AsyncResource } from 'node:async_hooks'
 
 import { bridge } from './bridge.js'
-import { seconds } from './duration.js'
+import { seconds, timer } from './duration.js'
 import { ClosedError } from './errors.js'
 import { log } from './log.js'
 import { type Message, mayPark, messages, tokenOf } from './message.js'
@@ -224,7 +224,7 @@ export class Workers {
       return
     }
     this.#running++
-    if (this.#limit !== null) attempt.timer = setTimeout(() => this.#late(message, attempt), this.#limit)
+    if (this.#limit !== null) attempt.timer = timer(this.#limit, () => this.#late(message, attempt))
     result.then(
       (value) => {
         if (attempt.over) return

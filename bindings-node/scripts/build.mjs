@@ -2,7 +2,8 @@
 //
 //     node scripts/build.mjs
 //
-// Needs Rust. RETRYRMQ_PROFILE=dev builds in a third of the time what runs half as fast. Runs by itself for `npm install ./bindings-node` and `npm pack`.
+// Needs Rust. RETRYRMQ_PROFILE=dev builds in a third of the time what runs half as fast. Runs by itself when the folder is
+// installed, and for `npm pack`.
 
 import { execFileSync } from 'node:child_process'
 import { copyFileSync, existsSync, mkdirSync, renameSync, rmSync } from 'node:fs'
@@ -62,6 +63,7 @@ function typescript() {
 }
 
 try {
+  console.log('building the native module; this takes some minutes')
   native()
   typescript()
 } catch (error) {

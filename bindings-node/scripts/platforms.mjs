@@ -55,7 +55,7 @@ function release() {
   main.optionalDependencies = Object.fromEntries(
     Object.keys(platforms).map((name) => [`@retryrmq/${name}`, main.version]),
   )
-  main.files = ['dist']
+  main.files = ['dist', 'LICENSE-*']
   delete main.scripts.prepare
   write(manifest, main)
 }

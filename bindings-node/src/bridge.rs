@@ -178,7 +178,7 @@ pub struct News {
 #[napi]
 impl Bridge {
     /// A bridge that wakes its environment by calling `wake`.
-    #[napi(constructor)]
+    #[napi(constructor, catch_unwind)]
     pub fn new(wake: Wake) -> Self {
         let shared = Arc::new(Shared {
             waiting: Mutex::default(),
@@ -192,7 +192,7 @@ impl Bridge {
     }
 
     /// Fetches everything since the last call.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn news(&self) -> News {
         let (finished, ready, events, missed) = {
             let mut waiting = self.shared.lock();

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Begins to connect; brings a `Client`.
-#[napi]
+#[napi(catch_unwind)]
 pub fn connect(
     bridge: &Bridge,
     ticket: u32,
@@ -45,7 +45,7 @@ pub fn connect(
 }
 
 /// Refuses an address that cannot be used, before anything is tried.
-#[napi]
+#[napi(catch_unwind)]
 pub fn check_url(url: String) -> Result<()> {
     url.parse::<retryrmq::Address>()
         .map(drop)
@@ -59,13 +59,13 @@ pub struct Listening(Arc<AtomicBool>);
 #[napi]
 impl Listening {
     /// Nobody listens yet.
-    #[napi(constructor)]
+    #[napi(constructor, catch_unwind)]
     pub fn new() -> Self {
         Self(Arc::default())
     }
 
     /// Somebody listens from now on, or nobody any more.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn set(&self, listening: bool) {
         self.0.store(listening, Ordering::Relaxed);
     }
@@ -90,7 +90,7 @@ impl Client {
 #[napi]
 impl Client {
     /// Subscribes; brings a `Subscription`. Its events carry `id`.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn subscribe(
         &self,
         bridge: &Bridge,
@@ -121,7 +121,7 @@ impl Client {
     }
 
     /// Publishes; done when the broker has confirmed.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn publish(&self, bridge: &Bridge, ticket: u32, message: &[u8]) -> Result<()> {
         let message = publish::read(message)?;
         let client = self.inner.clone();
@@ -134,7 +134,7 @@ impl Client {
     }
 
     /// Walks through the messages parked for a queue; brings a `Walk`.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn parked(&self, bridge: &Bridge, ticket: u32, queue: String) -> Result<()> {
         let parked = self.inner.parked(queue);
         begin(
@@ -146,7 +146,7 @@ impl Client {
     }
 
     /// Closes both connections.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn close(&self, bridge: &Bridge, ticket: u32) -> Result<()> {
         let client = self.inner.clone();
         begin(
@@ -161,25 +161,25 @@ impl Client {
     }
 
     /// All counters in the OpenMetrics text format.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn metrics_text(&self) -> String {
         self.inner.metrics_text()
     }
 
     /// How often a connection was re-made.
-    #[napi(getter)]
+    #[napi(getter, catch_unwind)]
     pub fn reconnects(&self) -> f64 {
         self.inner.reconnects() as f64
     }
 
     /// What the broker said of itself: its product.
-    #[napi(getter)]
+    #[napi(getter, catch_unwind)]
     pub fn product(&self) -> String {
         self.inner.server().product.clone()
     }
 
     /// What the broker said of itself: its version.
-    #[napi(getter)]
+    #[napi(getter, catch_unwind)]
     pub fn version(&self) -> String {
         self.inner.server().version.clone()
     }

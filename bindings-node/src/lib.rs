@@ -3,6 +3,8 @@
 //! It converts, calls the core and converts back. What JavaScript runs (handlers, listeners, loggers) is run by the
 //! TypeScript half, which is woken at most once for everything that is there, and never kept alive by this half. Messages
 //! and outcomes cross in batches, as bytes that are read only where somebody looks.
+//!
+//! Every function has `catch_unwind`: a panic that left it would end the process, and should be an exception.
 
 // As a test, which clippy compiles it as with --all-targets, `#[napi]` registers nothing, so nothing is used.
 #![cfg_attr(test, allow(dead_code))]

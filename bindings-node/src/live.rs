@@ -45,7 +45,7 @@ impl Drop for Alive {
 }
 
 /// The living native objects of this process, all its threads together.
-#[napi]
+#[napi(catch_unwind)]
 pub fn live() -> Vec<(&'static str, i64)> {
     NAMES
         .iter()

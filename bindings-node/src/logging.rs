@@ -67,7 +67,7 @@ pub(crate) fn take(bridge: &Arc<Shared>) -> Vec<Line> {
 }
 
 /// Whether lines below `info` are wanted.
-#[napi]
+#[napi(catch_unwind)]
 pub fn set_debug(wanted: bool) {
     DETAILS.store(wanted, Ordering::Relaxed);
     tracing::callsite::rebuild_interest_cache();

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Reads a duration such as `"5m"`; milliseconds.
-#[napi]
+#[napi(catch_unwind)]
 pub fn parse_duration(text: String) -> Result<f64> {
     retryrmq::parse_duration(&text)
         .map(|duration| duration.as_secs_f64() * 1000.0)
@@ -28,7 +28,7 @@ pub struct PolicyText {
 }
 
 /// Reads a policy.
-#[napi]
+#[napi(catch_unwind)]
 pub fn read_policy(text: String) -> Result<PolicyText> {
     let policy: Policy = text.parse().map_err(|error| thrown(&error))?;
     Ok(PolicyText {
@@ -116,7 +116,7 @@ pub struct Options {
 #[napi]
 impl Options {
     /// Checks all options.
-    #[napi(constructor)]
+    #[napi(constructor, catch_unwind)]
     pub fn new(given: OptionsInput) -> Result<Self> {
         let refused = |error: retryrmq::Error| thrown(&error);
         let mut consumer = Consumer::new(given.queue);
@@ -179,13 +179,13 @@ impl Options {
     }
 
     /// How many handlers run at a time.
-    #[napi(getter)]
+    #[napi(getter, catch_unwind)]
     pub fn concurrency(&self) -> u32 {
         u32::try_from(self.consumer.handlers()).unwrap_or(u32::MAX)
     }
 
     /// How long a handler may take, in milliseconds.
-    #[napi(getter)]
+    #[napi(getter, catch_unwind)]
     pub fn handler_timeout(&self) -> Option<f64> {
         self.consumer
             .limit()
@@ -193,7 +193,7 @@ impl Options {
     }
 
     /// Whether the kinds of an error matter to somebody.
-    #[napi(getter)]
+    #[napi(getter, catch_unwind)]
     pub fn has_rules(&self) -> bool {
         self.has_rules
     }

@@ -33,7 +33,7 @@ impl Walk {
 #[napi]
 impl Walk {
     /// Brings the next `Record`, or nothing at the end.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn next(&self, bridge: &Bridge, ticket: u32) -> Result<()> {
         let browse = Arc::clone(&self.browse);
         begin(
@@ -50,7 +50,7 @@ impl Walk {
     }
 
     /// Sends a record back to the tail of its work queue.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn replay(&self, bridge: &Bridge, ticket: u32, record: &Record) -> Result<()> {
         let (browse, record) = (Arc::clone(&self.browse), record.inner.clone());
         begin(
@@ -67,7 +67,7 @@ impl Walk {
     }
 
     /// Drops a record for good.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn drop(&self, bridge: &Bridge, ticket: u32, record: &Record) -> Result<()> {
         let (browse, record) = (Arc::clone(&self.browse), record.inner.clone());
         begin(
@@ -84,7 +84,7 @@ impl Walk {
     }
 
     /// Ends the walk.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn close(&self, bridge: &Bridge, ticket: u32) -> Result<()> {
         let browse = Arc::clone(&self.browse);
         begin(
@@ -141,13 +141,13 @@ impl Record {
 #[napi]
 impl Record {
     /// The message itself.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn message<'env>(&self, env: &'env Env) -> Result<Batch<'env>> {
         alone(env, &self.inner.message())
     }
 
     /// What it says.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn entry(&self) -> Entry {
         Entry {
             reason: self.inner.reason.map(retryrmq::ParkReason::as_str),

@@ -39,7 +39,7 @@ pub struct Became<'env> {
 #[napi]
 impl Simulation {
     /// An empty queue and the options of its consumer.
-    #[napi(constructor)]
+    #[napi(constructor, catch_unwind)]
     pub fn new(options: &Options) -> Result<Self> {
         let inner = retryrmq::Simulation::new(options.consumer.clone());
         Ok(Self {
@@ -49,14 +49,14 @@ impl Simulation {
     }
 
     /// Publishes to the queue.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn publish(&mut self, message: &[u8]) -> Result<()> {
         let message = publish::read(message)?;
         self.inner.publish(message).map_err(|error| thrown(&error))
     }
 
     /// The next message; the clock moves on to its arrival. `null` when there is none.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn next<'env>(&mut self, env: &'env Env) -> Result<Either<Batch<'env>, Null>> {
         let Some(Delivery { token, message }) = self.inner.next() else {
             return Ok(Either::B(Null));
@@ -67,13 +67,13 @@ impl Simulation {
     }
 
     /// Milliseconds since the beginning.
-    #[napi(getter)]
+    #[napi(getter, catch_unwind)]
     pub fn elapsed(&self) -> f64 {
         self.inner.elapsed().as_secs_f64() * 1000.0
     }
 
     /// Ends an attempt.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn settle<'env>(&mut self, env: &'env Env, end: &[u8]) -> Result<Became<'env>> {
         let (token, outcome) = outcome::read(&mut Reader::new(end))?;
         let became = |what| Became {

@@ -68,7 +68,7 @@ impl Subscription {
 #[napi]
 impl Subscription {
     /// The messages that are there, `most` at most; `null` when there are none. Never waits.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn take<'env>(
         &self,
         env: &'env Env,
@@ -86,7 +86,7 @@ impl Subscription {
     }
 
     /// Looks for messages; when there are none, the bridge says when to look again.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn listen(&mut self, bridge: &Bridge, id: u32) -> Arrivals {
         let mut readiness = self.readiness.take().unwrap_or_else(|| {
             let subscription = Arc::clone(&self.inner);
@@ -107,7 +107,7 @@ impl Subscription {
     }
 
     /// Hands over the ends of attempts: the first `count` of `handled` are acknowledged, the others are as written.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn settle(&self, handled: &[f64], count: u32, others: Option<&[u8]>) -> Result<()> {
         let handled = handled.get(..count as usize).unwrap_or(handled);
         let acks = handled
@@ -125,26 +125,26 @@ impl Subscription {
     }
 
     /// Gives back messages that no handler has begun with.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn give_back(&self, tokens: &[f64]) {
         self.inner
             .give_back(tokens.iter().map(|token| outcome::token(*token)));
     }
 
     /// Asks for the end.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn close(&self) {
         self.inner.close();
     }
 
     /// Asks for the end now, without waiting for handlers.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn abandon(&self) {
         self.inner.abandon();
     }
 
     /// Done when everything is settled.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn wait_closed(&self, bridge: &Bridge, ticket: u32) -> Result<()> {
         let subscription = Arc::clone(&self.inner);
         begin(
@@ -159,7 +159,7 @@ impl Subscription {
     }
 
     /// The numbers of this queue since the client was made.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn stats(&self) -> Vec<(&'static str, i64)> {
         self.inner
             .stats()

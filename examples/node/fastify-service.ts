@@ -11,9 +11,11 @@ interface Email {
 
 const queue = 'example.emails'
 const rmq = await connect()
-const app = fastify()
+// Without this, a client that keeps its connection would keep the service.
+const app = fastify({ forceCloseConnections: true })
 
-await rmq.consume({ queue, dlx: true, retry: 'exponential(500ms, max=1m, retries=8)', fatal: SyntaxError }, async (msg) => {
+const retry = 'exponential(500ms, max=1m, retries=8)'
+const emails = await rmq.consume({ queue, dlx: true, retry, fatal: SyntaxError }, async (msg) => {
   const email = msg.json<Email>()
   if (msg.attempt === 1) throw new Error('the mail server is restarting')
   console.log(`sent to ${email.to}, attempt ${msg.attempt}`)
@@ -29,6 +31,9 @@ app.get('/metrics', async (_, reply) => {
   return reply.type('application/openmetrics-text; version=1.0.0; charset=utf-8').send(rmq.metricsText())
 })
 
+// First the handlers drain, while requests that have come are still answered; then connections are cut, and at last
+// nobody publishes any more.
+app.addHook('preClose', () => emails.close())
 app.addHook('onClose', () => rmq.close())
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => void app.close())
 

@@ -2,9 +2,10 @@
 
 import assert from 'node:assert/strict'
 import { AsyncLocalStorage } from 'node:async_hooks'
+import { once } from 'node:events'
 import { test } from 'node:test'
 
-import { fixed, park } from 'retryrmq'
+import { fixed, park, setLogger } from 'retryrmq'
 
 import { client, cut, deferred, queue, until } from './broker.mjs'
 
@@ -47,6 +48,51 @@ test('events come typed, by name and all of them', async (t) => {
   assert.deepEqual(all, ['retried', 'parked'])
   const about = { queue: orders, messageId: 'it', attempt: 1, error: 'never' }
   assert.deepEqual(byName[0], { name: 'retried', delay: 100, ...about })
+})
+
+test('listeners that fail keep nobody from being told', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const [lines, told] = [[], []]
+  const quiet = () => {}
+  setLogger({ error: (line) => lines.push(line), warn: quiet, info: quiet, debug: quiet })
+  t.after(() => setLogger(false))
+  const unhandled = (error) => lines.push(`unhandled: ${error.message}`)
+  process.on('unhandledRejection', unhandled)
+  t.after(() => process.off('unhandledRejection', unhandled))
+  const onEvent = (event) => {
+    if (event.name === 'retried') throw new Error('onEvent threw')
+    return Promise.reject(new Error('onEvent rejected'))
+  }
+  const consumer = await rmq.consume({ queue: orders, dlx: true, retry: quickly(1), onEvent }, () => {
+    throw new Error('never')
+  })
+  for (const name of ['retried', 'parked']) {
+    consumer.on(name, async () => {
+      told.push(name)
+      throw new Error(`${name} rejected`)
+    })
+  }
+  await rmq.publish(orders, 'x')
+  await until('all are told', () => told.length === 2 && lines.length >= 4)
+  const says = lines.map((line) => line.split('\n')[0]).sort()
+  assert.deepEqual(says, [
+    'retryrmq: a listener of parked rejected: Error: onEvent rejected',
+    'retryrmq: a listener of parked rejected: Error: parked rejected',
+    'retryrmq: a listener of retried rejected: Error: retried rejected',
+    'retryrmq: a listener of retried threw: Error: onEvent threw',
+  ])
+})
+
+test('an event that never comes is refused', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const consumer = await rmq.consume({ queue: orders }, () => {})
+  assert.throws(() => consumer.on('retryed', () => {}), { name: 'InvalidTypeError', message: /no event `retryed`; .* retried,/ })
+  assert.throws(() => consumer.once('alreadyHandled', () => {}), TypeError)
+  for (const name of ['error', 'newListener', 'removeListener', 'already_handled']) consumer.on(name, () => {})
+  const controller = new AbortController()
+  const waiting = once(consumer, 'parked', { signal: controller.signal })
+  controller.abort()
+  await assert.rejects(waiting, { name: 'AbortError' })
 })
 
 test('at most as many handlers at a time, and messages in their order', async (t) => {
@@ -118,6 +164,18 @@ test('a handler that never ends is aborted, its message retried, its place free'
   for (const n of [1, 2, 3]) await rmq.publish(orders, String(n))
   await until('all were handled at last', () => consumer.stats().acked === 3)
   assert.deepEqual(reasons, ['TimeoutError', 'TimeoutError', 'TimeoutError'])
+})
+
+test('a time limit longer than a timer can be is not over at once', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const attempts = []
+  const consumer = await rmq.consume({ queue: orders, dlx: true, handlerTimeout: 2 ** 31 }, async (msg) => {
+    attempts.push(msg.attempt)
+    await new Promise((resolve) => setTimeout(resolve, 30))
+  })
+  await rmq.publish(orders, 'x')
+  await until('it was handled', () => consumer.stats().acked === 1)
+  assert.deepEqual(attempts, [1])
 })
 
 test('what a handler does after its time changes nothing', async (t) => {
@@ -201,7 +259,25 @@ test('an abort signal closes the consumer', async (t) => {
   const consumer = await rmq.consume({ queue: orders, signal: controller.signal }, () => {})
   controller.abort()
   await consumer.closed
-  assert.throws(() => rmq.consume({ queue: orders, signal: controller.signal }, () => {}), { name: 'AbortError' })
+  await assert.rejects(rmq.consume({ queue: orders, signal: controller.signal }, () => {}), { name: 'AbortError' })
+})
+
+test('no handler begins when the signal aborts, or the client closes, before the consumer is there', async (t) => {
+  const orders = await queue(t)
+  const rmq = await client(t)
+  for (let n = 0; n < 5; n++) await rmq.publish(orders, String(n))
+  let runs = 0
+  const controller = new AbortController()
+  const consuming = rmq.consume({ queue: orders, signal: controller.signal }, () => void runs++)
+  controller.abort()
+  await (await consuming).closed
+  const another = await client(t)
+  const late = another.consume({ queue: orders }, () => void runs++).catch((error) => error)
+  await another.close()
+  await (await late).closed
+  assert.equal(runs, 0)
+  const next = await rmq.consume({ queue: orders }, () => {})
+  await until('all are still there', () => next.stats().acked === 5)
 })
 
 test('a lost connection is re-made, and nothing is lost', async (t) => {

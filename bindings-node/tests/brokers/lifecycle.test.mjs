@@ -35,6 +35,12 @@ test('unless it is asked to', async (t) => {
   assert.equal(signal, 'SIGTERM')
 })
 
+test('stopping is waited for', async (t) => {
+  const { code, text } = await program('idle', [await queue(t), 'stop'])
+  assert.equal(code, 0)
+  assert.match(text, /consuming\nstopped\nbye/)
+})
+
 test('run ends with a signal, and drains', async (t) => {
   const name = await queue(t)
   await publish(t, name, 1)
@@ -45,6 +51,19 @@ test('run ends with a signal, and drains', async (t) => {
   })
   assert.deepEqual([code, errors], [0, ''])
   assert.match(text.replace('running\n', ''), /began 1\nended 1\ndrained\n/)
+})
+
+test('a handler that drains after a signal may still publish', async (t) => {
+  const [name, results] = [await queue(t), await queue(t)]
+  const rmq = await publish(t, name, 1)
+  const { code, text, errors } = await program('publishes', [name, results], async (child, says) => {
+    await says('began')
+    await says('running')
+    child.kill('SIGTERM')
+  })
+  assert.deepEqual([code, errors], [0, ''])
+  assert.match(text, /published at attempt 1\ndrained\n/)
+  assert.deepEqual([...(await rest(rmq, results, 1))], ['result of 1'])
 })
 
 test('a second signal ends at once', async (t) => {

@@ -5,7 +5,7 @@ import { test } from 'node:test'
 
 import { fixed } from 'retryrmq'
 
-import { client, queue, until } from './broker.mjs'
+import { client, deferred, queue, until } from './broker.mjs'
 
 test('a message that no queue takes is refused, unless it is not mandatory', async (t) => {
   const rmq = await client(t)
@@ -21,6 +21,8 @@ test('bad input throws at the call', async (t) => {
   assert.throws(() => rmq.parked(7), /`queue` must be a string/)
   assert.throws(() => rmq.consume({ queue: 'q' }), /the handler must be a function/)
   assert.throws(() => rmq.consume({ queue: 'q', prefetch: 0 }, () => {}), RangeError)
+  assert.throws(() => rmq.run('SIGTERM'), /`signals` must be an array/)
+  for (const name of ['SIGFOO', 'SIGKILL', 9]) assert.throws(() => rmq.run([name]), RangeError)
 })
 
 test('many at once arrive in their order, also a large one and a late one', async (t) => {
@@ -93,9 +95,52 @@ test('parked messages of a queue that never parked any', async (t) => {
   )
 })
 
+test('closing waits for what was published', async (t) => {
+  const orders = await queue(t)
+  const closing = await client(t)
+  const publishing = [...Array(50).keys()].map((n) => closing.publish(orders, String(n)))
+  const closed = closing.close()
+  await Promise.all(publishing)
+  await closed
+  const seen = new Set()
+  const consumer = await (await client(t)).consume({ queue: orders }, (msg) => void seen.add(msg.text()))
+  await until('all were stored', () => consumer.stats().acked === 50)
+  assert.equal(seen.size, 50)
+})
+
+test('a handler may publish while its client closes', async (t) => {
+  const [rmq, orders, results] = [await client(t), await queue(t), await queue(t)]
+  const [begun, closing] = [deferred(), deferred()]
+  await rmq.consume({ queue: orders }, async (msg) => {
+    begun.resolve()
+    await closing.promise
+    await rmq.publish(results, `result of ${msg.text()}`)
+  })
+  await rmq.publish(orders, '1')
+  await begun.promise
+  const closed = rmq.close()
+  closing.resolve()
+  await closed
+  const seen = deferred()
+  await (await client(t)).consume({ queue: results }, (msg) => seen.resolve(msg.text()))
+  assert.equal(await seen.promise, 'result of 1')
+})
+
 test('after closing there is nothing to be had', async (t) => {
   const rmq = await client(t)
   await Promise.all([rmq.close(), rmq.close()])
-  assert.throws(() => rmq.publish('q', 'x'), { name: 'ClosedError', code: 'closed' })
-  assert.throws(() => rmq.consume({ queue: 'q' }, () => {}), { code: 'closed' })
+  await assert.rejects(rmq.publish('q', 'x'), { name: 'ClosedError', code: 'closed' })
+  await assert.rejects(rmq.consume({ queue: 'q' }, () => {}), { code: 'closed' })
+  await assert.rejects(rmq.run(), { code: 'closed' })
+  await assert.rejects(rmq.parked('q')[Symbol.asyncIterator]().next(), { name: 'ClosedError', message: /client was closed/ })
+  assert.throws(() => rmq.publish(7, 'x'), TypeError)
+})
+
+test('an error of the broker says who asked', async (t) => {
+  const rmq = await client(t)
+  async function whoAsked() {
+    await rmq.publish('node-nobody-has-this', 'x')
+  }
+  const refused = await whoAsked().catch((error) => error)
+  assert.match(refused.stack, /^UnroutableError: [^]*\n {4}at .*whoAsked/)
 })

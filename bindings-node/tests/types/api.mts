@@ -16,6 +16,7 @@ import {
   type Client,
   type Consumer,
   type ConsumerOptions,
+  type ErrorCode,
   type Event,
   type Handler,
   type Stats,
@@ -80,5 +81,8 @@ export async function use(): Promise<Stats> {
 
 export function told(error: unknown): string {
   if (error instanceof InvalidOptionError) return error.code satisfies 'invalid_option'
-  return error instanceof RetryRmqError ? error.code : 'unknown'
+  if (error instanceof RetryRmqError && error.code === 'unroutable') return 'nobody'
+  // @ts-expect-error there is no such code
+  if (error instanceof RetryRmqError && error.code === 'unrootable') return 'nobody'
+  return error instanceof RetryRmqError ? (error.code satisfies ErrorCode) : 'unknown'
 }

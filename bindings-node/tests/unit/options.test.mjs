@@ -3,7 +3,16 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { InvalidOptionError, InvalidPolicyError, InvalidTypeError, RetryRmqError, connect, fixed, rule } from 'retryrmq'
+import {
+  InvalidOptionError,
+  InvalidPolicyError,
+  InvalidTypeError,
+  RetryRmqError,
+  connect,
+  fixed,
+  rule,
+  setLogger,
+} from 'retryrmq'
 import { simulate } from 'retryrmq/testing'
 
 const handler = () => {}
@@ -22,7 +31,9 @@ const TYPES = [
   [{ pause: { share: 0.5 } }, /`pause` has no option `share`/],
   [{ onEvent: {} }, /`onEvent` must be a function/],
   [{ fatal: 'Error' }, /`fatal` must be error classes/],
-  [{ signal: {} }, /`signal` must be an AbortSignal/],
+  [{ fatal: (error) => error.code === 'x' }, /`fatal` takes error classes, and the function .*is none/],
+  [{ fatal: [SyntaxError, { isFatal() {} }.isFatal] }, /the function `isFatal` is none/],
+  [{ signal: {} }, /`signal` must be an AbortSignal, not an object without `addEventListener`/],
   [{ keepAlive: 1 }, /`keepAlive` must be true or false/],
   [{ prefetsch: 64 }, /no option `prefetsch`; the options are queue, dlx, retry/],
 ]
@@ -72,9 +83,32 @@ test('connecting throws at the call', () => {
   assert.throws(() => connect(7), { name: 'InvalidTypeError', message: /`url` must be a string/ })
   assert.throws(() => connect('amqp://localhost', { timeout: 5 }), /no option `timeout`/)
   assert.throws(() => connect('amqp://localhost', { queueType: 'stream' }), { code: 'invalid_option' })
-  assert.throws(() => connect('amqp://localhost', { signal: AbortSignal.abort(new Error('changed my mind')) }), {
-    message: 'changed my mind',
-  })
+  assert.throws(() => connect('amqp://localhost', { signal: {} }), /`signal` .* an object without `addEventListener`/)
+})
+
+test('connecting that was given up rejects', async () => {
+  const signal = AbortSignal.abort(new Error('changed my mind'))
+  await assert.rejects(connect('amqp://localhost', { signal }), { message: 'changed my mind' })
+})
+
+test('an error says who asked', async () => {
+  async function whoAsked() {
+    await connect('amqp://127.0.0.1:1/')
+  }
+  const refused = await whoAsked().catch((error) => error)
+  assert.match(refused.stack, /^UnreachableError: [^]*\n {4}at .*whoAsked/)
+  assert.ok(!Object.keys(refused).includes('stack'))
+})
+
+test('an error shows nothing but its code beside its text', async () => {
+  const refused = await connect('amqp://127.0.0.1:1/').catch((error) => error)
+  assert.deepEqual(Reflect.ownKeys(refused).filter((key) => typeof key === 'symbol'), [])
+  assert.ok(refused instanceof RetryRmqError && new InvalidTypeError('x') instanceof RetryRmqError)
+})
+
+test('a logger without a level is told which', () => {
+  assert.throws(() => setLogger({ error() {}, info() {}, debug() {} }), /one without `warn`/)
+  assert.throws(() => setLogger(7), /`logger` must be .* not a number/)
 })
 
 test('a password is in no error', async () => {
@@ -96,4 +130,11 @@ test('rules need a condition, and know no other', () => {
   assert.throws(() => rule({}, 'fixed(1s)'), { code: 'invalid_option' })
   assert.throws(() => rule({ exchange: 'x' }, 'fixed(1s)'), /no condition `exchange`/)
   assert.throws(() => rule({ error: 7 }, fixed('1s')), /`error` must be an error class or a pattern/)
+  assert.throws(() => rule({ error: () => true }, fixed('1s')), /`error` takes error classes/)
+  assert.throws(() => rule({ error: (() => class extends Error {})() }, fixed('1s')), { name: 'InvalidTypeError', message: /a name/ })
+  class Numbered extends Error {
+    static name = 7
+  }
+  assert.throws(() => rule({ error: Numbered }, fixed('1s')), { name: 'InvalidTypeError', message: /`error`.* a name/ })
+  assert.throws(() => rule({ error: Error }), { name: 'InvalidTypeError', message: /`policy` of a rule must be/ })
 })

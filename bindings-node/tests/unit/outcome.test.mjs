@@ -85,6 +85,13 @@ test('the stack holds the causes', async () => {
   assert.match(stack, /^Error: outer\n[^]*\ncaused by: TypeError: middle\n[^]*\ncaused by: RangeError: deepest\n/)
 })
 
+test('the stack holds the errors that were gathered', async () => {
+  const gathered = new AggregateError([new TypeError('first'), new RangeError('second')], 'all failed')
+  const [, , stack] = await parked(new Error('outer', { cause: gathered }))
+  assert.match(stack, /^Error: outer\n[^]*\ncaused by: AggregateError: all failed\n/)
+  assert.match(stack, /\none of its errors: TypeError: first\n[^]*\none of its errors: RangeError: second\n/)
+})
+
 test('a thenable that is none is a failure', async () => {
   const handle = () => ({
     get then() {

@@ -128,6 +128,21 @@ test('a handler that takes too long has failed, and is told', async () => {
   assert.equal(aborted, 'TimeoutError')
 })
 
+test('a time limit longer than a timer can be is not over at once', async () => {
+  const handle = () => new Promise((resolve) => setTimeout(resolve, 30))
+  for (const handlerTimeout of [2 ** 31, '720h']) {
+    const result = await simulate({ ...orders, handlerTimeout }, handle, ['x'])
+    assert.deepEqual([result.acked.length, result.attempts.length], [1, 1])
+  }
+})
+
+test('a name that leaves no room for those of retry queues is an error, not the end of the process', async () => {
+  const fail = () => {
+    throw new Error('no')
+  }
+  await assert.rejects(simulate({ ...orders, queue: 'q'.repeat(250) }, fail, ['x']), Error)
+})
+
 test('without dlx a failure is rejected, and without park given up is dropped', async () => {
   const fail = () => {
     throw new Error('no')

@@ -58,7 +58,7 @@ test('headers that AMQP cannot say are refused by name', async () => {
       return true
     })
   await bad({ n: 2n ** 63n }, /headers\["n"\]` does not fit/)
-  await bad({ n: Number.NaN }, /NaN/)
+  await bad({ n: Number.NaN }, /headers\["n"\]` is NaN/)
   await bad({ f: () => {} }, /headers\["f"\]` must be .* not a function/)
   await bad({ s: Symbol('x') }, /headers\["s"\]`/)
   await bad({ a: [1, undefined] }, /headers\["a"\]\[1\]`/)
@@ -72,6 +72,10 @@ test('headers that AMQP cannot say are refused by name', async () => {
   const circle = {}
   circle.circle = circle
   await bad(circle, /nested more than 32 levels/)
+  await bad(new Map([['a', 1]]), /`headers` must be an object, not a Map/)
+  await bad(new Date(), /`headers` must be an object, not a Date/)
+  await bad({ a: [1, , 3] }, /headers\["a"\]\[1\]` must be .* not undefined/)
+  await bad({ o: Object.create(Object.create(Object.create(null))) }, /headers\["o"\]` must be .* another prototype/)
   await bad([], /`headers` must be an object, not an array/)
 })
 

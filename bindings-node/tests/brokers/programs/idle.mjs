@@ -6,5 +6,9 @@ const [queue, how] = process.argv.slice(2)
 const rmq = await connect()
 const consumer = await rmq.consume({ queue, keepAlive: how === 'keepAlive' }, () => {})
 console.log('consuming')
+if (how === 'stop') {
+  consumer.stop()
+  void consumer.closed.then(() => console.log('stopped'))
+}
 if (how === 'closed') process.once('SIGTERM', () => consumer.close())
 process.on('exit', () => console.log('bye'))
