@@ -159,6 +159,11 @@ class Loud(BaseException):
     pass
 
 
+class Endless(retryrmq.RetryAfter):
+    def __init__(self) -> None:
+        self.delay = float("inf")
+
+
 def bad_endings() -> dict[str, Any]:
     return {
         "system exit": SystemExit(3),
@@ -168,6 +173,8 @@ def bad_endings() -> dict[str, Any]:
         "evil": Evil(),
         "recursion": RecursionError("deep"),
         "group": ValueError("x" * 100_000),
+        "surrogate": ValueError("report\udcff.pdf"),
+        "endless": Endless(),
     }
 
 

@@ -44,6 +44,48 @@ def test_a_text_that_cannot_be_had() -> None:
     assert end[4] is not None and "Evil" in end[4]
 
 
+class Named(type):
+    __name__ = property(lambda self: "Bad\udc80")  # type: ignore[assignment]
+
+
+class Bad(ValueError, metaclass=Named):
+    pass
+
+
+def test_lone_surrogates_are_escaped_everywhere() -> None:
+    what, error, error_type, kinds, stack, _ = judged(raised(Bad("report\udcff.pdf")))
+    assert (what, error, error_type, kinds[0]) == ("retry", "report\\udcff.pdf", "Bad\\udc80", "ValueError")
+    assert stack is not None and "report\\udcff.pdf" in stack
+    stack.encode()
+    assert judged(raised(retryrmq.Park("no \udcff")))[1] == "no \\udcff"
+
+
+class NoCause(Exception):
+    @property
+    def __cause__(self) -> BaseException | None:  # type: ignore[override]
+        raise SystemExit(5)
+
+
+class Unfinished(retryrmq.RetryAfter):
+    def __init__(self) -> None: ...
+
+
+@pytest.mark.parametrize("error", [NoCause("tricky"), Unfinished()])
+def test_an_error_that_cannot_be_judged_is_a_failed_attempt(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    end = judged(error)
+    assert end == ("retry", str(error) or "Unfinished", type(error).__name__, [], None, None)
+    assert caplog.records[-1].levelname == "ERROR"
+
+
+def test_what_is_parked_at_once_keeps_its_trace() -> None:
+    assert judged(raised(ValueError("a")), stack=False)[4] is None
+    for error in (raised(retryrmq.Park("why"), ValueError("a")), raised(ValueError("a"))):
+        stack = judged(error, (ValueError,), stack=False)[4]
+        assert stack is not None and "ValueError: a" in stack
+
+
 def test_an_empty_text_is_the_name() -> None:
     assert judged(raised(ValueError()))[1] == "ValueError"
 

@@ -88,6 +88,24 @@ def test_a_def_that_returns_a_coroutine_is_told(simulate_app: Callable[..., Any]
     assert "async def" in str(result.attempts[0].error)
 
 
+class Unfinished(retryrmq.RetryAfter):
+    def __init__(self) -> None:
+        self.delay = float("nan")
+
+
+@pytest.mark.parametrize("error", [ValueError("\udcff"), Unfinished()])
+def test_an_error_that_cannot_be_handed_over_is_a_failed_attempt(
+    simulate_app: Callable[..., Any], error: Exception
+) -> None:
+    def handle(msg: retryrmq.Message) -> None:
+        raise error
+
+    result = simulate_app(app_with(handle, dlx=True, retry="fixed(1s, retries=0)"), "orders", [b""])
+    assert result.parked[0].message.headers["x-retry-error"] == (
+        str(error).replace("\udcff", "\\udcff") or "Unfinished"
+    )
+
+
 def test_what_cannot_be_simulated_is_refused() -> None:
     app = app_with(print, dlx=True)
     with pytest.raises(ValueError, match="'orders'"):

@@ -8,7 +8,7 @@ from typing import Any
 from ._duration import Duration, seconds
 from ._native import Message
 from .errors import InvalidTypeError
-from .outcome import ACK, End, judged
+from .outcome import ACK, End, judged, sayable
 from .record import HistoryEntry
 
 
@@ -34,7 +34,7 @@ def retry(message: Message, error: BaseException | str | None, delay: Duration |
     after = None if delay is None else seconds(delay, "delay")
     end: End
     if error is None or isinstance(error, str):
-        end = ("retry", error or "the consumer asked for a retry", "", [], None, after)
+        end = ("retry", sayable(error or "") or "the consumer asked for a retry", "", [], None, after)
     elif isinstance(error, BaseException):
         judgement = judged(error, stack=message._may_park())
         end = judgement if after is None else ("retry", *judgement[1:5], after)
@@ -48,7 +48,7 @@ def park(message: Message, reason: BaseException | str) -> Settled:
     if isinstance(reason, BaseException):
         message._settle(("park", *judged(reason)[1:5], None))
     elif isinstance(reason, str):
-        message._settle(("park", reason, "", [], None, None))
+        message._settle(("park", sayable(reason), "", [], None, None))
     else:
         raise InvalidTypeError(f"`reason` must be a text or an exception, not {type(reason).__name__}")
     return _SETTLED

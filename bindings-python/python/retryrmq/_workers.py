@@ -7,6 +7,7 @@ the way to its messages, and a slow one never has messages wait behind it that s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import logging
@@ -39,27 +40,37 @@ _STRETCH = 32
 
 
 def failed(plan: Plan, message: Message, error: BaseException) -> None:
-    """Ends an attempt that raised."""
+    """Ends an attempt that raised. Never raises: a worker that ended by it would leave its messages behind."""
     may_park = message._may_park()
     end = outcome.judged(error, plan.fatal, kinds=plan.native.has_rules, stack=may_park)
-    message._settle(end)
+    try:
+        message._settle(end)
+    except BaseException as trouble:
+        end = outcome.undecided(error, trouble)
+        message._settle(end)
+    with contextlib.suppress(BaseException):  # a filter of somebody's logging may raise
+        _tell_failed(plan, message, error, end, may_park)
+
+
+def _tell_failed(plan: Plan, message: Message, error: BaseException, end: outcome.End, may_park: bool) -> None:
     if end[0] == "defer":
         logger.debug("%s: %r is deferred", plan.queue, message)
-    elif end[0] == "park":
-        logger.warning("%s: %r is given up by its handler: %s", plan.queue, message, end[1])
-    elif may_park or end[0] == "fatal":
-        # Without our own frame at the top of the trace.
-        trace = error.__traceback__.tb_next if error.__traceback__ else None
-        logger.warning("%s: %r failed: %s", plan.queue, message, end[1], exc_info=(type(error), error, trace))
-    else:
+        return
+    if end[0] == "retry" and not may_park:
         logger.info("%s: %r failed: %s", plan.queue, message, end[1])
+        return
+    what = "is given up by its handler" if end[0] == "park" else "failed"
+    # A handler that says why by itself needs no trace.
+    bare = isinstance(error, outcome.Park) and error.__cause__ is None
+    trace = None if bare else (type(error), error, outcome.trace_of(error))
+    logger.warning("%s: %r %s: %s", plan.queue, message, what, end[1], exc_info=trace)
 
 
 def _late(plan: Plan, message: Message) -> None:
-    limit = plan.native.handler_timeout
-    text = f"the handler took longer than {limit:g} s"
-    message._settle(("retry", text, "HandlerTimeout", ["TimeoutError"], None, None))
-    logger.warning("%s: %r failed: %s", plan.queue, message, text)
+    end = outcome.too_late(cast("float", plan.native.handler_timeout))
+    message._settle(end)
+    with contextlib.suppress(BaseException):
+        logger.warning("%s: %r failed: %s", plan.queue, message, end[1])
 
 
 class _Batches:

@@ -26,7 +26,7 @@ from .app import App
 from .client import outgoing
 from .errors import InvalidOptionError, InvalidTypeError
 from .options import Plan
-from .outcome import ACK, End, judged
+from .outcome import ACK, judged, undecided
 
 #: A body, or a mapping with ``body`` and anything else that ``publish`` takes.
 Input: TypeAlias = bytes | str | Mapping[str, Any]
@@ -118,8 +118,7 @@ async def simulate(app: App, queue: str, messages: Iterable[Input]) -> Simulated
         index = int(delivered.headers.pop(_MARK))
         at = timedelta(seconds=simulation.elapsed)
         error = await _attempted(plan, delivered)
-        end: End = ACK if error is None else judged(error, plan.fatal)
-        became, delay, reason, parked = simulation.settle(delivered, end)
+        became, delay, reason, parked = _settled(simulation, plan, delivered, error)
         wait = None if delay is None else timedelta(seconds=delay)
         result.attempts.append(Attempt(index, delivered, at, became, error, wait))  # type: ignore[arg-type]
         if parked is not None:
@@ -160,6 +159,17 @@ def _published(queue: str, message: Input, index: int) -> dict[str, Any]:
     published = outgoing(routing_key, body, options)  # type: ignore[arg-type]
     published["headers"] = {**(published.get("headers") or {}), _MARK: index}
     return published
+
+
+def _settled(
+    simulation: _native.Simulation, plan: Plan, message: Message, error: BaseException | None
+) -> tuple[str, float | None, str | None, Message | None]:
+    if error is None:
+        return simulation.settle(message, ACK)
+    try:
+        return simulation.settle(message, judged(error, plan.fatal))
+    except BaseException as trouble:
+        return simulation.settle(message, undecided(error, trouble))
 
 
 async def _attempted(plan: Plan, message: Message) -> BaseException | None:
