@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import datetime
 from typing import Any
 
@@ -58,6 +59,27 @@ def test_a_listener_that_nobody_would_await_is_refused() -> None:
     app = retryrmq.App("amqp://localhost")
     with pytest.raises(TypeError, match="on_event"):
         app.consume("orders", on_event=listener)  # type: ignore[arg-type]
+
+
+def generator(msg: retryrmq.Message) -> Any:
+    yield msg
+
+
+async def async_generator(msg: retryrmq.Message) -> Any:
+    yield msg
+
+
+class Callable:
+    def __call__(self, msg: retryrmq.Message) -> Any:
+        yield msg
+
+
+@pytest.mark.parametrize(
+    "handler", [generator, async_generator, functools.partial(generator), Callable(), functools.partial(Callable())]
+)
+def test_a_handler_with_a_stray_yield_is_refused(handler: Any) -> None:
+    with pytest.raises(TypeError, match="yield"):
+        retryrmq.App("amqp://localhost").consume("orders")(handler)
 
 
 def test_names_and_addresses() -> None:

@@ -88,6 +88,13 @@ def test_a_def_that_returns_a_coroutine_is_told(simulate_app: Callable[..., Any]
     assert "async def" in str(result.attempts[0].error)
 
 
+def test_a_def_that_returns_a_generator_is_told(simulate_app: Callable[..., Any]) -> None:
+    result = simulate_app(
+        app_with(lambda msg: (n for n in "a"), dlx=True, retry="fixed(1s, retries=0)"), "orders", [b""]
+    )
+    assert "generator" in str(result.attempts[0].error)
+
+
 class Unfinished(retryrmq.RetryAfter):
     def __init__(self) -> None:
         self.delay = float("nan")

@@ -35,6 +35,8 @@ _QUICK = 0.001
 _ACKS = 32
 #: Between two looks at the end, for a thread that waits.
 _SLICE = 0.25
+#: As long may handlers take to end, in seconds, once they are cancelled.
+_GRACE = 1.0
 #: After as many messages in a row, the event loop has its turn.
 _STRETCH = 32
 
@@ -119,6 +121,8 @@ class LoopWorkers:
         self._nudged = False
         self._ended = False
         self._stopped = False
+        #: When what has begun must be done.
+        self._deadline: float | None = None
         self._all_gone: asyncio.Future[None] = self._loop.create_future()
 
     def start(self) -> None:
@@ -126,22 +130,63 @@ class LoopWorkers:
 
     def close(self) -> None:
         """No more messages; what has begun may finish."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._plan.drain_timeout
         self._subscription.close()
         self._return_the_unstarted()
 
     def stop(self) -> None:
         """The end, now."""
-        self._stopped = True
+        self._deadline = 0.0
         self._subscription.abandon()
         self._ready.clear()
-        for task in self._tasks:
-            task.cancel()
+        self._cancel(None)
 
     async def wait(self) -> None:
-        """Until every handler is done and everything is settled."""
-        await asyncio.shield(self._all_gone)
-        self._hand_over()
-        await self._pump.answer(self._subscription.wait_closed())
+        """Until every handler is done and everything is settled; after the drain without those that are not."""
+        closed = asyncio.ensure_future(self._pump.answer(self._subscription.wait_closed()))
+        try:
+            await asyncio.wait((closed, self._all_gone), return_when=asyncio.FIRST_COMPLETED)
+            if closed.done():
+                # A handler whose message was settled before it was done, by itself or by the clock, is still to be waited for.
+                await self._leave()
+            else:
+                self._hand_over()
+            await closed
+        finally:
+            closed.cancel()
+
+    async def _leave(self) -> None:
+        """The subscription is no more: what is left of the drain is for handlers, and then they are cancelled."""
+        self._end()
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._plan.drain_timeout
+        left = await self._left(self._deadline - time.monotonic())
+        if left and not self._stopped:
+            logger.warning(
+                "%s: %d handlers are not done within `drain_timeout`; they are cancelled", self._plan.queue, len(left)
+            )
+            self._cancel(asyncio.current_task())
+            left = await self._left(_GRACE)
+            if left:
+                logger.error(
+                    "%s: %d handlers would not be cancelled; they are left behind", self._plan.queue, len(left)
+                )
+        elif left:
+            await self._left(_GRACE)
+
+    async def _left(self, seconds: float) -> set[asyncio.Task[None]]:
+        """The handlers that are not done after so many seconds; the one that asks cannot be waited for."""
+        tasks = self._tasks - {cast("asyncio.Task[None] | None", asyncio.current_task())}
+        if tasks:
+            _, tasks = await asyncio.wait(tasks, timeout=max(seconds, 0.0))
+        return tasks
+
+    def _cancel(self, spared: asyncio.Task[Any] | None) -> None:
+        self._stopped = True
+        for task in self._tasks:
+            if task is not spared:
+                task.cancel()
 
     def _return_the_unstarted(self) -> None:
         if self._ready:
@@ -287,6 +332,9 @@ class LoopWorkers:
         if operation.result():
             self._wake()
             return
+        self._end()
+
+    def _end(self) -> None:
         self._ended = True
         for waiter in self._idle:
             if not waiter.done():
@@ -338,6 +386,8 @@ class ThreadWorkers:
         #: Whoever takes a turn out of here, its thread or the watch, ends the attempt.
         self._turns: dict[threading.Thread, _Turn] = {}
         self._stuck = 0
+        #: Places that nobody took when their threads got stuck.
+        self._vacant = 0
         self._counting = threading.Lock()
         # Alone and without a limit, a thread may take more than it is about to handle.
         alone = plan.native.concurrency == 1 and self._limit is None
@@ -399,14 +449,16 @@ class ThreadWorkers:
             subscription.ack(acks)
 
     def _handle_in_time(self, message: Message, limit: float) -> bool:
-        """Whether this thread is still wanted: nobody has taken its place."""
+        """Whether this thread is still wanted: nobody has taken its place, or there is another one."""
         me = threading.current_thread()
         self._turns[me] = _Turn(message, limit)
         error = self._attempt(message)
         if self._turns.pop(me, None) is None:
             with self._counting:
                 self._stuck -= 1
-            return False
+                wanted = self._vacant > 0
+                self._vacant -= wanted
+            return wanted
         if error is None:
             self._subscription.ack([message])
         else:
@@ -417,8 +469,8 @@ class ThreadWorkers:
         try:
             # A context of its own for every message, so that what a handler sets is gone with it.
             result = self._context.copy().run(self._handler, message)
-            if result is not None and inspect.isawaitable(result):
-                _refuse(result)
+            if result is not None:
+                refuse_result(result)
         except BaseException as error:
             return error
         return None
@@ -430,18 +482,28 @@ class ThreadWorkers:
             for thread, turn in list(self._turns.items()):
                 if now < turn.deadline or self._turns.pop(thread, None) is None:
                     continue
+                self._replace()
                 _late(self._plan, turn.message)
-                with self._counting:
-                    self._stuck += 1
-                    stuck = self._stuck
-                if stuck <= _STUCK * self._plan.native.concurrency:
+
+    def _replace(self) -> None:
+        """Another thread for one that is stuck; or its place stays empty until one of them is back."""
+        with self._counting:
+            self._stuck += 1
+            stuck = self._stuck
+            if stuck <= _STUCK * self._plan.native.concurrency:
+                with contextlib.suppress(RuntimeError):  # the machine has no more threads
                     self._spawn()
-                else:
-                    logger.error("%s: %d threads are stuck in handlers; no more are started", self._plan.queue, stuck)
+                    return
+            self._vacant += 1
+        with contextlib.suppress(BaseException):
+            logger.error("%s: %d threads are stuck in handlers; no more are started", self._plan.queue, stuck)
 
 
-def _refuse(result: Any) -> None:
-    """A ``def`` that returns a coroutine: nothing would ever run it."""
-    if inspect.iscoroutine(result):
-        result.close()
-    raise TypeError("the handler is a `def` that returned an awaitable, which nobody awaits; write `async def`")
+def refuse_result(result: Any) -> None:
+    """A ``def`` that returns a coroutine or a generator: nothing would ever run it."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError("the handler is a `def` that returned an awaitable, which nobody awaits; write `async def`")
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError("the handler returned a generator, which nobody runs; it must do its work when it is called")

@@ -22,6 +22,9 @@ from .record import Stats
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+#: As long may other tasks take to end, in seconds, once they are cancelled.
+_PATIENCE = 5.0
+
 _Handler = TypeVar("_Handler", bound=Callable[..., Any])
 
 
@@ -229,4 +232,7 @@ def _cancel_the_rest(loop: asyncio.AbstractEventLoop) -> None:
     for task in rest:
         task.cancel()
     if rest:
-        loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
+        # Not for ever: a task may swallow its cancellation.
+        _, left = loop.run_until_complete(asyncio.wait(rest, timeout=_PATIENCE))
+        if left:
+            logger.error("%d tasks would not be cancelled; they are left behind", len(left))

@@ -149,6 +149,8 @@ class Plan:
     fatal: tuple[type[BaseException], ...]
     on_event: Listener | None
     handler: Handler | None
+    #: In seconds.
+    drain_timeout: float
 
     @property
     def is_async(self) -> bool:
@@ -164,11 +166,22 @@ def is_async(handler: Callable[..., Any]) -> bool:
     )
 
 
+def _check_handler(handler: object) -> None:
+    if not callable(handler):
+        raise InvalidTypeError(f"the handler must be callable, not {type(handler).__name__}")
+    called: Any = handler
+    while isinstance(called, functools.partial):
+        called = called.func
+    for function in (called, getattr(called, "__call__", None)):  # noqa: B004 - the method itself is asked
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise InvalidTypeError("the handler has a `yield`: calling it makes a generator, which nobody runs")
+
+
 def plan(queue: str, handler: Handler | None, options: ConsumerOptions) -> Plan:
     """Checks all options; raises naming the one that cannot work."""
     _text("queue", queue)
-    if handler is not None and not callable(handler):
-        raise InvalidTypeError(f"the handler must be callable, not {type(handler).__name__}")
+    if handler is not None:
+        _check_handler(handler)
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     fatal = given.pop("fatal", ())
     if isinstance(fatal, type):
@@ -187,5 +200,7 @@ def plan(queue: str, handler: Handler | None, options: ConsumerOptions) -> Plan:
     read = {name: _READ[name](value) for name, value in given.items()}
     if handler is not None and not is_async(handler):
         read.setdefault("concurrency", 1)
+    # Said, because our own workers have to know it too.
+    drain_timeout = read.setdefault("drain_timeout", 30.0)
     native = _native.Options(queue, **read)
-    return Plan(queue, native, tuple(fatal), cast("Listener | None", on_event), handler)
+    return Plan(queue, native, tuple(fatal), cast("Listener | None", on_event), handler, drain_timeout)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,6 +21,7 @@ from typing import Any, Literal, TypeAlias
 
 from . import _native
 from ._native import Message
+from ._workers import refuse_result
 from .app import App
 from .client import outgoing
 from .errors import InvalidOptionError, InvalidTypeError
@@ -182,9 +182,8 @@ async def _attempted(plan: Plan, message: Message) -> BaseException | None:
             await (handled if limit is None else asyncio.wait_for(handled, limit))
         else:
             result = contextvars.copy_context().run(plan.handler, message)
-            if inspect.iscoroutine(result):
-                result.close()
-                return TypeError("the handler is a `def` that returned a coroutine; write `async def`")
+            if result is not None:
+                refuse_result(result)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
