@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
+from collections.abc import Callable
 
 import pytest
 import retryrmq
+from retryrmq.errors import _from_code
 from retryrmq.outcome import judged
+
+
+def _pickled(protocol: int) -> Callable[[BaseException], BaseException]:
+    return lambda error: pickle.loads(pickle.dumps(error, protocol))  # type: ignore[no-any-return]
 
 
 def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
@@ -84,6 +92,28 @@ def test_what_is_parked_at_once_keeps_its_trace() -> None:
     for error in (raised(retryrmq.Park("why"), ValueError("a")), raised(ValueError("a"))):
         stack = judged(error, (ValueError,), stack=False)[4]
         assert stack is not None and "ValueError: a" in stack
+
+
+class Busy(retryrmq.RetryAfter):
+    def __init__(self) -> None:
+        super().__init__("30s", "busy")
+        self.partner = "acme"
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, *(_pickled(n) for n in range(6))])
+def test_signals_and_errors_can_be_copied_and_pickled(duplicate: Callable[[BaseException], BaseException]) -> None:
+    errors = [
+        retryrmq.RetryAfter("30s", "busy"),
+        retryrmq.Defer("5s"),
+        retryrmq.Park("why"),
+        Busy(),
+        _from_code("unreachable", "nobody answers", "refused"),
+        retryrmq.BrokerTimeoutError("late"),
+    ]
+    for error in errors:
+        again = duplicate(error)
+        assert (type(again), again.args, vars(again)) == (type(error), error.args, vars(error))
+        assert str(again) == str(error)
 
 
 def test_an_empty_text_is_the_name() -> None:

@@ -11,12 +11,10 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from . import _native, events
-
-if TYPE_CHECKING:
-    from ._native import Operation, Subscription
+from ._native import Operation, Subscription
 
 logger = logging.getLogger("retryrmq")
 

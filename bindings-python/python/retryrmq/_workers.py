@@ -15,15 +15,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from . import outcome
-from ._native import Message
+from ._native import Message, Operation, Subscription
 from ._pump import Pump
 from .options import Plan
-
-if TYPE_CHECKING:
-    from ._native import Operation, Subscription
 
 logger = logging.getLogger("retryrmq.handler")
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import logging
 import os
 import traceback
 from types import TracebackType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ._duration import Duration, seconds
+from .errors import InvalidTypeError
 
 logger = logging.getLogger("retryrmq.handler")
 
@@ -29,11 +31,17 @@ class RetryAfter(Exception):
         self.delay = seconds(delay, "delay")
         super().__init__(message)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without __init__, which wants a delay that is not among `args`: for pickle and copy.
+        return (copyreg.__newobj__, (type(self), *self.args), self.__dict__)  # type: ignore[attr-defined]
+
 
 class Park(Exception):
     """Raised by a handler: the message is parked now, with this reason for people to read."""
 
     def __init__(self, reason: str) -> None:
+        if not isinstance(reason, str):
+            raise InvalidTypeError(f"`reason` must be a str, not {type(reason).__name__}")
         super().__init__(reason)
 
 
@@ -43,6 +51,10 @@ class Defer(Exception):
     def __init__(self, delay: Duration) -> None:
         self.delay = seconds(delay, "delay")
         super().__init__(f"deferred for {self.delay:g} s")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without __init__, which wants a delay that is not among `args`: for pickle and copy.
+        return (copyreg.__newobj__, (type(self), *self.args), self.__dict__)  # type: ignore[attr-defined]
 
 
 def judged(

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ._native import Message
+from ._native import Client as NativeClient
+from ._native import Message, Operation, Record, Walk
 from ._pump import pump
 from .errors import ClosedError, InvalidTypeError
-
-if TYPE_CHECKING:
-    from ._native import Client as NativeClient
-    from ._native import Operation, Record, Walk
 
 
 class ParkedMessage:
