@@ -86,6 +86,12 @@ def test_a_handler_is_called_with_the_message_alone(handler: Any) -> None:
         app.consume("orders")(handler)
 
 
+def test_with_in_place_of_async_with_is_told() -> None:
+    app: Any = retryrmq.App("amqp://localhost")
+    with pytest.raises(TypeError, match="async with"), app:
+        pass
+
+
 def test_a_near_miss_is_told() -> None:
     app = retryrmq.App("amqp://localhost")
     with pytest.raises(TypeError, match="did you mean `dlx`"):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import copy
 import pickle
+import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import retryrmq
@@ -114,6 +117,18 @@ def test_signals_and_errors_can_be_copied_and_pickled(duplicate: Callable[[BaseE
         again = duplicate(error)
         assert (type(again), again.args, vars(again)) == (type(error), error.args, vars(error))
         assert str(again) == str(error)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no groups")
+def test_a_group_of_one_is_that_one() -> None:
+    group: Any = vars(builtins)["ExceptionGroup"]
+    assert judged(raised(group("tasks", [retryrmq.Park("why")])))[:2] == ("park", "why")
+    assert judged(raised(group("tasks", [group("inner", [retryrmq.Defer("5s")])])))[0] == "defer"
+    fatal = judged(raised(group("tasks", [KeyError("k")])), (LookupError,))
+    assert (fatal[0], fatal[2]) == ("fatal", "KeyError")
+    assert fatal[4] is not None and "tasks (1 sub-exception)" in fatal[4]
+    several = judged(raised(group("tasks", [retryrmq.Park("why"), ValueError("a")])), (ValueError,))
+    assert (several[0], several[2]) == ("retry", "ExceptionGroup")
 
 
 def test_an_empty_text_is_the_name() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
+from ._async_only import AsyncOnly
 from ._native import Message
 from ._pump import logger, pump
 from ._typing import Unpack
@@ -27,7 +28,7 @@ _PATIENCE = 5.0
 _Handler = TypeVar("_Handler", bound=Callable[[Message], Any])
 
 
-class App:
+class App(AsyncOnly):
     """Consumers of one broker, by decorator.
 
     ::

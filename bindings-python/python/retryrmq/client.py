@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Literal, TypedDict
 
 from . import _native
+from ._async_only import AsyncOnly
 from ._duration import Duration, seconds
 from ._native import Operation
 from ._pump import pump
@@ -139,7 +140,7 @@ class _Connected:
         return f"<retryrmq.{type(self).__name__} broker={' '.join(self._native.server.values())!r}>"
 
 
-class Client(_Connected):
+class Client(_Connected, AsyncOnly):
     """A connection to a broker, for an event loop: consumers, publishing and parked messages hang from it.
 
     A lost connection is re-made in the background for as long as the client lives.
@@ -213,7 +214,7 @@ class BlockingClient(_Connected):
         self.close()
 
 
-class Connecting:
+class Connecting(AsyncOnly):
     """A connection to be: await it, or enter it with ``async with``."""
 
     def __init__(self, operation: Operation) -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import Any
 
+from ._async_only import AsyncOnly
 from ._native import Client as NativeClient
 from ._native import Message, Operation, Subscription
 from ._pump import Listener, Pump, logger, pump
@@ -88,7 +89,7 @@ class _Subscribed:
             self._listener = None
 
 
-class Consumer(_Subscribed):
+class Consumer(_Subscribed, AsyncOnly):
     """A consumer on an event loop.
 
     With a handler, ``await consumer.run()`` handles messages until :meth:`close`. Without one, iterate and settle::

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import copyreg
 import logging
@@ -68,7 +69,7 @@ def judged(
 
     A signal (``RetryAfter``, ``Park``, ``Defer``) counts wherever it stands in the chain of explicit causes. ``kinds`` and
     ``stack`` say whether anybody wants to know the base classes and the trace; of what is parked at once, the trace is always
-    kept. Never raises, whatever people's exceptions do.
+    kept. A group of one error is that error. Never raises, whatever people's exceptions do.
     """
     try:
         return _judged(error, fatal, kinds, stack)
@@ -90,6 +91,7 @@ def too_late(limit: float) -> End:
 
 
 def _judged(error: BaseException, fatal: tuple[type[BaseException], ...], kinds: bool, stack: bool) -> End:
+    whole, error = error, _alone(error)
     signal = _signal(error)
     if isinstance(signal, Defer):
         return ("defer", "", "", [], None, signal.delay)
@@ -104,16 +106,28 @@ def _judged(error: BaseException, fatal: tuple[type[BaseException], ...], kinds:
         message = _text(signal, "") or ("the handler asked for a retry" if own else message)
     elif isinstance(signal, Park):
         what, message = "park", _text(signal)
-    elif isinstance(error, fatal):
+    elif isinstance(error, fatal) or isinstance(whole, fatal):
         what = "fatal"
     return (
         what,
         message,
         "" if own else _name(type(subject)),
         _kinds(subject) if kinds and not own else [],
-        _stack(error) if stack or what != "retry" else None,
+        _stack(whole) if stack or what != "retry" else None,
         delay,
     )
+
+
+#: Python 3.10 has none.
+_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())
+
+
+def _alone(error: BaseException) -> BaseException:
+    """The one error of a group: what one task of a ``TaskGroup`` raised. Of several, none can speak for all."""
+    one: Any = error
+    while isinstance(one, _GROUP) and len(one.exceptions) == 1 and one.__cause__ is None:
+        one = one.exceptions[0]
+    return one  # type: ignore[no-any-return]
 
 
 def _signal(error: BaseException) -> BaseException | None:

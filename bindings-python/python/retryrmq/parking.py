@@ -7,6 +7,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
+from ._async_only import AsyncOnly
 from ._native import Client as NativeClient
 from ._native import Message, Operation, Record, Walk
 from ._pump import pump
@@ -72,7 +73,7 @@ class _Parking:
         return operation  # type: ignore[no-any-return]
 
 
-class ParkedMessages(_Parking):
+class ParkedMessages(_Parking, AsyncOnly):
     """The messages parked for a queue.
 
     ::
