@@ -46,6 +46,8 @@ def test_a_failed_message_comes_back_at_the_tail_counted(every_broker: Broker) -
             await soon("its event", lambda: any(isinstance(event, retryrmq.Replayed) for event in events))
 
     asyncio.run(main())
+    assert app.stats()[queue].parked == 1  # also after the end
+    assert repr(app) == f"<retryrmq.App queues=['{queue}'] not running>"
     assert seen[:4] == [("a", 1), ("b", 1), ("c", 1), ("a", 2)]
     retried = next(event for event in events if isinstance(event, retryrmq.Retried))
     assert (retried.queue, retried.message_id, retried.attempt, retried.error) == (queue, "a", 1, "a is bad")
@@ -148,6 +150,27 @@ def test_a_handler_of_the_blocking_form_runs_until_closed(broker: Broker) -> Non
         consumer.close()
         runner.join(30)
         assert not runner.is_alive()
+
+
+def test_a_listener_that_exits_ends_nothing(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    queue = broker.queue()
+
+    def tell(event: retryrmq.Event) -> None:
+        raise SystemExit(3)
+
+    options: Any = {"dlx": True, "retry": "fixed(50ms, retries=0)", "on_event": tell}
+    with (
+        retryrmq.connect_blocking(broker.url) as client,
+        client.consume(queue, lambda msg: msg.json(), **options),
+    ):
+        client.publish(queue, "no json")
+        eventually("it is told", lambda: "an event listener raised" in caplog.text)
+
+    async def main() -> None:  # what is awaited is answered by the same thread
+        async with retryrmq.connect(broker.url) as again:
+            await again.publish(queue, "b")
+
+    asyncio.run(asyncio.wait_for(main(), 30))
 
 
 class Evil(Exception):

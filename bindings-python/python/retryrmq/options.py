@@ -71,7 +71,7 @@ class ConsumerOptions(TypedDict, total=False):
     fatal: type[BaseException] | tuple[type[BaseException], ...]
     #: Whether missing queues are made. On by default.
     declare: bool
-    #: How long closing waits for running handlers; 30 seconds by default.
+    #: How long closing waits for running handlers; 30 seconds by default. Coroutines that are left then are cancelled.
     drain_timeout: Duration
     #: Crashes after which a message is parked; 10 by default.
     crash_limit: int
