@@ -4,7 +4,7 @@ use pyo3::{
     Bound, IntoPyObjectExt, PyRef, PyResult, Python, pyclass, pyfunction, pymethods,
     types::{PyDict, PyDictMethods},
 };
-use retryrmq::ClientOptions;
+use retryrmq::{ClientOptions, QueueType};
 
 use crate::{
     errors::raised,
@@ -49,6 +49,15 @@ pub(crate) fn connect(
 #[pyfunction]
 pub(crate) fn check_url(py: Python<'_>, url: &str) -> PyResult<()> {
     url.parse::<retryrmq::Address>()
+        .map(drop)
+        .map_err(|error| raised(py, &error))
+}
+
+/// Refuses a type of queues that there is not.
+#[pyfunction]
+pub(crate) fn check_queue_type(py: Python<'_>, queue_type: &str) -> PyResult<()> {
+    queue_type
+        .parse::<QueueType>()
         .map(drop)
         .map_err(|error| raised(py, &error))
 }
@@ -150,9 +159,5 @@ impl Client {
         dict.set_item("product", &self.inner.server().product)?;
         dict.set_item("version", &self.inner.server().version)?;
         Ok(dict)
-    }
-
-    fn __repr__(&self) -> String {
-        format!("{:?}", *self.inner)
     }
 }

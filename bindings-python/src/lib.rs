@@ -22,7 +22,7 @@ mod values;
 mod _native {
     #[pymodule_export]
     use crate::{
-        client::{Client, check_url, connect},
+        client::{Client, check_queue_type, check_url, connect},
         live::live,
         logging::set_debug,
         message::Message,

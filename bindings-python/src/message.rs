@@ -285,15 +285,14 @@ impl Message {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let queue = values::repr(py, self.inner.queue())?;
         let id = match self.inner.message_id() {
-            Some(id) => pyo3::types::PyString::new(py, id).repr()?.to_string(),
+            Some(id) => values::repr(py, id)?,
             None => "None".to_owned(),
         };
-        let bytes = self.inner.body().len();
+        let (attempt, bytes) = (self.inner.attempt(), self.inner.body().len());
         Ok(format!(
-            "<retryrmq.Message queue={:?} message_id={id} attempt={} bytes={bytes}>",
-            self.inner.queue(),
-            self.inner.attempt(),
+            "<retryrmq.Message queue={queue} message_id={id} attempt={attempt} bytes={bytes}>"
         ))
     }
 }

@@ -24,7 +24,7 @@ use retryrmq::types::{
     AMQPValue, ByteArray, DecimalValue, FieldArray, FieldTable, LongString, ShortString,
 };
 
-use crate::errors::bad_option;
+use crate::errors::{bad_option, exception};
 
 /// Deeper nesting is refused on the way out; what comes in was cut off by the core.
 const DEPTH: usize = 32;
@@ -111,9 +111,17 @@ fn to_table(dict: &Bound<'_, PyAny>, what: &str, depth: usize) -> PyResult<Field
     let mut table = FieldTable::default();
     for (name, entry) in dict.iter() {
         let Ok(name) = name.cast::<PyString>() else {
-            return Err(type_error(&format!("a name in {what}"), "a str", &name));
+            let kind = kind_of(&name);
+            return Err(exception(
+                py,
+                "invalid_type",
+                &format!("a name in `{what}` must be a str, not {kind}"),
+                "",
+            ));
         };
-        let name = name.to_cow()?;
+        let name = name
+            .to_cow()
+            .map_err(|_| not_utf8(py, &format!("a name in `{what}`")))?;
         let short = ShortString::try_new(name.as_ref()).map_err(|_| {
             bad_option(
                 py,
@@ -140,9 +148,10 @@ fn to_value(value: &Bound<'_, PyAny>, what: &str, depth: usize) -> PyResult<AMQP
         return Ok(AMQPValue::Boolean(flag.extract()?));
     }
     if let Ok(text) = value.cast::<PyString>() {
-        return Ok(AMQPValue::LongString(LongString::from(
-            text.to_cow()?.as_ref(),
-        )));
+        let text = text
+            .to_cow()
+            .map_err(|_| not_utf8(py, &format!("`{what}`")))?;
+        return Ok(AMQPValue::LongString(LongString::from(text.as_ref())));
     }
     if value.cast::<PyInt>().is_ok() {
         return value
@@ -245,17 +254,34 @@ fn is_a(value: &Bound<'_, PyAny>, module: &str, class: &str) -> PyResult<bool> {
 }
 
 fn type_error(what: &str, wanted: &str, got: &Bound<'_, PyAny>) -> PyErr {
-    let kind = got
-        .get_type()
-        .getattr("__name__")
-        .and_then(|name| name.extract::<String>())
-        .unwrap_or_default();
-    crate::errors::exception(
+    let kind = kind_of(got);
+    exception(
         got.py(),
         "invalid_type",
         &format!("`{what}` must be {wanted}, not {kind}"),
         "",
     )
+}
+
+/// Python has texts that are in no UTF-8.
+fn not_utf8(py: Python<'_>, what: &str) -> PyErr {
+    bad_option(
+        py,
+        &format!("{what} holds a lone surrogate, which UTF-8 cannot say; send it as bytes"),
+    )
+}
+
+fn kind_of(value: &Bound<'_, PyAny>) -> String {
+    value
+        .get_type()
+        .getattr("__name__")
+        .and_then(|name| name.extract::<String>())
+        .unwrap_or_default()
+}
+
+/// A text as Python writes it.
+pub(crate) fn repr(py: Python<'_>, text: &str) -> PyResult<String> {
+    Ok(PyString::new(py, text).repr()?.to_string())
 }
 
 fn head(text: &str) -> String {

@@ -46,6 +46,8 @@ def test_a_failed_message_comes_back_at_the_tail_counted(every_broker: Broker) -
             await soon("its event", lambda: any(isinstance(event, retryrmq.Replayed) for event in events))
 
     asyncio.run(main())
+    assert app.stats()[queue].parked == 1  # also after the end
+    assert repr(app) == f"<retryrmq.App queues=['{queue}'] not running>"
     assert seen[:4] == [("a", 1), ("b", 1), ("c", 1), ("a", 2)]
     retried = next(event for event in events if isinstance(event, retryrmq.Retried))
     assert (retried.queue, retried.message_id, retried.attempt, retried.error) == (queue, "a", 1, "a is bad")
@@ -150,6 +152,27 @@ def test_a_handler_of_the_blocking_form_runs_until_closed(broker: Broker) -> Non
         assert not runner.is_alive()
 
 
+def test_a_listener_that_exits_ends_nothing(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    queue = broker.queue()
+
+    def tell(event: retryrmq.Event) -> None:
+        raise SystemExit(3)
+
+    options: Any = {"dlx": True, "retry": "fixed(50ms, retries=0)", "on_event": tell}
+    with (
+        retryrmq.connect_blocking(broker.url) as client,
+        client.consume(queue, lambda msg: msg.json(), **options),
+    ):
+        client.publish(queue, "no json")
+        eventually("it is told", lambda: "an event listener raised" in caplog.text)
+
+    async def main() -> None:  # what is awaited is answered by the same thread
+        async with retryrmq.connect(broker.url) as again:
+            await again.publish(queue, "b")
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
 class Evil(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no")
@@ -157,6 +180,11 @@ class Evil(Exception):
 
 class Loud(BaseException):
     pass
+
+
+class Endless(retryrmq.RetryAfter):
+    def __init__(self) -> None:
+        self.delay = float("inf")
 
 
 def bad_endings() -> dict[str, Any]:
@@ -168,6 +196,8 @@ def bad_endings() -> dict[str, Any]:
         "evil": Evil(),
         "recursion": RecursionError("deep"),
         "group": ValueError("x" * 100_000),
+        "surrogate": ValueError("report\udcff.pdf"),
+        "endless": Endless(),
     }
 
 
@@ -331,6 +361,116 @@ def test_a_handler_past_its_limit_has_failed(broker: Broker, how: str) -> None:
         assert attempts == [1, 2]
 
     asyncio.run(main())
+
+
+def test_a_thread_that_nobody_replaced_goes_on_when_it_is_back(broker: Broker) -> None:
+    queue = broker.queue()
+    app = retryrmq.App(broker.url)
+    gate = threading.Event()
+
+    @app.consume(queue, dlx=True, retry="fixed(50ms, retries=1)", handler_timeout="50ms")
+    def handle(msg: retryrmq.Message) -> None:
+        if msg.text() == "stuck" and msg.attempt == 1:
+            gate.wait(60)
+
+    async def main() -> None:
+        async with app:
+            for _ in range(9):  # one more than are replaced
+                await app.publish(queue, "stuck")
+            await soon("all are stuck", lambda: app.stats()[queue].retried == 9)
+            gate.set()
+            await soon("all are handled", lambda: app.stats()[queue].acked == 9)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["slow", "stubborn", "closing"])
+def test_draining_ends_at_its_timeout(broker: Broker, how: str) -> None:
+    queue = broker.queue()
+    began = asyncio.Event()
+    ended: list[str] = []
+
+    async def main() -> None:
+        release = asyncio.Event()
+        async with retryrmq.connect(broker.url) as client:
+
+            async def handle(msg: retryrmq.Message) -> None:
+                began.set()
+                if how == "closing":
+                    await consumer.close()
+                    ended.append("closed from within")
+                    return
+                try:
+                    await release.wait()
+                except asyncio.CancelledError:
+                    ended.append("cancelled")
+                    if how == "slow":
+                        raise
+                    await release.wait()
+
+            consumer = client.consume(queue, handle, dlx=True, drain_timeout="300ms")
+            await consumer.start()
+            await client.publish(queue, "a")
+            await asyncio.wait_for(began.wait(), 30)
+            await asyncio.wait_for(consumer.close(), 10)
+            release.set()
+            await soon("its end", lambda: ended == ["closed from within" if how == "closing" else "cancelled"])
+            async with client.consume(queue, dlx=True) as again:
+                async for msg in again:
+                    assert msg.text() == "a"
+                    await msg.ack()
+                    break
+
+    asyncio.run(main())
+
+
+def test_a_drain_waits_for_a_handler_that_settled_already(broker: Broker) -> None:
+    queue = broker.queue()
+    began = asyncio.Event()
+    ended: list[str] = []
+
+    async def handle(msg: retryrmq.Message) -> None:
+        await msg.ack()
+        began.set()
+        await asyncio.sleep(0.5)
+        ended.append(msg.text())
+
+    async def main() -> None:
+        async with retryrmq.connect(broker.url) as client:
+            async with client.consume(queue, handle, dlx=True):
+                await client.publish(queue, "a")
+                await began.wait()
+            assert ended == ["a"]
+
+    asyncio.run(main())
+
+
+def test_what_is_parked_at_once_has_a_trace(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    queue = broker.queue()
+    app = retryrmq.App(broker.url)
+
+    @app.consume(queue, dlx=True, fatal=KeyError)
+    async def handle(msg: retryrmq.Message) -> None:
+        try:
+            raise KeyError(msg.text())
+        except KeyError as error:
+            if msg.text() == "fatal":
+                raise
+            raise retryrmq.Park("no such customer") from error
+
+    async def main() -> dict[str | None, str]:
+        async with app:
+            for body in ("fatal", "park"):
+                await app.publish(queue, body)
+            await soon("both are parked", lambda: app.stats()[queue].parked == 2)
+            async with app.parked(queue) as parked:
+                return {it.reason: it.stack or "" async for it in parked}
+
+    stacks = asyncio.run(main())
+    assert "KeyError: 'fatal'" in stacks["fatal"] and "test_consuming" in stacks["fatal"]
+    assert "KeyError: 'park'" in stacks["requested"] and "_workers" not in stacks["requested"]
+    line = next(record for record in caplog.records if "given up" in record.getMessage())
+    assert line.exc_info is not None and isinstance(line.exc_info[1], retryrmq.Park)
 
 
 def test_log_lines_reach_logging(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
+import copy
+import pickle
+import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import retryrmq
+from retryrmq.errors import _from_code
 from retryrmq.outcome import judged
+
+
+def _pickled(protocol: int) -> Callable[[BaseException], BaseException]:
+    return lambda error: pickle.loads(pickle.dumps(error, protocol))  # type: ignore[no-any-return]
 
 
 def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
@@ -42,6 +53,82 @@ def test_a_text_that_cannot_be_had() -> None:
     assert end[0] == "retry"
     assert "Evil" in end[1]
     assert end[4] is not None and "Evil" in end[4]
+
+
+class Named(type):
+    __name__ = property(lambda self: "Bad\udc80")  # type: ignore[assignment]
+
+
+class Bad(ValueError, metaclass=Named):
+    pass
+
+
+def test_lone_surrogates_are_escaped_everywhere() -> None:
+    what, error, error_type, kinds, stack, _ = judged(raised(Bad("report\udcff.pdf")))
+    assert (what, error, error_type, kinds[0]) == ("retry", "report\\udcff.pdf", "Bad\\udc80", "ValueError")
+    assert stack is not None and "report\\udcff.pdf" in stack
+    stack.encode()
+    assert judged(raised(retryrmq.Park("no \udcff")))[1] == "no \\udcff"
+
+
+class NoCause(Exception):
+    @property
+    def __cause__(self) -> BaseException | None:  # type: ignore[override]
+        raise SystemExit(5)
+
+
+class Unfinished(retryrmq.RetryAfter):
+    def __init__(self) -> None: ...
+
+
+@pytest.mark.parametrize("error", [NoCause("tricky"), Unfinished()])
+def test_an_error_that_cannot_be_judged_is_a_failed_attempt(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    end = judged(error)
+    assert end == ("retry", str(error) or "Unfinished", type(error).__name__, [], None, None)
+    assert caplog.records[-1].levelname == "ERROR"
+
+
+def test_what_is_parked_at_once_keeps_its_trace() -> None:
+    assert judged(raised(ValueError("a")), stack=False)[4] is None
+    for error in (raised(retryrmq.Park("why"), ValueError("a")), raised(ValueError("a"))):
+        stack = judged(error, (ValueError,), stack=False)[4]
+        assert stack is not None and "ValueError: a" in stack
+
+
+class Busy(retryrmq.RetryAfter):
+    def __init__(self) -> None:
+        super().__init__("30s", "busy")
+        self.partner = "acme"
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, *(_pickled(n) for n in range(6))])
+def test_signals_and_errors_can_be_copied_and_pickled(duplicate: Callable[[BaseException], BaseException]) -> None:
+    errors = [
+        retryrmq.RetryAfter("30s", "busy"),
+        retryrmq.Defer("5s"),
+        retryrmq.Park("why"),
+        Busy(),
+        _from_code("unreachable", "nobody answers", "refused"),
+        retryrmq.BrokerTimeoutError("late"),
+    ]
+    for error in errors:
+        again = duplicate(error)
+        assert (type(again), again.args, vars(again)) == (type(error), error.args, vars(error))
+        assert str(again) == str(error)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no groups")
+def test_a_group_of_one_is_that_one() -> None:
+    group: Any = vars(builtins)["ExceptionGroup"]
+    assert judged(raised(group("tasks", [retryrmq.Park("why")])))[:2] == ("park", "why")
+    assert judged(raised(group("tasks", [group("inner", [retryrmq.Defer("5s")])])))[0] == "defer"
+    fatal = judged(raised(group("tasks", [KeyError("k")])), (LookupError,))
+    assert (fatal[0], fatal[2]) == ("fatal", "KeyError")
+    assert fatal[4] is not None and "tasks (1 sub-exception)" in fatal[4]
+    several = judged(raised(group("tasks", [retryrmq.Park("why"), ValueError("a")])), (ValueError,))
+    assert (several[0], several[2]) == ("retry", "ExceptionGroup")
 
 
 def test_an_empty_text_is_the_name() -> None:

@@ -30,7 +30,7 @@ def test_the_text_form_is_that_of_every_language() -> None:
         (lambda: retryrmq.fixed(timedelta(seconds=-1)), ValueError, "`delay` is negative"),
         (lambda: retryrmq.exponential("1s", factor=0.5), ValueError, "factor"),
         (lambda: retryrmq.exponential("1s", factor="4"), TypeError, "`factor` must be a number"),
-        (lambda: retryrmq.exponential("1s", retries=True), TypeError, "`retries` must be a number"),
+        (lambda: retryrmq.exponential("1s", retries=True), TypeError, "`retries` must be an int"),
         (lambda: retryrmq.exponential("1s", retries=-1), ValueError, "retries"),
         (lambda: retryrmq.exponential("1s", jitter=2), ValueError, "jitter"),
         (lambda: retryrmq.exponential("1s", max="5 fortnights"), ValueError, "`max`"),
@@ -50,3 +50,10 @@ def test_what_cannot_work_is_refused(make: object, kind: type[Exception], says: 
     assert isinstance(refused.value, retryrmq.RetryRmqError)
     assert refused.value.code in ("invalid_option", "invalid_policy")
     assert says in str(refused.value)
+
+
+def test_what_is_easily_got_wrong_is_told() -> None:
+    with pytest.raises(TypeError, match="`retries` must be an int"):
+        retryrmq.fixed("1s", retries=2.5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="one by one"):
+        retryrmq.list(["1s", "2s"])  # type: ignore[arg-type]

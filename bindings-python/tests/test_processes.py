@@ -135,6 +135,40 @@ def test_the_second_signal_stops_at_once(broker: Broker, programs: list[Program]
     assert left_in(broker, queue) == [("a", True)]
 
 
+@pytest.mark.parametrize("how", ["async", "stubborn"])
+def test_a_signal_drains_no_longer_than_it_may(broker: Broker, programs: list[Program], how: str) -> None:
+    queue = broker.queue()
+    make_queue(broker, queue)
+    program = Program(
+        f"""
+        app = retryrmq.App(url)
+
+        @app.consume(queue, dlx=True, drain_timeout="300ms")
+        async def handle(msg):
+            say(began=msg.text())
+            while True:
+                try:
+                    await asyncio.sleep(3600)
+                except asyncio.CancelledError:
+                    if {how == "async"}:
+                        raise
+
+        app.run()
+        say(drained=True)
+        """,
+        broker,
+        queue,
+    )
+    programs.append(program)
+    with retryrmq.connect_blocking(broker.url) as client:
+        client.publish(queue, "a")
+    assert program.line() == {"began": "a"}
+    program.process.send_signal(signal.SIGTERM)
+    assert program.line() == {"drained": True}
+    assert program.end() == 0
+    assert left_in(broker, queue) == [("a", True)]
+
+
 def wait_briefly(program: Program) -> bool:
     try:
         program.process.wait(0.5)
@@ -362,6 +396,10 @@ def test_lost_connections_lose_no_message_and_no_memory(broker: Broker, programs
         asyncio.run(main())
         del app
         gc.collect()
+        # The thread that told of the last answer may still be about to let go of it.
+        patience = time.monotonic() + 10
+        while any(retryrmq._native.live().values()) and time.monotonic() < patience:
+            time.sleep(0.01)
         say(live=retryrmq._native.live())
         """,
         broker,

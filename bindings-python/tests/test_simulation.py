@@ -78,7 +78,63 @@ def test_a_handler_that_is_late_has_failed() -> None:
         await asyncio.sleep(3600)
 
     app = app_with(handle, dlx=True, retry="fixed(1s, retries=1)", handler_timeout="20ms")
-    assert asyncio.run(simulate(app, "orders", [b""])).ends[0].became == "parked"
+    (parked,) = asyncio.run(simulate(app, "orders", [b""])).parked
+    assert parked.message.headers["x-retry-error"] == "the handler took longer than 0.02 s"
+    assert parked.message.headers["x-retry-error-type"] == "HandlerTimeout"
+
+
+def test_what_was_settled_by_hand_counts_first(simulate_app: Callable[..., Any]) -> None:
+    def handle(msg: retryrmq.Message) -> None:
+        if msg.text() == "park":
+            msg.park("no such customer")
+            msg.ack()
+        elif msg.text() == "retry" and msg.attempt == 1:
+            msg.retry("busy", delay="7s")
+        else:
+            msg.ack()
+            raise ValueError("too late")
+
+    result = simulate_app(app_with(handle, dlx=True), "orders", ["park", "retry", "ack"])
+    assert [(end.became, end.reason) for end in result.ends] == [
+        ("parked", "requested"),
+        ("acked", None),
+        ("acked", None),
+    ]
+    assert result.ends[1].at == timedelta(seconds=7)
+
+
+def test_cancelling_a_simulation_is_no_failed_attempt() -> None:
+    attempts: list[int] = []
+
+    async def handle(msg: retryrmq.Message) -> None:
+        attempts.append(msg.attempt)
+        await asyncio.sleep(3600)
+
+    async def main() -> None:
+        task = asyncio.ensure_future(simulate(app_with(handle, dlx=True), "orders", [b""]))
+        while not attempts:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert attempts == [1]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError()])
+def test_whatever_a_coroutine_raises_is_a_failed_attempt(error: BaseException) -> None:
+    async def handle(msg: retryrmq.Message) -> None:
+        raise error
+
+    (parked,) = asyncio.run(simulate(app_with(handle, dlx=True, fatal=type(error)), "orders", [b""])).parked
+    assert parked.reason == "fatal"
+
+
+@pytest.mark.parametrize("messages", ["abc", b"abc", {"body": b""}, None, 5])
+def test_a_list_of_messages_is_wanted(simulate_app: Callable[..., Any], messages: Any) -> None:
+    with pytest.raises(TypeError, match="list of messages"):
+        simulate_app(app_with(print), "orders", messages)
 
 
 def test_a_def_that_returns_a_coroutine_is_told(simulate_app: Callable[..., Any]) -> None:
@@ -88,11 +144,36 @@ def test_a_def_that_returns_a_coroutine_is_told(simulate_app: Callable[..., Any]
     assert "async def" in str(result.attempts[0].error)
 
 
+def test_a_def_that_returns_a_generator_is_told(simulate_app: Callable[..., Any]) -> None:
+    result = simulate_app(
+        app_with(lambda msg: (n for n in "a"), dlx=True, retry="fixed(1s, retries=0)"), "orders", [b""]
+    )
+    assert "generator" in str(result.attempts[0].error)
+
+
+class Unfinished(retryrmq.RetryAfter):
+    def __init__(self) -> None:
+        self.delay = float("nan")
+
+
+@pytest.mark.parametrize("error", [ValueError("\udcff"), Unfinished()])
+def test_an_error_that_cannot_be_handed_over_is_a_failed_attempt(
+    simulate_app: Callable[..., Any], error: Exception
+) -> None:
+    def handle(msg: retryrmq.Message) -> None:
+        raise error
+
+    result = simulate_app(app_with(handle, dlx=True, retry="fixed(1s, retries=0)"), "orders", [b""])
+    assert result.parked[0].message.headers["x-retry-error"] == (
+        str(error).replace("\udcff", "\\udcff") or "Unfinished"
+    )
+
+
 def test_what_cannot_be_simulated_is_refused() -> None:
     app = app_with(print, dlx=True)
     with pytest.raises(ValueError, match="'orders'"):
         asyncio.run(simulate(app, "invoices", []))
     with pytest.raises(TypeError, match="`app`"):
         asyncio.run(simulate("orders", "orders", []))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="`body`"):
+    with pytest.raises(ValueError, match="needs a `body`"):
         asyncio.run(simulate(app, "orders", [{"headers": {}}]))

@@ -9,7 +9,7 @@ left = {"flaky", "timeout", "busy", "early"}
 all_done = asyncio.Event()
 
 
-def tell(event):
+def tell(event: retryrmq.Event) -> None:
     if isinstance(event, retryrmq.Retried):
         print(f"{event.message_id} waits {event.delay.total_seconds():g} s: {event.error}")
     elif isinstance(event, retryrmq.Deferred):
@@ -23,8 +23,8 @@ def tell(event):
     rules=[retryrmq.Rule(retryrmq.fixed("1s", retries=3), error=TimeoutError)],
     on_event=tell,
 )
-async def handle(msg):
-    name = msg.message_id
+async def handle(msg: retryrmq.Message) -> None:
+    name = msg.message_id or ""
     if name == "flaky" and msg.attempt <= 3:
         raise ConnectionError("the database is restarting")  # the policy: 0.25, 0.5 and 1 s
     if name == "timeout" and msg.attempt == 1:
@@ -39,7 +39,7 @@ async def handle(msg):
         all_done.set()
 
 
-async def main():
+async def main() -> None:
     async with app:
         for name in sorted(left):
             await app.publish("example.delays", b"", message_id=name)

@@ -4,6 +4,7 @@ The consumers live as long as the service. When it is stopped, handlers finish a
 """
 
 import contextlib
+from collections.abc import AsyncIterator
 
 import retryrmq
 from fastapi import FastAPI, Response
@@ -19,7 +20,7 @@ class Email(BaseModel):
 
 
 @rmq.consume(QUEUE, dlx=True, retry="exponential(500ms, max=1m, retries=8)", fatal=(ValueError,))
-async def send(msg):
+async def send(msg: retryrmq.Message) -> None:
     email = Email.model_validate_json(msg.body)  # a ValueError when it is no email
     if msg.attempt == 1:
         raise ConnectionError("the mail server is restarting")
@@ -27,7 +28,7 @@ async def send(msg):
 
 
 @contextlib.asynccontextmanager
-async def lifespan(api):
+async def lifespan(api: FastAPI) -> AsyncIterator[None]:
     async with rmq:
         yield
 
@@ -36,12 +37,12 @@ api = FastAPI(lifespan=lifespan)
 
 
 @api.post("/emails", status_code=202)
-async def accept(email: Email):
+async def accept(email: Email) -> dict[str, str]:
     """Answers when the broker has confirmed: from then on it cannot be lost."""
     await rmq.publish(QUEUE, email.model_dump_json(), content_type="application/json")
     return {"accepted": email.to}
 
 
 @api.get("/metrics")
-async def metrics():
+async def metrics() -> Response:
     return Response(rmq.metrics_text(), media_type="application/openmetrics-text; version=1.0.0; charset=utf-8")

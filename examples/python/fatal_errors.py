@@ -12,13 +12,13 @@ class UnknownCustomer(Exception):
     pass
 
 
-def tell(event):
+def tell(event: retryrmq.Event) -> None:
     if isinstance(event, retryrmq.Parked):
         print(f"{event.message_id} is parked after attempt {event.attempt}, {event.reason}: {event.error}")
         all_parked.release()
 
 
-def handle(msg):
+def handle(msg: retryrmq.Message) -> None:
     order = msg.json()  # raises ValueError when it is no JSON
     if order["customer"] == 0:
         raise UnknownCustomer("nobody has the number 0")

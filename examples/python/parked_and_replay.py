@@ -1,27 +1,28 @@
 """A bug parks messages; an operator looks at them, the bug is mended, and they are replayed."""
 
 import asyncio
+from collections.abc import Sequence
 
 import retryrmq
 
 QUEUE = "example.parked"
 
 
-def price(order, mended):
+def price(order: dict[str, float], mended: bool) -> float:
     if "discount" not in order and not mended:
         raise KeyError("discount")
     return order["price"] - order.get("discount", 0)
 
 
-async def consume(client, mended, count, orders=()):
+async def consume(client: retryrmq.Client, mended: bool, count: int, orders: Sequence[tuple[str, str]] = ()) -> None:
     """Handles until ``count`` orders have been parked or are done."""
     ends = asyncio.Semaphore(0)
 
-    async def handle(msg):
+    async def handle(msg: retryrmq.Message) -> None:
         print(f"{msg.message_id} costs {price(msg.json(), mended)}")
         ends.release()
 
-    def tell(event):
+    def tell(event: retryrmq.Event) -> None:
         if isinstance(event, retryrmq.Parked):
             ends.release()
 
@@ -32,7 +33,7 @@ async def consume(client, mended, count, orders=()):
             await ends.acquire()
 
 
-async def main():
+async def main() -> None:
     orders = [("order-1", '{"price": 10, "discount": 1}'), ("order-2", '{"price": 20}'), ("order-3", '{"price": 0.5}')]
     async with retryrmq.connect() as client:
         await consume(client, mended=False, count=len(orders), orders=orders)
@@ -42,7 +43,7 @@ async def main():
                 print(
                     f"parked {it.message.message_id}: {it.error_type} after {it.attempts} attempts, {it.message.text()}"
                 )
-                print(f"  in {it.stack.strip().splitlines()[-2].strip()}")
+                print(f"  in {(it.stack or '').strip().splitlines()[-2].strip()}")
                 if it.message.json()["price"] < 1:
                     await parked.drop(it)  # not worth it
                 else:

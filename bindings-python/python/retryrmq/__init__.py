@@ -16,10 +16,11 @@ the tail of its own queue, counted, until it succeeds or is parked with a record
     app.run()
 """
 
+from ._duration import Duration
 from ._native import VERSION as __version__
 from ._native import Message
 from .app import App
-from .client import BlockingClient, Client, connect, connect_blocking
+from .client import BlockingClient, Client, PublishOptions, connect, connect_blocking
 from .consumer import BlockingConsumer, Consumer
 from .errors import (
     AccessRefusedError,
@@ -60,11 +61,13 @@ from .events import (
     Resumed,
     Retried,
 )
-from .options import Pause
+from .options import ConsumerOptions, Handler, Pause, Strategy
 from .outcome import Defer, Park, RetryAfter
 from .parking import BlockingParkedMessages, ParkedMessage, ParkedMessages
 from .policy import Policy, Rule, exponential, fixed, linear
-from .policy import list_ as list  # noqa: F401 - not in __all__, where it would hide the builtin
+
+# Said twice, for type checkers: it is exported, but not in __all__, where it would hide the builtin.
+from .policy import list as list
 from .record import HistoryEntry, Stats
 
 __all__ = [
@@ -81,12 +84,15 @@ __all__ = [
     "ClosedError",
     "ConnectionLostError",
     "Consumer",
+    "ConsumerOptions",
     "Defer",
     "Deferred",
     "Detoured",
     "Disconnected",
+    "Duration",
     "Event",
     "ForkedError",
+    "Handler",
     "HistoryEntry",
     "InvalidOptionError",
     "InvalidPolicyError",
@@ -103,6 +109,7 @@ __all__ = [
     "Paused",
     "Policy",
     "PublishFailed",
+    "PublishOptions",
     "QueueNotFoundError",
     "Reconnected",
     "Rejected",
@@ -114,6 +121,7 @@ __all__ = [
     "RetryRmqError",
     "Rule",
     "Stats",
+    "Strategy",
     "StrategyRefusedError",
     "TlsFailedError",
     "TooLargeError",

@@ -8,7 +8,7 @@ from typing import Any
 from ._duration import Duration, seconds
 from ._native import Message
 from .errors import InvalidTypeError
-from .outcome import ACK, End, judged
+from .outcome import ACK, End, judged, sayable
 from .record import HistoryEntry
 
 
@@ -25,8 +25,19 @@ class Settled:
 _SETTLED = Settled()
 
 
+#: What messages under simulation were settled as by hand, by their identity: the native half has nowhere to settle them.
+simulated: dict[int, End | None] = {}
+
+
+def _settle(message: Message, end: End) -> None:
+    if simulated and id(message) in simulated:
+        simulated[id(message)] = simulated[id(message)] or end  # the first counts
+    else:
+        message._settle(end)
+
+
 def ack(message: Message) -> Settled:
-    message._settle(ACK)
+    _settle(message, ACK)
     return _SETTLED
 
 
@@ -34,28 +45,28 @@ def retry(message: Message, error: BaseException | str | None, delay: Duration |
     after = None if delay is None else seconds(delay, "delay")
     end: End
     if error is None or isinstance(error, str):
-        end = ("retry", error or "the consumer asked for a retry", "", [], None, after)
+        end = ("retry", sayable(error or "") or "the consumer asked for a retry", "", [], None, after)
     elif isinstance(error, BaseException):
         judgement = judged(error, stack=message._may_park())
         end = judgement if after is None else ("retry", *judgement[1:5], after)
     else:
         raise InvalidTypeError(f"`error` must be an exception or a text, not {type(error).__name__}")
-    message._settle(end)
+    _settle(message, end)
     return _SETTLED
 
 
 def park(message: Message, reason: BaseException | str) -> Settled:
     if isinstance(reason, BaseException):
-        message._settle(("park", *judged(reason)[1:5], None))
+        _settle(message, ("park", *judged(reason)[1:5], None))
     elif isinstance(reason, str):
-        message._settle(("park", reason, "", [], None, None))
+        _settle(message, ("park", sayable(reason), "", [], None, None))
     else:
         raise InvalidTypeError(f"`reason` must be a text or an exception, not {type(reason).__name__}")
     return _SETTLED
 
 
 def defer(message: Message, delay: Duration) -> Settled:
-    message._settle(("defer", "", "", [], None, seconds(delay, "delay")))
+    _settle(message, ("defer", "", "", [], None, seconds(delay, "delay")))
     return _SETTLED
 
 

@@ -11,12 +11,10 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from . import _native, events
-
-if TYPE_CHECKING:
-    from ._native import Operation, Subscription
+from ._native import Operation, Subscription
 
 logger = logging.getLogger("retryrmq")
 
@@ -112,7 +110,8 @@ class Pump:
         for number, name, facts in told:
             self._tell(number, name, facts)
         for room, level, text in lines:
-            logging.getLogger(f"retryrmq.{room}" if room else "retryrmq").log(level, "%s", text)
+            with contextlib.suppress(Exception):  # a filter of somebody's logging may raise
+                logging.getLogger(f"retryrmq.{room}" if room else "retryrmq").log(level, "%s", text)
         if missed:
             logger.warning("%d events were dropped: their listeners are too slow", missed)
 
@@ -123,8 +122,9 @@ class Pump:
             return
         try:
             listener(event)
-        except Exception:
-            logger.exception("an event listener raised")
+        except BaseException:  # also a SystemExit: without this thread nothing would ever be answered any more
+            with contextlib.suppress(Exception):
+                logger.exception("an event listener raised")
 
     def end(self) -> None:
         """Lets everything that still runs go, so that nothing native is in Python's way when it ends."""

@@ -7,6 +7,7 @@ the way to its messages, and a slow one never has messages wait behind it that s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import logging
@@ -14,15 +15,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from . import outcome
-from ._native import Message
+from ._native import Message, Operation, Subscription
 from ._pump import Pump
 from .options import Plan
-
-if TYPE_CHECKING:
-    from ._native import Operation, Subscription
 
 logger = logging.getLogger("retryrmq.handler")
 
@@ -34,32 +32,44 @@ _QUICK = 0.001
 _ACKS = 32
 #: Between two looks at the end, for a thread that waits.
 _SLICE = 0.25
+#: As long may handlers take to end, in seconds, once they are cancelled.
+_GRACE = 1.0
 #: After as many messages in a row, the event loop has its turn.
 _STRETCH = 32
 
 
 def failed(plan: Plan, message: Message, error: BaseException) -> None:
-    """Ends an attempt that raised."""
+    """Ends an attempt that raised. Never raises: a worker that ended by it would leave its messages behind."""
     may_park = message._may_park()
     end = outcome.judged(error, plan.fatal, kinds=plan.native.has_rules, stack=may_park)
-    message._settle(end)
+    try:
+        message._settle(end)
+    except BaseException as trouble:
+        end = outcome.undecided(error, trouble)
+        message._settle(end)
+    with contextlib.suppress(BaseException):  # a filter of somebody's logging may raise
+        _tell_failed(plan, message, error, end, may_park)
+
+
+def _tell_failed(plan: Plan, message: Message, error: BaseException, end: outcome.End, may_park: bool) -> None:
     if end[0] == "defer":
         logger.debug("%s: %r is deferred", plan.queue, message)
-    elif end[0] == "park":
-        logger.warning("%s: %r is given up by its handler: %s", plan.queue, message, end[1])
-    elif may_park or end[0] == "fatal":
-        # Without our own frame at the top of the trace.
-        trace = error.__traceback__.tb_next if error.__traceback__ else None
-        logger.warning("%s: %r failed: %s", plan.queue, message, end[1], exc_info=(type(error), error, trace))
-    else:
+        return
+    if end[0] == "retry" and not may_park:
         logger.info("%s: %r failed: %s", plan.queue, message, end[1])
+        return
+    what = "is given up by its handler" if end[0] == "park" else "failed"
+    # A handler that says why by itself needs no trace.
+    bare = isinstance(error, outcome.Park) and error.__cause__ is None
+    trace = None if bare else (type(error), error, outcome.trace_of(error))
+    logger.warning("%s: %r %s: %s", plan.queue, message, what, end[1], exc_info=trace)
 
 
 def _late(plan: Plan, message: Message) -> None:
-    limit = plan.native.handler_timeout
-    text = f"the handler took longer than {limit:g} s"
-    message._settle(("retry", text, "HandlerTimeout", ["TimeoutError"], None, None))
-    logger.warning("%s: %r failed: %s", plan.queue, message, text)
+    end = outcome.too_late(cast("float", plan.native.handler_timeout))
+    message._settle(end)
+    with contextlib.suppress(BaseException):
+        logger.warning("%s: %r failed: %s", plan.queue, message, end[1])
 
 
 class _Batches:
@@ -108,6 +118,8 @@ class LoopWorkers:
         self._nudged = False
         self._ended = False
         self._stopped = False
+        #: When what has begun must be done.
+        self._deadline: float | None = None
         self._all_gone: asyncio.Future[None] = self._loop.create_future()
 
     def start(self) -> None:
@@ -115,22 +127,63 @@ class LoopWorkers:
 
     def close(self) -> None:
         """No more messages; what has begun may finish."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._plan.drain_timeout
         self._subscription.close()
         self._return_the_unstarted()
 
     def stop(self) -> None:
         """The end, now."""
-        self._stopped = True
+        self._deadline = 0.0
         self._subscription.abandon()
         self._ready.clear()
-        for task in self._tasks:
-            task.cancel()
+        self._cancel(None)
 
     async def wait(self) -> None:
-        """Until every handler is done and everything is settled."""
-        await asyncio.shield(self._all_gone)
-        self._hand_over()
-        await self._pump.answer(self._subscription.wait_closed())
+        """Until every handler is done and everything is settled; after the drain without those that are not."""
+        closed = asyncio.ensure_future(self._pump.answer(self._subscription.wait_closed()))
+        try:
+            await asyncio.wait((closed, self._all_gone), return_when=asyncio.FIRST_COMPLETED)
+            if closed.done():
+                # A handler whose message was settled before it was done, by itself or by the clock, is still to be waited for.
+                await self._leave()
+            else:
+                self._hand_over()
+            await closed
+        finally:
+            closed.cancel()
+
+    async def _leave(self) -> None:
+        """The subscription is no more: what is left of the drain is for handlers, and then they are cancelled."""
+        self._end()
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._plan.drain_timeout
+        left = await self._left(self._deadline - time.monotonic())
+        if left and not self._stopped:
+            logger.warning(
+                "%s: %d handlers are not done within `drain_timeout`; they are cancelled", self._plan.queue, len(left)
+            )
+            self._cancel(asyncio.current_task())
+            left = await self._left(_GRACE)
+            if left:
+                logger.error(
+                    "%s: %d handlers would not be cancelled; they are left behind", self._plan.queue, len(left)
+                )
+        elif left:
+            await self._left(_GRACE)
+
+    async def _left(self, seconds: float) -> set[asyncio.Task[None]]:
+        """The handlers that are not done after so many seconds; the one that asks cannot be waited for."""
+        tasks = self._tasks - {cast("asyncio.Task[None] | None", asyncio.current_task())}
+        if tasks:
+            _, tasks = await asyncio.wait(tasks, timeout=max(seconds, 0.0))
+        return tasks
+
+    def _cancel(self, spared: asyncio.Task[Any] | None) -> None:
+        self._stopped = True
+        for task in self._tasks:
+            if task is not spared:
+                task.cancel()
 
     def _return_the_unstarted(self) -> None:
         if self._ready:
@@ -276,6 +329,9 @@ class LoopWorkers:
         if operation.result():
             self._wake()
             return
+        self._end()
+
+    def _end(self) -> None:
         self._ended = True
         for waiter in self._idle:
             if not waiter.done():
@@ -327,6 +383,8 @@ class ThreadWorkers:
         #: Whoever takes a turn out of here, its thread or the watch, ends the attempt.
         self._turns: dict[threading.Thread, _Turn] = {}
         self._stuck = 0
+        #: Places that nobody took when their threads got stuck.
+        self._vacant = 0
         self._counting = threading.Lock()
         # Alone and without a limit, a thread may take more than it is about to handle.
         alone = plan.native.concurrency == 1 and self._limit is None
@@ -388,14 +446,16 @@ class ThreadWorkers:
             subscription.ack(acks)
 
     def _handle_in_time(self, message: Message, limit: float) -> bool:
-        """Whether this thread is still wanted: nobody has taken its place."""
+        """Whether this thread is still wanted: nobody has taken its place, or there is another one."""
         me = threading.current_thread()
         self._turns[me] = _Turn(message, limit)
         error = self._attempt(message)
         if self._turns.pop(me, None) is None:
             with self._counting:
                 self._stuck -= 1
-            return False
+                wanted = self._vacant > 0
+                self._vacant -= wanted
+            return wanted
         if error is None:
             self._subscription.ack([message])
         else:
@@ -406,8 +466,8 @@ class ThreadWorkers:
         try:
             # A context of its own for every message, so that what a handler sets is gone with it.
             result = self._context.copy().run(self._handler, message)
-            if result is not None and inspect.isawaitable(result):
-                _refuse(result)
+            if result is not None:
+                refuse_result(result)
         except BaseException as error:
             return error
         return None
@@ -419,18 +479,28 @@ class ThreadWorkers:
             for thread, turn in list(self._turns.items()):
                 if now < turn.deadline or self._turns.pop(thread, None) is None:
                     continue
+                self._replace()
                 _late(self._plan, turn.message)
-                with self._counting:
-                    self._stuck += 1
-                    stuck = self._stuck
-                if stuck <= _STUCK * self._plan.native.concurrency:
+
+    def _replace(self) -> None:
+        """Another thread for one that is stuck; or its place stays empty until one of them is back."""
+        with self._counting:
+            self._stuck += 1
+            stuck = self._stuck
+            if stuck <= _STUCK * self._plan.native.concurrency:
+                with contextlib.suppress(RuntimeError):  # the machine has no more threads
                     self._spawn()
-                else:
-                    logger.error("%s: %d threads are stuck in handlers; no more are started", self._plan.queue, stuck)
+                    return
+            self._vacant += 1
+        with contextlib.suppress(BaseException):
+            logger.error("%s: %d threads are stuck in handlers; no more are started", self._plan.queue, stuck)
 
 
-def _refuse(result: Any) -> None:
-    """A ``def`` that returns a coroutine: nothing would ever run it."""
-    if inspect.iscoroutine(result):
-        result.close()
-    raise TypeError("the handler is a `def` that returned an awaitable, which nobody awaits; write `async def`")
+def refuse_result(result: Any) -> None:
+    """A ``def`` that returns a coroutine or a generator: nothing would ever run it."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError("the handler is a `def` that returned an awaitable, which nobody awaits; write `async def`")
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError("the handler returned a generator, which nobody runs; it must do its work when it is called")

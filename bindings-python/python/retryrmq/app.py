@@ -9,23 +9,26 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from ._async_only import AsyncOnly
+from ._native import Message
 from ._pump import logger, pump
-from .client import BlockingClient, Client, PublishOptions, QueueType, begin, broker_url
+from ._typing import Unpack
+from .client import BlockingClient, Client, PublishOptions, QueueType, begin, broker_url, check
 from .consumer import Consumer
 from .errors import ClosedError, InvalidOptionError, InvalidTypeError
 from .options import ConsumerOptions, Plan, plan
 from .parking import ParkedMessages
 from .record import Stats
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+#: As long may other tasks take to end, in seconds, once they are cancelled.
+_PATIENCE = 5.0
 
-_Handler = TypeVar("_Handler", bound=Callable[..., Any])
+_Handler = TypeVar("_Handler", bound=Callable[[Message], Any])
 
 
-class App:
+class App(AsyncOnly):
     """Consumers of one broker, by decorator.
 
     ::
@@ -44,12 +47,20 @@ class App:
     """
 
     def __init__(self, url: str | None = None, *, app_version: str = "", queue_type: QueueType | None = None) -> None:
+        check(app_version, queue_type)
         self._url = broker_url(url)
         self._app_version = app_version
         self._queue_type: QueueType | None = queue_type
         self._plans: list[Plan] = []
         self._client: Client | None = None
         self._consumers: list[Consumer] = []
+        #: Those that are counted, also while they drain; and how it stood with them in the end.
+        self._counted: list[Consumer] = []
+        self._last: dict[str, Stats] = {}
+
+    def __repr__(self) -> str:
+        queues = [plan.queue for plan in self._plans]
+        return f"<retryrmq.App queues={queues!r} {'running' if self._client is not None else 'not running'}>"
 
     def consume(self, queue: str, **options: Unpack[ConsumerOptions]) -> Callable[[_Handler], _Handler]:
         """Makes the decorated function the handler of ``queue``.
@@ -91,8 +102,8 @@ class App:
         return self.client.parked(queue)
 
     def stats(self) -> dict[str, Stats]:
-        """The numbers of each queue, while the app runs."""
-        return {consumer.queue: consumer.stats() for consumer in self._consumers}
+        """The numbers of each queue; after the end of the app, those of its end."""
+        return {consumer.queue: consumer.stats() for consumer in self._counted} or self._last
 
     def metrics_text(self) -> str:
         """As :meth:`Client.metrics_text`, while the app runs."""
@@ -111,6 +122,7 @@ class App:
                 consumer = Consumer(self._client._native, plan)
                 await consumer.start()
                 self._consumers.append(consumer)
+                self._counted.append(consumer)
                 logger.info("consuming %s", plan.queue)
         except BaseException:
             await self._end()
@@ -139,6 +151,7 @@ class App:
                 consumer.stop()
             raise
         finally:
+            self._last, self._counted = self.stats(), []
             if client is not None:
                 await client.close()
 
@@ -229,4 +242,7 @@ def _cancel_the_rest(loop: asyncio.AbstractEventLoop) -> None:
     for task in rest:
         task.cancel()
     if rest:
-        loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
+        # Not for ever: a task may swallow its cancellation.
+        _, left = loop.run_until_complete(asyncio.wait(rest, timeout=_PATIENCE))
+        if left:
+            logger.error("%d tasks would not be cancelled; they are left behind", len(left))

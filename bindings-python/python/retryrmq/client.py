@@ -6,20 +6,18 @@ import os
 from collections.abc import Generator, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from . import _native
+from ._async_only import AsyncOnly
 from ._duration import Duration, seconds
+from ._native import Operation
 from ._pump import pump
+from ._typing import Unpack
 from .consumer import BlockingConsumer, Consumer
 from .errors import InvalidOptionError, InvalidTypeError
-from .options import ConsumerOptions, Handler, is_async, plan
+from .options import ConsumerOptions, Handler, checked_text, encoded, is_async, no_option, plan
 from .parking import BlockingParkedMessages, ParkedMessages
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from ._native import Operation
 
 #: The type of the queues in which messages wait and are parked.
 QueueType = Literal["quorum", "classic"]
@@ -73,11 +71,10 @@ def outgoing(routing_key: str, body: Any, options: PublishOptions) -> dict[str, 
     known = PublishOptions.__optional_keys__
     unknown = options.keys() - known
     if unknown:
-        raise InvalidTypeError(f"there is no option `{sorted(unknown)[0]}`; the options are {', '.join(sorted(known))}")
-    if not isinstance(routing_key, str):
-        raise InvalidTypeError(f"`routing_key` must be a str, not {type(routing_key).__name__}")
+        raise no_option(min(unknown), sorted(known))
+    checked_text("routing_key", routing_key)
     if isinstance(body, str):
-        body = body.encode()
+        body = encoded("body", body)
     elif isinstance(body, bytearray | memoryview):
         body = bytes(body)
     elif not isinstance(body, bytes):
@@ -93,8 +90,8 @@ def outgoing(routing_key: str, body: Any, options: PublishOptions) -> dict[str, 
         "body": body,
     }
     for name in ("exchange", *_TEXTS):
-        if name in message and not isinstance(message[name], str):
-            raise InvalidTypeError(f"`{name}` must be a str, not {type(message[name]).__name__}")
+        if name in message:
+            checked_text(name, message[name])
     for name in ("mandatory", "persistent"):
         if not isinstance(message[name], bool):
             raise InvalidTypeError(f"`{name}` must be True or False, not {type(message[name]).__name__}")
@@ -140,10 +137,10 @@ class _Connected:
         return self._native.metrics_text()
 
     def __repr__(self) -> str:
-        return f"<retryrmq.{type(self).__name__} {self._native!r}>"
+        return f"<retryrmq.{type(self).__name__} broker={' '.join(self._native.server.values())!r}>"
 
 
-class Client(_Connected):
+class Client(_Connected, AsyncOnly):
     """A connection to a broker, for an event loop: consumers, publishing and parked messages hang from it.
 
     A lost connection is re-made in the background for as long as the client lives.
@@ -217,7 +214,7 @@ class BlockingClient(_Connected):
         self.close()
 
 
-class Connecting:
+class Connecting(AsyncOnly):
     """A connection to be: await it, or enter it with ``async with``."""
 
     def __init__(self, operation: Operation) -> None:
@@ -246,18 +243,21 @@ def broker_url(url: str | None) -> str:
     """The address that was given, or ``RETRYRMQ_URL``, or the broker on this machine; checked."""
     if url is None:
         url = os.environ.get("RETRYRMQ_URL") or "amqp://localhost"
-    if not isinstance(url, str):
-        raise InvalidTypeError(f"`url` must be a str, not {type(url).__name__}")
+    checked_text("url", url)
     _native.check_url(url)
     return url
 
 
+def check(app_version: str, queue_type: QueueType | None) -> None:
+    """Raises naming the option that cannot work."""
+    checked_text("app_version", app_version)
+    if queue_type is not None:
+        _native.check_queue_type(checked_text("queue_type", queue_type))
+
+
 def begin(url: str | None, app_version: str, queue_type: QueueType | None) -> Operation:
     """Begins to connect."""
-    if not isinstance(app_version, str):
-        raise InvalidTypeError(f"`app_version` must be a str, not {type(app_version).__name__}")
-    if queue_type is not None and not isinstance(queue_type, str):
-        raise InvalidTypeError(f"`queue_type` must be a str, not {type(queue_type).__name__}")
+    check(app_version, queue_type)
     url = broker_url(url)
     pump()
     return _native.connect(url, app_version, queue_type)

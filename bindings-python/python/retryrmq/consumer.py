@@ -8,18 +8,16 @@ import functools
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ._native import Message
+from ._async_only import AsyncOnly
+from ._native import Client as NativeClient
+from ._native import Message, Operation, Subscription
 from ._pump import Listener, Pump, logger, pump
 from ._workers import LoopWorkers, ThreadWorkers
 from .errors import ClosedError, InvalidTypeError
 from .options import Plan
 from .record import Stats
-
-if TYPE_CHECKING:
-    from ._native import Client as NativeClient
-    from ._native import Operation, Subscription
 
 #: As many messages are taken at once for somebody who iterates: the others stay where they can be given back.
 _AT_ONCE = 16
@@ -91,7 +89,7 @@ class _Subscribed:
             self._listener = None
 
 
-class Consumer(_Subscribed):
+class Consumer(_Subscribed, AsyncOnly):
     """A consumer on an event loop.
 
     With a handler, ``await consumer.run()`` handles messages until :meth:`close`. Without one, iterate and settle::

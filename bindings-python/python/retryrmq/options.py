@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
@@ -39,6 +40,7 @@ class Pause:
             raise InvalidTypeError(f"`failures` must be a number, not {type(self.failures).__name__}")
         _whole("window", self.window, 1, 10_000)
         seconds(self.duration, "duration")
+        _native.Options("orders", pause=_pause(self))  # the core checks what it makes of it
 
 
 class ConsumerOptions(TypedDict, total=False):
@@ -69,7 +71,7 @@ class ConsumerOptions(TypedDict, total=False):
     fatal: type[BaseException] | tuple[type[BaseException], ...]
     #: Whether missing queues are made. On by default.
     declare: bool
-    #: How long closing waits for running handlers; 30 seconds by default.
+    #: How long closing waits for running handlers; 30 seconds by default. Coroutines that are left then are cancelled.
     drain_timeout: Duration
     #: Crashes after which a message is parked; 10 by default.
     crash_limit: int
@@ -117,16 +119,35 @@ def _pause(value: object) -> tuple[float, int, float] | None:
     return (float(pause.failures), pause.window, seconds(pause.duration, "pause"))
 
 
-def _text(option: str, value: object) -> str:
+def checked_text(option: str, value: object) -> str:
+    """A text that can be sent; raises naming the option."""
     if not isinstance(value, str):
         raise InvalidTypeError(f"`{option}` must be a str, not {type(value).__name__}")
+    encoded(option, value)
     return value
+
+
+def encoded(option: str, value: str) -> bytes:
+    """A text as UTF-8, which has no lone surrogates; Python's texts may."""
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidOptionError(
+            f"`{option}` holds a lone surrogate at {error.start}, which UTF-8 cannot say"
+        ) from None
+
+
+def no_option(name: str, known: Sequence[str]) -> InvalidTypeError:
+    """For an option that there is not."""
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f" did you mean `{close[0]}`? The" if close else " the"
+    return InvalidTypeError(f"there is no option `{name}`;{hint} options are {', '.join(known)}")
 
 
 _READ: dict[str, Callable[[Any], Any]] = {
     "dlx": functools.partial(_flag, "dlx"),
     "retry": _policy,
-    "strategy": functools.partial(_text, "strategy"),
+    "strategy": functools.partial(checked_text, "strategy"),
     "rules": _rules,
     "prefetch": lambda value: _whole("prefetch", value, 1, 65_535),
     "concurrency": lambda value: _whole("concurrency", value, 1, 100_000),
@@ -149,6 +170,8 @@ class Plan:
     fatal: tuple[type[BaseException], ...]
     on_event: Listener | None
     handler: Handler | None
+    #: In seconds.
+    drain_timeout: float
 
     @property
     def is_async(self) -> bool:
@@ -164,11 +187,30 @@ def is_async(handler: Callable[..., Any]) -> bool:
     )
 
 
+def _check_handler(handler: object) -> None:
+    if not callable(handler):
+        raise InvalidTypeError(f"the handler must be callable, not {type(handler).__name__}")
+    called: Any = handler
+    while isinstance(called, functools.partial):
+        called = called.func
+    for function in (called, getattr(called, "__call__", None)):  # noqa: B004 - the method itself is asked
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise InvalidTypeError("the handler has a `yield`: calling it makes a generator, which nobody runs")
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):  # some builtins cannot tell
+        return
+    try:
+        signature.bind(object())
+    except TypeError as error:
+        raise InvalidTypeError(f"the handler is called with the message and nothing else: {error}") from None
+
+
 def plan(queue: str, handler: Handler | None, options: ConsumerOptions) -> Plan:
     """Checks all options; raises naming the one that cannot work."""
-    _text("queue", queue)
-    if handler is not None and not callable(handler):
-        raise InvalidTypeError(f"the handler must be callable, not {type(handler).__name__}")
+    checked_text("queue", queue)
+    if handler is not None:
+        _check_handler(handler)
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     fatal = given.pop("fatal", ())
     if isinstance(fatal, type):
@@ -182,10 +224,18 @@ def plan(queue: str, handler: Handler | None, options: ConsumerOptions) -> Plan:
         raise InvalidTypeError("`on_event` must be a function that is called with each event, not a coroutine function")
     unknown = given.keys() - _READ.keys()
     if unknown:
-        known = ", ".join([*_READ, "on_event", "fatal"])
-        raise InvalidTypeError(f"there is no option `{sorted(unknown)[0]}`; the options are {known}")
+        raise no_option(min(unknown), [*_READ, "on_event", "fatal"])
     read = {name: _READ[name](value) for name, value in given.items()}
+    if not read.get("dlx"):
+        for option, in_vain in (("fatal", bool(fatal)), ("park", read.get("park") is False)):
+            if in_vain:
+                raise InvalidOptionError(
+                    f"`{option}` needs `dlx`: without it a failed message is rejected, and dropped where its queue has no "
+                    "dead-letter route"
+                )
     if handler is not None and not is_async(handler):
         read.setdefault("concurrency", 1)
+    # Said, because our own workers have to know it too.
+    drain_timeout = read.setdefault("drain_timeout", 30.0)
     native = _native.Options(queue, **read)
-    return Plan(queue, native, tuple(fatal), cast("Listener | None", on_event), handler)
+    return Plan(queue, native, tuple(fatal), cast("Listener | None", on_event), handler, drain_timeout)

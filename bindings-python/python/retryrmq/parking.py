@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ._native import Message
+from ._async_only import AsyncOnly
+from ._native import Client as NativeClient
+from ._native import Message, Operation, Record, Walk
 from ._pump import pump
 from .errors import ClosedError, InvalidTypeError
-
-if TYPE_CHECKING:
-    from ._native import Client as NativeClient
-    from ._native import Operation, Record, Walk
 
 
 class ParkedMessage:
@@ -75,7 +73,7 @@ class _Parking:
         return operation  # type: ignore[no-any-return]
 
 
-class ParkedMessages(_Parking):
+class ParkedMessages(_Parking, AsyncOnly):
     """The messages parked for a queue.
 
     ::

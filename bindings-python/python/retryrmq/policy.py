@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
@@ -59,6 +59,8 @@ def _policy(
     for option, number in numbers.items():
         if number is None:
             continue
+        if option == "retries" and (isinstance(number, bool) or not isinstance(number, int)):
+            raise InvalidTypeError(f"`retries` must be an int, not {type(number).__name__}")
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise InvalidTypeError(f"`{option}` must be a number, not {type(number).__name__}")
         parts.append(f"{option}={number}")
@@ -135,7 +137,7 @@ def linear(
     )
 
 
-def list_(
+def list(
     *delays: Duration,
     retries: int | None = None,
     jitter: float | None = None,
@@ -143,6 +145,8 @@ def list_(
     age_from: _AgeFrom | None = None,
 ) -> Policy:
     """These delays, one after the other; as many retries as delays, and the last one repeats if there are more."""
+    if any(isinstance(delay, Sequence) and not isinstance(delay, str) for delay in delays):
+        raise InvalidTypeError("`delays` are given one by one, as in retryrmq.list('1s', '10s'), not as a list")
     return _policy(
         "list",
         tuple(text(delay, "delays") for delay in delays),
@@ -158,6 +162,9 @@ class Rule:
     ``routing_key`` is a topic pattern as in bindings (``"eu.#"``), ``headers`` maps names to values in which ``*`` is any
     text, ``error`` is an exception class (subclasses too) or a pattern for its name (``"*Timeout"``). As text:
     ``"routing_key=eu.#, error=*Timeout => fixed(5s, retries=3)"``.
+
+    Of a class only the name is compared, without its module, as rules are the same in every language: ``TimeoutError`` is also
+    another package's ``TimeoutError``. What must not be mistaken can raise :class:`RetryAfter` or be caught in the handler.
     """
 
     __slots__ = ("_parts",)

@@ -14,19 +14,19 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
-from . import _native
+from . import _message, _native
 from ._native import Message
+from ._workers import refuse_result
 from .app import App
 from .client import outgoing
 from .errors import InvalidOptionError, InvalidTypeError
 from .options import Plan
-from .outcome import ACK, End, judged
+from .outcome import ACK, End, judged, too_late, undecided
 
 #: A body, or a mapping with ``body`` and anything else that ``publish`` takes.
 Input: TypeAlias = bytes | str | Mapping[str, Any]
@@ -100,16 +100,20 @@ class Simulated:
 _MARK = "retryrmq-simulated"
 #: A handler that never lets go of its messages would keep a simulation going for ever.
 _MOST = 100_000
+#: As long may a handler take to end, in seconds, once it is cancelled.
+_GRACE = 1.0
 
 
 async def simulate(app: App, queue: str, messages: Iterable[Input]) -> Simulated:
     """Has the handler of ``queue`` handle ``messages``, one at a time, until every one of them has ended.
 
     Waiting takes no time: the clock jumps to the next arrival. Nothing else is simulated: what a handler awaits or asks takes
-    the time it takes, and ``handler_timeout`` is real.
+    the time it takes. ``handler_timeout`` is real for an ``async def``; a ``def`` runs on this thread, and may take what it takes.
     """
     plan = _plan(app, queue)
     simulation = _native.Simulation(plan.native)
+    if isinstance(messages, str | bytes | bytearray | Mapping) or not isinstance(messages, Iterable):
+        raise InvalidTypeError(f"`messages` must be a list of messages, as in [b'7'], not {type(messages).__name__}")
     for index, message in enumerate(messages):
         simulation.publish(_published(queue, message, index))
     result = Simulated(ends=[])
@@ -117,9 +121,12 @@ async def simulate(app: App, queue: str, messages: Iterable[Input]) -> Simulated
     while (delivered := simulation.next()) is not None:
         index = int(delivered.headers.pop(_MARK))
         at = timedelta(seconds=simulation.elapsed)
-        error = await _attempted(plan, delivered)
-        end: End = ACK if error is None else judged(error, plan.fatal)
-        became, delay, reason, parked = simulation.settle(delivered, end)
+        _message.simulated[id(delivered)] = None
+        try:
+            error = await _attempted(plan, delivered)
+        finally:
+            by_hand = _message.simulated.pop(id(delivered))
+        became, delay, reason, parked = _settled(simulation, plan, delivered, error, by_hand)
         wait = None if delay is None else timedelta(seconds=delay)
         result.attempts.append(Attempt(index, delivered, at, became, error, wait))  # type: ignore[arg-type]
         if parked is not None:
@@ -162,21 +169,60 @@ def _published(queue: str, message: Input, index: int) -> dict[str, Any]:
     return published
 
 
+class _TooLate(TimeoutError):
+    """Stands for the handler that took longer than it may."""
+
+
+def _settled(
+    simulation: _native.Simulation, plan: Plan, message: Message, error: BaseException | None, by_hand: End | None
+) -> tuple[str, float | None, str | None, Message | None]:
+    if by_hand is not None:
+        return simulation.settle(message, by_hand)
+    if error is None:
+        return simulation.settle(message, ACK)
+    if isinstance(error, _TooLate):
+        return simulation.settle(message, too_late(cast("float", plan.native.handler_timeout)))
+    try:
+        return simulation.settle(message, judged(error, plan.fatal))
+    except BaseException as trouble:
+        return simulation.settle(message, undecided(error, trouble))
+
+
 async def _attempted(plan: Plan, message: Message) -> BaseException | None:
     """Runs the handler; what it raised."""
     assert plan.handler is not None
-    limit = plan.native.handler_timeout
+    if plan.is_async:
+        return await _in_time(cast("Callable[[Message], Awaitable[Any]]", plan.handler), message, plan)
     try:
-        if plan.is_async:
-            handled: Any = plan.handler(message)
-            await (handled if limit is None else asyncio.wait_for(handled, limit))
-        else:
-            result = contextvars.copy_context().run(plan.handler, message)
-            if inspect.iscoroutine(result):
-                result.close()
-                return TypeError("the handler is a `def` that returned a coroutine; write `async def`")
+        result = contextvars.copy_context().run(plan.handler, message)
+        if result is not None:
+            refuse_result(result)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         return error
     return None
+
+
+async def _in_time(handler: Callable[[Message], Awaitable[Any]], message: Message, plan: Plan) -> BaseException | None:
+    async def guarded() -> BaseException | None:
+        try:
+            await handler(message)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also a CancelledError of the handler's own
+            return error
+        return None
+
+    limit = plan.native.handler_timeout
+    # A task of its own: whoever cancels the simulation means the simulation, and no attempt fails by it.
+    task = asyncio.ensure_future(guarded())
+    try:
+        await asyncio.wait((task,), timeout=limit)
+        if task.done():
+            return task.result()
+        task.cancel()
+        await asyncio.wait((task,), timeout=_GRACE)
+        return _TooLate(too_late(cast("float", limit))[1])
+    finally:
+        task.cancel()

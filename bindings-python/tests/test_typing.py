@@ -1,0 +1,71 @@
+"""What type checkers and those who read annotations at run time find."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from pathlib import Path
+
+import pytest
+import retryrmq
+import retryrmq.testing
+
+
+def functions() -> list[object]:
+    found: list[object] = []
+    for name in [*retryrmq.__all__, "list"]:
+        public = getattr(retryrmq, name)
+        if inspect.isclass(public):
+            found += [public, *(member for _, member in inspect.getmembers(public, inspect.isfunction))]
+        elif inspect.isfunction(public):
+            found.append(public)
+    return [*found, retryrmq.testing.simulate, retryrmq.testing.simulate_blocking]
+
+
+@pytest.mark.parametrize("function", functions(), ids=lambda function: getattr(function, "__qualname__", "?"))
+def test_annotations_can_be_resolved(function: object) -> None:
+    if not str(getattr(function, "__module__", "retryrmq")).startswith("retryrmq"):
+        pytest.skip("not ours")
+    typing.get_type_hints(function)
+
+
+TYPED = """
+import retryrmq
+
+app = retryrmq.App()
+policy: retryrmq.Policy = retryrmq.list("1s")
+handler: retryrmq.Handler = print
+strategy: retryrmq.Strategy = "native"
+delay: retryrmq.Duration = "5s"
+options: retryrmq.ConsumerOptions = {"dlx": True, "strategy": strategy}
+message: retryrmq.PublishOptions = {"delay": delay}
+
+
+@app.consume("a", **options)
+def with_default(msg: retryrmq.Message, spare: int = 5) -> None: ...
+
+
+@app.consume("b")
+async def coroutine(order: retryrmq.Message) -> int:
+    return 5
+
+
+@app.consume("c")  # WRONG
+def too_few() -> None: ...
+
+
+@app.consume("d")  # WRONG
+def other(msg: int) -> None: ...
+"""
+
+
+def test_types_say_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Path(retryrmq.__file__).parents[1]
+    if home.name != "site-packages":  # a checkout, which mypy would not find by itself
+        monkeypatch.setenv("MYPYPATH", str(home))
+    api = pytest.importorskip("mypy.api")
+    (tmp_path / "typed.py").write_text(TYPED)
+    cache = str(tmp_path / "cache")
+    said, _, _ = api.run(["--strict", "--no-error-summary", "--cache-dir", cache, str(tmp_path / "typed.py")])
+    wrong = [number for number, line in enumerate(TYPED.splitlines(), 1) if "WRONG" in line]
+    assert sorted({int(line.split(":")[1]) for line in said.splitlines() if ": error:" in line}) == wrong, said
