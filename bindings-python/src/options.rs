@@ -189,6 +189,12 @@ impl Options {
         self.consumer.limit().map(|limit| limit.as_secs_f64())
     }
 
+    /// How long closing waits for running handlers, in seconds.
+    #[getter]
+    fn drain_timeout(&self) -> f64 {
+        self.consumer.last_call().as_secs_f64()
+    }
+
     /// Whether the kinds of an error matter to somebody.
     #[getter]
     fn has_rules(&self) -> bool {

@@ -128,7 +128,7 @@ class LoopWorkers:
     def close(self) -> None:
         """No more messages; what has begun may finish."""
         if self._deadline is None:
-            self._deadline = time.monotonic() + self._plan.drain_timeout
+            self._deadline = time.monotonic() + self._plan.native.drain_timeout
         self._subscription.close()
         self._return_the_unstarted()
 
@@ -157,7 +157,7 @@ class LoopWorkers:
         """The subscription is no more: what is left of the drain is for handlers, and then they are cancelled."""
         self._end()
         if self._deadline is None:
-            self._deadline = time.monotonic() + self._plan.drain_timeout
+            self._deadline = time.monotonic() + self._plan.native.drain_timeout
         left = await self._left(self._deadline - time.monotonic())
         if left and not self._stopped:
             logger.warning(

@@ -170,8 +170,6 @@ class Plan:
     fatal: tuple[type[BaseException], ...]
     on_event: Listener | None
     handler: Handler | None
-    #: In seconds.
-    drain_timeout: float
 
     @property
     def is_async(self) -> bool:
@@ -235,7 +233,5 @@ def plan(queue: str, handler: Handler | None, options: ConsumerOptions) -> Plan:
                 )
     if handler is not None and not is_async(handler):
         read.setdefault("concurrency", 1)
-    # Said, because our own workers have to know it too.
-    drain_timeout = read.setdefault("drain_timeout", 30.0)
     native = _native.Options(queue, **read)
-    return Plan(queue, native, tuple(fatal), cast("Listener | None", on_event), handler, drain_timeout)
+    return Plan(queue, native, tuple(fatal), cast("Listener | None", on_event), handler)

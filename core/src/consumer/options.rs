@@ -184,6 +184,12 @@ impl Consumer {
         self.handler_timeout
     }
 
+    /// How long the end waits for those that run: for those who run them themselves.
+    #[must_use]
+    pub fn last_call(&self) -> Duration {
+        self.drain_timeout
+    }
+
     /// How many messages may be unacknowledged at a time.
     #[must_use]
     pub fn window(&self) -> u16 {
