@@ -116,11 +116,6 @@ func (p Policy) read() (native.Policy, error) {
 		text = " " // an empty text is no policy, and not the default one
 	}
 	read, err := native.ReadPolicy(text)
-	if err == nil && p.shape != "list" && len(read.Delays) > 0 && len(p.delays) > 0 &&
-		p.delays[0]-time.Duration(read.Delays[0]) >= time.Millisecond {
-		err = &Error{Code: ErrInvalidPolicy.Code, Message: fmt.Sprintf(
-			"the retry policy %s cannot work: its first delay is longer than its longest one", read.Text)}
-	}
 	return read, ours(err)
 }
 
