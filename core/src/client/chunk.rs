@@ -19,7 +19,8 @@ thread_local! {
     static CHUNK: RefCell<Chunk> = const { RefCell::new(Chunk { waiting: None }) };
 }
 
-/// Who is to be woken at the end of this thread's chunk, if there is one under way.
+/// Who is to be woken at the end of this thread's chunk, if there is one under way; dropped, it wakes them.
+#[derive(Default)]
 struct Chunk {
     waiting: Option<Vec<Waker>>,
 }
@@ -48,9 +49,8 @@ pub(super) fn is_under_way() -> bool {
 
 /// It has handled that.
 pub(super) fn end() {
-    // Nobody is woken while the list is borrowed.
-    let waiting = CHUNK.with_borrow_mut(|chunk| chunk.waiting.take());
-    waiting.into_iter().flatten().for_each(Waker::wake);
+    // It wakes whoever waits as it is dropped, when the list is no longer borrowed.
+    drop(CHUNK.take());
 }
 
 struct PutOff(Waker);
