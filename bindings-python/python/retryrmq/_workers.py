@@ -33,7 +33,7 @@ _ACKS = 32
 #: Between two looks at the end, for a thread that waits.
 _SLICE = 0.25
 #: As long may handlers take to end, in seconds, once they are cancelled.
-_GRACE = 1.0
+GRACE = 1.0
 #: After as many messages in a row, the event loop has its turn.
 _STRETCH = 32
 
@@ -164,13 +164,13 @@ class LoopWorkers:
                 "%s: %d handlers are not done within `drain_timeout`; they are cancelled", self._plan.queue, len(left)
             )
             self._cancel(asyncio.current_task())
-            left = await self._left(_GRACE)
+            left = await self._left(GRACE)
             if left:
                 logger.error(
                     "%s: %d handlers would not be cancelled; they are left behind", self._plan.queue, len(left)
                 )
         elif left:
-            await self._left(_GRACE)
+            await self._left(GRACE)
 
     async def _left(self, seconds: float) -> set[asyncio.Task[None]]:
         """The handlers that are not done after so many seconds; the one that asks cannot be waited for."""

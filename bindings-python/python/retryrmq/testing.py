@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from . import _message, _native
 from ._native import Message
-from ._workers import refuse_result
+from ._workers import GRACE, refuse_result
 from .app import App
 from .client import outgoing
 from .errors import InvalidOptionError, InvalidTypeError
@@ -100,8 +100,6 @@ class Simulated:
 _MARK = "retryrmq-simulated"
 #: A handler that never lets go of its messages would keep a simulation going for ever.
 _MOST = 100_000
-#: As long may a handler take to end, in seconds, once it is cancelled.
-_GRACE = 1.0
 
 
 async def simulate(app: App, queue: str, messages: Iterable[Input]) -> Simulated:
@@ -222,7 +220,7 @@ async def _in_time(handler: Callable[[Message], Awaitable[Any]], message: Messag
         if task.done():
             return task.result()
         task.cancel()
-        await asyncio.wait((task,), timeout=_GRACE)
+        await asyncio.wait((task,), timeout=GRACE)
         return _TooLate(too_late(cast("float", limit))[1])
     finally:
         task.cancel()
