@@ -82,8 +82,13 @@ async fn kill_with_young_queues(node: &Node, vhost: &Vhost) -> String {
 /// Fact 9.
 async fn young_quorum_queues_are_empty_and_all_others_are_not(vhost: &Vhost, young: &str) {
     let amqp = vhost.connect().await;
-    for queue in ["old-classic", "old-quorum", &format!("classic-{young}")] {
+    for queue in ["old-classic", "old-quorum"] {
         hold(amqp.channel(), queue).await;
+    }
+    // Before Khepri, which 4.3 has, the declaration itself may not be on disk yet.
+    let classic = format!("classic-{young}");
+    if vhost.broker().version() >= Version::V4_3 || amqp.depth(&classic).await.is_some() {
+        hold(amqp.channel(), &classic).await;
     }
     // Such a queue can come back without a leader, and then does not answer: a channel of its own.
     let channel = amqp.new_channel().await;
