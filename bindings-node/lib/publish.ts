@@ -39,25 +39,6 @@ export interface PublishOptions {
   userId?: string
 }
 
-const KNOWN = new Set<string>([
-  'exchange',
-  'headers',
-  'delay',
-  'mandatory',
-  'persistent',
-  'messageId',
-  'contentType',
-  'contentEncoding',
-  'correlationId',
-  'replyTo',
-  'expiration',
-  'priority',
-  'timestamp',
-  'type',
-  'appId',
-  'userId',
-] satisfies (keyof PublishOptions)[])
-
 /** In the order of `src/publish.rs`. */
 const TEXTS = [
   'messageId',
@@ -69,6 +50,18 @@ const TEXTS = [
   'appId',
   'userId',
 ] as const
+
+const KNOWN = new Set<string>([
+  'exchange',
+  'headers',
+  'delay',
+  'mandatory',
+  'persistent',
+  'expiration',
+  'priority',
+  'timestamp',
+  ...TEXTS,
+] satisfies (keyof PublishOptions)[])
 
 const MANDATORY = 1
 const PERSISTENT = 2

@@ -3,7 +3,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError},
     time::{Duration, Instant},
 };
 
@@ -16,6 +16,9 @@ use crate::logging;
 
 /// As many events wait for a listener at most; what comes on top is dropped and counted.
 const EVENTS: usize = 10_000;
+
+/// As often is a lock tried that may never be free again.
+const TRIES: usize = 1_000;
 
 /// An event and who listens to it.
 pub(crate) struct Told {
@@ -62,6 +65,14 @@ impl Shared {
 
     /// Has the log fetched.
     pub(crate) fn nudge(&self) {
+        // Whoever is between looking at the log and waiting for news holds the lock, and would miss it. A fork may have copied
+        // that lock locked: it is tried, not waited for.
+        for _ in 0..TRIES {
+            match self.waiting.try_lock() {
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+                _ => break,
+            }
+        }
         self.changed.notify_one();
     }
 }
@@ -75,7 +86,7 @@ pub(crate) struct Pump(pub(crate) Arc<Shared>);
 type News<'py> = (
     Vec<u64>,
     Vec<(u64, &'static str, Bound<'py, PyDict>)>,
-    Vec<(&'static str, u8, String)>,
+    Vec<logging::Line>,
     u64,
 );
 
@@ -122,10 +133,6 @@ impl Pump {
             .iter()
             .map(|told| Ok((told.listener, told.event.name(), facts(py, &told.event)?)))
             .collect::<PyResult<Vec<_>>>()?;
-        let lines = lines
-            .into_iter()
-            .map(|line| (line.logger, line.level, line.text))
-            .collect();
         Ok(Some((finished, events, lines, missed)))
     }
 

@@ -23,6 +23,8 @@ pub use retry::{
     MAX_DELAY, MILLISECOND, MINUTE, Outcome, ParkReason, Policy, RetryState, Rule, Rules, SECOND,
     admit, decide, format_duration, parse_duration, rung,
 };
+#[cfg(feature = "log-lines")]
+pub use telemetry::lines;
 pub use telemetry::{Event, Facts, Stats};
 pub use topology::{
     Argument, Finding, Item, Plan, QueueType, Status, Strategy, parking_queue, waiting_queue,

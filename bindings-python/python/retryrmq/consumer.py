@@ -11,10 +11,11 @@ from types import TracebackType
 from typing import Any
 
 from ._async_only import AsyncOnly
+from ._loop_workers import LoopWorkers
 from ._native import Client as NativeClient
 from ._native import Message, Operation, Subscription
 from ._pump import Listener, Pump, logger, pump
-from ._workers import LoopWorkers, ThreadWorkers
+from ._thread_workers import ThreadWorkers
 from .errors import ClosedError, InvalidTypeError
 from .options import Plan
 from .record import Stats

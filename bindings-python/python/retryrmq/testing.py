@@ -20,8 +20,8 @@ from datetime import timedelta
 from typing import Any, Literal, TypeAlias, cast
 
 from . import _message, _native
+from ._attempts import GRACE, refuse_result
 from ._native import Message
-from ._workers import GRACE, refuse_result
 from .app import App
 from .client import outgoing
 from .errors import InvalidOptionError, InvalidTypeError

@@ -1,6 +1,8 @@
 //! What a consumer tells the world: typed events, and metrics in the Prometheus text format.
 
 mod events;
+#[cfg(feature = "log-lines")]
+pub mod lines;
 mod metrics;
 
 pub(crate) use events::Listener;

@@ -1,0 +1,93 @@
+"""What workers on the event loop and workers on threads share: how an attempt ends, and how many messages to take next.
+
+Messages are taken from the core in batches that grow while handlers are quick, so that a fast handler is not slowed down by
+the way to its messages, and a slow one never has messages wait behind it that somebody else could handle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import time
+from typing import Any, cast
+
+from . import outcome
+from ._native import Message
+from .options import Plan
+
+logger = logging.getLogger("retryrmq.handler")
+
+#: As many messages are taken at once at most.
+MOST = 64
+#: As many acknowledgements are handed over at once at most.
+ACKS = 32
+#: As long may handlers take to end, in seconds, once they are cancelled.
+GRACE = 1.0
+#: A batch that took longer was too large.
+_QUICK = 0.001
+
+
+def failed(plan: Plan, message: Message, error: BaseException) -> None:
+    """Ends an attempt that raised. Never raises: a worker that ended by it would leave its messages behind."""
+    may_park = message._may_park()
+    end = outcome.judged(error, plan.fatal, kinds=plan.native.has_rules, stack=may_park)
+    try:
+        message._settle(end)
+    except BaseException as trouble:
+        end = outcome.undecided(error, trouble)
+        message._settle(end)
+    with contextlib.suppress(BaseException):  # a filter of somebody's logging may raise
+        _tell_failed(plan, message, error, end, may_park)
+
+
+def _tell_failed(plan: Plan, message: Message, error: BaseException, end: outcome.End, may_park: bool) -> None:
+    if end[0] == "defer":
+        logger.debug("%s: %r is deferred", plan.queue, message)
+        return
+    if end[0] == "retry" and not may_park:
+        logger.info("%s: %r failed: %s", plan.queue, message, end[1])
+        return
+    what = "is given up by its handler" if end[0] == "park" else "failed"
+    # A handler that says why by itself needs no trace.
+    bare = isinstance(error, outcome.Park) and error.__cause__ is None
+    trace = None if bare else (type(error), error, outcome.trace_of(error))
+    logger.warning("%s: %r %s: %s", plan.queue, message, what, end[1], exc_info=trace)
+
+
+def timed_out(plan: Plan, message: Message) -> None:
+    """Ends an attempt whose handler took longer than it may; the handler goes on, or is cancelled by the worker."""
+    end = outcome.too_late(cast("float", plan.native.handler_timeout))
+    message._settle(end)
+    with contextlib.suppress(BaseException):
+        logger.warning("%s: %r failed: %s", plan.queue, message, end[1])
+
+
+class Batches:
+    """How many messages to take next."""
+
+    __slots__ = ("_full", "_taken_at", "size")
+
+    def __init__(self) -> None:
+        self.size = 1
+        self._full = False
+        self._taken_at = 0.0
+
+    def took(self, count: int) -> None:
+        now = time.monotonic()
+        if self._full and now - self._taken_at < _QUICK:
+            self.size = min(self.size * 2, MOST)
+        elif now - self._taken_at >= _QUICK:
+            self.size = max(self.size // 2, 1)
+        self._full = count == self.size
+        self._taken_at = now
+
+
+def refuse_result(result: Any) -> None:
+    """A ``def`` that returns a coroutine or a generator: nothing would ever run it."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError("the handler is a `def` that returned an awaitable, which nobody awaits; write `async def`")
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError("the handler returned a generator, which nobody runs; it must do its work when it is called")

@@ -1,0 +1,211 @@
+//! The core's log lines for a program that is not written in Rust: caught where they are said, kept until they are fetched.
+//!
+//! With the cargo feature `log-lines`, for bindings. A Rust program installs a `tracing` subscriber of its own instead.
+//! Only this crate is heard: the AMQP client under it logs bodies, and at TRACE level passwords.
+
+use std::{
+    collections::VecDeque,
+    fmt::{self, Write as _},
+    sync::{
+        Mutex, MutexGuard, OnceLock, TryLockError,
+        atomic::{AtomicU8, Ordering},
+    },
+};
+
+use tracing::{
+    Event, Metadata, Subscriber,
+    field::{Field, Visit},
+};
+use tracing_subscriber::{
+    Layer,
+    layer::{Context, SubscriberExt},
+    registry::Registry,
+};
+
+pub use tracing::Level;
+
+/// As many lines wait at most; the oldest go first.
+const ROOM: usize = 1_000;
+
+/// As often is a lock tried before a line is given up.
+const TRIES: usize = 1_000;
+
+/// A line of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The module of this crate that says it: `consumer`, `client`, …; empty at the root.
+    pub module: &'static str,
+    /// How much it matters.
+    pub level: Level,
+    /// What happened.
+    pub message: String,
+    /// What it happened to, names and values.
+    pub fields: Vec<(&'static str, String)>,
+}
+
+/// The message, then the fields: `pausing (queue=orders pause=30s)`.
+impl fmt::Display for Line {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.message)?;
+        for (index, (name, value)) in self.fields.iter().enumerate() {
+            write!(out, "{}{name}={value}", if index == 0 { " (" } else { " " })?;
+        }
+        out.write_str(if self.fields.is_empty() { "" } else { ")" })
+    }
+}
+
+/// Which lines are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Wanted {
+    /// None.
+    Nothing,
+    /// Those of level INFO and above.
+    #[default]
+    Info,
+    /// Those of level DEBUG and TRACE too.
+    Debug,
+}
+
+static WAITING: Mutex<VecDeque<Line>> = Mutex::new(VecDeque::new());
+static WANTED: AtomicU8 = AtomicU8::new(Wanted::Info as u8);
+static NUDGE: OnceLock<fn()> = OnceLock::new();
+
+/// Catches the log lines of this process from now on; `nudge` is called after each, from whatever thread said it, and must
+/// be quick. Does nothing when lines are caught already, or when a `tracing` subscriber is installed.
+pub fn catch(nudge: fn()) {
+    if NUDGE.set(nudge).is_ok() {
+        // Fails only when something else in this process is told of everything already.
+        let _ = tracing::subscriber::set_global_default(Registry::default().with(Catcher));
+    }
+}
+
+/// Says which lines are wanted.
+pub fn want(wanted: Wanted) {
+    WANTED.store(wanted as u8, Ordering::Relaxed);
+    tracing::callsite::rebuild_interest_cache();
+}
+
+/// The lines since the last call, the oldest first.
+pub fn take() -> Vec<Line> {
+    waiting().map_or_else(Vec::new, |mut lines| lines.drain(..).collect())
+}
+
+/// Tried and never waited for: a fork may have copied it locked, and a line less is better than a child that hangs.
+fn waiting() -> Option<MutexGuard<'static, VecDeque<Line>>> {
+    for _ in 0..TRIES {
+        match WAITING.try_lock() {
+            Ok(lines) => return Some(lines),
+            Err(TryLockError::Poisoned(lines)) => return Some(lines.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+    None
+}
+
+struct Catcher;
+
+impl<S: Subscriber> Layer<S> for Catcher {
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        let wanted = WANTED.load(Ordering::Relaxed);
+        metadata.target().starts_with("retryrmq")
+            && wanted >= Wanted::Info as u8
+            && (*metadata.level() <= Level::INFO || wanted >= Wanted::Debug as u8)
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let metadata = event.metadata();
+        let mut line = Line {
+            module: metadata.target().split("::").nth(1).unwrap_or(""),
+            level: *metadata.level(),
+            message: String::new(),
+            fields: Vec::new(),
+        };
+        event.record(&mut line);
+        if let Some(mut lines) = waiting() {
+            if lines.len() >= ROOM {
+                lines.pop_front();
+            }
+            lines.push_back(line);
+        }
+        if let Some(nudge) = NUDGE.get() {
+            nudge();
+        }
+    }
+}
+
+impl Line {
+    fn record(&mut self, field: &Field, value: String) {
+        if field.name() == "message" {
+            self.message = value;
+        } else {
+            self.fields.push((field.name(), value));
+        }
+    }
+}
+
+impl Visit for Line {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record(field, value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let mut text = String::new();
+        // Writing into a string cannot fail.
+        let _ = write!(text, "{value:?}");
+        self.record(field, text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_its_message_and_then_its_fields() {
+        let mut line = Line {
+            module: "consumer",
+            level: Level::WARN,
+            message: "pausing".into(),
+            fields: Vec::new(),
+        };
+        assert_eq!(line.to_string(), "pausing");
+        line.fields.push(("queue", "orders".into()));
+        line.fields.push(("pause", "30s".into()));
+        assert_eq!(line.to_string(), "pausing (queue=orders pause=30s)");
+    }
+
+    /// One test for all that there is one of in a process.
+    #[test]
+    fn what_is_wanted_is_kept_up_to_a_bound() {
+        let catching = Registry::default().with(Catcher);
+        tracing::subscriber::with_default(catching, || {
+            tracing::info!(target: "lapin::channel", "not ours");
+            tracing::debug!(target: "retryrmq::client", "too small");
+            tracing::warn!(target: "retryrmq::consumer::engine", queue = "orders", attempt = 3, "failed");
+            let line = Line {
+                module: "consumer",
+                level: Level::WARN,
+                message: "failed".into(),
+                fields: vec![("queue", "orders".into()), ("attempt", "3".into())],
+            };
+            assert_eq!(take(), [line]);
+            assert_eq!(take(), []);
+
+            want(Wanted::Debug);
+            tracing::debug!(target: "retryrmq", "at the root");
+            assert_eq!(take()[0].module, "");
+            want(Wanted::Nothing);
+            tracing::error!(target: "retryrmq::client", "unwanted");
+            assert_eq!(take(), []);
+
+            want(Wanted::Info);
+            for number in 0..ROOM + 7 {
+                tracing::info!(target: "retryrmq::client", "{number}");
+            }
+            let lines = take();
+            assert_eq!(lines.len(), ROOM);
+            assert_eq!(lines[0].message, "7", "the oldest go first");
+        });
+    }
+}
