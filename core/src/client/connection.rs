@@ -227,6 +227,9 @@ impl Drop for OpenChannel {
                     }
                     tokio::time::sleep(Duration::from_millis(25)).await;
                 }
+                // Nobody is. lapin keeps a channel with a consumer, which would hold messages for as long as the connection lives.
+                let goodbye = channel.close(200, ShortString::from("closed"));
+                let _ = timeout(GOODBYE, goodbye).await;
             });
         }
     }

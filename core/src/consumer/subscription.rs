@@ -1,12 +1,12 @@
 //! The boundary of the core: batches out, outcomes in. Handlers never cross it.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, panic::resume_unwind, sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
 use super::{Consumer, Message, Token, engine::Engine, inbox::Inbox};
 use crate::{
-    Client, Result,
+    Client, Error, ErrorKind, Result,
     retry::Outcome,
     telemetry::{Counters, Stats},
 };
@@ -34,7 +34,22 @@ pub struct Subscription {
 }
 
 impl Subscription {
+    /// Given up in the middle, subscribing would leave a consumer on the client's connection that nobody reads from, and that
+    /// swallows messages. So it goes on to its end, where a subscription that nobody waits for any more is closed.
     pub(super) async fn open(options: Consumer, client: Client) -> Result<Self> {
+        match tokio::spawn(Self::opened(options, client)).await {
+            Ok(opened) => opened,
+            Err(end) => match end.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                Err(_) => Err(Error::new(
+                    ErrorKind::Closed,
+                    "the runtime ended while the consumer subscribed",
+                )),
+            },
+        }
+    }
+
+    async fn opened(options: Consumer, client: Client) -> Result<Self> {
         let inbox = Arc::new(Inbox::default());
         let counters = client.counters(&options.queue);
         let patience = options.dlx.then(|| options.rules.patience());

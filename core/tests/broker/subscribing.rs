@@ -1,12 +1,16 @@
 //! What a consumer finds, makes, and refuses before its first message.
 
+use std::time::Duration;
+
 use retryrmq::{Client, ClientOptions, ErrorKind, QueueType, Status};
-use retryrmq_harness::{self as harness, on_every_broker, on_every_queue_type};
+use retryrmq_harness::{self as harness, eventually, on_every_broker, on_every_queue_type};
+use tokio::time::timeout;
 
 use crate::{
     connecting::refused,
     stage::{
-        Diary, PARKED, QUEUE, connect, connect_with, id, int, parked, policy, start, table, text,
+        Diary, PARKED, PATIENCE, QUEUE, connect, connect_with, id, int, parked, policy, start,
+        table, text,
     },
 };
 
@@ -266,6 +270,31 @@ async fn a_vhosts_default_queue_type_changes_nothing() {
                 .await
                 .unwrap();
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_gives_up_subscribing_leaves_no_consumer_behind() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let client = connect(&vhost).await;
+        drop(client.consumer(QUEUE).dlx(true).subscribe().await.unwrap());
+        let mut given_up = 0;
+        for moment in 0..150 {
+            let subscribing = client.consumer(QUEUE).dlx(true).subscribe();
+            let patience = Duration::from_micros(moment * 100);
+            given_up += u32::from(timeout(patience, subscribing).await.is_err());
+        }
+        assert!(given_up > 10, "{given_up} were given up");
+        let amqp = vhost.connect().await;
+        eventually(PATIENCE, "no consumer is left", || async {
+            match amqp.consumers(QUEUE).await {
+                Some(0) => Ok(()),
+                some => Err(format!("{some:?} consumers")),
+            }
+        })
+        .await;
     })
     .await;
 }
