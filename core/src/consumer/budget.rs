@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, MAX_DELAY, Result};
 
 /// When to stop taking messages for a while.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,8 +39,8 @@ impl Pause {
             bad("`failures` is a share of at least 0 and below 1")
         } else if self.window == 0 || self.window > 10_000 {
             bad("`window` is a number of attempts between 1 and 10000")
-        } else if self.pause.is_zero() {
-            bad("`pause` must be longer than 0")
+        } else if self.pause.is_zero() || self.pause > MAX_DELAY {
+            bad("`pause` must be longer than 0 and at most 365d")
         } else {
             Ok(())
         }

@@ -7,7 +7,7 @@ use super::{
     handler::{IntoOutcome, Running, run_workers},
 };
 use crate::{
-    Client, Error, ErrorKind, Result,
+    Client, Error, ErrorKind, MAX_DELAY, Result,
     retry::{Limits, Policy, Rule, Rules},
     telemetry::{Event, Listener},
     topology::{self, Plan, Strategy},
@@ -109,13 +109,15 @@ impl Consumer {
         self
     }
 
-    /// How long a handler may take; longer is a failed attempt, and the handler is dropped. No limit by default.
+    /// How long a handler may take; longer is a failed attempt, and the handler is dropped. No limit by default,
+    /// 365 days at most.
     pub fn handler_timeout(mut self, timeout: Duration) -> Self {
         self.handler_timeout = Some(timeout);
         self
     }
 
-    /// How long closing waits for running handlers; what they hold then goes back to the queue. 30 seconds by default.
+    /// How long closing waits for running handlers; what they hold then goes back to the queue. 30 seconds by default,
+    /// 365 days at most.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;
         self
@@ -214,7 +216,7 @@ impl Consumer {
         topology::name(&self.queue)?;
         if self.dlx {
             // The longest of the names that are made from it.
-            topology::name(&topology::waiting_queue(&self.queue, crate::MAX_DELAY))?;
+            topology::name(&topology::waiting_queue(&self.queue, MAX_DELAY))?;
         }
         if let Some(option) = self.retries_by.filter(|_| !self.dlx) {
             return bad(&format!(
@@ -234,6 +236,14 @@ impl Consumer {
             .is_some_and(|timeout| timeout.is_zero())
         {
             return bad("`handler_timeout` must be longer than 0");
+        }
+        for (option, time) in [
+            ("handler_timeout", self.handler_timeout),
+            ("drain_timeout", Some(self.drain_timeout)),
+        ] {
+            if time.is_some_and(|time| time > MAX_DELAY) {
+                return bad(&format!("`{option}` must be at most 365d"));
+            }
         }
         if self.limits.crashes == 0 || self.limits.suspect == 0 {
             return bad("`limits.crashes` and `limits.suspect` must be at least 1");

@@ -158,7 +158,8 @@ impl Browse {
     ///
     /// # Errors
     /// [`ErrorKind::Unroutable`] when the work queue does not exist, and those of publishing; the message stays parked.
-    /// [`ErrorKind::InvalidOption`] for a record of another walk, or one that was replayed or dropped already.
+    /// [`ErrorKind::InvalidOption`] for a record of another walk, or one that was replayed or dropped already. Given up before it is
+    /// done (the future dropped), the message may be in both places.
     pub async fn replay(&mut self, record: &Record) -> Result<()> {
         let tag = self.tag(record)?;
         let origin = Origin::default();

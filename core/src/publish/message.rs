@@ -122,11 +122,16 @@ impl Publish {
                 return bad("the delay is longer than 365d");
             }
         }
-        // RabbitMQ cannot read a number that is none, and ends the connection (541).
-        if self.properties.headers().as_ref().is_some_and(holds_nan) {
+        // RabbitMQ cannot read such a number, and ends the connection (541).
+        if self
+            .properties
+            .headers()
+            .as_ref()
+            .is_some_and(holds_no_number)
+        {
             return Err(Error::new(
                 ErrorKind::InvalidOption,
-                "a header is NaN, which RabbitMQ cannot read; leave it out or write it as text",
+                "a header is NaN or infinite, which RabbitMQ cannot read; leave it out or write it as text",
             ));
         }
         // A bad expiration makes the broker close the channel, and with it everything else that is outstanding there.
@@ -206,13 +211,13 @@ fn content_header_size(properties: &BasicProperties) -> usize {
     let numbers = 2 + 8; // delivery mode and priority, timestamp
     BEFORE + texts + numbers + properties.headers().as_ref().map_or(0, encoded_size)
 }
-/// Whether a number that is none stands anywhere in these headers.
-fn holds_nan(headers: &FieldTable) -> bool {
+/// Whether NaN or an infinite number stands anywhere in these headers.
+fn holds_no_number(headers: &FieldTable) -> bool {
     let mut rest: Vec<&AMQPValue> = headers.inner().values().collect();
     while let Some(value) = rest.pop() {
         match value {
-            AMQPValue::Float(number) if number.is_nan() => return true,
-            AMQPValue::Double(number) if number.is_nan() => return true,
+            AMQPValue::Float(number) if !number.is_finite() => return true,
+            AMQPValue::Double(number) if !number.is_finite() => return true,
             AMQPValue::FieldArray(items) => rest.extend(items.as_slice()),
             AMQPValue::FieldTable(table) => rest.extend(table.inner().values()),
             _ => {}

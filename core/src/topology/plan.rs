@@ -185,7 +185,7 @@ pub(crate) fn name(text: &str) -> Result<ShortString> {
         Error::new(
             ErrorKind::TooLarge,
             format!(
-                "the name `{head}…` has {} bytes and AMQP carries 255; shorten the queue's name",
+                "the name `{head}…` has {} bytes and AMQP carries 255; shorten it, or the name of the queue that it is made from",
                 text.len()
             ),
         )

@@ -49,6 +49,10 @@ async fn options_that_cannot_work_are_refused_at_once() {
         window: 0,
         ..Pause::default()
     };
+    let for_ever = Pause {
+        pause: Duration::MAX,
+        ..Pause::default()
+    };
     let limits = Limits {
         crashes: 0,
         ..Limits::default()
@@ -62,7 +66,13 @@ async fn options_that_cannot_work_are_refused_at_once() {
             consumer().handler_timeout(Duration::ZERO),
             "`handler_timeout`",
         ),
+        (
+            consumer().handler_timeout(Duration::MAX),
+            "`handler_timeout`",
+        ),
+        (consumer().drain_timeout(Duration::MAX), "`drain_timeout`"),
         (consumer().pause(pause), "`pause`"),
+        (consumer().pause(for_ever), "`pause`"),
         (consumer().limits(limits), "`limits.crashes`"),
     ] {
         let why = refused(consumer.subscribe().await, ErrorKind::InvalidOption);

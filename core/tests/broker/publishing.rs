@@ -90,6 +90,8 @@ async fn what_cannot_be_published_is_told_and_the_neighbours_go_through() {
             };
             let nan = to(BasicProperties::default()
                 .with_headers(table([("n", types::AMQPValue::Double(f64::NAN))])));
+            let infinite = to(BasicProperties::default()
+                .with_headers(table([("n", types::AMQPValue::Double(f64::NEG_INFINITY))])));
             let expiring = |text: &str| to(BasicProperties::default().with_expiration(text.into()));
             let huge = table([("blob", text(&"v".repeat(127 * 1024)))]);
             // Each part is short enough; together they are not.
@@ -131,6 +133,7 @@ async fn what_cannot_be_published_is_told_and_the_neighbours_go_through() {
                     "user_id",
                 ),
                 (nan, ErrorKind::InvalidOption, "NaN"),
+                (infinite, ErrorKind::InvalidOption, "infinite"),
                 (expiring("soon"), ErrorKind::InvalidOption, "`expiration`"),
                 (expiring("-1"), ErrorKind::InvalidOption, "`expiration`"),
                 (expiring(""), ErrorKind::InvalidOption, "`expiration`"),
