@@ -1,11 +1,14 @@
 //! The boundary under the handlers: tokens, the pause, and the end.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
-use retryrmq::{Message, Outcome, Pause, Subscription, Token};
+use retryrmq::{Failure, Message, Outcome, Pause, Subscription, Token};
 use retryrmq_harness::{QueueType, eventually, on_every_broker, on_every_queue_type};
 
 use crate::stage::{Diary, PATIENCE, QUEUE, connect, connect_with, id, ms, policy, start, stats};
@@ -95,6 +98,55 @@ async fn when_most_fail_the_consumer_pauses_and_a_probe_ends_it() {
         let stats = stats(&running, "all are handled", |stats| stats.acked == 20).await;
         assert!(stats.pauses >= 1);
         assert_eq!(stats.parked, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pause_leaves_handlers_nothing_to_begin_with() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        amqp.declare(QUEUE, kind).await;
+        for number in 0..100 {
+            amqp.publish_with(QUEUE, "x", id(&number.to_string())).await;
+        }
+        let diary = Diary::default();
+        let pause = Pause {
+            failures: 0.5,
+            window: 4,
+            pause: Duration::from_secs(60),
+        };
+        let subscription = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .pause(pause)
+            .prefetch(100)
+            .retry(policy("fixed(1h)"))
+            .on_event(diary.listener())
+            .subscribe()
+            .await
+            .unwrap();
+        let mut failing = Vec::new();
+        while failing.len() < 4 {
+            subscription.ready().await;
+            failing.extend(subscription.try_next_batch(4 - failing.len()));
+        }
+        subscription.settle(failing.iter().map(|delivery| {
+            let failure = Failure::new("the database is down");
+            let delay = None;
+            (delivery.token, Outcome::Retry { failure, delay })
+        }));
+        while !diary.event_names().contains(&"paused") {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(subscription.try_next_batch(100).len(), 0);
+        subscription.close();
+        subscription.wait_closed().await;
+        eventually(PATIENCE, "the others are back in the queue", || async {
+            amqp.depth(QUEUE).await == Some(96)
+        })
+        .await;
     })
     .await;
 }

@@ -201,12 +201,19 @@ impl Engine {
     /// Stops the intake for a drain or a pause, and gives back what no handler has begun with: in the order in which it
     /// came, because a quorum queue hands it out in the order of the returns.
     pub(super) async fn return_the_unstarted(&mut self) {
+        let unstarted = self.take_back_the_unstarted();
+        self.stop_and_return(unstarted).await;
+    }
+
+    /// Stops consuming, and then puts back what was taken from handlers before: the other way round it would come again, and
+    /// taken only now, handlers would have got more of it while the broker answered.
+    pub(super) async fn stop_and_return(&mut self, unstarted: Vec<Token>) {
         let stopped = match &mut self.session {
             Some(session) => session.stop().await,
             None => Ok(Vec::new()),
         };
         self.intake = Intake::Stopped;
-        for token in self.take_back_the_unstarted() {
+        for token in unstarted {
             self.put_back(token).await;
         }
         match stopped {

@@ -31,10 +31,11 @@ impl Engine {
         warn!(queue = %self.name, ?pause, "too many attempts fail; pausing");
         self.counters.pauses.inc();
         self.paused_until = Some(Instant::now() + pause);
+        let unstarted = self.take_back_the_unstarted();
         let queue = self.queue();
         self.options
             .listener
             .tell(|| Event::Paused { queue, pause });
-        self.return_the_unstarted().await;
+        self.stop_and_return(unstarted).await;
     }
 }
