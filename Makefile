@@ -12,6 +12,9 @@ BROKER := tests/broker/broker
 
 # The languages whose bindings bring an executable `test`, each with the tool it cannot do without.
 LANGUAGES := python:python3 node:npm go:go
+# Runs a command for a language where its tool is: $(call where,LANGUAGE,COMMAND).
+where = tool=$$(sed -n 's/.*\<$1:\([a-z0-9]*\).*/\1/p' <<<"$(LANGUAGES)"); \
+	if command -v "$$tool" >/dev/null; then $2; else echo "$1: not measured, because $$tool is missing"; fi
 
 .PHONY: help
 help: ## list the tasks
@@ -48,10 +51,16 @@ bench-core: cargo ## measure the core: throughput, lateness and memory on one br
 
 .PHONY: bench-python bench-node bench-go
 bench-python bench-node bench-go: bench-%: cargo ## measure one binding beside its peers on one broker
-	@tool=$$(sed -n 's/.*\<$*:\([a-z0-9]*\).*/\1/p' <<<"$(LANGUAGES)"); \
-	if command -v "$$tool" >/dev/null; then \
-		$(WITH_BROKERS) --versions "$(VERSION)" --one -- tests/bench/$*/run; \
-	else echo "$*: not measured, because $$tool is missing"; fi
+	@$(call where,$*,$(WITH_BROKERS) --versions "$(VERSION)" --one -- tests/bench/$*/run)
+
+# Minutes, for each of the languages.
+MINUTES ?= 10
+
+.PHONY: soak soak-python soak-node soak-go
+soak: soak-python soak-node soak-go ## run every binding's consumer under load, cuts and interrupts: MINUTES=10 each
+
+soak-python soak-node soak-go: soak-%: cargo
+	@$(call where,$*,$(WITH_BROKERS) --versions "$(VERSION)" --one -- tests/bench/$*/run soak $(MINUTES))
 
 .PHONY: wheel
 wheel: cargo ## build a wheel of the Python package into bindings-python/dist

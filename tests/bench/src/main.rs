@@ -4,6 +4,7 @@
 //! the machine is whatever it is, and only ratios of one run mean anything.
 
 mod cases;
+mod growth;
 mod process;
 mod report;
 mod rounds;

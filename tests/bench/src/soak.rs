@@ -19,7 +19,10 @@ use tokio::{
     time::{interval, sleep},
 };
 
-use crate::process;
+use crate::{
+    growth::{Growth, Verdict},
+    process,
+};
 
 const QUEUE: &str = "soak";
 /// Messages a second; a small machine does this with its left hand in every language.
@@ -30,7 +33,7 @@ const SAMPLE: Duration = Duration::from_secs(15);
 /// How long the rest may take once nothing is published any more.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Runs `command QUEUE` for as long; whether nothing was lost. The command consumes with `dlx` and
+/// Runs `command QUEUE` for as long; whether nothing was lost, every drain was clean and memory stayed flat. The command consumes with `dlx` and
 /// `fixed(200ms, retries=5)`, fails every third message (its body is a number) at its first attempt and every 997th always,
 /// and prints the number of each message that it handled. SIGINT has it drain and end with 0.
 pub(crate) async fn soak(url: &str, minutes: u64, command: &str) -> bool {
@@ -46,6 +49,7 @@ pub(crate) async fn soak(url: &str, minutes: u64, command: &str) -> bool {
     let (mut cuts, mut interrupts) = (interval(CUT), interval(INTERRUPT));
     let mut samples = interval(SAMPLE);
     let (began, mut clean, mut count) = (Instant::now(), true, (0, 0));
+    let mut growth = Growth::default();
     cuts.reset();
     interrupts.reset();
     println!("minute  steady consumer, MiB resident");
@@ -64,7 +68,8 @@ pub(crate) async fn soak(url: &str, minutes: u64, command: &str) -> bool {
             }
             _ = samples.tick() => {
                 let minutes = began.elapsed().as_secs_f64() / 60.0;
-                println!("{minutes:6.1}  {:.1}", resident(&steady) as f64 / 1024.0);
+                println!("{minutes:6.1}  {:.1}", resident(&steady));
+                growth.sample(resident(&steady));
             }
         }
     }
@@ -76,7 +81,7 @@ pub(crate) async fn soak(url: &str, minutes: u64, command: &str) -> bool {
     println!(
         "{:6.1}  {:.1}",
         began.elapsed().as_secs_f64() / 60.0,
-        resident(&steady) as f64 / 1024.0
+        resident(&steady)
     );
     let mut steady = steady;
     clean &= interrupt(&mut steady).await;
@@ -92,7 +97,9 @@ pub(crate) async fn soak(url: &str, minutes: u64, command: &str) -> bool {
         "{} cuts, {} interrupts; every drain ended with 0: {clean}",
         count.0, count.1
     );
-    clean
+    let verdict = growth.verdict();
+    println!("{verdict}");
+    clean && !matches!(verdict, Verdict::Grows(..))
 }
 
 async fn book_parked(amqp: &Amqp, ledger: &Ledger) {
@@ -135,10 +142,12 @@ async fn interrupt(child: &mut Child) -> bool {
     told && child.wait().await.is_ok_and(|status| status.success())
 }
 
-fn resident(child: &Child) -> u64 {
-    child
-        .id()
-        .map_or(0, |id| process::resident_of(&id.to_string()))
+/// In MiB.
+fn resident(child: &Child) -> f64 {
+    let id = child.id();
+    id.map_or(0.0, |id| {
+        process::resident_of(&id.to_string()) as f64 / 1024.0
+    })
 }
 
 /// Publishes without a break, with some hundreds of confirms outstanding; the confirmed ones are booked.
