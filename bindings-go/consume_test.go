@@ -70,6 +70,40 @@ func TestAPanicIsParkedWithItsStack(t *testing.T) {
 	})
 }
 
+func TestWhatIsParkedAtOnceHasItsStack(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		s.publish(conn, "orders", "permanent", "fatal", "panic")
+		unknown := &net.AddrError{Err: "no such host", Addr: "nowhere"}
+		c := s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error {
+			switch string(m.Body) {
+			case "permanent":
+				return retryrmq.Permanent(fmt.Errorf("order 7: %w", unknown))
+			case "panic":
+				panic(unknown)
+			}
+			return fmt.Errorf("order 8: %w", unknown)
+		}, retryrmq.DLX(), soon, retryrmq.Fatal(func(err error) bool { return errors.Is(err, unknown) }))
+		eventually(t, "all are parked", func() bool { return conn.Stats("orders").Parked == 3 })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		for parked, err := range conn.Parked(t.Context(), "orders") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := "wraps *net.AddrError: address nowhere: no such host"
+			if string(parked.Message.Body) == "panic" {
+				want = "consume_test.go"
+			}
+			if parked.Attempts != 1 || !strings.Contains(parked.Stack, want) {
+				t.Errorf("%s: %d attempts, %q", parked.Message.Body, parked.Attempts, parked.Stack)
+			}
+		}
+	})
+}
+
 func TestAHandlerThatEndsItsGoroutineHasFailed(t *testing.T) {
 	once(t, func(t *testing.T, s *stage) {
 		conn := s.dial()

@@ -90,7 +90,9 @@ func (p *parking) end(ending *native.Ending) { ending.What = native.Park }
 //
 // Everything that err is asked here runs people's code, which may panic: it is enough that err is a nil pointer. What cannot be
 // had then is left out, and the rest is said all the same.
-func judge(err error, fatal []func(error) bool, kinds, stack bool) *native.Ending {
+//
+// Only a parked message keeps a stack, so that it is not worked out for one that cannot be parked.
+func judge(err error, fatal []func(error) bool, kinds, mayPark bool) *native.Ending {
 	ending := &native.Ending{What: native.Retry}
 	subject := err
 	var found signal
@@ -113,7 +115,7 @@ func judge(err error, fatal []func(error) bool, kinds, stack bool) *native.Endin
 			ending.Kinds = names[1:]
 		}
 	}
-	if stack {
+	if mayPark || ending.What != native.Retry {
 		ending.Stack = valid(chain(err))
 	}
 	return ending

@@ -14,6 +14,7 @@ type Simulation struct {
 	queue      string
 	handler    Handler
 	plan       *plan
+	hasRules   bool
 	limit      time.Duration
 	simulation *native.Simulation
 	published  int64
@@ -70,8 +71,8 @@ func NewSimulation(queue string, handler Handler, options ...Option) (*Simulatio
 	if err != nil {
 		return nil, ours(err)
 	}
-	limit := time.Duration(checked.HandlerTimeout)
-	return &Simulation{queue: queue, handler: handler, plan: plan, limit: limit, simulation: simulation}, nil
+	return &Simulation{queue: queue, handler: handler, plan: plan, hasRules: checked.HasRules,
+		limit: time.Duration(checked.HandlerTimeout), simulation: simulation}, nil
 }
 
 // Publish publishes to the queue, by whatever exchange and routing key; an empty routing key is the queue's name.
@@ -116,7 +117,7 @@ func (s *Simulation) Step(ctx context.Context) (Step, bool, error) {
 	step.Err = s.attempt(ctx, m)
 	ending := &native.Ending{What: native.Ack}
 	if step.Err != nil {
-		ending = judge(step.Err, s.plan.fatal, true, true)
+		ending = judge(step.Err, s.plan.fatal, s.hasRules, m.mayPark)
 	}
 	became, err := s.simulation.Settle(m.token, ending)
 	if err != nil {

@@ -295,6 +295,29 @@ func TestTheStackOfAnErrorIsItsChain(t *testing.T) {
 	}
 }
 
+// Also what is parked at its first attempt, long before the policy would have it parked, is recorded in full.
+func TestWhatIsParkedAtOnceHasItsStack(t *testing.T) {
+	gone := retryrmq.Fatal(func(err error) bool { return errors.As(err, &notFound{}) })
+	wrapped := fmt.Errorf("order 7: %w", notFound{})
+	for name, c := range map[string]struct {
+		handler retryrmq.Handler
+		want    string
+	}{
+		"permanent": {failing(retryrmq.Permanent(wrapped)), "order 7: gone\nwraps retryrmqtest_test.notFound: gone"},
+		"fatal":     {failing(wrapped), "order 7: gone\nwraps retryrmqtest_test.notFound: gone"},
+		"a panic":   {func(context.Context, *retryrmq.Message) error { panic(wrapped) }, "simulate_test.go"},
+		"parked":    {failing(fmt.Errorf("order 7: %w", retryrmq.Park("no such customer"))), "wraps *retryrmq.parking: no such customer"},
+	} {
+		step := simulate(t, c.handler, gone).Attempts[0]
+		if step.Parked == nil {
+			t.Fatalf("%s: %s", name, step.Became)
+		}
+		if stack, _ := step.Parked.Headers()["x-retry-error-stack"].(string); !strings.Contains(stack, c.want) {
+			t.Errorf("%s: the stack is %q", name, stack)
+		}
+	}
+}
+
 func TestAHandlerTimeoutIsADeadline(t *testing.T) {
 	result := simulate(t, func(ctx context.Context, _ *retryrmq.Message) error {
 		if _, ok := ctx.Deadline(); !ok {
