@@ -17,7 +17,8 @@ type Handler func(ctx context.Context, m *Message) error
 
 // Consume handles the messages of a queue until ctx ends; then it lets running handlers finish, gives back the rest, and
 // returns nil. It returns an error when the subscription is refused, and [ErrClosed] when the connection was closed. When
-// handlers are still running at the drain timeout, the error is [ErrTimeout]: their messages are the broker's again.
+// handlers are still running at the drain timeout, they are left behind, and the error is [ErrTimeout]: messages that they have
+// not settled are the broker's again. Those of handlers that are past their [HandlerTimeout] are settled already.
 //
 // Any number of consumers may run on one connection, also for the same queue.
 func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, options ...Option) error {
@@ -98,9 +99,24 @@ func (c *Conn) run(ctx context.Context, queue string, ready []func(), w *workers
 	}
 	w.close()
 	_ = closed.Wait(context.Background())
-	if late := w.end(); late > 0 {
-		err = &Error{Code: ErrTimeout.Code, Message: fmt.Sprintf(
-			"%d of the handlers of %q did not end within the drain timeout; their messages are the broker's again", late, queue)}
+	if left, unsettled := w.end(); left > 0 {
+		err = leftBehind(queue, left, unsettled)
 	}
 	return err
+}
+
+// Handlers run after the drain timeout, some of which have not settled their messages.
+func leftBehind(queue string, left, unsettled int) error {
+	said := fmt.Sprintf("%s of %q did not end within the drain timeout and were left running", counting(left, "handler"), queue)
+	if unsettled > 0 {
+		said += fmt.Sprintf("; the broker has %s again that they had not settled", counting(unsettled, "message"))
+	}
+	return &Error{Code: ErrTimeout.Code, Message: said}
+}
+
+func counting(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }

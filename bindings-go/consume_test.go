@@ -307,6 +307,104 @@ func TestAHandlerThatTakesTooLong(t *testing.T) {
 	})
 }
 
+func TestTheEndWaitsForAHandlerThatIsPastItsDeadline(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		s.publish(conn, "orders", "7")
+		release, gone := make(chan struct{}), make(chan struct{})
+		c := s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error {
+			if m.Attempt > 1 {
+				return nil
+			}
+			<-release
+			close(gone)
+			return nil
+		}, retryrmq.DLX(), soon, retryrmq.HandlerTimeout(30*time.Millisecond))
+		eventually(t, "it is handled", func() bool { return conn.Stats("orders").Acked == 1 })
+		c.stop()
+		select {
+		case err := <-c.err:
+			t.Fatalf("Consume returns while its handler runs: %v", err)
+		case <-time.After(300 * time.Millisecond): // long after everything is settled
+		}
+		close(release)
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		<-gone
+	})
+}
+
+func TestHandlersThatAreLeftBehindAreCounted(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		for queue, c := range map[string]struct {
+			limit time.Duration
+			want  string
+		}{
+			"settled":   {10 * time.Millisecond, `2 handlers of "settled" did not end within the drain timeout and were left running`},
+			"unsettled": {time.Hour, "; the broker has 2 messages again that they had not settled"},
+		} {
+			conn := s.dial()
+			s.queue(queue, "classic")
+			s.publish(conn, queue, "a", "b")
+			var all sync.WaitGroup
+			all.Add(2)
+			release, started := make(chan struct{}), make(chan struct{}, 2)
+			consumer := s.consume(conn, queue, func(_ context.Context, m *retryrmq.Message) error {
+				if m.Attempt > 1 || m.Redelivered {
+					return nil
+				}
+				defer all.Done()
+				started <- struct{}{}
+				<-release
+				return nil
+			}, retryrmq.DLX(), soon, retryrmq.HandlerTimeout(c.limit), retryrmq.DrainTimeout(50*time.Millisecond))
+			<-started
+			<-started
+			eventually(t, "what can be settled is", func() bool { return c.limit == time.Hour || conn.Stats(queue).Acked == 2 })
+			err := consumer.end()
+			if !errors.Is(err, retryrmq.ErrTimeout) || !strings.HasSuffix(err.Error(), c.want) {
+				t.Errorf("%s: %v", queue, err)
+			}
+			close(release)
+			all.Wait()
+		}
+	})
+}
+
+// Whatever a handler returns at its deadline, and however: it is too late.
+func TestWhatAHandlerReturnsPastItsDeadlineDoesNotCount(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		names := numbered(300)
+		s.publish(conn, "orders", names...)
+		c := s.consume(conn, "orders", func(ctx context.Context, m *retryrmq.Message) error {
+			<-ctx.Done()
+			switch len(m.Body) % 3 {
+			case 0:
+				return retryrmq.Permanent(ctx.Err())
+			case 1:
+				panic("no")
+			}
+			return nil
+		}, retryrmq.DLX(), retryrmq.Retry(retryrmq.Fixed(time.Second).Retries(0)), retryrmq.HandlerTimeout(5*time.Millisecond))
+		eventually(t, "all are parked", func() bool { return conn.Stats("orders").Parked == uint64(len(names)) })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		for parked, err := range conn.Parked(t.Context(), "orders") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if parked.Reason != retryrmq.ReasonExhausted || parked.ErrorType != "HandlerTimeout" {
+				t.Fatalf("%+v", parked)
+			}
+		}
+	})
+}
+
 func TestManyConsumersOnOneConnection(t *testing.T) {
 	once(t, func(t *testing.T, s *stage) {
 		conn := s.dial()

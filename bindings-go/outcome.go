@@ -1,7 +1,6 @@
 package retryrmq
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -132,12 +131,6 @@ func isFatal(err error, fatal []func(error) bool) (yes bool) {
 		}
 	}
 	return false
-}
-
-// Whether err says that a deadline has passed.
-func isDeadline(err error) (yes bool) {
-	_ = safely(func() { yes = errors.Is(err, context.DeadlineExceeded) })
-	return yes
 }
 
 // Hands an ending over. One that the native half cannot read would leave its message with the consumer for ever: a plain

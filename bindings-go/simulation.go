@@ -137,13 +137,9 @@ func (s *Simulation) attempt(ctx context.Context, m *Message) error {
 	if s.limit == 0 {
 		return call(ctx, s.handler, m, func(error) {})
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.limit, errTooLong)
+	ctx, cancel, limit := newLimit(ctx, s.limit)
 	defer cancel()
-	err := call(ctx, s.handler, m, func(error) {})
-	if context.Cause(ctx) == errTooLong && (err == nil || isDeadline(err)) {
-		return &tooLong{s.limit}
-	}
-	return err
+	return limit.counts(call(ctx, s.handler, m, func(error) {}))
 }
 
 // Takes our mark away: nobody else has it.

@@ -332,6 +332,23 @@ func TestAHandlerTimeoutIsADeadline(t *testing.T) {
 	}
 }
 
+func TestWhatAHandlerReturnsPastItsDeadlineDoesNotCount(t *testing.T) {
+	for name, returns := range map[string]func() error{
+		"nothing":   func() error { return nil },
+		"permanent": func() error { return retryrmq.Permanent(errors.New("no")) },
+		"a delay":   func() error { return retryrmq.After(errors.New("no"), time.Hour) },
+		"a panic":   func() error { panic("no") },
+	} {
+		step := simulate(t, func(ctx context.Context, _ *retryrmq.Message) error {
+			<-ctx.Done()
+			return returns()
+		}, retryrmq.HandlerTimeout(time.Millisecond), retryrmq.Retry(retryrmq.Fixed(time.Second).Retries(0))).Attempts[0]
+		if step.Reason != retryrmq.ReasonExhausted || step.Parked.Headers()["x-retry-error-type"] != "HandlerTimeout" {
+			t.Errorf("%s: %s because of %q", name, step.Became, step.Reason)
+		}
+	}
+}
+
 func TestEveryAMQPTypeGoesAndComes(t *testing.T) {
 	headers := retryrmq.Table{
 		"bool": true, "no": false, "int8": int8(-5), "uint8": uint8(200), "int16": int16(-3000), "uint16": uint16(60000),
