@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"reflect"
 	"runtime"
@@ -337,6 +338,56 @@ func TestParkedMessagesAreReplayedAndDropped(t *testing.T) {
 			if !errors.Is(err, retryrmq.ErrQueueNotFound) {
 				t.Errorf("got %v", err)
 			}
+		}
+	})
+}
+
+func TestAReplayThatIsNotWaitedForDuplicatesNothing(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		names := numbered(100)
+		s.publish(conn, "orders", names...)
+		c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error { return retryrmq.Park("for now") }, retryrmq.DLX())
+		eventually(t, "all are parked", func() bool { return conn.Stats("orders").Parked == uint64(len(names)) })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		cut := 0
+		for parked, err := range conn.Parked(t.Context(), "orders") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), rand.N(2*time.Millisecond))
+			if err := parked.Replay(ctx); errors.Is(err, context.DeadlineExceeded) {
+				cut++
+			} else if err != nil {
+				t.Error(err)
+			}
+			cancel()
+		}
+		var seen ledger
+		c = s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error {
+			seen.saw(m)
+			return nil
+		}, retryrmq.DLX())
+		// Every message is either in its queue or parked, and those that are still parked are replayed in peace.
+		eventually(t, "all are handled", func() bool {
+			for parked, err := range conn.Parked(t.Context(), "orders") {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := parked.Replay(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return seen.bodies() == len(names)
+		})
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		if twice := seen.total() - len(names); cut == 0 || twice != 0 {
+			t.Errorf("%d replays were cut short, and %d messages came twice", cut, twice)
 		}
 	})
 }

@@ -2,8 +2,10 @@ package retryrmq_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"runtime"
 	"strings"
@@ -557,6 +559,56 @@ func TestAContextThatHasEndedSaysHowAndWhy(t *testing.T) {
 		stop()
 		if err := conn.Publish(plain, retryrmq.Publishing{RoutingKey: "orders"}); err != context.Canceled {
 			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// Whoever is not waited for any more is let go, at whatever moment of its beginning that is.
+func TestAConsumerThatIsCancelledAsItBeginsLeavesNothing(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "quorum")
+		names := numbered(100)
+		s.publish(conn, "orders", names...)
+		var all sync.WaitGroup
+		for range 4 {
+			all.Add(1)
+			go func() {
+				defer all.Done()
+				for range 50 {
+					ctx, cancel := context.WithTimeout(context.Background(), rand.N(25*time.Millisecond))
+					err := conn.Consume(ctx, "orders", func(context.Context, *retryrmq.Message) error {
+						return retryrmq.Defer(0)
+					}, retryrmq.DLX())
+					cancel()
+					if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+						t.Error(err)
+					}
+				}
+			}()
+		}
+		all.Wait()
+		eventually(t, "the queue has no consumer, and all its messages", func() bool {
+			var queue struct {
+				Consumers      *int
+				Ready          *int `json:"messages_ready"`
+				Unacknowledged *int `json:"messages_unacknowledged"`
+			}
+			if err := json.Unmarshal(s.manage("GET", "/api/queues/"+s.vhost+"/orders", nil), &queue); err != nil {
+				t.Fatal(err)
+			}
+			return queue.Ready != nil && *queue.Consumers == 0 && *queue.Unacknowledged == 0 && *queue.Ready == len(names)
+		})
+		// What the broker says there may be a moment old: whoever is left would take some of these.
+		s.publish(conn, "orders", "more", "and more")
+		var seen ledger
+		c := s.consume(s.dial(), "orders", func(_ context.Context, m *retryrmq.Message) error {
+			seen.saw(m)
+			return nil
+		}, retryrmq.DLX())
+		eventually(t, "another consumer gets all", func() bool { return seen.bodies() == len(names)+2 })
+		if err := c.end(); err != nil {
+			t.Error(err)
 		}
 	})
 }

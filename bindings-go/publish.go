@@ -49,7 +49,7 @@ type Publishing struct {
 }
 
 // Publish publishes a message and waits until the broker has confirmed it. When ctx ends before, its error is returned, and
-// the message may have been published or not.
+// the message may be published all the same.
 func (c *Conn) Publish(ctx context.Context, message Publishing) error {
 	if err := checkContext(ctx); err != nil {
 		return err

@@ -195,7 +195,8 @@ func ContextError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// Waits for the end. When ctx ends first, the operation is given up, and the error is ctx's.
+// Waits for the end. When ctx ends first, the error is ctx's. The operation is then freed, which gives it up if it changes nothing
+// at the broker; otherwise it comes to its end all the same.
 func (op *Operation) wait(ctx context.Context) error {
 	select {
 	case <-op.done:
