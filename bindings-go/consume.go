@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
@@ -37,6 +38,8 @@ func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, optio
 		return ours(err)
 	}
 	defer checked.Free()
+	var announcing sync.WaitGroup
+	defer announcing.Wait() // after leave: a function of OnReady may call Close, which waits for that
 	if err := c.enter(); err != nil {
 		return err
 	}
@@ -50,7 +53,7 @@ func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, optio
 	if err != nil {
 		return err
 	}
-	return c.run(ctx, queue, plan.ready, newWorkers(ctx, queue, handler, plan, checked, subscription))
+	return c.run(ctx, queue, plan.ready, &announcing, newWorkers(ctx, queue, handler, plan, checked, subscription))
 }
 
 // Subscribes; ends early with ctx or the connection.
@@ -65,7 +68,7 @@ func (c *Conn) subscribe(ctx context.Context, options *native.Options, listener 
 	return subscription, ours(whyEnded(ctx, err))
 }
 
-func (c *Conn) run(ctx context.Context, queue string, ready []func(), w *workers) error {
+func (c *Conn) run(ctx context.Context, queue string, ready []func(), announcing *sync.WaitGroup, w *workers) error {
 	subscription := w.subscription
 	defer subscription.Free()
 	c.mu.Lock()
@@ -86,10 +89,7 @@ func (c *Conn) run(ctx context.Context, queue string, ready []func(), w *workers
 	if err != nil {
 		return ours(err)
 	}
-	for _, f := range ready {
-		f()
-	}
-	w.start()
+	announce(ready, w.start, announcing)
 	select {
 	case <-ctx.Done():
 	case <-c.closing:
@@ -103,6 +103,24 @@ func (c *Conn) run(ctx context.Context, queue string, ready []func(), w *workers
 		err = leftBehind(queue, left, unsettled)
 	}
 	return err
+}
+
+// Tells that the subscription stands, on a goroutine of its own, and begins then.
+func announce(ready []func(), begin func(), announcing *sync.WaitGroup) {
+	if len(ready) == 0 {
+		begin()
+		return
+	}
+	announcing.Add(1)
+	go func() {
+		defer announcing.Done()
+		defer begin() // also when one of them ends the goroutine
+		for _, f := range ready {
+			if gone := safely(f); gone != nil {
+				logger().Error("retryrmq: a function of OnReady panicked", "panic", short(gone.text()), "stack", gone.stack)
+			}
+		}
+	}()
 }
 
 // Handlers run after the drain timeout, some of which have not settled their messages.

@@ -481,6 +481,64 @@ func TestEventsAreTold(t *testing.T) {
 	})
 }
 
+func TestOnReadyIsNotInTheWay(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		s.queue("orders", "classic")
+		never := func(context.Context, *retryrmq.Message) error {
+			t.Error("a message came")
+			return nil
+		}
+		conn := s.dial()
+		s.publish(conn, "orders", "7")
+		c := s.consume(conn, "orders", never, retryrmq.OnReady(func() {
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+		}))
+		select {
+		case err := <-c.err:
+			if !errors.Is(err, retryrmq.ErrClosed) {
+				t.Error(err)
+			}
+			c.err <- err
+		case <-time.After(20 * time.Second):
+			t.Fatal("Close in OnReady hangs")
+		}
+		// A panic, and the end of its goroutine, are its own.
+		conn = s.dial()
+		var told, handled atomic.Int64
+		c = s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error {
+			if told.Load() != 2 {
+				t.Error("a message came before the subscription was told to stand")
+			}
+			handled.Add(1)
+			return nil
+		}, retryrmq.OnReady(func() { told.Add(1); panic("no matter") }), retryrmq.OnReady(func() { told.Add(1); runtime.Goexit() }))
+		eventually(t, "the message is handled", func() bool { return handled.Load() == 1 })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestOnReadyThatTakesItsTimeHoldsUpNoEnd(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		s.queue("orders", "classic")
+		conn := s.dial()
+		begun, release := make(chan struct{}), make(chan struct{})
+		c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error { return nil },
+			retryrmq.OnReady(func() { close(begun); <-release }))
+		<-begun
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		close(release)
+		if err := c.end(); !errors.Is(err, retryrmq.ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 func TestALostConnectionIsMadeAgain(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *stage) {
 		conn := s.dial()

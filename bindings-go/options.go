@@ -193,7 +193,8 @@ func Events(ch chan<- Event) Option {
 }
 
 // OnReady calls f when the subscription stands, before the first message: a consumer's queue exists then, and a service may say
-// that it is ready.
+// that it is ready. It runs on a goroutine of its own, and may call [Conn.Close]; Consume waits for it at its end. A panic of it is
+// logged as an error.
 func OnReady(f func()) Option {
 	return func(p *plan) error {
 		if f == nil {

@@ -71,16 +71,19 @@ func newWorkers(ctx context.Context, queue string, handler Handler, plan *plan, 
 		batches:      batches{size: 1},
 	}
 	w.work.L = &w.mu
+	w.timer = time.AfterFunc(time.Hour, w.look)
+	w.timer.Stop()
 	w.handling, w.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	return w
 }
 
+// Begins, unless the end came first.
 func (w *workers) start() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.timer = time.AfterFunc(time.Hour, w.look)
-	w.timer.Stop()
-	w.wake()
+	if !w.closing {
+		w.wake()
+	}
 }
 
 // No more messages; what has begun may finish, the rest goes back.
