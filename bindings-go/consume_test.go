@@ -539,6 +539,22 @@ func TestOnReadyThatTakesItsTimeHoldsUpNoEnd(t *testing.T) {
 	})
 }
 
+func TestAListenerThatEndsItsGoroutineMissesNothing(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		s.publish(conn, "orders", numbered(5)...)
+		var first, second atomic.Int64
+		c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error { return retryrmq.Park("no") }, retryrmq.DLX(),
+			retryrmq.OnEvent(func(retryrmq.Event) { first.Add(1); runtime.Goexit() }),
+			retryrmq.OnEvent(func(retryrmq.Event) { second.Add(1) }))
+		eventually(t, "all are parked", func() bool { return conn.Stats("orders").Parked == 5 })
+		if err := c.end(); err != nil || first.Load() != 5 || second.Load() != 5 {
+			t.Errorf("%v; %d and %d events were told", err, first.Load(), second.Load())
+		}
+	})
+}
+
 func TestALostConnectionIsMadeAgain(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *stage) {
 		conn := s.dial()

@@ -153,7 +153,7 @@ func (c *Conn) parked(ctx context.Context, queue string, yield func(*ParkedMessa
 	}
 	// The end of the walk may come after that of the connection.
 	native.Hold()
-	defer native.Release()
+	defer release()
 	defer func() {
 		// Also when ctx has ended: what was shown goes back to its place by this.
 		op, closeErr := walk.Close()

@@ -65,8 +65,8 @@ func Hold() {
 	}
 }
 
-// Release lets go; the last one waits for the end of the goroutine.
-func Release() {
+// Release lets go; the last one waits for the end of the goroutine, after which nothing is told.
+func Release() (last bool) {
 	room.life.Lock()
 	defer room.life.Unlock()
 	room.mu.Lock()
@@ -77,6 +77,7 @@ func Release() {
 		C.rr_wake_news()
 		<-ended
 	}
+	return last
 }
 
 func (n *newsroom) run(ended chan struct{}) {
