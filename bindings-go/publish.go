@@ -34,7 +34,8 @@ type Publishing struct {
 	CorrelationID string
 	// ReplyTo is for replies.
 	ReplyTo string
-	// Expiration: the broker drops (or dead-letters) the message when it has waited that long in a queue; 0 for never.
+	// Expiration: the broker drops (or dead-letters) the message when it has waited that long in a queue, in milliseconds,
+	// rounded up; 0 for never.
 	Expiration time.Duration
 	// Priority is 0 to 255.
 	Priority uint8

@@ -408,6 +408,19 @@ func TestPropertiesGoAndCome(t *testing.T) {
 	}
 }
 
+func TestAnExpirationIsNotCutToNothing(t *testing.T) {
+	for span, want := range map[time.Duration]string{time.Nanosecond: "1", 1500 * time.Microsecond: "2", time.Second: "1000"} {
+		var got string
+		_, err := retryrmqtest.Simulate(t.Context(), "orders", func(_ context.Context, m *retryrmq.Message) error {
+			got = m.Properties().Expiration
+			return nil
+		}, []retryrmq.Publishing{{Expiration: span}})
+		if err != nil || got != want {
+			t.Errorf("%v is %q, %v", span, got, err)
+		}
+	}
+}
+
 func TestBadMessagesSayWhatIsWrong(t *testing.T) {
 	deep := retryrmq.Table{}
 	for inner, i := deep, 0; i < 40; i++ {
