@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/url"
+	"os"
 	"reflect"
 	"regexp"
 	"runtime"
@@ -87,8 +89,8 @@ func TestPublishingAndItsRefusals(t *testing.T) {
 		if err := conn.Publish(ended, retryrmq.Publishing{RoutingKey: "nowhere"}); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
-		if err := conn.Publish(t.Context(), retryrmq.Publishing{RoutingKey: "a\x00b"}); err == nil {
-			t.Error("a message to a queue that cannot be was published")
+		if err := conn.Publish(t.Context(), retryrmq.Publishing{RoutingKey: "a\x00b"}); !errors.Is(err, retryrmq.ErrUnroutable) {
+			t.Errorf("got %v", err)
 		}
 	})
 }
@@ -483,6 +485,25 @@ func TestTLSAndWhatTheServerSays(t *testing.T) {
 		}
 		// Without the authority's file the certificate is nobody's.
 		if _, err := retryrmq.Dial(t.Context(), s.b.amqps); !errors.Is(err, retryrmq.ErrTLSFailed) {
+			t.Errorf("got %v", err)
+		}
+		authority := os.Getenv("RETRYRMQ_TEST_CA")
+		if authority == "" {
+			return
+		}
+		conn, err := retryrmq.Dial(t.Context(), s.b.amqps+"?cacertfile="+url.QueryEscape(authority))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if product, _ := conn.Server(); product != "RabbitMQ" {
+			t.Errorf("got %q", product)
+		}
+		if err := conn.Publish(t.Context(), retryrmq.Publishing{RoutingKey: "nowhere"}); !errors.Is(err, retryrmq.ErrUnroutable) {
+			t.Errorf("got %v", err)
+		}
+		// A file in which there is no certificate.
+		if _, err := retryrmq.Dial(t.Context(), s.b.amqps+"?cacertfile=conn_test.go"); !errors.Is(err, retryrmq.ErrTLSFailed) {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -277,6 +277,38 @@ func TestAHandlerThatDoesNotEndIsLeftBehind(t *testing.T) {
 	})
 }
 
+type keyOfTest struct{}
+
+func TestAHandlersContextHasADeadlineAndTheValuesOfConsume(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		for _, limit := range []time.Duration{0, time.Hour} {
+			options := []retryrmq.Option{retryrmq.DLX()}
+			if limit > 0 {
+				options = append(options, retryrmq.HandlerTimeout(limit))
+			}
+			s.publish(conn, "orders", "7")
+			ctx, stop := context.WithCancel(context.WithValue(t.Context(), keyOfTest{}, "mine"))
+			began := time.Now()
+			err := conn.Consume(ctx, "orders", func(ctx context.Context, _ *retryrmq.Message) error {
+				defer stop()
+				until, limited := ctx.Deadline()
+				if limited != (limit > 0) || limited && (until.Before(began.Add(limit)) || until.After(time.Now().Add(limit))) {
+					t.Errorf("the deadline of %v is %v", limit, until)
+				}
+				if ctx.Value(keyOfTest{}) != "mine" {
+					t.Error("a value is lost")
+				}
+				return nil
+			}, options...)
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 func TestAHandlerThatTakesTooLong(t *testing.T) {
 	once(t, func(t *testing.T, s *stage) {
 		conn := s.dial()

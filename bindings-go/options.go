@@ -206,7 +206,8 @@ func OnReady(f func()) Option {
 }
 
 // Fatal says which errors no retry can mend: where f is true, the message is parked at once. Of several, any decides. An f that
-// panics says nothing: the attempt has failed, and the panic is logged as an error. For a single error there is [Permanent].
+// panics says nothing: the attempt has failed, and the panic is logged as an error. It is called on the goroutines of handlers, many
+// at a time. For a single error there is [Permanent].
 func Fatal(f func(error) bool) Option {
 	return func(p *plan) error {
 		if f == nil {

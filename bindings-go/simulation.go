@@ -50,6 +50,8 @@ const (
 	BecameRejected = "rejected"
 )
 
+var errNotMade = badOption("this is no simulation; retryrmq.NewSimulation makes one")
+
 // The header by which a simulation knows its messages.
 const simulated = "retryrmq-simulated"
 
@@ -77,6 +79,9 @@ func NewSimulation(queue string, handler Handler, options ...Option) (*Simulatio
 
 // Publish publishes to the queue, by whatever exchange and routing key; an empty routing key is the queue's name.
 func (s *Simulation) Publish(message Publishing) error {
+	if s == nil || s.simulation == nil {
+		return errNotMade
+	}
 	if message.RoutingKey == "" && message.Exchange == "" {
 		message.RoutingKey = s.queue
 	}
@@ -95,11 +100,15 @@ func (s *Simulation) Publish(message Publishing) error {
 
 // Step has the handler handle the next message; the clock moves on to its arrival. It is false when there is none.
 //
-// Nothing else is simulated: what the handler does takes the time it takes, and the handler timeout is real. When ctx has ended,
-// no handler is called, and its error is returned.
+// Nothing else is simulated: what the handler does takes the time it takes, and the handler timeout is real. A handler that ends
+// its goroutine, by [runtime.Goexit] or t.FailNow, ends the one that called Step: there is no other. When ctx has ended, no
+// handler is called, and its error is returned.
 func (s *Simulation) Step(ctx context.Context) (Step, bool, error) {
 	if err := checkContext(ctx); err != nil {
 		return Step{}, false, err
+	}
+	if s == nil || s.simulation == nil {
+		return Step{}, false, errNotMade
 	}
 	if ctx.Err() != nil {
 		return Step{}, false, native.ContextError(ctx)
@@ -150,7 +159,16 @@ func (s *Simulation) unmark(m *Message) int {
 }
 
 // Elapsed is how much time has passed on the simulation's clock.
-func (s *Simulation) Elapsed() time.Duration { return time.Duration(s.simulation.Elapsed()) }
+func (s *Simulation) Elapsed() time.Duration {
+	if s == nil || s.simulation == nil {
+		return 0
+	}
+	return time.Duration(s.simulation.Elapsed())
+}
 
 // Close lets it go.
-func (s *Simulation) Close() { s.simulation.Free() }
+func (s *Simulation) Close() {
+	if s != nil && s.simulation != nil {
+		s.simulation.Free()
+	}
+}

@@ -13,13 +13,26 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/retryrmq/retryrmq/bindings-go"
+	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 	"github.com/retryrmq/retryrmq/bindings-go/retryrmqtest"
 )
 
+// No simulation may leave a goroutine or a native object behind.
 func TestMain(m *testing.M) {
 	retryrmq.SetLogger(nil)
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if left := native.Live(); left != 0 {
+		fmt.Fprintf(os.Stderr, "%d native objects are left\n", left)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 func simulate(t *testing.T, handler retryrmq.Handler, options ...retryrmq.Option) *retryrmqtest.Result {
@@ -95,7 +108,7 @@ func TestWhatAHandlerReturnsDecides(t *testing.T) {
 		"put off":            {retryrmq.Defer(5 * time.Second), "deferred", 5 * time.Second, "", "", ""},
 		"the outermost wins": {retryrmq.After(retryrmq.Permanent(cause), time.Hour), "retried", time.Hour, "", "", ""},
 		"not valid UTF-8":    {retryrmq.Permanent(errors.New("a\xffb")), "parked", 0, "fatal", "a\uFFFDb", "error"},
-		"a text with NUL":    {retryrmq.Permanent(errors.New("a\x00b")), "parked", 0, "fatal", "", "error"},
+		"a text with NUL":    {retryrmq.Permanent(errors.New("a\x00b")), "parked", 0, "fatal", "a\x00b", "error"},
 		"an empty text":      {retryrmq.Permanent(errors.New("")), "parked", 0, "fatal", "", "error"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -418,6 +431,21 @@ func TestAnExpirationIsNotCutToNothing(t *testing.T) {
 		if err != nil || got != want {
 			t.Errorf("%v is %q, %v", span, got, err)
 		}
+	}
+}
+
+func TestASimulationThatWasNotMade(t *testing.T) {
+	for _, none := range []*retryrmq.Simulation{nil, {}} {
+		if _, more, err := none.Step(t.Context()); more || !errors.Is(err, retryrmq.ErrInvalidOption) {
+			t.Errorf("Step: %t, %v", more, err)
+		}
+		if err := none.Publish(retryrmq.Publishing{}); !errors.Is(err, retryrmq.ErrInvalidOption) {
+			t.Errorf("Publish: %v", err)
+		}
+		if none.Elapsed() != 0 {
+			t.Error("time has passed")
+		}
+		none.Close()
 	}
 }
 
