@@ -125,9 +125,9 @@ func announce(ready []func(), begin func(), announcing *sync.WaitGroup) {
 
 // Handlers run after the drain timeout, some of which have not settled their messages.
 func leftBehind(queue string, left, unsettled int) error {
-	said := fmt.Sprintf("%s of %q did not end within the drain timeout and were left running", counting(left, "handler"), queue)
+	said := fmt.Sprintf("the drain timeout has left %s of %q running", counting(left, "handler"), queue)
 	if unsettled > 0 {
-		said += fmt.Sprintf("; the broker has %s again that they had not settled", counting(unsettled, "message"))
+		said += fmt.Sprintf("; the broker has %s again, not settled", counting(unsettled, "message"))
 	}
 	return &Error{Code: ErrTimeout.Code, Message: said}
 }

@@ -355,12 +355,16 @@ func TestTheEndWaitsForAHandlerThatIsPastItsDeadline(t *testing.T) {
 			close(gone)
 			return nil
 		}, retryrmq.DLX(), soon, retryrmq.HandlerTimeout(30*time.Millisecond))
-		eventually(t, "it is handled", func() bool { return conn.Stats("orders").Acked == 1 })
+		eventually(t, "it is handled, and its first delivery settled", func() bool {
+			stats := conn.Stats("orders")
+			return stats.Acked == 1 && stats.Retried == 1 && stats.Outstanding == 0
+		})
 		c.stop()
 		select {
 		case err := <-c.err:
-			t.Fatalf("Consume returns while its handler runs: %v", err)
-		case <-time.After(300 * time.Millisecond): // long after everything is settled
+			c.err <- err
+			t.Errorf("Consume returns while its handler runs: %v", err)
+		case <-time.After(time.Second):
 		}
 		close(release)
 		if err := c.end(); err != nil {
@@ -376,8 +380,8 @@ func TestHandlersThatAreLeftBehindAreCounted(t *testing.T) {
 			limit time.Duration
 			want  string
 		}{
-			"settled":   {10 * time.Millisecond, `2 handlers of "settled" did not end within the drain timeout and were left running`},
-			"unsettled": {time.Hour, "; the broker has 2 messages again that they had not settled"},
+			"settled":   {10 * time.Millisecond, `the drain timeout has left 2 handlers of "settled" running`},
+			"unsettled": {time.Hour, "; the broker has 2 messages again, not settled"},
 		} {
 			conn := s.dial()
 			s.queue(queue, "classic")
