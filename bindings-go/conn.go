@@ -77,7 +77,7 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 	native.Hold()
 	client, err := dial(ctx, url, d)
 	if err != nil {
-		native.Release()
+		release()
 		return nil, err
 	}
 	return &Conn{
@@ -121,7 +121,7 @@ func (c *Conn) Close() error {
 		_ = op.Wait(context.Background())
 	}
 	c.client.Free()
-	native.Release()
+	release()
 	close(c.closed)
 	return nil
 }

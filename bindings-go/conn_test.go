@@ -7,8 +7,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
+	"net/url"
+	"os"
 	"reflect"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -85,8 +89,8 @@ func TestPublishingAndItsRefusals(t *testing.T) {
 		if err := conn.Publish(ended, retryrmq.Publishing{RoutingKey: "nowhere"}); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
-		if err := conn.Publish(t.Context(), retryrmq.Publishing{RoutingKey: "a\x00b"}); err == nil {
-			t.Error("a message to a queue that cannot be was published")
+		if err := conn.Publish(t.Context(), retryrmq.Publishing{RoutingKey: "a\x00b"}); !errors.Is(err, retryrmq.ErrUnroutable) {
+			t.Errorf("got %v", err)
 		}
 	})
 }
@@ -341,6 +345,56 @@ func TestParkedMessagesAreReplayedAndDropped(t *testing.T) {
 	})
 }
 
+func TestAReplayThatIsNotWaitedForDuplicatesNothing(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		names := numbered(100)
+		s.publish(conn, "orders", names...)
+		c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error { return retryrmq.Park("for now") }, retryrmq.DLX())
+		eventually(t, "all are parked", func() bool { return conn.Stats("orders").Parked == uint64(len(names)) })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		cut := 0
+		for parked, err := range conn.Parked(t.Context(), "orders") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), rand.N(2*time.Millisecond))
+			if err := parked.Replay(ctx); errors.Is(err, context.DeadlineExceeded) {
+				cut++
+			} else if err != nil {
+				t.Error(err)
+			}
+			cancel()
+		}
+		var seen ledger
+		c = s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error {
+			seen.saw(m)
+			return nil
+		}, retryrmq.DLX())
+		// Every message is either in its queue or parked, and those that are still parked are replayed in peace.
+		eventually(t, "all are handled", func() bool {
+			for parked, err := range conn.Parked(t.Context(), "orders") {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := parked.Replay(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return seen.bodies() == len(names)
+		})
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		if twice := seen.total() - len(names); cut == 0 || twice != 0 {
+			t.Errorf("%d replays were cut short, and %d messages came twice", cut, twice)
+		}
+	})
+}
+
 func TestAClosedConnection(t *testing.T) {
 	once(t, func(t *testing.T, s *stage) {
 		conn := s.dial()
@@ -433,6 +487,25 @@ func TestTLSAndWhatTheServerSays(t *testing.T) {
 		if _, err := retryrmq.Dial(t.Context(), s.b.amqps); !errors.Is(err, retryrmq.ErrTLSFailed) {
 			t.Errorf("got %v", err)
 		}
+		authority := os.Getenv("RETRYRMQ_TEST_CA")
+		if authority == "" {
+			return
+		}
+		conn, err := retryrmq.Dial(t.Context(), s.b.amqps+"?cacertfile="+url.QueryEscape(authority))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if product, _ := conn.Server(); product != "RabbitMQ" {
+			t.Errorf("got %q", product)
+		}
+		if err := conn.Publish(t.Context(), retryrmq.Publishing{RoutingKey: "nowhere"}); !errors.Is(err, retryrmq.ErrUnroutable) {
+			t.Errorf("got %v", err)
+		}
+		// A file in which there is no certificate.
+		if _, err := retryrmq.Dial(t.Context(), s.b.amqps+"?cacertfile=conn_test.go"); !errors.Is(err, retryrmq.ErrTLSFailed) {
+			t.Errorf("got %v", err)
+		}
 	})
 }
 
@@ -447,9 +520,12 @@ func TestLogLinesGoToSlog(t *testing.T) {
 	s.queue("orders", "classic")
 	s.publish(conn, "orders", "7")
 	c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error { return errors.New("no such thing") }, retryrmq.DLX(),
-		retryrmq.Retry(retryrmq.Fixed(time.Millisecond).Retries(0)))
-	eventually(t, "the failure is in the log", func() bool {
-		return strings.Contains(log.String(), `error="no such thing"`) && strings.Contains(log.String(), "message.id=7")
+		retryrmq.Retry(retryrmq.Fixed(time.Millisecond).Retries(1)))
+	// WARN for the one that may be its message's last.
+	eventually(t, "both failures are in the log", func() bool {
+		failed := regexp.MustCompile(`level=(\w+) msg="retryrmq: a handler failed" .*message.id=7 message.attempt=(\d) .*error="no such thing"`)
+		found := failed.FindAllStringSubmatch(log.String(), -1)
+		return len(found) == 2 && found[0][1] == "DEBUG" && found[0][2] == "1" && found[1][1] == "WARN" && found[1][2] == "2"
 	})
 	eventually(t, "the native half is in the log", func() bool { return strings.Contains(log.String(), "room=") })
 	if err := c.end(); err != nil {
@@ -471,6 +547,44 @@ func TestLogLinesGoToSlog(t *testing.T) {
 			t.Errorf("%d bytes are logged: %.200s", len(line), line)
 		}
 	}
+}
+
+// A log handler that is stopped until it is let go.
+type slowLog struct {
+	slog.Handler
+	lines   chan struct{}
+	release chan struct{}
+}
+
+func (s *slowLog) Handle(context.Context, slog.Record) error {
+	select {
+	case s.lines <- struct{}{}:
+	default:
+	}
+	<-s.release
+	return nil
+}
+
+func TestCloseWaitsForTheLog(t *testing.T) {
+	all := brokers(t)
+	s := newStage(t, all[len(all)-1])
+	log := &slowLog{slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}), make(chan struct{}, 1), make(chan struct{})}
+	retryrmq.SetLogger(slog.New(log))
+	defer retryrmq.SetLogger(nil)
+	conn := s.dial()
+	<-log.lines
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = conn.Close()
+	}()
+	select {
+	case <-closed:
+		t.Error("Close returns while a line is being logged")
+	case <-time.After(300 * time.Millisecond):
+	}
+	close(log.release)
+	<-closed
 }
 
 type safeBuffer struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
@@ -17,7 +18,8 @@ type Handler func(ctx context.Context, m *Message) error
 
 // Consume handles the messages of a queue until ctx ends; then it lets running handlers finish, gives back the rest, and
 // returns nil. It returns an error when the subscription is refused, and [ErrClosed] when the connection was closed. When
-// handlers are still running at the drain timeout, the error is [ErrTimeout]: their messages are the broker's again.
+// handlers are still running at the drain timeout, they are left behind, and the error is [ErrTimeout]: messages that they have
+// not settled are the broker's again. Those of handlers that are past their [HandlerTimeout] are settled already.
 //
 // Any number of consumers may run on one connection, also for the same queue.
 func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, options ...Option) error {
@@ -36,6 +38,8 @@ func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, optio
 		return ours(err)
 	}
 	defer checked.Free()
+	var announcing sync.WaitGroup
+	defer announcing.Wait() // after leave: a function of OnReady may call Close, which waits for that
 	if err := c.enter(); err != nil {
 		return err
 	}
@@ -49,7 +53,7 @@ func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, optio
 	if err != nil {
 		return err
 	}
-	return c.run(ctx, queue, plan.ready, newWorkers(ctx, queue, handler, plan, checked, subscription))
+	return c.run(ctx, queue, plan.ready, &announcing, newWorkers(ctx, queue, handler, plan, checked, subscription))
 }
 
 // Subscribes; ends early with ctx or the connection.
@@ -64,7 +68,7 @@ func (c *Conn) subscribe(ctx context.Context, options *native.Options, listener 
 	return subscription, ours(whyEnded(ctx, err))
 }
 
-func (c *Conn) run(ctx context.Context, queue string, ready []func(), w *workers) error {
+func (c *Conn) run(ctx context.Context, queue string, ready []func(), announcing *sync.WaitGroup, w *workers) error {
 	subscription := w.subscription
 	defer subscription.Free()
 	c.mu.Lock()
@@ -85,10 +89,7 @@ func (c *Conn) run(ctx context.Context, queue string, ready []func(), w *workers
 	if err != nil {
 		return ours(err)
 	}
-	for _, f := range ready {
-		f()
-	}
-	w.start()
+	announce(ready, w.start, announcing)
 	select {
 	case <-ctx.Done():
 	case <-c.closing:
@@ -98,9 +99,42 @@ func (c *Conn) run(ctx context.Context, queue string, ready []func(), w *workers
 	}
 	w.close()
 	_ = closed.Wait(context.Background())
-	if late := w.end(); late > 0 {
-		err = &Error{Code: ErrTimeout.Code, Message: fmt.Sprintf(
-			"%d of the handlers of %q did not end within the drain timeout; their messages are the broker's again", late, queue)}
+	if left, unsettled := w.end(); left > 0 {
+		err = leftBehind(queue, left, unsettled)
 	}
 	return err
+}
+
+// Tells that the subscription stands, on a goroutine of its own, and begins then.
+func announce(ready []func(), begin func(), announcing *sync.WaitGroup) {
+	if len(ready) == 0 {
+		begin()
+		return
+	}
+	announcing.Add(1)
+	go func() {
+		defer announcing.Done()
+		defer begin() // also when one of them ends the goroutine
+		for _, f := range ready {
+			if gone := safely(f); gone != nil {
+				logger().Error("retryrmq: a function of OnReady panicked", "panic", short(gone.text()), "stack", gone.stack)
+			}
+		}
+	}()
+}
+
+// Handlers run after the drain timeout, some of which have not settled their messages.
+func leftBehind(queue string, left, unsettled int) error {
+	said := fmt.Sprintf("the drain timeout has left %s of %q running", counting(left, "handler"), queue)
+	if unsettled > 0 {
+		said += fmt.Sprintf("; the broker has %s again, not settled", counting(unsettled, "message"))
+	}
+	return &Error{Code: ErrTimeout.Code, Message: said}
+}
+
+func counting(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }

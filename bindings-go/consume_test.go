@@ -2,8 +2,10 @@ package retryrmq_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"runtime"
 	"strings"
@@ -65,6 +67,40 @@ func TestAPanicIsParkedWithItsStack(t *testing.T) {
 			if parked.Reason != "exhausted" || parked.Error != "panic: boom" || parked.ErrorType != "panic" ||
 				!strings.Contains(parked.Stack, "consume_test.go") || parked.Attempts != 4 || parked.ByBroker {
 				t.Errorf("%+v", parked)
+			}
+		}
+	})
+}
+
+func TestWhatIsParkedAtOnceHasItsStack(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		s.publish(conn, "orders", "permanent", "fatal", "panic")
+		unknown := &net.AddrError{Err: "no such host", Addr: "nowhere"}
+		c := s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error {
+			switch string(m.Body) {
+			case "permanent":
+				return retryrmq.Permanent(fmt.Errorf("order 7: %w", unknown))
+			case "panic":
+				panic(unknown)
+			}
+			return fmt.Errorf("order 8: %w", unknown)
+		}, retryrmq.DLX(), soon, retryrmq.Fatal(func(err error) bool { return errors.Is(err, unknown) }))
+		eventually(t, "all are parked", func() bool { return conn.Stats("orders").Parked == 3 })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		for parked, err := range conn.Parked(t.Context(), "orders") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := "wraps *net.AddrError: address nowhere: no such host"
+			if string(parked.Message.Body) == "panic" {
+				want = "consume_test.go"
+			}
+			if parked.Attempts != 1 || !strings.Contains(parked.Stack, want) {
+				t.Errorf("%s: %d attempts, %q", parked.Message.Body, parked.Attempts, parked.Stack)
 			}
 		}
 	})
@@ -241,6 +277,38 @@ func TestAHandlerThatDoesNotEndIsLeftBehind(t *testing.T) {
 	})
 }
 
+type keyOfTest struct{}
+
+func TestAHandlersContextHasADeadlineAndTheValuesOfConsume(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		for _, limit := range []time.Duration{0, time.Hour} {
+			options := []retryrmq.Option{retryrmq.DLX()}
+			if limit > 0 {
+				options = append(options, retryrmq.HandlerTimeout(limit))
+			}
+			s.publish(conn, "orders", "7")
+			ctx, stop := context.WithCancel(context.WithValue(t.Context(), keyOfTest{}, "mine"))
+			began := time.Now()
+			err := conn.Consume(ctx, "orders", func(ctx context.Context, _ *retryrmq.Message) error {
+				defer stop()
+				until, limited := ctx.Deadline()
+				if limited != (limit > 0) || limited && (until.Before(began.Add(limit)) || until.After(time.Now().Add(limit))) {
+					t.Errorf("the deadline of %v is %v", limit, until)
+				}
+				if ctx.Value(keyOfTest{}) != "mine" {
+					t.Error("a value is lost")
+				}
+				return nil
+			}, options...)
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 func TestAHandlerThatTakesTooLong(t *testing.T) {
 	once(t, func(t *testing.T, s *stage) {
 		conn := s.dial()
@@ -269,6 +337,108 @@ func TestAHandlerThatTakesTooLong(t *testing.T) {
 		}
 		if stats := conn.Stats("orders"); stats.Retried != 2 || stats.Stale != 0 {
 			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+func TestTheEndWaitsForAHandlerThatIsPastItsDeadline(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		s.publish(conn, "orders", "7")
+		release, gone := make(chan struct{}), make(chan struct{})
+		c := s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error {
+			if m.Attempt > 1 {
+				return nil
+			}
+			<-release
+			close(gone)
+			return nil
+		}, retryrmq.DLX(), soon, retryrmq.HandlerTimeout(30*time.Millisecond))
+		eventually(t, "it is handled, and its first delivery settled", func() bool {
+			stats := conn.Stats("orders")
+			return stats.Acked == 1 && stats.Retried == 1 && stats.Outstanding == 0
+		})
+		c.stop()
+		select {
+		case err := <-c.err:
+			c.err <- err
+			t.Errorf("Consume returns while its handler runs: %v", err)
+		case <-time.After(time.Second):
+		}
+		close(release)
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		<-gone
+	})
+}
+
+func TestHandlersThatAreLeftBehindAreCounted(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		for queue, c := range map[string]struct {
+			limit time.Duration
+			want  string
+		}{
+			"settled":   {10 * time.Millisecond, `the drain timeout has left 2 handlers of "settled" running`},
+			"unsettled": {time.Hour, "; the broker has 2 messages again, not settled"},
+		} {
+			conn := s.dial()
+			s.queue(queue, "classic")
+			s.publish(conn, queue, "a", "b")
+			var all sync.WaitGroup
+			all.Add(2)
+			release, started := make(chan struct{}), make(chan struct{}, 2)
+			consumer := s.consume(conn, queue, func(_ context.Context, m *retryrmq.Message) error {
+				if m.Attempt > 1 || m.Redelivered {
+					return nil
+				}
+				defer all.Done()
+				started <- struct{}{}
+				<-release
+				return nil
+			}, retryrmq.DLX(), soon, retryrmq.HandlerTimeout(c.limit), retryrmq.DrainTimeout(50*time.Millisecond))
+			<-started
+			<-started
+			eventually(t, "what can be settled is", func() bool { return c.limit == time.Hour || conn.Stats(queue).Acked == 2 })
+			err := consumer.end()
+			if !errors.Is(err, retryrmq.ErrTimeout) || !strings.HasSuffix(err.Error(), c.want) {
+				t.Errorf("%s: %v", queue, err)
+			}
+			close(release)
+			all.Wait()
+		}
+	})
+}
+
+// Whatever a handler returns at its deadline, and however: it is too late.
+func TestWhatAHandlerReturnsPastItsDeadlineDoesNotCount(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		names := numbered(300)
+		s.publish(conn, "orders", names...)
+		c := s.consume(conn, "orders", func(ctx context.Context, m *retryrmq.Message) error {
+			<-ctx.Done()
+			switch len(m.Body) % 3 {
+			case 0:
+				return retryrmq.Permanent(ctx.Err())
+			case 1:
+				panic("no")
+			}
+			return nil
+		}, retryrmq.DLX(), retryrmq.Retry(retryrmq.Fixed(time.Second).Retries(0)), retryrmq.HandlerTimeout(5*time.Millisecond))
+		eventually(t, "all are parked", func() bool { return conn.Stats("orders").Parked == uint64(len(names)) })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		for parked, err := range conn.Parked(t.Context(), "orders") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if parked.Reason != retryrmq.ReasonExhausted || parked.ErrorType != "HandlerTimeout" {
+				t.Fatalf("%+v", parked)
+			}
 		}
 	})
 }
@@ -343,6 +513,80 @@ func TestEventsAreTold(t *testing.T) {
 		eventually(t, "both were published by the listener", func() bool { return seen.bodies() == 2 })
 		if err := c.end(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+func TestOnReadyIsNotInTheWay(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		s.queue("orders", "classic")
+		never := func(context.Context, *retryrmq.Message) error {
+			t.Error("a message came")
+			return nil
+		}
+		conn := s.dial()
+		s.publish(conn, "orders", "7")
+		c := s.consume(conn, "orders", never, retryrmq.OnReady(func() {
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+		}))
+		select {
+		case err := <-c.err:
+			if !errors.Is(err, retryrmq.ErrClosed) {
+				t.Error(err)
+			}
+			c.err <- err
+		case <-time.After(20 * time.Second):
+			t.Fatal("Close in OnReady hangs")
+		}
+		// A panic, and the end of its goroutine, are its own.
+		conn = s.dial()
+		var told, handled atomic.Int64
+		c = s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error {
+			if told.Load() != 2 {
+				t.Error("a message came before the subscription was told to stand")
+			}
+			handled.Add(1)
+			return nil
+		}, retryrmq.OnReady(func() { told.Add(1); panic("no matter") }), retryrmq.OnReady(func() { told.Add(1); runtime.Goexit() }))
+		eventually(t, "the message is handled", func() bool { return handled.Load() == 1 })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestOnReadyThatTakesItsTimeHoldsUpNoEnd(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		s.queue("orders", "classic")
+		conn := s.dial()
+		begun, release := make(chan struct{}), make(chan struct{})
+		c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error { return nil },
+			retryrmq.OnReady(func() { close(begun); <-release }))
+		<-begun
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		close(release)
+		if err := c.end(); !errors.Is(err, retryrmq.ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestAListenerThatEndsItsGoroutineMissesNothing(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "classic")
+		s.publish(conn, "orders", numbered(5)...)
+		var first, second atomic.Int64
+		c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error { return retryrmq.Park("no") }, retryrmq.DLX(),
+			retryrmq.OnEvent(func(retryrmq.Event) { first.Add(1); runtime.Goexit() }),
+			retryrmq.OnEvent(func(retryrmq.Event) { second.Add(1) }))
+		eventually(t, "all are parked", func() bool { return conn.Stats("orders").Parked == 5 })
+		if err := c.end(); err != nil || first.Load() != 5 || second.Load() != 5 {
+			t.Errorf("%v; %d and %d events were told", err, first.Load(), second.Load())
 		}
 	})
 }
@@ -425,6 +669,56 @@ func TestAContextThatHasEndedSaysHowAndWhy(t *testing.T) {
 		stop()
 		if err := conn.Publish(plain, retryrmq.Publishing{RoutingKey: "orders"}); err != context.Canceled {
 			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// Whoever is not waited for any more is let go, at whatever moment of its beginning that is.
+func TestAConsumerThatIsCancelledAsItBeginsLeavesNothing(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "quorum")
+		names := numbered(100)
+		s.publish(conn, "orders", names...)
+		var all sync.WaitGroup
+		for range 4 {
+			all.Add(1)
+			go func() {
+				defer all.Done()
+				for range 50 {
+					ctx, cancel := context.WithTimeout(context.Background(), rand.N(25*time.Millisecond))
+					err := conn.Consume(ctx, "orders", func(context.Context, *retryrmq.Message) error {
+						return retryrmq.Defer(0)
+					}, retryrmq.DLX())
+					cancel()
+					if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+						t.Error(err)
+					}
+				}
+			}()
+		}
+		all.Wait()
+		eventually(t, "the queue has no consumer, and all its messages", func() bool {
+			queue := struct {
+				Consumers      int
+				Ready          int `json:"messages_ready"`
+				Unacknowledged int `json:"messages_unacknowledged"`
+			}{-1, -1, -1} // what the broker has not counted yet it leaves out
+			if err := json.Unmarshal(s.manage("GET", "/api/queues/"+s.vhost+"/orders", nil), &queue); err != nil {
+				t.Fatal(err)
+			}
+			return queue.Consumers == 0 && queue.Unacknowledged == 0 && queue.Ready == len(names)
+		})
+		// What the broker says there may be a moment old: whoever is left would take some of these.
+		s.publish(conn, "orders", "more", "and more")
+		var seen ledger
+		c := s.consume(s.dial(), "orders", func(_ context.Context, m *retryrmq.Message) error {
+			seen.saw(m)
+			return nil
+		}, retryrmq.DLX())
+		eventually(t, "another consumer gets all", func() bool { return seen.bodies() == len(names)+2 })
+		if err := c.end(); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -86,15 +86,34 @@ func listen(tell []func(Event)) *listeners {
 			warnMissed(1)
 		}
 	})
-	go func() {
-		defer close(l.ended)
-		for event := range l.events {
-			for _, f := range tell {
-				tellSafely(f, event)
-			}
-		}
-	}()
+	go l.run(tell, Event{}, nil)
 	return l
+}
+
+// Tells one event to those who are left of that, and then all others to all.
+func (l *listeners) run(tell []func(Event), event Event, left []func(Event)) {
+	over := false
+	defer func() {
+		if !over { // a listener has ended this goroutine: another one takes over
+			logger().Error("retryrmq: an event listener ended its goroutine", "event", string(event.Name))
+			go l.run(tell, event, left)
+			return
+		}
+		close(l.ended)
+	}()
+	for {
+		for len(left) > 0 {
+			f := left[0]
+			left = left[1:]
+			tellSafely(f, event)
+		}
+		var more bool
+		if event, more = <-l.events; !more {
+			over = true
+			return
+		}
+		left = tell
+	}
 }
 
 func tellSafely(f func(Event), event Event) {

@@ -42,7 +42,8 @@ var lines = struct {
 	sync.Mutex
 	waiting []native.Line
 	missed  uint64
-	writing bool
+	// Closed when nothing waits any more; nil when nobody writes.
+	written chan struct{}
 }{}
 
 const lineRoom = 1000
@@ -68,9 +69,22 @@ func warnMissed(count uint64) {
 }
 
 func startWriting() {
-	if !lines.writing {
-		lines.writing = true
+	if lines.written == nil {
+		lines.written = make(chan struct{})
 		go write()
+	}
+}
+
+// Lets go of the news. Of the last connection, everything is logged after this.
+func release() {
+	if !native.Release() {
+		return
+	}
+	lines.Lock()
+	written := lines.written
+	lines.Unlock()
+	if written != nil {
+		<-written
 	}
 }
 
@@ -81,7 +95,8 @@ func write() {
 		waiting, missed := lines.waiting, lines.missed
 		lines.waiting, lines.missed = nil, 0
 		if len(waiting) == 0 && missed == 0 {
-			lines.writing = false
+			close(lines.written)
+			lines.written = nil
 			lines.Unlock()
 			return
 		}

@@ -193,7 +193,8 @@ func Events(ch chan<- Event) Option {
 }
 
 // OnReady calls f when the subscription stands, before the first message: a consumer's queue exists then, and a service may say
-// that it is ready.
+// that it is ready. It runs on a goroutine of its own, and may call [Conn.Close]; Consume waits for it at its end. A panic of it is
+// logged as an error.
 func OnReady(f func()) Option {
 	return func(p *plan) error {
 		if f == nil {
@@ -205,7 +206,8 @@ func OnReady(f func()) Option {
 }
 
 // Fatal says which errors no retry can mend: where f is true, the message is parked at once. Of several, any decides. An f that
-// panics says nothing: the attempt has failed, and the panic is logged as an error. For a single error there is [Permanent].
+// panics says nothing: the attempt has failed, and the panic is logged as an error. It is called on the goroutines of handlers, many
+// at a time. For a single error there is [Permanent].
 func Fatal(f func(error) bool) Option {
 	return func(p *plan) error {
 		if f == nil {

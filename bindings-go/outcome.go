@@ -1,7 +1,6 @@
 package retryrmq
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -90,7 +89,9 @@ func (p *parking) end(ending *native.Ending) { ending.What = native.Park }
 //
 // Everything that err is asked here runs people's code, which may panic: it is enough that err is a nil pointer. What cannot be
 // had then is left out, and the rest is said all the same.
-func judge(err error, fatal []func(error) bool, kinds, stack bool) *native.Ending {
+//
+// Only a parked message keeps a stack, so that it is not worked out for one that cannot be parked.
+func judge(err error, fatal []func(error) bool, kinds, mayPark bool) *native.Ending {
 	ending := &native.Ending{What: native.Retry}
 	subject := err
 	var found signal
@@ -113,7 +114,7 @@ func judge(err error, fatal []func(error) bool, kinds, stack bool) *native.Endin
 			ending.Kinds = names[1:]
 		}
 	}
-	if stack {
+	if mayPark || ending.What != native.Retry {
 		ending.Stack = valid(chain(err))
 	}
 	return ending
@@ -130,12 +131,6 @@ func isFatal(err error, fatal []func(error) bool) (yes bool) {
 		}
 	}
 	return false
-}
-
-// Whether err says that a deadline has passed.
-func isDeadline(err error) (yes bool) {
-	_ = safely(func() { yes = errors.Is(err, context.DeadlineExceeded) })
-	return yes
 }
 
 // Hands an ending over. One that the native half cannot read would leave its message with the consumer for ever: a plain

@@ -59,12 +59,14 @@ type ParkedMessage struct {
 }
 
 // Replay sends the message back to the tail of its work queue, its retries counted from the start. It works until the loop
-// that showed the message ends.
+// that showed the message ends. When ctx ends before, its error is returned, and the message may be replayed all the same: what
+// was begun comes to its end, so that it is never in both queues.
 func (p *ParkedMessage) Replay(ctx context.Context) error {
 	return p.settle(ctx, (*native.Walk).Replay)
 }
 
-// Drop drops the message for good. It works until the loop that showed the message ends.
+// Drop drops the message for good. It works until the loop that showed the message ends. When ctx ends before, its error is
+// returned, and the message may be dropped all the same.
 func (p *ParkedMessage) Drop(ctx context.Context) error { return p.settle(ctx, (*native.Walk).Discard) }
 
 func (p *ParkedMessage) settle(ctx context.Context, begin func(*native.Walk, uint64) (*native.Operation, error)) error {
@@ -151,7 +153,7 @@ func (c *Conn) parked(ctx context.Context, queue string, yield func(*ParkedMessa
 	}
 	// The end of the walk may come after that of the connection.
 	native.Hold()
-	defer native.Release()
+	defer release()
 	defer func() {
 		// Also when ctx has ended: what was shown goes back to its place by this.
 		op, closeErr := walk.Close()

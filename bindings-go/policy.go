@@ -15,8 +15,8 @@ import (
 //
 //	retryrmq.Exponential(time.Second, 5*time.Minute).Retries(8).Jitter(0.2)
 //
-// What is not said is the library's default, the same in every language. A policy that cannot work is refused by
-// [Conn.Consume], or by [Policy.Check].
+// What is not said is the library's default, the same in every language: Policy{}.Retries(3) is the default policy with three
+// retries. Times are rounded up to milliseconds. A policy that cannot work is refused by [Conn.Consume], or by [Policy.Check].
 type Policy struct {
 	text   string // as it was parsed; then the rest is empty
 	shape  string
@@ -110,12 +110,7 @@ func (p Policy) read() (native.Policy, error) {
 	if err := checkText("Retry", text); err != nil {
 		return native.Policy{}, err
 	}
-	if p.isZero() {
-		text = ""
-	} else if text == "" {
-		text = " " // an empty text is no policy, and not the default one
-	}
-	read, err := native.ReadPolicy(text)
+	read, err := native.ReadPolicy(text) // an empty text is the default policy
 	return read, ours(err)
 }
 
@@ -136,6 +131,9 @@ func (p Policy) with(name, value string) Policy {
 // The text for the native half: what was parsed with what was added, or all from the parts.
 func (p Policy) written() string {
 	if p.shape == "" {
+		if p.text == "" && p.named != nil {
+			p.text = Policy{}.String() // what is not said is the default's
+		}
 		shape, inner, opened := strings.Cut(strings.TrimSpace(p.text), "(")
 		inner, closed := strings.CutSuffix(inner, ")")
 		if !opened || !closed || len(p.named) == 0 {
@@ -162,8 +160,13 @@ func (p Policy) saysAgain(part string) bool {
 	})
 }
 
+// In whole milliseconds, since nothing waits more exactly; up, since nothing is early.
 func milliseconds(d time.Duration) string {
-	return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', -1, 64) + "ms"
+	whole := d / time.Millisecond
+	if whole*time.Millisecond < d {
+		whole++
+	}
+	return strconv.FormatInt(int64(whole), 10) + "ms"
 }
 
 // Rule chooses another policy for some failures. All its conditions must hold; those that are empty do.

@@ -16,6 +16,9 @@ func TestPoliciesHaveOneTextInAllLanguages(t *testing.T) {
 		"fixed(5s, retries=3)":                                     retryrmq.Fixed(5 * time.Second).Retries(3),
 		"linear(1s, step=2s, max=1m, retries=5)":                   retryrmq.Linear(time.Second, 2*time.Second).Max(time.Minute),
 		"exponential(1s, factor=4, max=5m, retries=5)":             {},
+		"exponential(1s, factor=4, max=1m, retries=3)":             retryrmq.Policy{}.Retries(3).Max(time.Minute),
+		"fixed(2ms, retries=3, max_age=1h)":                        retryrmq.Fixed(1500 * time.Microsecond).Retries(3).MaxAge(time.Hour),
+		"fixed(1s, retries=3, max_age=1h, age_from=published)":     retryrmq.Fixed(time.Second).Retries(3).MaxAge(time.Hour).AgeFromPublication(),
 		"exponential(1s, factor=2, max=5m, retries=8, jitter=0.2)": retryrmq.Exponential(time.Second, 5*time.Minute).Retries(8).Jitter(0.2).Factor(2),
 	} {
 		if got := policy.String(); got != want {
@@ -32,6 +35,9 @@ func TestAPolicyTellsItsDelays(t *testing.T) {
 	want := []time.Duration{time.Second, 10 * time.Second, time.Minute}
 	if got := retryrmq.List(want...).Delays(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := retryrmq.Fixed(1500 * time.Microsecond).Retries(1).Delays(); !reflect.DeepEqual(got, []time.Duration{2 * time.Millisecond}) {
+		t.Errorf("got %v", got)
 	}
 	if got := retryrmq.Exponential(time.Second, 5*time.Minute).Delays(); got[4] != 256*time.Second {
 		t.Errorf("got %v", got)

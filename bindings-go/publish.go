@@ -34,7 +34,8 @@ type Publishing struct {
 	CorrelationID string
 	// ReplyTo is for replies.
 	ReplyTo string
-	// Expiration: the broker drops (or dead-letters) the message when it has waited that long in a queue; 0 for never.
+	// Expiration: the broker drops (or dead-letters) the message when it has waited that long in a queue, in milliseconds,
+	// rounded up; 0 for never.
 	Expiration time.Duration
 	// Priority is 0 to 255.
 	Priority uint8
@@ -49,7 +50,7 @@ type Publishing struct {
 }
 
 // Publish publishes a message and waits until the broker has confirmed it. When ctx ends before, its error is returned, and
-// the message may have been published or not.
+// the message may be published all the same.
 func (c *Conn) Publish(ctx context.Context, message Publishing) error {
 	if err := checkContext(ctx); err != nil {
 		return err

@@ -14,6 +14,7 @@ type Simulation struct {
 	queue      string
 	handler    Handler
 	plan       *plan
+	hasRules   bool
 	limit      time.Duration
 	simulation *native.Simulation
 	published  int64
@@ -49,6 +50,8 @@ const (
 	BecameRejected = "rejected"
 )
 
+var errNotMade = badOption("this is no simulation; retryrmq.NewSimulation makes one")
+
 // The header by which a simulation knows its messages.
 const simulated = "retryrmq-simulated"
 
@@ -70,12 +73,15 @@ func NewSimulation(queue string, handler Handler, options ...Option) (*Simulatio
 	if err != nil {
 		return nil, ours(err)
 	}
-	limit := time.Duration(checked.HandlerTimeout)
-	return &Simulation{queue: queue, handler: handler, plan: plan, limit: limit, simulation: simulation}, nil
+	return &Simulation{queue: queue, handler: handler, plan: plan, hasRules: checked.HasRules,
+		limit: time.Duration(checked.HandlerTimeout), simulation: simulation}, nil
 }
 
 // Publish publishes to the queue, by whatever exchange and routing key; an empty routing key is the queue's name.
 func (s *Simulation) Publish(message Publishing) error {
+	if s == nil || s.simulation == nil {
+		return errNotMade
+	}
 	if message.RoutingKey == "" && message.Exchange == "" {
 		message.RoutingKey = s.queue
 	}
@@ -94,11 +100,15 @@ func (s *Simulation) Publish(message Publishing) error {
 
 // Step has the handler handle the next message; the clock moves on to its arrival. It is false when there is none.
 //
-// Nothing else is simulated: what the handler does takes the time it takes, and the handler timeout is real. When ctx has ended,
-// no handler is called, and its error is returned.
+// Nothing else is simulated: what the handler does takes the time it takes, and the handler timeout is real. A handler that ends
+// its goroutine, by [runtime.Goexit] or t.FailNow, ends the one that called Step: there is no other. When ctx has ended, no
+// handler is called, and its error is returned.
 func (s *Simulation) Step(ctx context.Context) (Step, bool, error) {
 	if err := checkContext(ctx); err != nil {
 		return Step{}, false, err
+	}
+	if s == nil || s.simulation == nil {
+		return Step{}, false, errNotMade
 	}
 	if ctx.Err() != nil {
 		return Step{}, false, native.ContextError(ctx)
@@ -116,7 +126,7 @@ func (s *Simulation) Step(ctx context.Context) (Step, bool, error) {
 	step.Err = s.attempt(ctx, m)
 	ending := &native.Ending{What: native.Ack}
 	if step.Err != nil {
-		ending = judge(step.Err, s.plan.fatal, true, true)
+		ending = judge(step.Err, s.plan.fatal, s.hasRules, m.mayPark)
 	}
 	became, err := s.simulation.Settle(m.token, ending)
 	if err != nil {
@@ -136,13 +146,9 @@ func (s *Simulation) attempt(ctx context.Context, m *Message) error {
 	if s.limit == 0 {
 		return call(ctx, s.handler, m, func(error) {})
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.limit, errTooLong)
+	ctx, cancel, limit := newLimit(ctx, s.limit)
 	defer cancel()
-	err := call(ctx, s.handler, m, func(error) {})
-	if context.Cause(ctx) == errTooLong && (err == nil || isDeadline(err)) {
-		return &tooLong{s.limit}
-	}
-	return err
+	return limit.counts(call(ctx, s.handler, m, func(error) {}))
 }
 
 // Takes our mark away: nobody else has it.
@@ -153,7 +159,16 @@ func (s *Simulation) unmark(m *Message) int {
 }
 
 // Elapsed is how much time has passed on the simulation's clock.
-func (s *Simulation) Elapsed() time.Duration { return time.Duration(s.simulation.Elapsed()) }
+func (s *Simulation) Elapsed() time.Duration {
+	if s == nil || s.simulation == nil {
+		return 0
+	}
+	return time.Duration(s.simulation.Elapsed())
+}
 
 // Close lets it go.
-func (s *Simulation) Close() { s.simulation.Free() }
+func (s *Simulation) Close() {
+	if s != nil && s.simulation != nil {
+		s.simulation.Free()
+	}
+}

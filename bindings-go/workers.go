@@ -2,10 +2,7 @@ package retryrmq
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
@@ -31,6 +28,7 @@ type workers struct {
 	fatal        []func(error) bool
 	hasRules     bool
 	limit        time.Duration
+	drain        time.Duration
 	most         int
 	subscription *native.Subscription
 	// For handlers without a deadline of their own; cancelled when nobody waits for them any more.
@@ -47,10 +45,12 @@ type workers struct {
 	alive   int           // goroutines
 	idle    int           // of them, waiting for work
 	running int           // of them, in a handler
+	late    int           // of them, past its deadline: its message is settled
 	taking  bool          // one of them fetches
 	closing bool
 	ended   bool // nothing more will come
 	handled uint64
+	until   time.Time // the end of the drain
 	// Looks after what lies about.
 	timer     *time.Timer
 	timed     bool
@@ -65,25 +65,30 @@ func newWorkers(ctx context.Context, queue string, handler Handler, plan *plan, 
 		fatal:        plan.fatal,
 		hasRules:     options.HasRules,
 		limit:        time.Duration(options.HandlerTimeout),
+		drain:        time.Duration(options.DrainTimeout),
 		most:         options.Concurrency,
 		subscription: subscription,
 		batches:      batches{size: 1},
 	}
 	w.work.L = &w.mu
+	w.timer = time.AfterFunc(time.Hour, w.look)
+	w.timer.Stop()
 	w.handling, w.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	return w
 }
 
+// Begins, unless the end came first.
 func (w *workers) start() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.timer = time.AfterFunc(time.Hour, w.look)
-	w.timer.Stop()
-	w.wake()
+	if !w.closing {
+		w.wake()
+	}
 }
 
 // No more messages; what has begun may finish, the rest goes back.
 func (w *workers) close() {
+	w.until = time.Now().Add(w.drain)
 	w.subscription.Close()
 	w.mu.Lock()
 	w.closing = true
@@ -96,19 +101,34 @@ func (w *workers) close() {
 
 var errDrained = &Error{Code: ErrTimeout.Code, Message: "the drain timeout has passed"}
 
-// The end, after the subscription's: how many handlers run all the same.
-func (w *workers) end() int {
+// The end, after the subscription's. What is left of the drain is for handlers whose messages are settled, because they are past
+// their deadlines, or are the broker's again, because the connection is lost: how many handlers run all the same, and how many
+// of them have not settled their messages.
+func (w *workers) end() (left, unsettled int) {
 	w.mu.Lock()
 	w.closing, w.ended = true, true
-	late := w.running
 	w.timer.Stop()
 	w.work.Broadcast()
 	w.mu.Unlock()
-	w.cancel(errDrained)
-	if late == 0 {
+	gone := make(chan struct{})
+	go func() {
 		w.all.Wait()
+		close(gone)
+	}()
+	over := time.NewTimer(time.Until(w.until))
+	defer over.Stop()
+	select {
+	case <-gone:
+	case <-over.C:
 	}
-	return late
+	w.mu.Lock()
+	left, unsettled = w.running, w.running-w.late
+	w.mu.Unlock()
+	w.cancel(errDrained)
+	if left == 0 {
+		<-gone // there is nobody left but those who are about to end
+	}
+	return left, unsettled
 }
 
 func (w *workers) giveBack(messages []Message) {
@@ -265,55 +285,75 @@ func (w *workers) attempt(m *Message) {
 		w.attemptWithin(m)
 		return
 	}
-	err := call(w.handling, w.handler, m, func(gone error) { w.conclude(m, gone, true) })
-	w.conclude(m, err, true)
+	err := call(w.handling, w.handler, m, func(gone error) { w.conclude(m, gone) })
+	w.conclude(m, err)
 }
 
-// Settles what came of a handler's return, unless that was done.
-func (w *workers) conclude(m *Message, err error, unsettled bool) {
+// Settles what came of a handler's return.
+func (w *workers) conclude(m *Message, err error) {
 	w.mu.Lock()
 	w.returned()
-	if unsettled && err == nil {
+	if err == nil {
 		w.acks.Add(m.token)
 		if w.acks.Len() >= mostAcks {
 			w.flush()
 		}
 	}
 	w.mu.Unlock()
-	if unsettled && err != nil {
+	if err != nil {
 		w.failed(m, err)
 	}
 }
 
-var errTooLong = errors.New("the handler timeout has passed")
-
 // As attempt, with a deadline: what comes first, the handler's end or the deadline, ends the attempt.
 func (w *workers) attemptWithin(m *Message) {
-	ctx, cancel := context.WithTimeoutCause(w.handling, w.limit, errTooLong)
+	ctx, cancel, limit := newLimit(w.handling, w.limit)
 	defer cancel()
-	var ended atomic.Bool
-	late := func() {
-		if context.Cause(ctx) == errTooLong && ended.CompareAndSwap(false, true) {
-			w.late(m)
+	settled := false // with the lock
+	w.all.Add(1)     // what is told at the deadline may come to its end after the handler
+	stop := context.AfterFunc(ctx, func() {
+		defer w.all.Done()
+		if context.Cause(ctx) == errTooLong && w.overdue(&settled) {
+			w.failed(m, &tooLong{w.limit})
+		}
+	})
+	defer func() {
+		if stop() {
+			w.all.Done()
+		}
+	}()
+	end := func(err error) {
+		if err = limit.counts(err); !w.returnedOverdue(&settled) {
+			w.conclude(m, err)
 		}
 	}
-	stop := context.AfterFunc(ctx, late)
-	defer stop()
-	err := call(ctx, w.handler, m, func(gone error) { w.conclude(m, gone, ended.CompareAndSwap(false, true)) })
-	if ctx.Err() != nil && isDeadline(err) {
-		late() // the handler says itself that it is over
-	}
-	w.conclude(m, err, ended.CompareAndSwap(false, true))
+	end(call(ctx, w.handler, m, end))
 }
 
-func (w *workers) late(m *Message) { w.failed(m, &tooLong{w.limit}) }
+// The deadline of a handler that still runs: its message is settled without it, unless it has just returned.
+func (w *workers) overdue(settled *bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if *settled {
+		return false
+	}
+	*settled = true
+	w.late++
+	return true
+}
 
-// A handler that took longer than it may.
-type tooLong struct{ limit time.Duration }
-
-func (t *tooLong) Error() string     { return fmt.Sprintf("the handler took longer than %v", t.limit) }
-func (t *tooLong) ErrorType() string { return "HandlerTimeout" }
-func (t *tooLong) Unwrap() error     { return context.DeadlineExceeded }
+// Whether a handler has returned whose message was settled at its deadline. If not, nobody settles it any more but its end.
+func (w *workers) returnedOverdue(settled *bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !*settled {
+		*settled = true
+		return false
+	}
+	w.late--
+	w.returned()
+	return true
+}
 
 // Ends an attempt that failed.
 func (w *workers) failed(m *Message, err error) {

@@ -69,7 +69,8 @@ const mostAttempts = 100_000
 // Simulate has handler handle messages, one at a time, until every one of them has ended. The options are those of
 // retryrmq.Conn.Consume. Waiting takes no time: the clock jumps to the next arrival. Nothing else is simulated: what the
 // handler does takes the time it takes, and the handler timeout is real. Functions of retryrmq.OnEvent and OnReady are not called,
-// and the channel of retryrmq.Events stays empty. When ctx ends, so does the simulation, with its error.
+// and the channel of retryrmq.Events stays empty. A handler that ends its goroutine, by runtime.Goexit or t.FailNow, ends the
+// caller's. When ctx ends, so does the simulation, with its error.
 func Simulate(ctx context.Context, queue string, handler retryrmq.Handler, messages []retryrmq.Publishing,
 	options ...retryrmq.Option) (*Result, error) {
 	simulation, err := retryrmq.NewSimulation(queue, handler, options...)

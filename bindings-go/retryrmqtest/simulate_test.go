@@ -13,13 +13,26 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/retryrmq/retryrmq/bindings-go"
+	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 	"github.com/retryrmq/retryrmq/bindings-go/retryrmqtest"
 )
 
+// No simulation may leave a goroutine or a native object behind.
 func TestMain(m *testing.M) {
 	retryrmq.SetLogger(nil)
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if left := native.Live(); left != 0 {
+		fmt.Fprintf(os.Stderr, "%d native objects are left\n", left)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 func simulate(t *testing.T, handler retryrmq.Handler, options ...retryrmq.Option) *retryrmqtest.Result {
@@ -95,7 +108,7 @@ func TestWhatAHandlerReturnsDecides(t *testing.T) {
 		"put off":            {retryrmq.Defer(5 * time.Second), "deferred", 5 * time.Second, "", "", ""},
 		"the outermost wins": {retryrmq.After(retryrmq.Permanent(cause), time.Hour), "retried", time.Hour, "", "", ""},
 		"not valid UTF-8":    {retryrmq.Permanent(errors.New("a\xffb")), "parked", 0, "fatal", "a\uFFFDb", "error"},
-		"a text with NUL":    {retryrmq.Permanent(errors.New("a\x00b")), "parked", 0, "fatal", "", "error"},
+		"a text with NUL":    {retryrmq.Permanent(errors.New("a\x00b")), "parked", 0, "fatal", "a\x00b", "error"},
 		"an empty text":      {retryrmq.Permanent(errors.New("")), "parked", 0, "fatal", "", "error"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -295,6 +308,29 @@ func TestTheStackOfAnErrorIsItsChain(t *testing.T) {
 	}
 }
 
+// Also what is parked at its first attempt, long before the policy would have it parked, is recorded in full.
+func TestWhatIsParkedAtOnceHasItsStack(t *testing.T) {
+	gone := retryrmq.Fatal(func(err error) bool { return errors.As(err, &notFound{}) })
+	wrapped := fmt.Errorf("order 7: %w", notFound{})
+	for name, c := range map[string]struct {
+		handler retryrmq.Handler
+		want    string
+	}{
+		"permanent": {failing(retryrmq.Permanent(wrapped)), "order 7: gone\nwraps retryrmqtest_test.notFound: gone"},
+		"fatal":     {failing(wrapped), "order 7: gone\nwraps retryrmqtest_test.notFound: gone"},
+		"a panic":   {func(context.Context, *retryrmq.Message) error { panic(wrapped) }, "simulate_test.go"},
+		"parked":    {failing(fmt.Errorf("order 7: %w", retryrmq.Park("no such customer"))), "wraps *retryrmq.parking: no such customer"},
+	} {
+		step := simulate(t, c.handler, gone).Attempts[0]
+		if step.Parked == nil {
+			t.Fatalf("%s: %s", name, step.Became)
+		}
+		if stack, _ := step.Parked.Headers()["x-retry-error-stack"].(string); !strings.Contains(stack, c.want) {
+			t.Errorf("%s: the stack is %q", name, stack)
+		}
+	}
+}
+
 func TestAHandlerTimeoutIsADeadline(t *testing.T) {
 	result := simulate(t, func(ctx context.Context, _ *retryrmq.Message) error {
 		if _, ok := ctx.Deadline(); !ok {
@@ -306,6 +342,23 @@ func TestAHandlerTimeoutIsADeadline(t *testing.T) {
 	headers := result.Parked()[0].Message.Headers()
 	if headers["x-retry-error-type"] != "HandlerTimeout" || headers["x-retry-error"] != "the handler took longer than 1ms" {
 		t.Errorf("%v", headers)
+	}
+}
+
+func TestWhatAHandlerReturnsPastItsDeadlineDoesNotCount(t *testing.T) {
+	for name, returns := range map[string]func() error{
+		"nothing":   func() error { return nil },
+		"permanent": func() error { return retryrmq.Permanent(errors.New("no")) },
+		"a delay":   func() error { return retryrmq.After(errors.New("no"), time.Hour) },
+		"a panic":   func() error { panic("no") },
+	} {
+		step := simulate(t, func(ctx context.Context, _ *retryrmq.Message) error {
+			<-ctx.Done()
+			return returns()
+		}, retryrmq.HandlerTimeout(time.Millisecond), retryrmq.Retry(retryrmq.Fixed(time.Second).Retries(0))).Attempts[0]
+		if step.Reason != retryrmq.ReasonExhausted || step.Parked.Headers()["x-retry-error-type"] != "HandlerTimeout" {
+			t.Errorf("%s: %s because of %q", name, step.Became, step.Reason)
+		}
 	}
 }
 
@@ -365,6 +418,34 @@ func TestPropertiesGoAndCome(t *testing.T) {
 		MessageID: "7", Type: "t", UserID: "guest", AppID: "a", DeliveryMode: 1, Priority: 3, Timestamp: now}
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestAnExpirationIsNotCutToNothing(t *testing.T) {
+	for span, want := range map[time.Duration]string{time.Nanosecond: "1", 1500 * time.Microsecond: "2", time.Second: "1000"} {
+		var got string
+		_, err := retryrmqtest.Simulate(t.Context(), "orders", func(_ context.Context, m *retryrmq.Message) error {
+			got = m.Properties().Expiration
+			return nil
+		}, []retryrmq.Publishing{{Expiration: span}})
+		if err != nil || got != want {
+			t.Errorf("%v is %q, %v", span, got, err)
+		}
+	}
+}
+
+func TestASimulationThatWasNotMade(t *testing.T) {
+	for _, none := range []*retryrmq.Simulation{nil, {}} {
+		if _, more, err := none.Step(t.Context()); more || !errors.Is(err, retryrmq.ErrInvalidOption) {
+			t.Errorf("Step: %t, %v", more, err)
+		}
+		if err := none.Publish(retryrmq.Publishing{}); !errors.Is(err, retryrmq.ErrInvalidOption) {
+			t.Errorf("Publish: %v", err)
+		}
+		if none.Elapsed() != 0 {
+			t.Error("time has passed")
+		}
+		none.Close()
 	}
 }
 

@@ -48,7 +48,7 @@ pub fn connect(dialling: Dialling, ticket: u64) -> Result<Arc<Operation>, Refusa
         app_version: dialling.app_version,
         queue_type,
     };
-    Operation::begin(ticket, async move {
+    Operation::begin_while_awaited(ticket, async move {
         let inner = retryrmq::Client::connect_with(&dialling.url, options).await?;
         Ok(Answer::Client(Arc::new(Client {
             inner,
@@ -98,7 +98,7 @@ impl Client {
         let queue = String::from_utf8(queue.0)
             .map_err(|_| Refusal::option("`queue` is not valid UTF-8"))?;
         let parked = self.inner.parked(queue);
-        Operation::begin(ticket, async move {
+        Operation::begin_while_awaited(ticket, async move {
             let browse = parked.browse().await?;
             Ok(Answer::Walk(Arc::new(Walk::new(browse))))
         })

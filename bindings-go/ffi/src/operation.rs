@@ -29,11 +29,13 @@ pub(crate) enum Answer {
 
 type Slot = Arc<Mutex<Option<Result<Answer, Refusal>>>>;
 
-/// Something that was begun. Freed before its end, it is given up.
+/// Something that was begun. It comes to its end also when it was freed before, unless it is one that is only of use to
+/// those who wait for it.
 #[derive(Debug, uniffi::Object)]
 pub struct Operation {
     answer: Slot,
-    abort: AbortHandle,
+    /// How to give it up when it is freed.
+    abort: Option<AbortHandle>,
     _alive: Alive,
 }
 
@@ -47,10 +49,35 @@ impl Drop for Ticket {
 }
 
 impl Operation {
+    /// Begins what may change something at the broker. It is not given up halfway, between a copy and its original for
+    /// example; an answer that nobody waits for is let go.
     pub(crate) fn begin(
         ticket: u64,
         work: impl Future<Output = Result<Answer, Refusal>> + Send + 'static,
     ) -> Result<Arc<Self>, Refusal> {
+        Self::run(ticket, work).map(|(answer, _)| Self::new(answer, None))
+    }
+
+    /// Begins what changes nothing, and is given up when it is freed before its end.
+    pub(crate) fn begin_while_awaited(
+        ticket: u64,
+        work: impl Future<Output = Result<Answer, Refusal>> + Send + 'static,
+    ) -> Result<Arc<Self>, Refusal> {
+        Self::run(ticket, work).map(|(answer, abort)| Self::new(answer, Some(abort)))
+    }
+
+    fn new(answer: Slot, abort: Option<AbortHandle>) -> Arc<Self> {
+        Arc::new(Self {
+            answer,
+            abort,
+            _alive: Alive::new(Kind::Operation),
+        })
+    }
+
+    fn run(
+        ticket: u64,
+        work: impl Future<Output = Result<Answer, Refusal>> + Send + 'static,
+    ) -> Result<(Slot, AbortHandle), Refusal> {
         let answer = Slot::default();
         let slot = Arc::downgrade(&answer);
         let ticket = Ticket(ticket);
@@ -61,11 +88,7 @@ impl Operation {
                 *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(given);
             }
         });
-        Ok(Arc::new(Self {
-            answer,
-            abort: task.abort_handle(),
-            _alive: Alive::new(Kind::Operation),
-        }))
+        Ok((answer, task.abort_handle()))
     }
 
     fn take(&self) -> Result<Answer, Refusal> {
@@ -84,7 +107,9 @@ impl Operation {
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        self.abort.abort();
+        if let Some(abort) = &self.abort {
+            abort.abort();
+        }
     }
 }
 

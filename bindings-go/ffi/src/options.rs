@@ -104,6 +104,8 @@ pub struct Shape {
     pub concurrency: u32,
     /// How long one of them may take, in nanoseconds.
     pub handler_timeout: Option<u64>,
+    /// How long the end waits for those that run, in nanoseconds.
+    pub drain_timeout: u64,
     /// Whether anybody asks what an error is.
     pub has_rules: bool,
 }
@@ -183,6 +185,7 @@ impl Options {
         Shape {
             concurrency: u32::try_from(self.consumer.handlers()).unwrap_or(u32::MAX),
             handler_timeout: self.consumer.limit().map(nanoseconds),
+            drain_timeout: nanoseconds(self.consumer.last_call()),
             has_rules: self.has_rules,
         }
     }

@@ -89,7 +89,7 @@ impl Walk {
     /// The next parked message; nothing at the end.
     pub fn next(&self, ticket: u64) -> Result<Arc<Operation>, Refusal> {
         let browsing = Arc::clone(&self.browsing);
-        Operation::begin(ticket, async move {
+        Operation::begin_while_awaited(ticket, async move {
             let mut browsing = browsing.lock().await;
             let browsing = browsing.as_mut().ok_or_else(ended)?;
             let Some(record) = browsing.browse.next().await? else {

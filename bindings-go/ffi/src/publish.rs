@@ -66,7 +66,8 @@ impl Outgoing {
             properties = properties.with_headers(values::read_table(headers)?);
         }
         if let Some(expiration) = self.expiration {
-            let ms = Duration::from_nanos(expiration).as_millis().to_string();
+            // Up to whole milliseconds: nothing is dropped before its time, and 0 would be at once.
+            let ms = expiration.div_ceil(1_000_000).to_string();
             properties = properties.with_expiration(ms.into());
         }
         if let Some(priority) = self.priority {

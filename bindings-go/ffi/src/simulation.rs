@@ -58,8 +58,9 @@ impl Simulation {
 
     /// The next message, as a batch of one; nothing at the end. The clock moves on to its arrival.
     pub fn next(&self) -> Wire {
-        let delivery = self.lock().next();
-        message::batch(delivery.as_slice(), |_| true)
+        let mut simulation = self.lock();
+        let delivery = simulation.next();
+        message::batch(delivery.as_slice(), |message| simulation.may_park(message))
     }
 
     /// Nanoseconds since the beginning.

@@ -65,8 +65,8 @@ func Hold() {
 	}
 }
 
-// Release lets go; the last one waits for the end of the goroutine.
-func Release() {
+// Release lets go; the last one waits for the end of the goroutine, after which nothing is told.
+func Release() (last bool) {
 	room.life.Lock()
 	defer room.life.Unlock()
 	room.mu.Lock()
@@ -77,6 +77,7 @@ func Release() {
 		C.rr_wake_news()
 		<-ended
 	}
+	return last
 }
 
 func (n *newsroom) run(ended chan struct{}) {
@@ -195,7 +196,8 @@ func ContextError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// Waits for the end. When ctx ends first, the operation is given up, and the error is ctx's.
+// Waits for the end. When ctx ends first, the error is ctx's. The operation is then freed, which gives it up if it changes nothing
+// at the broker; otherwise it comes to its end all the same.
 func (op *Operation) wait(ctx context.Context) error {
 	select {
 	case <-op.done:

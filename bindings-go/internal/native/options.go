@@ -50,6 +50,8 @@ type Options struct {
 	Concurrency int
 	// HandlerTimeout is how long one of them may take, in nanoseconds; 0 for any time.
 	HandlerTimeout uint64
+	// DrainTimeout is how long the end waits for those that run, in nanoseconds.
+	DrainTimeout uint64
 	// HasRules says whether anybody asks what an error is.
 	HasRules bool
 }
@@ -99,6 +101,7 @@ func NewOptions(wanted *Wanted) (*Options, error) {
 		r := NewReader(shape)
 		options.Concurrency = int(r.Uint32())
 		options.HandlerTimeout, _ = r.OptionalUint64()
+		options.DrainTimeout = r.Uint64()
 		options.HasRules = r.Bool()
 		err = r.End()
 	}

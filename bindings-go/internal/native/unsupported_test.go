@@ -20,3 +20,25 @@ func TestWithoutCgoOneErrorSaysWhatIsMissing(t *testing.T) {
 		}
 	}
 }
+
+// What the compiler sees where there is no library: with cgo for such a platform it would come to the sentence, too.
+func TestWithoutALibraryTheSameErrorSaysSo(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no go to ask")
+	}
+	for platform, missing := range map[string]bool{
+		"linux/386": true, "linux/arm": true, "linux/riscv64": true, "freebsd/amd64": true, "windows/amd64": true,
+		"linux/amd64": false, "linux/arm64": false, "darwin/amd64": false, "darwin/arm64": false,
+	} {
+		system, machine, _ := strings.Cut(platform, "/")
+		for _, tags := range []string{"", "dynamic"} {
+			list := exec.Command("go", "list", "-tags", tags, "-f", "{{.GoFiles}}", ".")
+			list.Env = append(os.Environ(), "CGO_ENABLED=1", "GOOS="+system, "GOARCH="+machine)
+			files, err := list.CombinedOutput()
+			want := missing && (tags == "" || system == "windows")
+			if err != nil || strings.Contains(string(files), "unsupported.go") != want {
+				t.Errorf("%s with tags %q: %v, %s", platform, tags, err, files)
+			}
+		}
+	}
+}

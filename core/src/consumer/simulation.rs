@@ -145,6 +145,14 @@ impl Simulation {
         })
     }
 
+    /// Whether the message may be parked if this attempt fails, as a
+    /// [`Subscription`](crate::Subscription::may_park) says it.
+    #[must_use]
+    pub fn may_park(&self, message: &Message) -> bool {
+        self.options.dlx
+            && (message.retries() >= self.options.rules.patience() || message.mended().is_some())
+    }
+
     /// Lets time pass, a handler's for example.
     pub fn advance(&mut self, by: Duration) {
         self.elapsed = self.elapsed.saturating_add(by);

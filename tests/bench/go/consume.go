@@ -14,15 +14,19 @@ import (
 
 // Consume and acknowledge a full queue with a handler that does nothing, as each client's own documentation does it.
 
-func deliveries(url, queue string) <-chan amqp091.Delivery {
-	channel := must(must(amqp091.Dial(url)).Channel())
+// All are measured from when they are connected.
+
+func connected(url string) *amqp091.Channel { return must(must(amqp091.Dial(url)).Channel()) }
+
+func deliveries(channel *amqp091.Channel, queue string) <-chan amqp091.Delivery {
 	check(channel.Qos(prefetch, 0, false))
 	return must(channel.Consume(queue, "", false, false, false, false, nil))
 }
 
 func amqp091Each(url, queue string, count int) {
+	channel := connected(url)
 	m := newMeter(count)
-	for delivery := range deliveries(url, queue) {
+	for delivery := range deliveries(channel, queue) {
 		check(delivery.Ack(false))
 		m.one()
 	}
@@ -30,9 +34,10 @@ func amqp091Each(url, queue string, count int) {
 
 // One acknowledgement for every sixteen deliveries: the limit of what this client can do.
 func amqp091Multiple(url, queue string, count int) {
+	channel := connected(url)
 	m := newMeter(count)
 	n := 0
-	for delivery := range deliveries(url, queue) {
+	for delivery := range deliveries(channel, queue) {
 		if n++; n%16 == 0 || n == count {
 			check(delivery.Ack(true))
 		}
@@ -50,9 +55,10 @@ func watermillSubscriber(url string) *amqp.Subscriber {
 }
 
 func watermillConsume(url, queue string, count int) {
+	subscriber := watermillSubscriber(url)
 	m := newMeter(count)
 	router := must(message.NewRouter(message.RouterConfig{}, watermill.NopLogger{}))
-	router.AddNoPublisherHandler("bench", queue, watermillSubscriber(url), func(*message.Message) error {
+	router.AddNoPublisherHandler("bench", queue, subscriber, func(*message.Message) error {
 		m.one()
 		return nil
 	})

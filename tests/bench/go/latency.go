@@ -31,8 +31,9 @@ func publisher(url, queue string, count int) {
 }
 
 func amqp091Latency(url, queue string, count int) {
+	channel := connected(url)
 	l := newLateness(count)
-	for delivery := range deliveries(url, queue) {
+	for delivery := range deliveries(channel, queue) {
 		l.one(delivery.Body)
 		check(delivery.Ack(false))
 	}

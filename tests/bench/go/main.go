@@ -2,6 +2,8 @@
 //
 // Every measurement is a process of its own, on a queue of its own. Nothing is asserted: the machine is whatever it is, and only
 // ratios of one run mean anything. RETRYRMQ_BENCH_COUNT and RETRYRMQ_BENCH_ROUNDS make it shorter.
+//
+// wagslane/go-rabbitmq is not among the peers: Go's module proxy does not give it out.
 package main
 
 import (

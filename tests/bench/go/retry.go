@@ -23,10 +23,10 @@ var errOnce = errors.New("once")
 
 // As it is written by hand: a copy to a queue with a time to live, confirmed one by one, then the acknowledgement.
 func amqp091Retry(url, queue string, count int) {
-	channel := must(must(amqp091.Dial(url)).Channel())
+	consuming, channel := connected(url), connected(url)
 	check(channel.Confirm(false))
 	m := newMeter(count)
-	for delivery := range deliveries(url, queue) {
+	for delivery := range deliveries(consuming, queue) {
 		if delivery.Headers["x-retries"] != nil {
 			check(delivery.Ack(false))
 			m.one()
@@ -45,11 +45,12 @@ func amqp091Retry(url, queue string, count int) {
 
 // The middleware waits in the handler, with the message unacknowledged: everything behind it waits, too.
 func watermillRetry(url, queue string, count int) {
+	subscriber := watermillSubscriber(url)
 	m := newMeter(count)
 	router := must(message.NewRouter(message.RouterConfig{}, watermill.NopLogger{}))
 	router.AddMiddleware(middleware.Retry{MaxRetries: 3, InitialInterval: time.Second}.Middleware)
 	seen := map[*message.Message]bool{}
-	router.AddNoPublisherHandler("bench", queue, watermillSubscriber(url), func(msg *message.Message) error {
+	router.AddNoPublisherHandler("bench", queue, subscriber, func(msg *message.Message) error {
 		if !seen[msg] {
 			seen[msg] = true
 			return errOnce

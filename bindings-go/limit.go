@@ -1,0 +1,39 @@
+package retryrmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+var errTooLong = errors.New("the handler timeout has passed")
+
+// The time that a handler may take, for a consumer and for its simulation.
+type limit struct {
+	span  time.Duration
+	until time.Time
+}
+
+// A limit that begins now, and the context of the handler.
+func newLimit(ctx context.Context, span time.Duration) (context.Context, context.CancelFunc, limit) {
+	l := limit{span, time.Now().Add(span)}
+	ctx, cancel := context.WithDeadlineCause(ctx, l.until, errTooLong)
+	return ctx, cancel, l
+}
+
+// What a handler that returned err just now has said. At its deadline and later that is not what it returned, whatever it is:
+// whether it did not look at its context or was told by it makes no difference.
+func (l limit) counts(err error) error {
+	if time.Now().Before(l.until) {
+		return err
+	}
+	return &tooLong{l.span}
+}
+
+// A handler that took longer than it may.
+type tooLong struct{ limit time.Duration }
+
+func (t *tooLong) Error() string     { return fmt.Sprintf("the handler took longer than %v", t.limit) }
+func (t *tooLong) ErrorType() string { return "HandlerTimeout" }
+func (t *tooLong) Unwrap() error     { return context.DeadlineExceeded }
