@@ -55,7 +55,7 @@ export class Client {
     if (this.#closing !== undefined) return Promise.reject(closed())
     if (planned.signal?.aborted === true) return Promise.reject(planned.signal.reason)
     const listening = new native.Listening()
-    if (planned.onEvent !== undefined) listening.set(true)
+    if (planned.onEvent !== undefined) listening.begin()
     const id = bridge().number()
     const subscribing = bridge().ask<Subscription>((ticket) =>
       asked(() => this.#native.subscribe(bridge().native, ticket, planned.native, id, listening)),

@@ -70,7 +70,7 @@ export class Consumer extends EventEmitter<Events> {
     this.#onEvent = plan.onEvent
     ;(this as EventEmitter).on('newListener', (name: unknown) => {
       known(name)
-      listening.set(true)
+      listening.begin()
     })
     bridge().subscribe(id, {
       arrived: () => this.#workers.arrived(),

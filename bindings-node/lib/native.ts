@@ -71,7 +71,7 @@ export interface RuleInput {
 
 /** @internal */
 export interface Listening {
-  set(listening: boolean): void
+  begin(): void
 }
 
 /** @internal */
