@@ -1,6 +1,8 @@
 // Bad input: a clear sentence at the call that names the option, and nothing that was begun.
 
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer } from 'node:net'
 import { test } from 'node:test'
 
 import {
@@ -123,6 +125,18 @@ test('connecting throws at the call', () => {
 test('connecting that was given up rejects', async () => {
   const signal = AbortSignal.abort(new Error('changed my mind'))
   await assert.rejects(connect('amqp://localhost', { signal }), { message: 'changed my mind' })
+})
+
+test('connecting that is given up on the way rejects', async (t) => {
+  const controller = new AbortController()
+  const silent = createServer((socket) => {
+    controller.abort(new Error('changed my mind'))
+    socket.destroy()
+  }).listen(0, '127.0.0.1')
+  t.after(() => silent.close())
+  await once(silent, 'listening')
+  const connecting = connect(`amqp://127.0.0.1:${silent.address().port}`, { signal: controller.signal })
+  await assert.rejects(connecting, { message: 'changed my mind' })
 })
 
 test('an error says who asked', async () => {
