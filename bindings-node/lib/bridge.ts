@@ -92,15 +92,15 @@ class Bridge {
 
   #news(): void {
     const news = this.native.news()
-    for (const ticket of news.done) this.#take(ticket)?.resolve(undefined)
-    for (const { ticket, value } of news.brought) this.#take(ticket)?.resolve(value)
-    for (const { ticket, code, message, detail } of news.refused) {
+    news.done?.forEach((ticket) => this.#take(ticket)?.resolve(undefined))
+    news.brought?.forEach(({ ticket, value }) => this.#take(ticket)?.resolve(value))
+    news.refused?.forEach(({ ticket, code, message, detail }) => {
       this.#take(ticket)?.reject(refused(code, message, detail))
-    }
-    for (const { level, text } of news.lines) log(level, text)
-    for (const event of news.events) this.#subscribed.get(event.subscription)?.told(event)
-    if (news.missed > 0) log('warn', `${news.missed} events were dropped: their listeners are too slow`)
-    for (const subscription of news.ready) this.#subscribed.get(subscription)?.arrived()
+    })
+    news.lines?.forEach(({ level, text }) => log(level, text))
+    news.events?.forEach((event) => this.#subscribed.get(event.subscription)?.told(event))
+    if (news.missed !== undefined) log('warn', `${news.missed} events were dropped: their listeners are too slow`)
+    news.ready?.forEach((subscription) => this.#subscribed.get(subscription)?.arrived())
   }
 
   #take(ticket: number): Waiting | undefined {

@@ -186,6 +186,8 @@ export class Workers {
 
   #take(): Message | undefined {
     if (this.#next < this.#ready.length) return this.#ready[this.#next++]
+    // Nothing is there before the bridge says so, and every handler that ends comes by here.
+    if (this.#listening) return undefined
     const batch = this.#subscription.take(this.#size)
     if (batch === null) return undefined
     this.#ready = messages(this.#plan.queue, batch)

@@ -159,23 +159,28 @@ pub struct Line {
     pub text: String,
 }
 
-/// Everything since the last call.
+/// Everything since the last call. What there is none of is left out: mostly there is one kind alone, many times a second.
 #[napi(object, object_from_js = false)]
+#[derive(Default)]
 pub struct News {
     /// Operations that are done and brought nothing.
-    pub done: Vec<f64>,
+    pub done: Option<Vec<f64>>,
     /// Operations that brought something.
-    pub brought: Vec<Brought>,
+    pub brought: Option<Vec<Brought>>,
     /// Operations that failed.
-    pub refused: Vec<Refused>,
+    pub refused: Option<Vec<Refused>>,
     /// Subscriptions to look at.
-    pub ready: Vec<f64>,
+    pub ready: Option<Vec<f64>>,
     /// What happened.
-    pub events: Vec<Told>,
+    pub events: Option<Vec<Told>>,
     /// Events that were dropped because nobody fetched them.
-    pub missed: u32,
+    pub missed: Option<u32>,
     /// Lines for the log.
-    pub lines: Vec<Line>,
+    pub lines: Option<Vec<Line>>,
+}
+
+fn some<T>(found: Vec<T>) -> Option<Vec<T>> {
+    Some(found).filter(|found| !found.is_empty())
 }
 
 #[napi]
@@ -208,25 +213,25 @@ impl Bridge {
             )
         };
         let mut news = News {
-            done: Vec::new(),
-            brought: Vec::new(),
-            refused: Vec::new(),
-            ready,
-            events: events
-                .iter()
-                .map(|(subscription, event)| told(*subscription, event))
-                .collect(),
-            missed,
-            lines: logging::take(&self.shared),
+            ready: some(ready),
+            events: some(
+                events
+                    .iter()
+                    .map(|(subscription, event)| told(*subscription, event))
+                    .collect(),
+            ),
+            missed: Some(missed).filter(|missed| *missed > 0),
+            lines: some(logging::take(&self.shared)),
+            ..News::default()
         };
         for (ticket, answer) in finished {
             let value = match answer {
                 Answer::Nothing => {
-                    news.done.push(ticket);
+                    news.done.get_or_insert_default().push(ticket);
                     continue;
                 }
                 Answer::Failed(why) => {
-                    news.refused.push(Refused {
+                    news.refused.get_or_insert_default().push(Refused {
                         ticket,
                         code: why.code,
                         message: why.message,
@@ -239,7 +244,8 @@ impl Bridge {
                 Answer::Walk(browse) => Either4::C(Walk::new(*browse)),
                 Answer::Record(record) => Either4::D(Record::new(*record)),
             };
-            news.brought.push(Brought { ticket, value });
+            let brought = news.brought.get_or_insert_default();
+            brought.push(Brought { ticket, value });
         }
         news
     }

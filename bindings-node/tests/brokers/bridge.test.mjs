@@ -8,18 +8,19 @@ import { test } from 'node:test'
 
 import { fixed } from 'retryrmq'
 
-import { URL_, client, program, queue, until } from './broker.mjs'
+import { URL_, client, deferred, program, queue, until } from './broker.mjs'
 
 const require = createRequire(import.meta.url)
 const { native } = require(path.join(path.dirname(require.resolve('retryrmq')), 'native.js'))
 
-/** The arguments of all calls of a method of the native half until the test is over. */
+/** The calls of a method of the native half until the test is over. */
 function calls(t, Class, method) {
   const found = []
   const original = Class.prototype[method]
   Class.prototype[method] = function (...args) {
-    found.push(args)
-    return original.apply(this, args)
+    const result = original.apply(this, args)
+    found.push({ args, result })
+    return result
   }
   t.after(() => (Class.prototype[method] = original))
   return found
@@ -42,7 +43,23 @@ test('messages, their ends and wake-ups cross in batches', async (t) => {
     assert.ok(length > 0 && length < total / 4, `${length} ${name} for ${total} messages`)
   }
   // How many are asked for depends on how quick this machine is.
-  assert.ok(takes.some(([most]) => most >= 8), `${takes.length} takes for ${total} messages`)
+  assert.ok(takes.some(({ args }) => args[0] >= 8), `${takes.length} takes for ${total} messages`)
+})
+
+test('handlers that end ask for no messages where there are none', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const end = deferred()
+  let begun = 0
+  const consumer = await rmq.consume({ queue: orders }, () => {
+    begun++
+    return end.promise
+  })
+  await publish(rmq, orders, 10)
+  await until('all have begun', () => begun === 10)
+  const takes = calls(t, native.Subscription, 'take')
+  end.resolve()
+  await until('all are handled', () => consumer.stats().acked === 10)
+  assert.equal(takes.length, 0)
 })
 
 test('numbers of operations and subscriptions have no end', async (t) => {
@@ -51,7 +68,7 @@ test('numbers of operations and subscriptions have no end', async (t) => {
   const heard = []
   const bridge = new native.Bridge(() => heard.push(bridge.news()))
   const answer = (ticket) =>
-    until(`${ticket} is answered`, () => heard.flatMap((news) => news.brought).find((one) => one.ticket === ticket)?.value)
+    until(`${ticket} is answered`, () => heard.flatMap((news) => news.brought ?? []).find((one) => one.ticket === ticket)?.value)
   native.connect(bridge, far + 1, URL_, '', null)
   const connected = await answer(far + 1)
   const listening = new native.Listening()
@@ -60,7 +77,7 @@ test('numbers of operations and subscriptions have no end', async (t) => {
   const subscription = await answer(far + 2)
   assert.equal(subscription.listen(bridge, far + 3), 'none')
   await publish(await client(t), orders, 1)
-  await until('it is told to look', () => heard.some((news) => news.ready.includes(far + 3)))
+  await until('it is told to look', () => heard.some((news) => news.ready?.includes(far + 3)))
   const [token] = [subscription.take(1).records.readDoubleLE(4)]
   const failed = Buffer.alloc(8 + 1 + 8 + 4 + 4 + 4 + 4)
   failed.writeDoubleLE(token)
@@ -69,12 +86,12 @@ test('numbers of operations and subscriptions have no end', async (t) => {
   failed.writeUInt32LE(0xffff_ffff, 29)
   subscription.settle(new Float64Array(0), 0, failed)
   await until('it is told of the event', () =>
-    heard.flatMap((news) => news.events).some((event) => event.subscription === far + 3 && event.name === 'rejected'),
+    heard.flatMap((news) => news.events ?? []).some((event) => event.subscription === far + 3 && event.name === 'rejected'),
   )
   subscription.close()
   subscription.waitClosed(bridge, far + 4)
   connected.close(bridge, far + 5)
-  await until('both have ended', () => [4, 5].every((n) => heard.some((news) => news.done.includes(far + n))))
+  await until('both have ended', () => [4, 5].every((n) => heard.some((news) => news.done?.includes(far + n))))
 })
 
 test('a handler that transfers its body to a thread takes nothing from the others', async (t) => {
