@@ -56,8 +56,9 @@ export class Client {
 
   /**
    * Starts consuming: `handler` is called with every message; returning acknowledges, throwing retries (`dlx: true`), or
-   * does what {@link retryAfter}, {@link park} or {@link defer} says. Resolves once the broker has accepted the consumer, and
-   * rejects with what it refuses; no message was taken then. Options that cannot work throw at once.
+   * does what {@link retryAfter}, {@link park} or {@link defer} says. Resolves once the broker has accepted the consumer, before
+   * the first handler begins, and rejects with what it refuses; no message was taken then. Options that cannot work throw at
+   * once.
    */
   consume(options: ConsumerOptions, handler: Handler): Promise<Consumer> {
     const planned = plan(options, handler)
