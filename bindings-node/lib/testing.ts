@@ -82,8 +82,9 @@ const MOST = 100_000
  * Has `handler` handle `messages` as a consumer with these options would, one at a time, until every one of them has ended.
  *
  * Waiting takes no time: the clock jumps to the next arrival. Nothing else is simulated: what a handler awaits or asks takes
- * the time it takes, and `handlerTimeout` is real. Options and messages that cannot work throw at once. What only a broker can tell (missing queues, permissions, routes, crashes)
- * is not checked; `concurrency`, `prefetch`, `pause` and `drainTimeout` have no effect, and `onEvent` is told nothing.
+ * the time it takes, and `handlerTimeout` is real. Options and messages that cannot work throw at once. What only a broker
+ * can tell (missing queues, permissions, routes, crashes) is not checked; `concurrency`, `prefetch`, `pause` and
+ * `drainTimeout` have no effect, and `onEvent` is told nothing.
  */
 export function simulate(options: ConsumerOptions, handler: Handler, inputs: Iterable<Input>): Promise<Simulated> {
   const planned = plan(options, handler)

@@ -67,8 +67,8 @@ test('numbers of operations and subscriptions have no end', async (t) => {
   const far = 2 ** 33
   const heard = []
   const bridge = new native.Bridge(() => heard.push(bridge.news()))
-  const answer = (ticket) =>
-    until(`${ticket} is answered`, () => heard.flatMap((news) => news.brought ?? []).find((one) => one.ticket === ticket)?.value)
+  const brought = () => heard.flatMap((news) => news.brought ?? [])
+  const answer = (ticket) => until(`${ticket} is answered`, () => brought().find((one) => one.ticket === ticket)?.value)
   native.connect(bridge, far + 1, URL_, '', null)
   const connected = await answer(far + 1)
   const listening = new native.Listening()
@@ -157,5 +157,7 @@ test('a walk that is over settles nothing', async (t) => {
   await consumer.close()
   let kept
   for await (const it of rmq.parked(orders)) kept = it
-  for (const how of ['replay', 'drop']) await assert.rejects(kept[how](), { name: 'ClosedError', message: /inside the loop/ })
+  for (const how of ['replay', 'drop']) {
+    await assert.rejects(kept[how](), { name: 'ClosedError', message: /inside the loop/ })
+  }
 })

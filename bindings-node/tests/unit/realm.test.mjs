@@ -66,8 +66,8 @@ test('errors of the native half have their class, their code, and the name of th
 })
 
 test('values of both realms are what they are', async () => {
-  const others = vm.runInContext('({ when: new Date(5000), list: [1, { two: 2 }], bytes: new Uint8Array([3]) })', realm)
-  for (const { when, list, bytes } of [others, { when: new Date(5000), list: [1, { two: 2 }], bytes: new Uint8Array([3]) }]) {
+  const source = '({ when: new Date(5000), list: [1, { two: 2 }], bytes: new Uint8Array([3]) })'
+  for (const { when, list, bytes } of [vm.runInContext(source, realm), vm.runInThisContext(source)]) {
     const input = { body: bytes.buffer, timestamp: when, headers: { when, list, bytes } }
     const [{ message }] = (await simulate({ queue: 'orders' }, () => {}, [input, bytes.buffer])).attempts
     assert.deepEqual([...message.body], [3])
