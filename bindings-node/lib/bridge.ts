@@ -1,5 +1,7 @@
 /** The bridge of this environment: what native threads have to tell is fetched here, once for all that is there. */
 
+import { AsyncResource } from 'node:async_hooks'
+
 import { calledAt, refused } from './errors.js'
 import { log } from './log.js'
 import { native, type Bridge as NativeBridge, type Told } from './native.js'
@@ -25,13 +27,16 @@ interface Asking {
 
 const DAY = 86_400_000
 
+/** What lives as long as the environment must not keep the asynchronous context of whoever happened to connect first. */
+const outside = new AsyncResource('RetryRmqBridge')
+
 class Bridge {
   readonly native: NativeBridge
   readonly #waiting = new Map<number, Waiting>()
   readonly #subscribed = new Map<number, Subscribed>()
   #numbers = 0
   #holders = 0
-  #keeper: NodeJS.Timeout | undefined
+  readonly #keeper = setInterval(() => {}, DAY).unref()
 
   constructor() {
     this.native = new native.Bridge(() => this.#news())
@@ -78,26 +83,24 @@ class Bridge {
 
   /** Keeps the process alive until it is released as often. Native threads never do that by themselves. */
   hold(): void {
-    if (this.#holders++ > 0) return
-    if (this.#keeper === undefined) this.#keeper = setInterval(() => {}, DAY)
-    else this.#keeper.ref()
+    if (this.#holders++ === 0) this.#keeper.ref()
   }
 
   release(): void {
-    if (--this.#holders === 0) this.#keeper?.unref()
+    if (--this.#holders === 0) this.#keeper.unref()
   }
 
   #news(): void {
     const news = this.native.news()
-    for (const ticket of news.done) this.#take(ticket)?.resolve(undefined)
-    for (const { ticket, value } of news.brought) this.#take(ticket)?.resolve(value)
-    for (const { ticket, code, message, detail } of news.refused) {
+    news.done?.forEach((ticket) => this.#take(ticket)?.resolve(undefined))
+    news.brought?.forEach(({ ticket, value }) => this.#take(ticket)?.resolve(value))
+    news.refused?.forEach(({ ticket, code, message, detail }) => {
       this.#take(ticket)?.reject(refused(code, message, detail))
-    }
-    for (const { level, text } of news.lines) log(level, text)
-    for (const event of news.events) this.#subscribed.get(event.subscription)?.told(event)
-    if (news.missed > 0) log('warn', `${news.missed} events were dropped: their listeners are too slow`)
-    for (const subscription of news.ready) this.#subscribed.get(subscription)?.arrived()
+    })
+    news.lines?.forEach(({ level, text }) => log(level, text))
+    news.events?.forEach((event) => this.#subscribed.get(event.subscription)?.told(event))
+    if (news.missed !== undefined) log('warn', `${news.missed} events were dropped: their listeners are too slow`)
+    news.ready?.forEach((subscription) => this.#subscribed.get(subscription)?.arrived())
   }
 
   #take(ticket: number): Waiting | undefined {
@@ -111,6 +114,6 @@ let made: Bridge | undefined
 
 /** The bridge of this environment, made at first use. @internal */
 export function bridge(): Bridge {
-  made ??= new Bridge()
+  made ??= outside.runInAsyncScope(() => new Bridge())
   return made
 }

@@ -4,12 +4,20 @@ import { constants } from 'node:os'
 import { inspect } from 'node:util'
 
 import { bridge } from './bridge.js'
-import { Consumer, disposable } from './consumer.js'
-import { ClosedError, InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
+import { type Consumer, consumerOf, disposable } from './consumer.js'
+import { InvalidOptionError, InvalidTypeError, asked, clientClosed, kind } from './errors.js'
 import { log } from './log.js'
-import { native, type Client as NativeClient, type Subscription } from './native.js'
-import { type ConsumerOptions, type Handler, type QueueType, abortSignal, plan, string } from './options.js'
-import { ParkedMessages } from './parked.js'
+import { native, type Client as NativeClient, type Subscription, type Told } from './native.js'
+import {
+  type ConsumerOptions,
+  type Handler,
+  type QueueType,
+  abortSignal,
+  onlyKnown,
+  plan,
+  string,
+} from './options.js'
+import { type ParkedMessages, parkedOf } from './parked.js'
 import { type Body, type PublishOptions, outgoing } from './publish.js'
 
 /** The options of {@link connect}. */
@@ -21,6 +29,8 @@ export interface ConnectOptions {
   /** Gives up connecting when it aborts. */
   signal?: AbortSignal
 }
+
+let clientOf: (connected: NativeClient) => Client
 
 /**
  * A connection to a broker. A lost connection is re-made in the background for as long as the client lives.
@@ -39,33 +49,44 @@ export class Client {
   /** Nothing is published any more: the handlers, which may publish until then, have drained. */
   #drained = false
 
-  /** @internal */
-  constructor(connected: NativeClient) {
+  private constructor(connected: NativeClient) {
     this.#native = connected
     this.#gone = new Promise((resolve) => (this.#leave = resolve))
   }
 
   /**
    * Starts consuming: `handler` is called with every message; returning acknowledges, throwing retries (`dlx: true`), or
-   * does what {@link retryAfter}, {@link park} or {@link defer} says. Resolves once the broker has accepted the consumer, and
-   * rejects with what it refuses; no message was taken then. Options that cannot work throw at once.
+   * does what {@link retryAfter}, {@link park} or {@link defer} says. Resolves once the broker has accepted the consumer, before
+   * the first handler begins, and rejects with what it refuses; no message was taken then. Options that cannot work throw at
+   * once.
    */
   consume(options: ConsumerOptions, handler: Handler): Promise<Consumer> {
     const planned = plan(options, handler)
-    if (this.#closing !== undefined) return Promise.reject(closed())
+    if (this.#closing !== undefined) return Promise.reject(clientClosed())
     if (planned.signal?.aborted === true) return Promise.reject(planned.signal.reason)
     const listening = new native.Listening()
-    if (planned.onEvent !== undefined) listening.set(true)
+    if (planned.onEvent !== undefined) listening.begin()
     const id = bridge().number()
     const subscribing = bridge().ask<Subscription>((ticket) =>
       asked(() => this.#native.subscribe(bridge().native, ticket, planned.native, id, listening)),
     )
-    return subscribing.then((subscription) => {
-      const consumer = new Consumer(planned, subscription, id, listening, this.#closing !== undefined)
-      this.#consumers.add(consumer)
-      void consumer.closed.then(() => this.#consumers.delete(consumer))
-      return consumer
-    })
+    // The first messages may be on their way before the answer is read, and something to tell with them.
+    const told: Told[] = []
+    bridge().subscribe(id, { arrived: () => {}, told: (event) => void told.push(event) })
+    const consuming = subscribing.then(
+      (subscription) => {
+        const closing = this.#closing !== undefined
+        const consumer = consumerOf(planned, { id, subscription, listening, told, closing })
+        this.#consumers.add(consumer)
+        void consumer.closed.then(() => this.#consumers.delete(consumer))
+        return consumer
+      },
+      (error: unknown) => {
+        bridge().unsubscribe(id)
+        throw error
+      },
+    )
+    return planned.signal === undefined ? consuming : unlessAborted(consuming, planned.signal)
   }
 
   /**
@@ -77,7 +98,7 @@ export class Client {
    */
   publish(routingKey: string, body: Body, options: PublishOptions = {}): Promise<void> {
     const message = outgoing(routingKey, body, options)
-    if (this.#drained) return Promise.reject(closed())
+    if (this.#drained) return Promise.reject(clientClosed())
     const publishing = bridge().ask<void>(
       (ticket) => asked(() => this.#native.publish(bridge().native, ticket, message)),
       { settled: () => --this.#publishing === 0 && this.#published() },
@@ -88,7 +109,7 @@ export class Client {
 
   /** The messages parked for `queue`. */
   parked(queue: string): ParkedMessages {
-    return new ParkedMessages(this.#native, queue, () => this.#drained)
+    return parkedOf(this.#native, queue, () => this.#drained)
   }
 
   /** How often a connection was re-made. */
@@ -123,7 +144,7 @@ export class Client {
   }
 
   async #run(signals: readonly NodeJS.Signals[]): Promise<void> {
-    if (this.#closing !== undefined) throw closed()
+    if (this.#closing !== undefined) throw clientClosed()
     const forget = (): void => signals.forEach((signal) => process.off(signal, hear))
     let heard = false
     const hear = (signal: NodeJS.Signals): void => {
@@ -175,11 +196,8 @@ export class Client {
 
   static {
     disposable(this)
+    clientOf = (connected) => new Client(connected)
   }
-}
-
-function closed(): ClosedError {
-  return new ClosedError('the client was closed; connect another one')
 }
 
 /** Signals that end or stop a process whoever wants to hear them. */
@@ -194,15 +212,12 @@ const KNOWN = ['appVersion', 'queueType', 'signal']
  *     await rmq.run()
  */
 export function connect(url?: string, options: ConnectOptions = {}): Promise<Client> {
-  const address = url ?? (process.env['RETRYRMQ_URL'] || 'amqp://localhost')
+  const address = url === undefined ? process.env['RETRYRMQ_URL'] || 'amqp://localhost' : url
   string('url', address)
   if (typeof options !== 'object' || options === null) {
     throw new InvalidTypeError(`the options of connect() must be an object, not ${kind(options)}`)
   }
-  const unknown = Object.keys(options).find((name) => !KNOWN.includes(name))
-  if (unknown !== undefined) {
-    throw new InvalidTypeError(`there is no option \`${unknown}\`; the options are ${KNOWN.join(', ')}`)
-  }
+  onlyKnown(options, KNOWN)
   const { appVersion = '', queueType, signal } = options
   string('appVersion', appVersion)
   if (queueType !== undefined) string('queueType', queueType)
@@ -212,21 +227,21 @@ export function connect(url?: string, options: ConnectOptions = {}): Promise<Cli
   const connecting = bridge().ask<NativeClient>((ticket) =>
     asked(() => native.connect(bridge().native, ticket, address, appVersion, queueType ?? null)),
   )
-  const connected = connecting.then((made) => new Client(made))
+  const connected = connecting.then(clientOf)
   return signal === undefined ? connected : unlessAborted(connected, signal)
 }
 
-/** The client, unless the signal is first; then whatever still comes of it is closed. */
-function unlessAborted(connected: Promise<Client>, signal: AbortSignal): Promise<Client> {
+/** What is being made, unless the signal is first; then whatever still comes of it is closed. */
+function unlessAborted<T extends { close(): Promise<void> }>(making: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const abort = (): void => {
       reject(signal.reason as Error)
-      connected.then(
-        (client) => client.close(),
+      making.then(
+        (made) => made.close(),
         () => {},
       )
     }
     signal.addEventListener('abort', abort, { once: true })
-    connected.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
+    making.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
   })
 }

@@ -1,13 +1,30 @@
 /** A running consumer. */
 
+import { AsyncResource } from 'node:async_hooks'
 import { EventEmitter, captureRejectionSymbol } from 'node:events'
 
 import { bridge } from './bridge.js'
-import { type Event, type Events, known, made } from './events.js'
+import { camel } from './errors.js'
+import { type Event, type Events, known, made as event } from './events.js'
 import { log } from './log.js'
-import type { Listening, Subscription } from './native.js'
+import type { Listening, Subscription, Told } from './native.js'
 import type { Plan } from './options.js'
+import { isThenable, shown, stack } from './outcome.js'
 import { Workers } from './workers.js'
+
+/** A subscription that was accepted, and what its consumer needs beside it. @internal */
+export interface Subscribed {
+  id: number
+  subscription: Subscription
+  listening: Listening
+  /** What happened before there was anybody to be told. */
+  told: Told[]
+  /** Its client is closing already. */
+  closing: boolean
+}
+
+/** The consumer of a subscription. @internal */
+export let consumerOf: (plan: Plan, subscribed: Subscribed) => Consumer
 
 /** The numbers of a queue's consumers since their client was made. */
 export interface Stats {
@@ -58,23 +75,30 @@ export class Consumer extends EventEmitter<Events> {
   readonly closed: Promise<void>
   readonly #subscription: Subscription
   readonly #workers: Workers
+  readonly #listening: Listening
   readonly #onEvent: ((event: Event) => void) | undefined
+  /** Handlers and listeners run in the asynchronous context in which `consume` was called. */
+  readonly #context = new AsyncResource('RetryRmqConsumer')
   #ended = false
 
-  /** @internal */
-  constructor(plan: Plan, subscription: Subscription, id: number, listening: Listening, closing: boolean) {
+  private constructor(plan: Plan, { id, subscription, listening, told, closing }: Subscribed) {
     super({ captureRejections: true })
     this.queue = plan.queue
     this.#subscription = subscription
-    this.#workers = new Workers(plan, subscription, id)
+    this.#listening = listening
+    this.#workers = new Workers(plan, subscription, id, this.#context)
     this.#onEvent = plan.onEvent
-    ;(this as EventEmitter).on('newListener', (name: unknown) => {
-      known(name)
-      listening.set(true)
-    })
+    const tell = (told: Told): void => this.#context.runInAsyncScope(this.#tell, this, event(told))
+    let early: Told[] | undefined = told
     bridge().subscribe(id, {
       arrived: () => this.#workers.arrived(),
-      told: (event) => this.#tell(made(event)),
+      told: (told) => void (early === undefined ? tell(told) : early.push(told)),
+    })
+    // Once whoever waits for this consumer has it, for handlers to use, and has listeners at it.
+    setImmediate(() => {
+      early = undefined
+      told.forEach(tell)
+      this.#workers.start()
     })
     if (plan.keepAlive) bridge().hold()
     const abort = (): void => void this.close()
@@ -90,13 +114,11 @@ export class Consumer extends EventEmitter<Events> {
       })
     // Whoever gave up in the meantime wants no handler to begin.
     if (closing || plan.signal?.aborted === true) abort()
-    else this.#workers.start()
   }
 
   /** The numbers of this queue since its client was made. */
   stats(): Stats {
     const numbers = this.#subscription.stats()
-    const camel = (name: string): string => name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
     return Object.fromEntries(numbers.map(([name, number]) => [camel(name), number])) as unknown as Stats
   }
 
@@ -129,13 +151,27 @@ export class Consumer extends EventEmitter<Events> {
 
   static {
     disposable(this)
+    consumerOf = (plan, subscribed) => new Consumer(plan, subscribed)
+    // Not by `newListener`, which `removeAllListeners` forgets. `once` and `prependOnceListener` come by these, too.
+    for (const method of ['on', 'addListener', 'prependListener'] as const) {
+      const add = EventEmitter.prototype[method]
+      Object.defineProperty(this.prototype, method, {
+        value(this: Consumer, name: string | symbol, listener: (...args: unknown[]) => void) {
+          known(name)
+          this.#listening.begin()
+          return add.call(this, name, listener)
+        },
+        configurable: true,
+        writable: true,
+      })
+    }
   }
 
   #tell(event: Event): void {
     const { name } = event
     try {
       const returned: unknown = this.#onEvent?.(event)
-      if (returned instanceof Promise) returned.catch((error: unknown) => failed(name, 'rejected', error))
+      if (isThenable(returned)) Promise.resolve(returned).catch((error: unknown) => failed(name, 'rejected', error))
     } catch (error) {
       failed(name, 'threw', error)
     }
@@ -154,7 +190,7 @@ export class Consumer extends EventEmitter<Events> {
 }
 
 function failed(name: string, how: string, error: unknown): void {
-  log('error', `a listener of ${name} ${how}: ${error instanceof Error ? error.stack : String(error)}`)
+  log('error', `a listener of ${name} ${how}: ${stack(error) ?? shown(error)}`)
 }
 
 /** Has `await using` close it, where there is a symbol for that: before Node 18.18 there is none. @internal */

@@ -6,6 +6,14 @@ import { native } from './native.js'
 /** Milliseconds, or a text such as `"250ms"`, `"1s"`, `"5m"` or `"1h30m"`. */
 export type Duration = number | string
 
+/** A thousand years, as the core has it for texts. What is longer is as good as that, and would fit no clock. */
+const LONGEST = 3.2e13
+
+/** The duration in milliseconds, or the longest there is. @internal */
+export function bounded(ms: number): number {
+  return Math.min(ms, LONGEST)
+}
+
 /** The duration in milliseconds; throws at the call, naming the option. @internal */
 export function milliseconds(value: Duration, option: string): number {
   if (typeof value === 'string') return asked(() => native.parseDuration(value), option)
@@ -17,7 +25,7 @@ export function milliseconds(value: Duration, option: string): number {
   if (!Number.isFinite(value) || value < 0) {
     throw new InvalidOptionError(`\`${option}\` cannot be ${value} ms; a duration is at least 0`)
   }
-  return value
+  return bounded(value)
 }
 
 /** The duration as text, for a policy. @internal */
@@ -26,11 +34,11 @@ export function text(value: Duration, option: string): string {
 }
 
 /** The longest time that Node can wait, 24.8 days; a timer that is set to a longer one fires at once. */
-const LONGEST = 2 ** 31 - 1
+const LONGEST_TIMER = 2 ** 31 - 1
 
 /** A timer for any duration, or for the longest there can be. @internal */
 export function timer(ms: number, then: () => void): NodeJS.Timeout {
-  return setTimeout(then, Math.min(ms, LONGEST))
+  return setTimeout(then, Math.min(ms, LONGEST_TIMER))
 }
 
 /** Milliseconds for people. @internal */

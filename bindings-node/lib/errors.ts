@@ -144,8 +144,14 @@ export class NotConfirmedError extends RetryRmqError {
 }
 
 /** The message does not fit: a name above 255 bytes, or headers above one frame. */
-export class TooLargeError extends RetryRmqError {
-  override readonly code = 'too_large'
+export class TooLargeError extends RangeError {
+  readonly code = 'too_large'
+  /** @internal */
+  declare readonly [BRAND]: true
+
+  override get name(): string {
+    return this.constructor.name
+  }
 }
 
 /** The broker did not answer in time. */
@@ -170,7 +176,14 @@ export class BrokerError extends RetryRmqError {
 
 type Made = new (message: string, options?: ErrorOptions) => Error
 
-for (const Class of [RetryRmqError, InvalidOptionError, InvalidTypeError, InvalidPolicyError, InvalidUrlError]) {
+for (const Class of [
+  RetryRmqError,
+  InvalidOptionError,
+  InvalidTypeError,
+  InvalidPolicyError,
+  InvalidUrlError,
+  TooLargeError,
+]) {
   // Not of the error itself, where it would be shown with it.
   Object.defineProperty(Class.prototype, BRAND, { value: true })
 }
@@ -196,15 +209,23 @@ const CLASSES: { readonly [Code in Exclude<ErrorCode, 'error'>]: Made } & { read
   broker_error: BrokerError,
 }
 
-/** The names of options as they are written here: `handler_timeout` in the core is `handlerTimeout`. */
+/** A name of the core as it is written here: `handler_timeout` is `handlerTimeout`. @internal */
+export function camel(name: string): string {
+  return name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
+}
+
+/** A text in which the names of options are as they are written here. */
 function ours(message: string): string {
-  const camel = (name: string): string => name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
   return message.replace(/`[a-z]+(?:_[a-z]+)+`/g, camel)
+}
+
+function known(code: string): Made | undefined {
+  return Object.hasOwn(CLASSES, code) ? CLASSES[code] : undefined
 }
 
 /** The error of the core with this code. @internal */
 export function refused(code: string, message: string, detail: string): Error {
-  const Class = CLASSES[code] ?? RetryRmqError
+  const Class = known(code) ?? RetryRmqError
   const text = code === 'invalid_option' ? ours(message) : message
   return detail === '' ? new Class(text) : new Class(text, { cause: new Error(detail) })
 }
@@ -216,18 +237,37 @@ export function calledAt(error: Error, stack: unknown): Error {
   return error
 }
 
+/** What calls of the native half throw. */
+interface Thrown {
+  code: string
+  message: string
+  cause?: { message: string }
+}
+
+/**
+ * Whether it is an error of the native half. That makes errors of the main realm, also for who runs in another one, as tests
+ * do under Jest: they are no `instanceof Error` there.
+ */
+function isNative(thrown: unknown): thrown is Thrown {
+  if (typeof thrown !== 'object' || thrown === null) return false
+  const { code, message } = thrown as Partial<Thrown>
+  return typeof message === 'string' && typeof code === 'string' && known(code) !== undefined
+}
+
 /** Calls the native half; what it throws becomes an error of this package. @internal */
 export function asked<T>(call: () => T, about?: string): T {
   try {
     return call()
   } catch (thrown) {
-    if (!(thrown instanceof Error) || !('code' in thrown) || typeof thrown.code !== 'string') throw thrown
-    const Class = CLASSES[thrown.code]
-    if (Class === undefined) throw thrown
-    const text = thrown.code === 'invalid_option' ? ours(thrown.message) : thrown.message
-    const message = about === undefined ? text : `\`${about}\`: ${text}`
-    throw thrown.cause === undefined ? new Class(message) : new Class(message, { cause: thrown.cause })
+    if (!isNative(thrown)) throw thrown
+    const message = about === undefined ? thrown.message : `\`${about}\`: ${thrown.message}`
+    throw refused(thrown.code, message, thrown.cause?.message ?? '')
   }
+}
+
+/** The error of whoever asks something of a closed client. @internal */
+export function clientClosed(): ClosedError {
+  return new ClosedError('the client was closed; connect another one')
 }
 
 /** What something is, for an error about its type. @internal */

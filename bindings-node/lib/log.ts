@@ -23,6 +23,10 @@ let current = initial
 /**
  * Has this environment (the main thread, or a worker) log to `logger`, or not at all. Unless called, warnings and errors go
  * to the console.
+ *
+ * An environment logs its own handlers and listeners. What the native half has to say (lost connections, copies that could
+ * not be stored), it says once in a process, whichever thread it is about: to the environment that used it first and is
+ * still there, mostly the main thread.
  */
 export function setLogger(logger: Logger | false): void {
   if (logger === false) {

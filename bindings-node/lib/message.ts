@@ -1,6 +1,7 @@
 /** A message as a handler sees it. Nothing is converted before it is looked at. */
 
 import { inspect, type InspectOptions } from 'node:util'
+import { markAsUntransferable } from 'node:worker_threads'
 
 import type { Batch } from './native.js'
 import { type Headers, date, readTable } from './values.js'
@@ -67,6 +68,7 @@ export let tokenOf: (message: Message) => number
 export let mayPark: (message: Message) => boolean
 /** Takes the mark of a simulated message off it. @internal */
 export let unmark: (message: Message) => number
+let made: (queue: string, records: Buffer, at: number, own: Buffer | undefined) => Message
 
 /** A message. When its handler returns, it is acknowledged; when it throws, it is retried. */
 export class Message {
@@ -74,6 +76,9 @@ export class Message {
   readonly queue: string
   readonly #records: Buffer
   readonly #at: number
+  // Read at once: whatever a handler does to the memory of its message, that has an end.
+  readonly #token: number
+  readonly #flags: number
   #body: Buffer | undefined
   /** After the body: exchange, routing key, message id, last error, properties, headers, history. */
   readonly #rest: number
@@ -81,16 +86,20 @@ export class Message {
   #headers: Headers | undefined
   #marked = false
 
-  /** @internal */
-  constructor(queue: string, records: Buffer, at: number, own: Buffer | undefined) {
+  private constructor(queue: string, records: Buffer, at: number, own: Buffer | undefined) {
     this.queue = queue
     this.#records = records
     this.#at = at
+    this.#token = records.readDoubleLE(at + 4)
+    this.#flags = records.readUInt32LE(at + 12)
     this.#body = own
     this.#rest = at + BODY + (own === undefined ? records.readUInt32LE(at + 32) : 0)
   }
 
-  /** The body, as it was published. */
+  /**
+   * The body, as it was published. Small ones share their memory with others: what is given to a worker thread is copied,
+   * not transferred.
+   */
   get body(): Buffer {
     if (this.#body === undefined) {
       const begin = this.#at + BODY
@@ -168,7 +177,7 @@ export class Message {
 
   /** Whether the broker delivered it before. */
   get redelivered(): boolean {
-    return (this.#flags() & REDELIVERED) !== 0
+    return (this.#flags & REDELIVERED) !== 0
   }
 
   /** The last failures, oldest first. */
@@ -194,10 +203,6 @@ export class Message {
     return `Message ${inspect(shown, options)}`
   }
 
-  #flags(): number {
-    return this.#records.readUInt32LE(this.#at + 12)
-  }
-
   #text(index: number): string | undefined {
     const from = new Reader(this.#records, this.#rest)
     for (let left = index; left > 0; left--) from.skip()
@@ -214,8 +219,9 @@ export class Message {
   }
 
   static {
-    tokenOf = (message) => message.#records.readDoubleLE(message.#at + 4)
-    mayPark = (message) => (message.#flags() & MAY_PARK) !== 0
+    made = (queue, records, at, own) => new Message(queue, records, at, own)
+    tokenOf = (message) => message.#token
+    mayPark = (message) => (message.#flags & MAY_PARK) !== 0
     unmark = (message) => {
       const mark = message.headers[MARK]
       delete message.headers[MARK]
@@ -228,11 +234,13 @@ export class Message {
 /** The messages of a batch. @internal */
 export function messages(queue: string, batch: Batch): Message[] {
   const { records, bodies } = batch
+  // All of a batch are in it: a handler that transferred its body would take the others with it.
+  markAsUntransferable(records.buffer)
   const read: Message[] = []
   let own = 0
   for (let at = 0; at < records.length; at += records.readUInt32LE(at)) {
     const large = (records.readUInt32LE(at + 12) & OWN_BUFFER) !== 0
-    read.push(new Message(queue, records, at, large ? bodies[own++] : undefined))
+    read.push(made(queue, records, at, large ? bodies[own++] : undefined))
   }
   return read
 }

@@ -11,15 +11,15 @@ export interface Bridge {
   news(): News
 }
 
-/** @internal */
+/** Mostly there is one kind of news alone. @internal */
 export interface News {
-  done: number[]
-  brought: { ticket: number; value: unknown }[]
-  refused: { ticket: number; code: string; message: string; detail: string }[]
-  ready: number[]
-  events: Told[]
-  missed: number
-  lines: { level: 'error' | 'warn' | 'info' | 'debug'; text: string }[]
+  done?: number[]
+  brought?: { ticket: number; value: unknown }[]
+  refused?: { ticket: number; code: string; message: string; detail: string }[]
+  ready?: number[]
+  events?: Told[]
+  missed?: number
+  lines?: { level: 'error' | 'warn' | 'info' | 'debug'; text: string }[]
 }
 
 /** @internal */
@@ -71,7 +71,7 @@ export interface RuleInput {
 
 /** @internal */
 export interface Listening {
-  set(listening: boolean): void
+  begin(): void
 }
 
 /** @internal */

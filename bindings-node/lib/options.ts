@@ -5,7 +5,7 @@ import { InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
 import type { Event } from './events.js'
 import type { Message } from './message.js'
 import { native, type Options, type OptionsInput, type RuleInput } from './native.js'
-import { type ErrorClass, Policy, Rule, errorClass } from './policy.js'
+import { type ErrorClass, Policy, Rule, errorClass, inputOf } from './policy.js'
 
 /** How failed messages wait. */
 export type Strategy = 'retry-queues' | 'dead-letter' | 'native' | 'delayed-exchange'
@@ -99,6 +99,17 @@ function whole(option: string, value: unknown, least: number, most: number): num
   return value
 }
 
+/**
+ * Refuses names that are no options. What is inherited is none of its business: an option may be, and is read by its name.
+ *
+ * @internal
+ */
+export function onlyKnown(options: object, known: readonly string[]): void {
+  const unknown = Object.keys(options).find((name) => !known.includes(name))
+  if (unknown === undefined) return
+  throw new InvalidTypeError(`there is no option \`${unknown}\`; the options are ${known.join(', ')}`)
+}
+
 /** @internal */
 export function flag(option: string, value: unknown): boolean {
   if (typeof value !== 'boolean') throw new InvalidTypeError(`\`${option}\` must be true or false, not ${kind(value)}`)
@@ -129,8 +140,9 @@ function policy(value: unknown): string {
 
 function rules(value: unknown): RuleInput[] {
   if (!Array.isArray(value)) throw new InvalidTypeError(`\`rules\` must be an array of rules or texts, not ${kind(value)}`)
-  return (value as unknown[]).map((rule) => {
-    if (rule instanceof Rule) return rule.input
+  // Not by its own `map`, which passes over holes.
+  return Array.from(value as unknown[], (rule) => {
+    if (rule instanceof Rule) return inputOf(rule)
     if (typeof rule === 'string') return { text: rule }
     throw new InvalidTypeError(`\`rules\` must hold rules or texts, not ${kind(rule)}`)
   })
@@ -157,7 +169,7 @@ function pause(value: unknown): Required<Pause> & { duration: number } {
 }
 
 function fatal(value: unknown): readonly ErrorClass[] {
-  const classes: unknown[] = Array.isArray(value) ? value : [value]
+  const classes: unknown[] = Array.isArray(value) ? Array.from(value as unknown[]) : [value]
   return classes.map((Class) => errorClass('fatal', Class))
 }
 
@@ -179,7 +191,8 @@ const READ: Read = {
   crashLimit: (value) => whole('crashLimit', value, 1, 1_000_000),
   deferLimit: (value) => whole('deferLimit', value, 1, 1_000_000),
 }
-const OURS = ['onEvent', 'fatal', 'keepAlive', 'signal']
+const NATIVE = Object.keys(READ) as (keyof Read)[]
+const KNOWN = [...NATIVE, 'onEvent', 'fatal', 'keepAlive', 'signal']
 
 /** Checks all options; throws naming the one that cannot work. @internal */
 export function plan(options: ConsumerOptions, handler: Handler): Plan {
@@ -188,13 +201,10 @@ export function plan(options: ConsumerOptions, handler: Handler): Plan {
   }
   if (typeof handler !== 'function') throw new InvalidTypeError(`the handler must be a function, not ${kind(handler)}`)
   const input: { [name: string]: unknown } = { queue: READ.queue(options.queue) }
-  for (const [name, value] of Object.entries(options) as [string, unknown][]) {
-    if (value === undefined || OURS.includes(name)) continue
-    if (!Object.hasOwn(READ, name)) {
-      const known = [...Object.keys(READ), ...OURS].join(', ')
-      throw new InvalidTypeError(`there is no option \`${name}\`; the options are ${known}`)
-    }
-    const read = READ[name as keyof Read](value)
+  onlyKnown(options, KNOWN)
+  for (const name of NATIVE) {
+    const value: unknown = options[name]
+    const read = value === undefined ? undefined : READ[name](value)
     if (read !== undefined) input[name] = read
   }
   const { onEvent, signal } = options

@@ -2,7 +2,7 @@
 
 import { inspect } from 'node:util'
 
-import { type Duration, milliseconds, seconds } from './duration.js'
+import { type Duration, bounded, milliseconds, seconds } from './duration.js'
 import { InvalidTypeError, kind } from './errors.js'
 import type { ErrorClass } from './policy.js'
 import type { Writer } from './wire.js'
@@ -93,6 +93,12 @@ export interface End {
   stack: string | undefined
 }
 
+/** As long an error's text crosses at most; the core keeps less. */
+const MOST_TEXT = 65_536
+/** As much of each end of a stack crosses at most; the core cuts it from the middle to less. */
+const MOST_STACK = 32_768
+const MOST_NAME = 1024
+
 /** How deep causes are followed; they may go round. */
 const DEPTH = 16
 
@@ -105,7 +111,7 @@ export function isSignal(value: unknown): value is Signal {
  * The end of an attempt that threw. Whatever it threw: getters may throw, proxies may refuse, texts may be none.
  *
  * A signal counts wherever it stands in the chain of causes. `wanted` says whether anybody wants to know the kinds of the
- * error and its stack.
+ * error, and its stack if it is retried.
  *
  * @internal
  */
@@ -116,7 +122,7 @@ export function judged(
 ): End {
   const signal = causes(thrown).find(isSignal)
   const what = signal === undefined ? undefined : (peek(signal, BRAND) as Signal[typeof BRAND])
-  const delay = peek(signal, 'delay') as number | undefined
+  const delay = askedFor(peek(signal, 'delay'))
   if (what === 'defer') return { what, delay, error: '', type: '', kinds: [], stack: undefined }
   // What a signal was thrown because of is what went wrong; without that, nothing has a type.
   const cause = signal === thrown ? peek(thrown, 'cause') : undefined
@@ -128,7 +134,7 @@ export function judged(
     error: line(subject),
     type: own ? '' : type(subject),
     kinds: wanted.kinds && !own ? kinds(subject) : [],
-    stack: wanted.stack ? stack(thrown) : undefined,
+    stack: undefined,
   }
   if (what === 'park') {
     end.what = 'park'
@@ -138,7 +144,35 @@ export function judged(
   } else if (fatal.some((Class) => isA(thrown, Class))) {
     end.what = 'fatal'
   }
+  // Whoever is parked before the last retry has a stack as well.
+  if (wanted.stack || end.what !== 'retry') end.stack = stack(thrown)
+  end.error = end.error.slice(0, MOST_TEXT)
   return end
+}
+
+/** The delay of a signal, which anybody may have written into it. */
+function askedFor(delay: unknown): number | undefined {
+  return typeof delay === 'number' && delay >= 0 ? bounded(delay) : undefined
+}
+
+/** The end of an attempt that took longer than its limit, and why its signal aborts. @internal */
+export function timedOut(limit: number): { end: End; reason: DOMException } {
+  const error = `the handler took longer than ${seconds(limit)}`
+  const end: End = {
+    what: 'retry',
+    delay: undefined,
+    error,
+    type: 'HandlerTimeout',
+    kinds: ['TimeoutError'],
+    stack: undefined,
+  }
+  return { end, reason: new DOMException(error, 'TimeoutError') }
+}
+
+/** Whether it is to be awaited. Its getter may throw. @internal */
+export function isThenable(value: unknown): value is PromiseLike<unknown> {
+  if ((typeof value !== 'object' && typeof value !== 'function') || value === null) return false
+  return typeof (value as { then?: unknown }).then === 'function'
 }
 
 /** Writes the end of the attempt at the message with this token. @internal */
@@ -170,6 +204,11 @@ function named(from: unknown, key: PropertyKey): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined
 }
 
+/** A name for rules and operators, of which there is no use in more. */
+function short(from: unknown, key: PropertyKey): string | undefined {
+  return named(from, key)?.slice(0, MOST_NAME)
+}
+
 function isA(thrown: unknown, Class: ErrorClass): boolean {
   try {
     return thrown instanceof Class
@@ -196,26 +235,27 @@ function message(thrown: unknown): string | undefined {
 function line(thrown: unknown): string {
   if (typeof thrown === 'string') return thrown === '' ? 'the handler threw an empty string' : thrown
   if (thrown === undefined || thrown === null) return `the handler threw ${thrown}`
-  return message(thrown) ?? (errorLike(thrown) ? type(thrown) : shown(thrown))
+  return message(thrown) ?? (errorLike(thrown) ? type(thrown) : `the handler threw ${shown(thrown)}`)
 }
 
 function errorLike(thrown: unknown): boolean {
   return isA(thrown, Error) || named(thrown, 'stack') !== undefined
 }
 
-function shown(thrown: unknown): string {
+/** What is no error, as text. @internal */
+export function shown(thrown: unknown): string {
   try {
-    return `the handler threw ${inspect(thrown, { depth: 1, customInspect: false, breakLength: Infinity })}`
+    return inspect(thrown, { depth: 1, customInspect: false, breakLength: Infinity })
   } catch {
-    return 'the handler threw something that cannot be shown'
+    return 'something that cannot be shown'
   }
 }
 
 /** The name that rules and operators know it by. */
 function type(thrown: unknown): string {
-  const own = named(thrown, 'name')
+  const own = short(thrown, 'name')
   if (typeof thrown === 'object' && own !== undefined && own !== 'Error') return own
-  const constructor = named(peek(thrown, 'constructor'), 'name')
+  const constructor = short(peek(thrown, 'constructor'), 'name')
   if (typeof thrown !== 'object' || constructor === undefined || constructor === 'Object') return own ?? ''
   return constructor
 }
@@ -226,7 +266,7 @@ function kinds(thrown: unknown): string[] {
   try {
     let next: unknown = typeof thrown === 'object' && thrown !== null ? Object.getPrototypeOf(thrown) : null
     for (let left = DEPTH; next !== null && left > 0; left--) {
-      const name = named(peek(next, 'constructor'), 'name')
+      const name = short(peek(next, 'constructor'), 'name')
       if (name !== undefined && name !== 'Object') names.add(name)
       next = Object.getPrototypeOf(next)
     }
@@ -234,24 +274,29 @@ function kinds(thrown: unknown): string[] {
     // a proxy that says nothing of itself
   }
   for (const key of ['name', 'code']) {
-    const name = named(thrown, key)
+    const name = short(thrown, key)
     if (name !== undefined) names.add(name)
   }
   return [...names]
 }
 
-/** The stacks of an error, of the errors it gathers, and of its causes. The core cuts it from the middle. */
-function stack(thrown: unknown): string | undefined {
+/** The stacks of an error, of the errors it gathers, and of its causes. The core cuts it from the middle. @internal */
+export function stack(thrown: unknown): string | undefined {
   const told: string[] = []
   const tell = (one: unknown, how: string): void => {
     const text = named(one, 'stack') ?? (errorLike(one) ? line(one) : undefined)
-    if (text !== undefined) told.push(told.length === 0 ? text : `${how}: ${text}`)
+    if (text !== undefined) told.push(told.length === 0 ? ends(text) : `${how}: ${ends(text)}`)
   }
   for (const cause of causes(thrown)) {
     tell(cause, 'caused by')
     for (const one of gathered(cause)) tell(one, 'one of its errors')
   }
-  return told.length === 0 ? undefined : told.join('\n')
+  return told.length === 0 ? undefined : ends(told.join('\n'))
+}
+
+/** Both ends of a long stack. */
+function ends(text: string): string {
+  return text.length <= 2 * MOST_STACK ? text : `${text.slice(0, MOST_STACK)}…${text.slice(-MOST_STACK)}`
 }
 
 /** What an `AggregateError` holds. */

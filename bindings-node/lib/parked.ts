@@ -1,10 +1,14 @@
 /** Parked messages: read, replayed, dropped. Reading spends nothing and loses nothing. */
 
 import { bridge } from './bridge.js'
-import { ClosedError, InvalidTypeError, asked, kind } from './errors.js'
+import { InvalidTypeError, asked, clientClosed, kind } from './errors.js'
 import type { ParkReason } from './events.js'
 import { type Message, messages } from './message.js'
 import type { Client, Record, Walk } from './native.js'
+
+let recordOf: (queue: string, walk: Walk, record: Record) => ParkedMessage
+/** The messages parked for a queue. @internal */
+export let parkedOf: (client: Client, queue: string, closed: () => boolean) => ParkedMessages
 
 /** A parked message and the record of why. */
 export class ParkedMessage {
@@ -26,11 +30,10 @@ export class ParkedMessage {
   readonly attempts: number
   /** Whether the broker dead-lettered it, rather than a consumer of ours parking it. */
   readonly byBroker: boolean
-  readonly #walk: Walking
+  readonly #walk: Walk
   readonly #record: Record
 
-  /** @internal */
-  constructor(queue: string, walk: Walking, record: Record) {
+  private constructor(queue: string, walk: Walk, record: Record) {
     const entry = record.entry()
     const [message] = messages(queue, record.message())
     this.message = message as Message
@@ -51,27 +54,17 @@ export class ParkedMessage {
    * confirmed; rejects with {@link UnroutableError} when the queue is gone.
    */
   replay(): Promise<void> {
-    return this.#settle((walk, ticket) => walk.replay(bridge().native, ticket, this.#record))
+    return bridge().ask<void>((ticket) => asked(() => this.#walk.replay(bridge().native, ticket, this.#record)))
   }
 
   /** Drops it for good. */
   drop(): Promise<void> {
-    return this.#settle((walk, ticket) => walk.drop(bridge().native, ticket, this.#record))
+    return bridge().ask<void>((ticket) => asked(() => this.#walk.drop(bridge().native, ticket, this.#record)))
   }
 
-  async #settle(how: (walk: Walk, ticket: number) => void): Promise<void> {
-    if (this.#walk.ended) {
-      throw new ClosedError('replay or drop parked messages inside the loop, at whose end the others are put back')
-    }
-    const { native } = this.#walk
-    await bridge().ask<undefined>((ticket) => asked(() => how(native, ticket)))
+  static {
+    recordOf = (queue, walk, record) => new ParkedMessage(queue, walk, record)
   }
-}
-
-/** @internal */
-export interface Walking {
-  native: Walk
-  ended: boolean
 }
 
 /**
@@ -89,8 +82,7 @@ export class ParkedMessages implements AsyncIterable<ParkedMessage> {
   readonly #client: Client
   readonly #closed: () => boolean
 
-  /** @internal */
-  constructor(client: Client, queue: string, closed: () => boolean) {
+  private constructor(client: Client, queue: string, closed: () => boolean) {
     if (typeof queue !== 'string') throw new InvalidTypeError(`\`queue\` must be a string, not ${kind(queue)}`)
     this.queue = queue
     this.#client = client
@@ -98,18 +90,20 @@ export class ParkedMessages implements AsyncIterable<ParkedMessage> {
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<ParkedMessage, void, undefined> {
-    if (this.#closed()) throw new ClosedError('the client was closed; connect another one')
-    const native = await bridge().ask<Walk>((ticket) => this.#client.parked(bridge().native, ticket, this.queue))
-    const walking: Walking = { native, ended: false }
+    if (this.#closed()) throw clientClosed()
+    const walk = await bridge().ask<Walk>((ticket) => this.#client.parked(bridge().native, ticket, this.queue))
     try {
       for (;;) {
-        const record = await bridge().ask<Record | undefined>((ticket) => native.next(bridge().native, ticket))
+        const record = await bridge().ask<Record | undefined>((ticket) => walk.next(bridge().native, ticket))
         if (record === undefined) return
-        yield new ParkedMessage(this.queue, walking, record)
+        yield recordOf(this.queue, walk, record)
       }
     } finally {
-      walking.ended = true
-      await bridge().ask<undefined>((ticket) => native.close(bridge().native, ticket))
+      await bridge().ask<undefined>((ticket) => walk.close(bridge().native, ticket))
     }
+  }
+
+  static {
+    parkedOf = (client, queue, closed) => new ParkedMessages(client, queue, closed)
   }
 }

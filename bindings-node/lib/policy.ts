@@ -71,11 +71,13 @@ function policy(name: string, first: string[], options: object, known: string[])
     throw new InvalidTypeError(`the options of ${name}() must be an object, not ${kind(options)}`)
   }
   const parts = [...first]
-  for (const [option, value] of Object.entries(options) as [string, unknown][]) {
+  const unknown = Object.keys(options).find((option) => !known.includes(option))
+  if (unknown !== undefined) {
+    throw new InvalidTypeError(`${name}() has no option \`${unknown}\`; its options are ${known.join(', ')}`)
+  }
+  for (const option of known) {
+    const value = (options as { readonly [option: string]: unknown })[option]
     if (value === undefined) continue
-    if (!known.includes(option)) {
-      throw new InvalidTypeError(`${name}() has no option \`${option}\`; its options are ${known.join(', ')}`)
-    }
     if (NUMBERS.includes(option)) {
       if (typeof value !== 'number') throw new InvalidTypeError(`\`${option}\` must be a number, not ${kind(value)}`)
       parts.push(`${option}=${value}`)
@@ -115,8 +117,7 @@ export function list(delays: readonly Duration[], options: PolicyOptions = {}): 
   return policy('list', texts, options, COMMON)
 }
 
-// Any class: what it is made from is nobody's business here.
-// eslint-disable-next-line @typescript-eslint/no-explicit-any
+/** Any class: what it is made from is nobody's business here. */
 export type ErrorClass = abstract new (...args: any[]) => unknown
 
 /**
@@ -152,14 +153,21 @@ export interface Conditions {
   error?: ErrorClass | string
 }
 
+let ruleOf: (input: RuleInput) => Rule
+/** What the native half makes of a rule. @internal */
+export let inputOf: (rule: Rule) => RuleInput
+
 /** Another policy under conditions. Made by {@link rule}. */
 export class Rule {
-  /** @internal */
-  readonly input: RuleInput
+  readonly #input: RuleInput
 
-  /** @internal */
-  constructor(input: RuleInput) {
-    this.input = input
+  private constructor(input: RuleInput) {
+    this.#input = input
+  }
+
+  static {
+    ruleOf = (input) => new Rule(input)
+    inputOf = (rule) => rule.#input
   }
 }
 
@@ -192,9 +200,9 @@ export function rule(conditions: Conditions, policy: Policy | string): Rule {
   if (!(policy instanceof Policy) && typeof policy !== 'string') {
     throw new InvalidTypeError(`\`policy\` of a rule must be a policy or a text such as 'fixed(5s)', not ${kind(policy)}`)
   }
-  const read = policy instanceof Policy ? policy : new Policy(policy)
+  const read = policy instanceof Policy ? policy : asked(() => native.readPolicy(policy), 'policy')
   const input: RuleInput = { policy: read.text, headers: pairs }
   if (routingKey !== undefined) input.routingKey = routingKey
   if (error !== undefined) input.error = typeof error === 'string' ? error : className(errorClass('error', error))
-  return new Rule(input)
+  return ruleOf(input)
 }

@@ -1,8 +1,10 @@
 /** Messages on their way out. */
 
+import { types } from 'node:util'
+
 import { type Duration, milliseconds } from './duration.js'
-import { InvalidOptionError, InvalidTypeError, kind } from './errors.js'
-import { flag, string } from './options.js'
+import { InvalidOptionError, InvalidTypeError, TooLargeError, kind } from './errors.js'
+import { flag, onlyKnown, string } from './options.js'
 import { type HeaderInput, asBytes, isPlain, named, timestamp, writeTable } from './values.js'
 import { Writer } from './wire.js'
 
@@ -51,7 +53,7 @@ const TEXTS = [
   'userId',
 ] as const
 
-const KNOWN = new Set<string>([
+const KNOWN: readonly string[] = [
   'exchange',
   'headers',
   'delay',
@@ -61,7 +63,7 @@ const KNOWN = new Set<string>([
   'priority',
   'timestamp',
   ...TEXTS,
-] satisfies (keyof PublishOptions)[])
+] satisfies (keyof PublishOptions)[]
 
 const MANDATORY = 1
 const PERSISTENT = 2
@@ -72,11 +74,7 @@ export function outgoing(routingKey: string, body: Body, options: PublishOptions
   if (typeof options !== 'object' || options === null) {
     throw new InvalidTypeError(`the options of publish() must be an object, not ${kind(options)}`)
   }
-  for (const name of Object.keys(options)) {
-    if (!KNOWN.has(name)) {
-      throw new InvalidTypeError(`there is no option \`${name}\`; the options are ${[...KNOWN].join(', ')}`)
-    }
-  }
+  onlyKnown(options, KNOWN)
   const { exchange = '', headers, delay, mandatory = true, persistent = true, expiration, priority } = options
   const out = new Writer()
   if (headers !== undefined && !isPlain(headers)) {
@@ -88,12 +86,12 @@ export function outgoing(routingKey: string, body: Body, options: PublishOptions
       (headers === undefined ? 0 : HEADERS),
   )
   out.maybeF64(delay === undefined ? undefined : milliseconds(delay, 'delay'))
-  out.text(string('exchange', exchange))
-  out.text(string('routingKey', routingKey))
+  out.text(short('exchange', exchange))
+  out.text(short('routingKey', routingKey))
   if (typeof body === 'string') {
     out.text(body)
   } else {
-    const bytes = asBytes(body)
+    const bytes = asBytes(body, 'body')
     if (bytes === undefined) {
       throw new InvalidTypeError(
         `\`body\` must be bytes or a string, not ${kind(body)}; JSON.stringify() makes a string of most things`,
@@ -105,11 +103,19 @@ export function outgoing(routingKey: string, body: Body, options: PublishOptions
     const text = options[name]
     out.maybe(text === undefined ? undefined : string(name, text))
   }
-  out.maybeF64(expiration === undefined ? undefined : milliseconds(expiration, 'expiration'))
+  // AMQP keeps whole milliseconds, of which none at all would be another thing than a part of one.
+  out.maybeF64(expiration === undefined ? undefined : Math.ceil(milliseconds(expiration, 'expiration')))
   out.maybeF64(priority === undefined ? undefined : level(priority))
   out.maybeF64(options.timestamp === undefined ? undefined : moment(options.timestamp))
   if (headers !== undefined) writeTable(out, headers, 'headers')
   return out.done()
+}
+
+/** A name that AMQP can carry. */
+function short(option: string, value: unknown): string {
+  const text = string(option, value)
+  if (Buffer.byteLength(text) > 255) throw new TooLargeError(`\`${option}\` is longer than 255 bytes`)
+  return text
 }
 
 function level(priority: number): number {
@@ -121,6 +127,6 @@ function level(priority: number): number {
 }
 
 function moment(value: Date): number {
-  if (!(value instanceof Date)) throw new InvalidTypeError(`\`timestamp\` must be a Date, not ${kind(value)}`)
+  if (!types.isDate(value)) throw new InvalidTypeError(`\`timestamp\` must be a Date, not ${kind(value)}`)
   return timestamp(value, 'timestamp')
 }

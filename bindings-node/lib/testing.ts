@@ -10,14 +10,16 @@
  * @packageDocumentation
  */
 
+import { types } from 'node:util'
+
 import { InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
 import type { ParkReason } from './events.js'
 import { MARK, type Message, messages, tokenOf, unmark } from './message.js'
-import { native } from './native.js'
+import { native, type Simulation } from './native.js'
 import { type ConsumerOptions, type Context, type Handler, plan } from './options.js'
-import { type End, isSignal, judged, writeEnd } from './outcome.js'
+import { type End, isSignal, judged, timedOut, writeEnd } from './outcome.js'
 import { type Body, type PublishOptions, outgoing } from './publish.js'
-import { seconds, timer } from './duration.js'
+import { timer } from './duration.js'
 import { isPlain } from './values.js'
 import { Writer } from './wire.js'
 
@@ -80,14 +82,11 @@ const MOST = 100_000
  * Has `handler` handle `messages` as a consumer with these options would, one at a time, until every one of them has ended.
  *
  * Waiting takes no time: the clock jumps to the next arrival. Nothing else is simulated: what a handler awaits or asks takes
- * the time it takes, and `handlerTimeout` is real. What only a broker can tell (missing queues, permissions, routes, crashes)
- * is not checked; `concurrency`, `prefetch`, `pause` and `drainTimeout` have no effect, and `onEvent` is told nothing.
+ * the time it takes, and `handlerTimeout` is real. Options and messages that cannot work throw at once. What only a broker
+ * can tell (missing queues, permissions, routes, crashes) is not checked; `concurrency`, `prefetch`, `pause` and
+ * `drainTimeout` have no effect, and `onEvent` is told nothing.
  */
-export async function simulate(
-  options: ConsumerOptions,
-  handler: Handler,
-  inputs: Iterable<Input>,
-): Promise<Simulated> {
+export function simulate(options: ConsumerOptions, handler: Handler, inputs: Iterable<Input>): Promise<Simulated> {
   const planned = plan(options, handler)
   if (typeof inputs !== 'object' || inputs === null || typeof inputs[Symbol.iterator] !== 'function') {
     throw new InvalidTypeError(`the messages of a simulation must be in an array, not ${kind(inputs)}`)
@@ -98,6 +97,10 @@ export async function simulate(
     const message = published(planned.queue, input, count++)
     asked(() => simulation.publish(message))
   }
+  return run(planned, simulation)
+}
+
+async function run(planned: Planned, simulation: Simulation): Promise<Simulated> {
   const attempts: Attempt[] = []
   const ends = new Map<number, Ended>()
   for (let batch = simulation.next(); batch !== null; batch = simulation.next()) {
@@ -131,7 +134,7 @@ export async function simulate(
 }
 
 function published(queue: string, input: Input, index: number): Buffer {
-  const isBody = typeof input === 'string' || ArrayBuffer.isView(input) || input instanceof ArrayBuffer
+  const isBody = typeof input === 'string' || ArrayBuffer.isView(input) || types.isAnyArrayBuffer(input)
   if (!isBody && (typeof input !== 'object' || input === null || !('body' in input))) {
     throw new InvalidOptionError(`a simulated message is a body or an object with \`body\`, not ${kind(input)}`)
   }
@@ -144,31 +147,41 @@ function published(queue: string, input: Input, index: number): Buffer {
 
 type Planned = ReturnType<typeof plan>
 
-/** Runs the handler: what it threw, and how the attempt ended. */
-async function attempted(planned: Planned, message: Message): Promise<{ error: unknown; end: End | undefined }> {
+/** What the handler threw, and how the attempt ended; neither when it was handled. */
+interface Attempted {
+  error: unknown
+  end: End | undefined
+}
+
+/** Runs the handler, for as long as it may take. */
+async function attempted(planned: Planned, message: Message): Promise<Attempted> {
   const limit = planned.native.handlerTimeout
   const controller = new AbortController()
-  const context: Context = { signal: controller.signal }
   let limiting: NodeJS.Timeout | undefined
-  const late = new Promise<never>((_, reject) => {
+  const late = new Promise<Attempted>((resolve) => {
     if (limit === null) return
     limiting = timer(limit, () => {
-      const error = new DOMException(`the handler took longer than ${seconds(limit)}`, 'TimeoutError')
-      reject(error)
-      controller.abort(error)
+      const { end, reason } = timedOut(limit)
+      resolve({ error: reason, end })
+      controller.abort(reason)
     })
   })
-  const wanted = { kinds: true, stack: true }
   try {
-    const value = await Promise.race([(async () => planned.handler(message, context))(), late])
-    if (isSignal(value)) return { error: value, end: judged(value, planned.fatal, wanted) }
-    return { error: undefined, end: undefined }
-  } catch (error) {
-    const end = judged(error, planned.fatal, wanted)
-    if (controller.signal.aborted && error === controller.signal.reason) end.type = 'HandlerTimeout'
-    return { error, end }
+    return await Promise.race([handled(planned, message, { signal: controller.signal }), late])
   } finally {
     clearTimeout(limiting)
+  }
+}
+
+async function handled(planned: Planned, message: Message, context: Context): Promise<Attempted> {
+  const failed = (error: unknown): Attempted => {
+    return { error, end: judged(error, planned.fatal, { kinds: true, stack: true }) }
+  }
+  try {
+    const value: unknown = await planned.handler(message, context)
+    return isSignal(value) ? failed(value) : { error: undefined, end: undefined }
+  } catch (error) {
+    return failed(error)
   }
 }
 

@@ -1,5 +1,7 @@
 /** AMQP values as JavaScript values, and back; `src/values.rs` has the table of both. */
 
+import { types } from 'node:util'
+
 import { InvalidOptionError, InvalidTypeError, kind } from './errors.js'
 import type { Reader, Writer } from './wire.js'
 
@@ -171,8 +173,9 @@ function writeValue(out: Writer, value: unknown, what: string, depth: number): v
       return writeInteger(out, value, what)
     case 'number':
       if (Number.isSafeInteger(value)) return writeInteger(out, BigInt(value), what)
-      if (Number.isNaN(value)) {
-        throw new InvalidOptionError(`\`${what}\` is NaN, which RabbitMQ cannot read; leave it out or write it as text`)
+      if (!Number.isFinite(value)) {
+        const why = `is ${value}, which RabbitMQ cannot read; leave it out or write it as text`
+        throw new InvalidOptionError(`\`${what}\` ${why}`)
       }
       tag(out, 'd')
       return out.f64(value)
@@ -185,7 +188,7 @@ function writeValue(out: Writer, value: unknown, what: string, depth: number): v
 }
 
 function writeObject(out: Writer, value: object, what: string, depth: number): void {
-  if (value instanceof Date) {
+  if (types.isDate(value)) {
     tag(out, 'T')
     return out.f64(timestamp(value, what))
   }
@@ -194,7 +197,7 @@ function writeObject(out: Writer, value: object, what: string, depth: number): v
     out.u8(value.scale)
     return out.u32(value.value)
   }
-  const bytes = asBytes(value)
+  const bytes = asBytes(value, what)
   if (bytes !== undefined) {
     tag(out, 'x')
     return out.bytes(bytes)
@@ -229,12 +232,14 @@ export function named(value: unknown): string {
 }
 
 /** The bytes behind a view or a buffer, whatever memory they are in. @internal */
-export function asBytes(value: unknown): Uint8Array | undefined {
-  if (ArrayBuffer.isView(value)) return new Uint8Array(value.buffer, value.byteOffset, value.byteLength)
-  if (value instanceof ArrayBuffer || (typeof SharedArrayBuffer !== 'undefined' && value instanceof SharedArrayBuffer)) {
-    return new Uint8Array(value)
+export function asBytes(value: unknown, what: string): Uint8Array | undefined {
+  const isView = ArrayBuffer.isView(value)
+  if (!isView && !types.isAnyArrayBuffer(value)) return undefined
+  try {
+    return isView ? new Uint8Array(value.buffer, value.byteOffset, value.byteLength) : new Uint8Array(value)
+  } catch {
+    throw new InvalidTypeError(`\`${what}\` is in memory that was transferred to somebody else`)
   }
-  return undefined
 }
 
 /** A date as whole seconds since 1970. @internal */

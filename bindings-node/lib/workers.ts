@@ -6,13 +6,13 @@
 import { AsyncResource } from 'node:async_hooks'
 
 import { bridge } from './bridge.js'
-import { seconds, timer } from './duration.js'
+import { timer } from './duration.js'
 import { ClosedError } from './errors.js'
 import { log } from './log.js'
 import { type Message, mayPark, messages, tokenOf } from './message.js'
 import type { Subscription } from './native.js'
 import type { Context, Plan } from './options.js'
-import { type End, isSignal, judged, writeEnd } from './outcome.js'
+import { type End, isSignal, isThenable, judged, timedOut, writeEnd } from './outcome.js'
 import { Writer } from './wire.js'
 
 /** As many messages are taken at once at most. */
@@ -27,26 +27,35 @@ const ENDS = 32_768
 const STRETCH = 64
 const TURN = 4
 
-const SCOPE = { requireManualDestroy: true }
-
-/** What a handler is given; the signal is made when it is asked for. */
+/** What a handler is given, one for each message: plain fields, and the signal is made when it is asked for. */
 class Attempt implements Context {
-  controller: AbortController | undefined
-  timer: NodeJS.Timeout | undefined
+  readonly workers: Workers
+  controller: AbortController | undefined = undefined
+  timer: NodeJS.Timeout | undefined = undefined
   /** It came to its end; what the handler still does changes nothing. */
   over = false
-  readonly #running: Set<Attempt>
+  /** Why it ended without its handler. */
+  reason: unknown = undefined
 
-  constructor(running: Set<Attempt>) {
-    this.#running = running
+  constructor(workers: Workers) {
+    this.workers = workers
   }
 
   get signal(): AbortSignal {
     if (this.controller === undefined) {
       this.controller = new AbortController()
-      if (!this.over) this.#running.add(this)
+      const reason = this.over ? this.reason : this.workers.gone
+      if (reason !== undefined) this.controller.abort(reason)
+      else if (!this.over) this.workers.watch(this)
     }
     return this.controller.signal
+  }
+
+  /** Its end, without its handler. */
+  give(reason: unknown): void {
+    this.over = true
+    this.reason = reason
+    this.controller?.abort(reason)
   }
 }
 
@@ -55,12 +64,14 @@ export class Workers {
   readonly #plan: Plan
   readonly #subscription: Subscription
   readonly #id: number
-  /** Handlers run in the asynchronous context in which `consume` was called, each in a copy of its own. */
-  readonly #context = new AsyncResource('RetryRmqConsumer')
+  /** Handlers run in this asynchronous context, each in a copy of its own. */
+  readonly #context: AsyncResource
   readonly #most: number
   readonly #limit: number | null
-  /** Attempts somebody may have to be told of: those with a signal. */
-  readonly #signalled = new Set<Attempt>()
+  /** Attempts whose handler or timer has to be told of the end: those with a signal or a time limit. */
+  readonly #watched = new Set<Attempt>()
+  /** Why nothing that still runs matters any more. */
+  gone: ClosedError | undefined
 
   #ready: Message[] = []
   #next = 0
@@ -87,8 +98,9 @@ export class Workers {
     this.flush()
   }
 
-  constructor(plan: Plan, subscription: Subscription, id: number) {
+  constructor(plan: Plan, subscription: Subscription, id: number, context: AsyncResource) {
     this.#plan = plan
+    this.#context = context
     this.#subscription = subscription
     this.#id = id
     this.#most = plan.native.concurrency
@@ -115,14 +127,20 @@ export class Workers {
     this.#next = 0
   }
 
-  /** The subscription is at its end: whoever still runs is told. */
+  /** The subscription is at its end: whoever still runs is told, and no time limit is waited for. */
   ended(): void {
     this.#closing = this.#stopped = true
-    for (const attempt of this.#signalled) {
-      attempt.over = true
-      attempt.controller?.abort(new ClosedError(`the consumer of ${this.#plan.queue} was closed`))
+    this.gone ??= new ClosedError(`the consumer of ${this.#plan.queue} was closed`)
+    for (const attempt of this.#watched) {
+      clearTimeout(attempt.timer)
+      attempt.give(this.gone)
     }
-    this.#signalled.clear()
+    this.#watched.clear()
+  }
+
+  /** Has the attempt told of the end. */
+  watch(attempt: Attempt): void {
+    this.#watched.add(attempt)
   }
 
   /** There is something to look at. */
@@ -135,10 +153,14 @@ export class Workers {
   /** Hands over the ends of attempts. */
   flush(): void {
     if (this.#count === 0 && this.#others.length === 0) return
+    const count = this.#count
     const others = this.#others.length === 0 ? null : this.#others.done()
-    this.#subscription.settle(this.#handled, this.#count, others)
     this.#count = 0
-    this.#others.clear()
+    try {
+      this.#subscription.settle(this.#handled, count, others)
+    } finally {
+      this.#others.clear()
+    }
   }
 
   /** Looks for messages; when there are none, has the bridge say when to look again. Whether there are some. */
@@ -164,6 +186,8 @@ export class Workers {
 
   #take(): Message | undefined {
     if (this.#next < this.#ready.length) return this.#ready[this.#next++]
+    // Nothing is there before the bridge says so, and every handler that ends comes by here.
+    if (this.#listening) return undefined
     const batch = this.#subscription.take(this.#size)
     if (batch === null) return undefined
     this.#ready = messages(this.#plan.queue, batch)
@@ -181,19 +205,31 @@ export class Workers {
   #pump(): void {
     if (this.#pumping || this.#yielding || this.#running >= this.#most) return
     this.#pumping = true
-    this.#context.runInAsyncScope(this.#work, this)
-    this.#pumping = false
+    let through = false
+    try {
+      this.#context.runInAsyncScope(this.#work, this)
+      through = true
+    } finally {
+      this.#pumping = false
+      // Who hears the error may keep the process alive, and its messages still want to be handled.
+      if (!through) this.#pumpLater()
+    }
+  }
+
+  /** Leaves the turn to the event loop. */
+  #pumpLater(): void {
+    this.#yielding = true
+    setImmediate(() => {
+      this.#yielding = false
+      this.#turn()
+      this.#pump()
+    })
   }
 
   #work(): void {
     while (!this.#closing && this.#running < this.#most) {
       if (this.#begun >= STRETCH || (this.#begun > 0 && performance.now() - this.#turnAt > TURN)) {
-        this.#yielding = true
-        setImmediate(() => {
-          this.#yielding = false
-          this.#turn()
-          this.#pump()
-        })
+        this.#pumpLater()
         break
       }
       const message = this.#take()
@@ -207,34 +243,38 @@ export class Workers {
   }
 
   #begin(message: Message): void {
-    const attempt = new Attempt(this.#signalled)
-    let result: Promise<unknown>
+    const attempt = new Attempt(this)
+    let returned: unknown
+    let result: Promise<unknown> | undefined
     try {
-      const scope = new AsyncResource('RetryRmqHandler', SCOPE)
-      const returned = scope.runInAsyncScope(this.#plan.handler, undefined, message, attempt)
-      if (!isThenable(returned)) {
-        this.#end(attempt)
-        this.#returned(message, returned)
-        return
-      }
-      result = Promise.resolve(returned)
+      returned = new AsyncResource('RetryRmqHandler').runInAsyncScope(this.#plan.handler, undefined, message, attempt)
+      if (isThenable(returned)) result = Promise.resolve(returned)
     } catch (error) {
       this.#end(attempt)
       this.#failed(message, error)
       return
     }
+    // Not in the same `try`: what goes wrong from here on is no failure of the handler.
+    if (result === undefined) {
+      this.#end(attempt)
+      this.#returned(message, returned)
+      return
+    }
     this.#running++
-    if (this.#limit !== null) attempt.timer = timer(this.#limit, () => this.#late(message, attempt))
+    if (this.#limit !== null) {
+      attempt.timer = timer(this.#limit, () => this.#late(message, attempt))
+      this.#watched.add(attempt)
+    }
     result.then(
       (value) => {
-        if (attempt.over) return
+        if (attempt.over || this.#stopped) return
         this.#end(attempt)
         this.#running--
         this.#returned(message, value)
         this.#pump()
       },
       (error: unknown) => {
-        if (attempt.over) return
+        if (attempt.over || this.#stopped) return
         this.#end(attempt)
         this.#running--
         this.#failed(message, error)
@@ -245,18 +285,18 @@ export class Workers {
 
   #end(attempt: Attempt): void {
     attempt.over = true
-    if (attempt.timer !== undefined) clearTimeout(attempt.timer)
-    if (attempt.controller !== undefined) this.#signalled.delete(attempt)
+    if (attempt.timer === undefined && attempt.controller === undefined) return
+    clearTimeout(attempt.timer)
+    this.#watched.delete(attempt)
   }
 
   #late(message: Message, attempt: Attempt): void {
     this.#end(attempt)
     this.#running--
-    const error = `the handler took longer than ${seconds(this.#limit ?? 0)}`
-    const kinds = ['TimeoutError']
-    this.#settle(message, { what: 'retry', delay: undefined, error, type: 'HandlerTimeout', kinds, stack: undefined })
-    log('warn', `${this.#plan.queue}: ${name(message)} failed: ${error}`)
-    attempt.controller?.abort(new DOMException(error, 'TimeoutError'))
+    const { end, reason } = timedOut(this.#limit ?? 0)
+    this.#settle(message, end)
+    log('warn', `${this.#plan.queue}: ${name(message)} failed: ${end.error}`)
+    attempt.give(reason)
     this.#pump()
   }
 
@@ -291,12 +331,12 @@ export class Workers {
   }
 }
 
-function isThenable(value: unknown): value is PromiseLike<unknown> {
-  if ((typeof value !== 'object' && typeof value !== 'function') || value === null) return false
-  return typeof (value as { then?: unknown }).then === 'function'
-}
-
+/** For the log, whatever the handler did to the memory of its message. */
 function name(message: Message): string {
-  const id = message.messageId
-  return `attempt ${message.attempt} of ${id === undefined ? 'a message without id' : `message ${id}`}`
+  try {
+    const id = message.messageId
+    return `attempt ${message.attempt} of ${id === undefined ? 'a message without id' : `message ${id}`}`
+  } catch {
+    return 'an attempt at a message whose memory was given away'
+  }
 }

@@ -1,5 +1,8 @@
 //! What the native half has to tell one environment (the main thread, or a worker): finished operations, messages that
 //! wait, events, log lines. It is woken once for all that is there, and fetches it in one call.
+//!
+//! The TypeScript half numbers operations and subscriptions, and the numbers are JavaScript's own: a narrower type would
+//! begin anew in a process that lives long, and an answer would find nobody.
 
 use std::{
     collections::VecDeque,
@@ -15,7 +18,7 @@ use napi_derive::napi;
 
 use crate::{
     client::Client,
-    errors::detail,
+    errors::Failed,
     live::{Alive, Kind},
     logging,
     parked::{Record, Walk},
@@ -35,15 +38,15 @@ pub(crate) enum Answer {
     Subscription(retryrmq::Subscription),
     Walk(Box<retryrmq::Browse>),
     Record(Box<retryrmq::Record>),
-    Failed(retryrmq::Error),
+    Failed(Failed),
 }
 
 #[derive(Default)]
 struct Waiting {
-    finished: Vec<(u32, Answer)>,
+    finished: Vec<(f64, Answer)>,
     /// Subscriptions to look at.
-    ready: Vec<u32>,
-    events: VecDeque<(u32, retryrmq::Event)>,
+    ready: Vec<f64>,
+    events: VecDeque<(f64, retryrmq::Event)>,
     missed: u32,
     /// The environment was woken and has not come yet.
     woken: bool,
@@ -71,15 +74,15 @@ impl Shared {
         }
     }
 
-    pub(crate) fn finished(&self, ticket: u32, answer: Answer) {
+    pub(crate) fn finished(&self, ticket: f64, answer: Answer) {
         self.tell(|waiting| waiting.finished.push((ticket, answer)));
     }
 
-    pub(crate) fn ready(&self, subscription: u32) {
+    pub(crate) fn ready(&self, subscription: f64) {
         self.tell(|waiting| waiting.ready.push(subscription));
     }
 
-    pub(crate) fn event(&self, subscription: u32, event: &retryrmq::Event) {
+    pub(crate) fn event(&self, subscription: f64, event: &retryrmq::Event) {
         self.tell(|waiting| {
             if waiting.events.len() < EVENTS {
                 waiting.events.push_back((subscription, event.clone()));
@@ -106,7 +109,7 @@ pub struct Bridge {
 #[napi(object, object_from_js = false)]
 pub struct Brought {
     /// Which operation.
-    pub ticket: u32,
+    pub ticket: f64,
     /// What it brought.
     pub value: Either4<Client, Subscription, Walk, Record>,
 }
@@ -115,7 +118,7 @@ pub struct Brought {
 #[napi(object, object_from_js = false)]
 pub struct Refused {
     /// Which operation.
-    pub ticket: u32,
+    pub ticket: f64,
     /// The stable code of the error.
     pub code: &'static str,
     /// One sentence.
@@ -128,7 +131,7 @@ pub struct Refused {
 #[napi(object, object_from_js = false)]
 pub struct Told {
     /// Which subscription it is about.
-    pub subscription: u32,
+    pub subscription: f64,
     /// The event's name.
     pub name: &'static str,
     /// The work queue.
@@ -156,23 +159,28 @@ pub struct Line {
     pub text: String,
 }
 
-/// Everything since the last call.
+/// Everything since the last call. What there is none of is left out: mostly there is one kind alone, many times a second.
 #[napi(object, object_from_js = false)]
+#[derive(Default)]
 pub struct News {
     /// Operations that are done and brought nothing.
-    pub done: Vec<u32>,
+    pub done: Option<Vec<f64>>,
     /// Operations that brought something.
-    pub brought: Vec<Brought>,
+    pub brought: Option<Vec<Brought>>,
     /// Operations that failed.
-    pub refused: Vec<Refused>,
+    pub refused: Option<Vec<Refused>>,
     /// Subscriptions to look at.
-    pub ready: Vec<u32>,
+    pub ready: Option<Vec<f64>>,
     /// What happened.
-    pub events: Vec<Told>,
+    pub events: Option<Vec<Told>>,
     /// Events that were dropped because nobody fetched them.
-    pub missed: u32,
+    pub missed: Option<u32>,
     /// Lines for the log.
-    pub lines: Vec<Line>,
+    pub lines: Option<Vec<Line>>,
+}
+
+fn some<T>(found: Vec<T>) -> Option<Vec<T>> {
+    Some(found).filter(|found| !found.is_empty())
 }
 
 #[napi]
@@ -205,29 +213,29 @@ impl Bridge {
             )
         };
         let mut news = News {
-            done: Vec::new(),
-            brought: Vec::new(),
-            refused: Vec::new(),
-            ready,
-            events: events
-                .iter()
-                .map(|(subscription, event)| told(*subscription, event))
-                .collect(),
-            missed,
-            lines: logging::take(&self.shared),
+            ready: some(ready),
+            events: some(
+                events
+                    .iter()
+                    .map(|(subscription, event)| told(*subscription, event))
+                    .collect(),
+            ),
+            missed: Some(missed).filter(|missed| *missed > 0),
+            lines: some(logging::take(&self.shared)),
+            ..News::default()
         };
         for (ticket, answer) in finished {
             let value = match answer {
                 Answer::Nothing => {
-                    news.done.push(ticket);
+                    news.done.get_or_insert_default().push(ticket);
                     continue;
                 }
-                Answer::Failed(error) => {
-                    news.refused.push(Refused {
+                Answer::Failed(why) => {
+                    news.refused.get_or_insert_default().push(Refused {
                         ticket,
-                        code: error.code(),
-                        message: error.to_string(),
-                        detail: detail(&error),
+                        code: why.code,
+                        message: why.message,
+                        detail: why.detail,
                     });
                     continue;
                 }
@@ -236,13 +244,14 @@ impl Bridge {
                 Answer::Walk(browse) => Either4::C(Walk::new(*browse)),
                 Answer::Record(record) => Either4::D(Record::new(*record)),
             };
-            news.brought.push(Brought { ticket, value });
+            let brought = news.brought.get_or_insert_default();
+            brought.push(Brought { ticket, value });
         }
         news
     }
 }
 
-fn told(subscription: u32, event: &retryrmq::Event) -> Told {
+fn told(subscription: f64, event: &retryrmq::Event) -> Told {
     let facts = event.facts();
     Told {
         subscription,

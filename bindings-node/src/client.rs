@@ -10,7 +10,7 @@ use retryrmq::ClientOptions;
 
 use crate::{
     bridge::{Answer, Bridge},
-    errors::{Result, thrown},
+    errors::{Result, about, thrown},
     live::{Alive, Kind},
     operation::begin,
     options::Options,
@@ -21,16 +21,15 @@ use crate::{
 #[napi(catch_unwind)]
 pub fn connect(
     bridge: &Bridge,
-    ticket: u32,
+    ticket: f64,
     url: String,
     app_version: String,
     queue_type: Option<String>,
 ) -> Result<()> {
     check_url(url.clone())?;
     let queue_type = queue_type
-        .map(|text| text.parse())
-        .transpose()
-        .map_err(|error| thrown(&error))?
+        .map(|text| text.parse().map_err(|error| about("queueType", &error)))
+        .transpose()?
         .unwrap_or_default();
     let options = ClientOptions {
         app_version,
@@ -64,10 +63,10 @@ impl Listening {
         Self(Arc::default())
     }
 
-    /// Somebody listens from now on, or nobody any more.
+    /// Somebody listens from now on.
     #[napi(catch_unwind)]
-    pub fn set(&self, listening: bool) {
-        self.0.store(listening, Ordering::Relaxed);
+    pub fn begin(&self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -94,9 +93,9 @@ impl Client {
     pub fn subscribe(
         &self,
         bridge: &Bridge,
-        ticket: u32,
+        ticket: f64,
         options: &Options,
-        id: u32,
+        id: f64,
         listening: &Listening,
     ) -> Result<()> {
         let told = Arc::downgrade(&bridge.shared);
@@ -122,7 +121,7 @@ impl Client {
 
     /// Publishes; done when the broker has confirmed.
     #[napi(catch_unwind)]
-    pub fn publish(&self, bridge: &Bridge, ticket: u32, message: &[u8]) -> Result<()> {
+    pub fn publish(&self, bridge: &Bridge, ticket: f64, message: &[u8]) -> Result<()> {
         let message = publish::read(message)?;
         let client = self.inner.clone();
         begin(
@@ -135,7 +134,7 @@ impl Client {
 
     /// Walks through the messages parked for a queue; brings a `Walk`.
     #[napi(catch_unwind)]
-    pub fn parked(&self, bridge: &Bridge, ticket: u32, queue: String) -> Result<()> {
+    pub fn parked(&self, bridge: &Bridge, ticket: f64, queue: String) -> Result<()> {
         let parked = self.inner.parked(queue);
         begin(
             &bridge.shared,
@@ -147,14 +146,14 @@ impl Client {
 
     /// Closes both connections.
     #[napi(catch_unwind)]
-    pub fn close(&self, bridge: &Bridge, ticket: u32) -> Result<()> {
+    pub fn close(&self, bridge: &Bridge, ticket: f64) -> Result<()> {
         let client = self.inner.clone();
         begin(
             &bridge.shared,
             ticket,
             async move {
                 client.close().await;
-                Ok(())
+                Ok::<_, retryrmq::Error>(())
             },
             |()| Answer::Nothing,
         )

@@ -25,8 +25,30 @@ pub(crate) fn thrown(error: &retryrmq::Error) -> napi::Error<Code> {
     exception
 }
 
+/// The exception for an error of the core that does not name the option it is about.
+pub(crate) fn about(option: &str, error: &retryrmq::Error) -> napi::Error<Code> {
+    napi::Error::new(Code(error.code()), format!("`{option}`: {error}"))
+}
+
+/// Why an operation failed.
+pub(crate) struct Failed {
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    pub(crate) detail: String,
+}
+
+impl From<retryrmq::Error> for Failed {
+    fn from(error: retryrmq::Error) -> Self {
+        Self {
+            code: error.code(),
+            message: error.to_string(),
+            detail: detail(&error),
+        }
+    }
+}
+
 /// The causes of an error, as one line.
-pub(crate) fn detail(error: &retryrmq::Error) -> String {
+fn detail(error: &retryrmq::Error) -> String {
     let mut causes = Vec::new();
     let mut next = error.source();
     while let Some(cause) = next.filter(|_| causes.len() < 8) {

@@ -9,31 +9,32 @@ use std::{
 
 use crate::{
     bridge::{Answer, Shared},
-    errors::{Result, thrown},
+    errors::{Failed, Result, thrown},
     live::{Alive, Kind},
 };
 
 /// Begins `work` on the process's runtime. Its first steps are made here and now, so that operations begin in the order in
 /// which they were asked for. The answer comes with this ticket.
-pub(crate) fn begin<T, F>(
+pub(crate) fn begin<T, E, F>(
     bridge: &Arc<Shared>,
-    ticket: u32,
+    ticket: f64,
     work: F,
     answer: impl FnOnce(T) -> Answer + Send + 'static,
 ) -> Result<()>
 where
     T: Send + 'static,
-    F: Future<Output = retryrmq::Result<T>> + Send + 'static,
+    E: Into<Failed> + Send + 'static,
+    F: Future<Output = std::result::Result<T, E>> + Send + 'static,
 {
     let runtime = retryrmq::runtime().map_err(|error| thrown(&error))?;
     let bridge = Arc::clone(bridge);
     let alive = Alive::new(Kind::Operation);
-    let finish = move |result: retryrmq::Result<T>| {
+    let finish = move |result: std::result::Result<T, E>| {
         bridge.finished(
             ticket,
             match result {
                 Ok(value) => answer(value),
-                Err(error) => Answer::Failed(error),
+                Err(error) => Answer::Failed(error.into()),
             },
         );
         drop(alive);

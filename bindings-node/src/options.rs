@@ -1,10 +1,10 @@
 //! The options of a consumer, from plain JavaScript values.
 
 use napi_derive::napi;
-use retryrmq::{Consumer, Limits, Pause, Policy, Rule};
+use retryrmq::{Consumer, ErrorKind, Limits, Pause, Policy, Rule};
 
 use crate::{
-    errors::{Result, thrown},
+    errors::{Result, about, thrown},
     outcome::duration,
 };
 
@@ -118,22 +118,22 @@ impl Options {
     /// Checks all options.
     #[napi(constructor, catch_unwind)]
     pub fn new(given: OptionsInput) -> Result<Self> {
-        let refused = |error: retryrmq::Error| thrown(&error);
+        let named = |option| move |error: retryrmq::Error| about(option, &error);
         let mut consumer = Consumer::new(given.queue);
         let has_rules = given.rules.as_ref().is_some_and(|rules| !rules.is_empty());
         if let Some(dlx) = given.dlx {
             consumer = consumer.dlx(dlx);
         }
         if let Some(policy) = given.retry {
-            consumer = consumer.retry(policy.parse().map_err(refused)?);
+            consumer = consumer.retry(policy.parse().map_err(named("retry"))?);
         }
         if let Some(strategy) = given.strategy {
-            consumer = consumer.strategy(strategy.parse().map_err(refused)?);
+            consumer = consumer.strategy(strategy.parse().map_err(named("strategy"))?);
         }
         if let Some(rules) = given.rules {
             let rules = rules
                 .into_iter()
-                .map(|rule| rule.rule().map_err(refused))
+                .map(|rule| rule.rule().map_err(named("rules")))
                 .collect::<Result<Vec<_>>>()?;
             consumer = consumer.rules(rules);
         }
@@ -171,7 +171,11 @@ impl Options {
             limits.deferrals = deferrals;
         }
         let consumer = consumer.limits(limits);
-        consumer.validate().map_err(refused)?;
+        consumer.validate().map_err(|error| match error.kind() {
+            // The only option that can be too long.
+            ErrorKind::TooLarge => about("queue", &error),
+            _ => thrown(&error),
+        })?;
         Ok(Self {
             consumer,
             has_rules,

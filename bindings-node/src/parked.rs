@@ -8,11 +8,22 @@ use tokio::sync::Mutex;
 
 use crate::{
     bridge::{Answer, Bridge},
-    errors::Result,
+    errors::{Failed, Result},
     live::{Alive, Kind},
     message::{Batch, alone, seconds},
     operation::begin,
 };
+
+/// A walk that is over holds nothing any more.
+fn ended() -> Failed {
+    Failed {
+        code: "closed",
+        message:
+            "replay or drop parked messages inside the loop, at whose end the others are put back"
+                .into(),
+        detail: String::new(),
+    }
+}
 
 /// One walk through the messages parked for a queue.
 #[napi]
@@ -34,7 +45,7 @@ impl Walk {
 impl Walk {
     /// Brings the next `Record`, or nothing at the end.
     #[napi(catch_unwind)]
-    pub fn next(&self, bridge: &Bridge, ticket: u32) -> Result<()> {
+    pub fn next(&self, bridge: &Bridge, ticket: f64) -> Result<()> {
         let browse = Arc::clone(&self.browse);
         begin(
             &bridge.shared,
@@ -51,16 +62,15 @@ impl Walk {
 
     /// Sends a record back to the tail of its work queue.
     #[napi(catch_unwind)]
-    pub fn replay(&self, bridge: &Bridge, ticket: u32, record: &Record) -> Result<()> {
+    pub fn replay(&self, bridge: &Bridge, ticket: f64, record: &Record) -> Result<()> {
         let (browse, record) = (Arc::clone(&self.browse), record.inner.clone());
         begin(
             &bridge.shared,
             ticket,
             async move {
-                match browse.lock().await.as_mut() {
-                    Some(browse) => browse.replay(&record).await,
-                    None => Ok(()),
-                }
+                let mut browse = browse.lock().await;
+                let browse = browse.as_mut().ok_or_else(ended)?;
+                browse.replay(&record).await.map_err(Failed::from)
             },
             |()| Answer::Nothing,
         )
@@ -68,16 +78,15 @@ impl Walk {
 
     /// Drops a record for good.
     #[napi(catch_unwind)]
-    pub fn drop(&self, bridge: &Bridge, ticket: u32, record: &Record) -> Result<()> {
+    pub fn drop(&self, bridge: &Bridge, ticket: f64, record: &Record) -> Result<()> {
         let (browse, record) = (Arc::clone(&self.browse), record.inner.clone());
         begin(
             &bridge.shared,
             ticket,
             async move {
-                match browse.lock().await.as_mut() {
-                    Some(browse) => browse.discard(&record).await,
-                    None => Ok(()),
-                }
+                let mut browse = browse.lock().await;
+                let browse = browse.as_mut().ok_or_else(ended)?;
+                browse.discard(&record).await.map_err(Failed::from)
             },
             |()| Answer::Nothing,
         )
@@ -85,7 +94,7 @@ impl Walk {
 
     /// Ends the walk.
     #[napi(catch_unwind)]
-    pub fn close(&self, bridge: &Bridge, ticket: u32) -> Result<()> {
+    pub fn close(&self, bridge: &Bridge, ticket: f64) -> Result<()> {
         let browse = Arc::clone(&self.browse);
         begin(
             &bridge.shared,

@@ -3,7 +3,7 @@
 use retryrmq::{BasicProperties, Publish, types::ShortString};
 
 use crate::{
-    errors::{Result, bad_option},
+    errors::{Result, about, bad_option, thrown},
     outcome::duration,
     values::read_table,
     wire::Reader,
@@ -13,7 +13,7 @@ const MANDATORY: u8 = 1;
 const PERSISTENT: u8 = 2;
 const HEADERS: u8 = 4;
 
-/// Reads a message.
+/// Reads a message, and refuses what cannot be published.
 pub(crate) fn read(bytes: &[u8]) -> Result<Publish> {
     let from = &mut Reader::new(bytes);
     let flags = from.u8()?;
@@ -54,6 +54,11 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Publish> {
     if let Some(delay) = delay {
         message = message.delay(duration("delay", delay)?);
     }
+    message.validate().map_err(|error| match delay {
+        // What the core says of a delay, it says of the message.
+        Some(_) => about("delay", &error),
+        None => thrown(&error),
+    })?;
     Ok(message)
 }
 

@@ -27,7 +27,7 @@ type Readiness = Pin<Box<dyn Future<Output = bool> + Send>>;
 /// Tells the bridge from within whatever thread brings messages: no task in between that would have to be woken itself.
 struct Knock {
     bridge: Arc<Shared>,
-    id: u32,
+    id: f64,
 }
 
 impl Wake for Knock {
@@ -87,7 +87,7 @@ impl Subscription {
 
     /// Looks for messages; when there are none, the bridge says when to look again.
     #[napi(catch_unwind)]
-    pub fn listen(&mut self, bridge: &Bridge, id: u32) -> Arrivals {
+    pub fn listen(&mut self, bridge: &Bridge, id: f64) -> Arrivals {
         let mut readiness = self.readiness.take().unwrap_or_else(|| {
             let subscription = Arc::clone(&self.inner);
             Box::pin(async move { subscription.ready().await })
@@ -145,14 +145,14 @@ impl Subscription {
 
     /// Done when everything is settled.
     #[napi(catch_unwind)]
-    pub fn wait_closed(&self, bridge: &Bridge, ticket: u32) -> Result<()> {
+    pub fn wait_closed(&self, bridge: &Bridge, ticket: f64) -> Result<()> {
         let subscription = Arc::clone(&self.inner);
         begin(
             &bridge.shared,
             ticket,
             async move {
                 subscription.wait_closed().await;
-                Ok(())
+                Ok::<_, retryrmq::Error>(())
             },
             |()| Answer::Nothing,
         )

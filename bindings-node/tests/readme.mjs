@@ -1,34 +1,63 @@
-// Runs the first example of the README as it is printed: as ESM, as TypeScript, and as CJS.
+// Runs the first example of the README as it is printed: as ESM, as TypeScript, and as CJS, with the line that publishes.
+// Its other examples are compiled.
 //
 //     node readme.mjs README.md      in a project with retryrmq and typescript
 
 import assert from 'node:assert/strict'
-import { execFileSync, spawn } from 'node:child_process'
+import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { createInterface } from 'node:readline'
 
-import { connect } from 'retryrmq'
-
 const readme = readFileSync(process.argv[2], 'utf8')
-const block = (language) => readme.match(new RegExp(`^\`\`\`${language}\n([^]*?)^\`\`\`$`, 'm'))[1]
+const blocks = (language) =>
+  [...readme.matchAll(new RegExp(`^\`\`\`${language}\n([^]*?)^\`\`\`$`, 'gm'))].map(([, text]) => text)
+const block = (language) => blocks(language)[0]
 const expected = block('text').trim().split('\n')
+const publish = blocks('console').find((text) => text.includes('publish')).trim().replace(/^\$ /, '')
 
 writeFileSync('consumer.mjs', block('ts'))
 writeFileSync('typed.mts', block('ts'))
 writeFileSync('consumer.cjs', block('js'))
-const compiler = ['node_modules/typescript/bin/tsc', '--strict', '--module', 'nodenext', '--target', 'es2022', 'typed.mts']
-execFileSync(process.execPath, compiler, { stdio: 'inherit' })
+const compile = (...files) => {
+  const compiler = ['node_modules/typescript/bin/tsc', '--strict', '--module', 'nodenext', '--target', 'es2022']
+  execFileSync(process.execPath, [...compiler, ...files], { stdio: 'inherit' })
+}
+compile('typed.mts')
 
-const rmq = await connect()
+/** What the README's examples take from the application around them, or from each other. */
+const AROUND = `
+import type { Client, Consumer, Handler } from 'retryrmq'
+declare global {
+  const rmq: Client
+  const orders: Consumer
+  const handle: Handler
+  const park: typeof import('retryrmq').park
+  class TimeoutError extends Error {}
+  class ZodError extends Error {}
+  interface Order { id: string; total: number }
+  const Order: { parse(input: unknown): Order }
+  const [order, limited, notOurTurn, error]: [Order, boolean, boolean, Error]
+  function alert(text: string): void
+  function test(name: string, run: () => Promise<void>): void
+  function expect(value: unknown): { toBe(other: unknown): void; toEqual(other: unknown): void }
+}
+`
+writeFileSync('around.mts', AROUND)
+const others = blocks('ts').slice(1)
+assert.ok(others.length >= 7)
+others.forEach((text, index) => writeFileSync(`example-${index}.mts`, `${text}\nexport {}\n`))
+compile('--noEmit', 'around.mts', ...others.map((_, index) => `example-${index}.mts`))
+
 for (const file of ['consumer.mjs', 'typed.mjs', 'consumer.cjs']) {
   const child = spawn(process.execPath, [file], { stdio: ['ignore', 'pipe', 'inherit'] })
   const timer = setTimeout(() => child.kill('SIGKILL'), 60_000)
   const lines = []
-  for (let left = 600; ; left--) {
-    const refused = await rmq.publish('orders', 'order 7').catch((error) => error)
-    if (refused === undefined) break
-    if (refused.code !== 'unroutable' || left === 0) throw refused
+  // Until the consumer has made the queue.
+  for (let left = 100; ; left--) {
+    const { status, stderr } = spawnSync('sh', ['-c', publish], { encoding: 'utf8' })
+    if (status === 0) break
+    if (!stderr.includes('UnroutableError') || left === 0) throw new Error(stderr)
     await new Promise((resolve) => setTimeout(resolve, 100))
   }
   const output = createInterface({ input: child.stdout })
@@ -40,4 +69,3 @@ for (const file of ['consumer.mjs', 'typed.mjs', 'consumer.cjs']) {
   clearTimeout(timer)
   assert.deepEqual([child.exitCode, lines], [0, expected], file)
 }
-await rmq.close()

@@ -1,10 +1,17 @@
 // What the types allow and refuse, as a strict project sees it.
 
 import {
+  Client,
+  Consumer,
   Decimal,
   InvalidOptionError,
+  Message,
+  ParkedMessage,
+  ParkedMessages,
   Policy,
   RetryRmqError,
+  Rule,
+  TooLargeError,
   connect,
   defer,
   exponential,
@@ -13,8 +20,6 @@ import {
   retryAfter,
   rule,
   setLogger,
-  type Client,
-  type Consumer,
   type ConsumerOptions,
   type ErrorCode,
   type Event,
@@ -63,6 +68,31 @@ export const hope: ConsumerOptions = { queue: 'orders', strategy: 'hope' }
 // @ts-expect-error the queue is required
 export const none: ConsumerOptions = { dlx: true }
 
+// @ts-expect-error a rule is made by rule()
+export const numbered: ConsumerOptions = { queue: 'orders', rules: [7] }
+// @ts-expect-error no predicate is a rule
+export const predicate: ConsumerOptions = { queue: 'orders', rules: [() => true] }
+// @ts-expect-error no pattern is a rule
+export const pattern: ConsumerOptions = { queue: 'orders', rules: [/late/] }
+// @ts-expect-error conditions alone are no rule
+export const conditions: ConsumerOptions = { queue: 'orders', rules: [{ error: 'x' }] }
+
+/** What is given, and never made. */
+export const makers = (): unknown[] => [
+  // @ts-expect-error by connect()
+  new Client(),
+  // @ts-expect-error by consume()
+  new Consumer(),
+  // @ts-expect-error for handlers
+  new Message(),
+  // @ts-expect-error by rule()
+  new Rule(),
+  // @ts-expect-error by parked()
+  new ParkedMessages(),
+  // @ts-expect-error by its loop
+  new ParkedMessage(),
+]
+
 export async function use(): Promise<Stats> {
   await using rmq: Client = await connect('amqp://localhost', { appVersion: '1', queueType: 'classic' })
   await using orders: Consumer = await rmq.consume(options, handler)
@@ -80,6 +110,7 @@ export async function use(): Promise<Stats> {
 }
 
 export function told(error: unknown): string {
+  if (error instanceof TooLargeError) return (error satisfies RangeError).code satisfies 'too_large'
   if (error instanceof InvalidOptionError) return error.code satisfies 'invalid_option'
   if (error instanceof RetryRmqError && error.code === 'unroutable') return 'nobody'
   // @ts-expect-error there is no such code

@@ -1,6 +1,8 @@
 // Bad input: a clear sentence at the call that names the option, and nothing that was begun.
 
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer } from 'node:net'
 import { test } from 'node:test'
 
 import {
@@ -8,6 +10,7 @@ import {
   InvalidPolicyError,
   InvalidTypeError,
   RetryRmqError,
+  TooLargeError,
   connect,
   fixed,
   rule,
@@ -25,6 +28,8 @@ const TYPES = [
   [{ strategy: null }, /`strategy` must be a string, not null/],
   [{ rules: 'error=* => fixed(1s)' }, /`rules` must be an array/],
   [{ rules: [7] }, /`rules` must hold rules or texts, not a number/],
+  [{ rules: [,] }, /`rules` must hold rules or texts, not undefined/],
+  [{ fatal: [,] }, /`fatal` must be error classes, not undefined/],
   [{ prefetch: '64' }, /`prefetch` must be a number, not a string/],
   [{ handlerTimeout: true }, /`handlerTimeout` must be a number of milliseconds or a text/],
   [{ pause: 'sometimes' }, /`pause` must be an object/],
@@ -39,8 +44,8 @@ const TYPES = [
 ]
 
 for (const [options, says] of TYPES) {
-  test(`a type that cannot work: ${Object.keys(options)[0]}`, async () => {
-    await assert.rejects(planned(options), (error) => {
+  test(`a type that cannot work: ${Object.keys(options)[0]}`, () => {
+    assert.throws(() => planned(options), (error) => {
       assert.match(error.message, says)
       assert.ok(error instanceof TypeError && error instanceof RetryRmqError && error instanceof InvalidTypeError)
       assert.equal(error.code, 'invalid_option')
@@ -59,12 +64,12 @@ const VALUES = [
   [{ handlerTimeout: 0 }, /`handlerTimeout` must be longer than 0/],
   [{ drainTimeout: 'soon' }, /`drainTimeout`: .*soon/],
   [{ pause: { window: 0 } }, /`window` must be a whole number/],
-  [{ strategy: 'hope' }, /hope/],
+  [{ strategy: 'hope' }, /^`strategy`: .*hope/],
 ]
 
 for (const [options, says] of VALUES) {
-  test(`a value that cannot work: ${JSON.stringify(options)}`, async () => {
-    await assert.rejects(planned(options), (error) => {
+  test(`a value that cannot work: ${JSON.stringify(options)}`, () => {
+    assert.throws(() => planned(options), (error) => {
       assert.match(error.message, says)
       assert.ok(error instanceof RangeError && error instanceof RetryRmqError && error instanceof InvalidOptionError)
       assert.equal(error.code, 'invalid_option')
@@ -73,22 +78,65 @@ for (const [options, says] of VALUES) {
   })
 }
 
-test('a policy that cannot be read', async () => {
-  await assert.rejects(planned({ retry: 'sometimes(1s)' }), InvalidPolicyError)
-  await assert.rejects(planned({ rules: ['nonsense'] }), { code: 'invalid_policy' })
+test('a policy that cannot be read', () => {
+  assert.throws(() => planned({ retry: 'sometimes(1s)' }), InvalidPolicyError)
+  assert.throws(() => planned({ dlx: true, rules: ['nonsense'] }), { code: 'invalid_policy', message: /^`rules`: / })
+  assert.throws(() => rule({ error: Error }, 'sometimes(1s)'), { code: 'invalid_policy', message: /^`policy`: / })
+})
+
+test('a queue whose name is too long is refused by name', () => {
+  for (const options of [{ queue: 'q'.repeat(256) }, { queue: 'q'.repeat(250), dlx: true }]) {
+    assert.throws(() => planned(options), (error) => {
+      assert.match(error.message, /^`queue`: /)
+      assert.ok(error instanceof TooLargeError && error instanceof RangeError && error instanceof RetryRmqError)
+      assert.equal(error.code, 'too_large')
+      return true
+    })
+  }
+})
+
+test('options may be inherited', async () => {
+  class Options {
+    queue = 'orders'
+    get dlx() {
+      return true
+    }
+  }
+  const fail = () => {
+    throw new Error('no')
+  }
+  const inherited = Object.create({ dlx: true, retry: fixed('1s', Object.create({ retries: 0 })) })
+  inherited.queue = 'orders'
+  for (const [options, attempts] of [[inherited, 1], [new Options(), 6]]) {
+    const result = await simulate(options, fail, ['x'])
+    assert.deepEqual([result.parked.length, result.attempts.length], [1, attempts])
+  }
 })
 
 test('connecting throws at the call', () => {
   assert.throws(() => connect('http://localhost'), { name: 'InvalidUrlError', code: 'invalid_url' })
+  assert.throws(() => connect(null), { name: 'InvalidTypeError', message: /`url` must be a string, not null/ })
   assert.throws(() => connect(7), { name: 'InvalidTypeError', message: /`url` must be a string/ })
   assert.throws(() => connect('amqp://localhost', { timeout: 5 }), /no option `timeout`/)
-  assert.throws(() => connect('amqp://localhost', { queueType: 'stream' }), { code: 'invalid_option' })
+  assert.throws(() => connect('amqp://localhost', { queueType: 'stream' }), { code: 'invalid_option', message: /^`queueType`: / })
   assert.throws(() => connect('amqp://localhost', { signal: {} }), /`signal` .* an object without `addEventListener`/)
 })
 
 test('connecting that was given up rejects', async () => {
   const signal = AbortSignal.abort(new Error('changed my mind'))
   await assert.rejects(connect('amqp://localhost', { signal }), { message: 'changed my mind' })
+})
+
+test('connecting that is given up on the way rejects', async (t) => {
+  const controller = new AbortController()
+  const silent = createServer((socket) => {
+    controller.abort(new Error('changed my mind'))
+    socket.destroy()
+  }).listen(0, '127.0.0.1')
+  t.after(() => silent.close())
+  await once(silent, 'listening')
+  const connecting = connect(`amqp://127.0.0.1:${silent.address().port}`, { signal: controller.signal })
+  await assert.rejects(connecting, { message: 'changed my mind' })
 })
 
 test('an error says who asked', async () => {

@@ -92,6 +92,16 @@ test('the stack holds the errors that were gathered', async () => {
   assert.match(stack, /\none of its errors: TypeError: first\n[^]*\none of its errors: RangeError: second\n/)
 })
 
+test('an endless text crosses as far as somebody keeps it', async () => {
+  const endless = 'x'.repeat(50_000_000)
+  const cause = Object.assign(new Error('why'), { name: endless })
+  const [text, name, stack] = await parked(Object.assign(new Error(endless, { cause }), { name: endless }))
+  assert.ok(text.startsWith('xxx') && text.length <= 1024, `${text.length} characters`)
+  assert.ok(name.startsWith('xxx') && name.length <= 1024, `${name.length} characters`)
+  assert.ok(stack.length <= 16_384, `${stack.length} characters`)
+  assert.ok(process.resourceUsage().maxRSS < 450_000, `${process.resourceUsage().maxRSS} KiB`)
+})
+
 test('a thenable that is none is a failure', async () => {
   const handle = () => ({
     get then() {

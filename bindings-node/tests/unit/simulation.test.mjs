@@ -68,6 +68,20 @@ test('signals choose', async () => {
   )
 })
 
+test('a delay longer than any clock has is the longest there is', async () => {
+  const year = 365 * 86_400_000
+  const odd = retryAfter('1s')
+  odd.delay = Number.NaN
+  const steps = [retryAfter(1e23), defer(Number.MAX_VALUE), Object.assign(retryAfter('1s'), { delay: 1e300 }), odd]
+  const handle = () => {
+    const step = steps.shift()
+    if (step !== undefined) throw step
+  }
+  const { attempts } = await simulate(orders, handle, ['x'])
+  const delays = attempts.map((attempt) => attempt.delay)
+  assert.deepEqual(delays, [year, year, year, 16_000, undefined])
+})
+
 test('a signal counts anywhere among the causes, and when it is returned instead of thrown', async () => {
   const wrapped = await simulate(
     orders,
@@ -123,8 +137,15 @@ test('a handler that takes too long has failed, and is told', async () => {
     new Promise(() => {
       ctx.signal.addEventListener('abort', () => (aborted = ctx.signal.reason.name))
     })
-  const result = await simulate({ ...orders, handlerTimeout: 20, retry: 'fixed(1s, retries=0)' }, handle, ['x'])
-  assert.equal(result.parked[0].message.headers['x-retry-error-type'], 'HandlerTimeout')
+  // No class is asked of what no handler has thrown, and there is no stack of it.
+  const options = { ...orders, handlerTimeout: 20, retry: 'fixed(1s, retries=0)', fatal: [Error] }
+  const result = await simulate(options, handle, ['x'])
+  const { reason, message } = result.parked[0]
+  assert.deepEqual(
+    [reason, message.headers['x-retry-error-type'], message.headers['x-retry-error-stack']],
+    ['exhausted', 'HandlerTimeout', undefined],
+  )
+  assert.equal(result.attempts[0].error.name, 'TimeoutError')
   assert.equal(aborted, 'TimeoutError')
 })
 
@@ -134,13 +155,6 @@ test('a time limit longer than a timer can be is not over at once', async () => 
     const result = await simulate({ ...orders, handlerTimeout }, handle, ['x'])
     assert.deepEqual([result.acked.length, result.attempts.length], [1, 1])
   }
-})
-
-test('a name that leaves no room for those of retry queues is an error, not the end of the process', async () => {
-  const fail = () => {
-    throw new Error('no')
-  }
-  await assert.rejects(simulate({ ...orders, queue: 'q'.repeat(250) }, fail, ['x']), Error)
 })
 
 test('without dlx a failure is rejected, and without park given up is dropped', async () => {

@@ -6,6 +6,7 @@ import { test } from 'node:test'
 import { Decimal } from 'retryrmq'
 import { simulate } from 'retryrmq/testing'
 
+/** What a handler sees of a message, or why it is refused. */
 async function seen(input) {
   const result = await simulate({ queue: 'orders' }, () => {}, [input])
   return result.attempts[0].message
@@ -59,6 +60,7 @@ test('headers that AMQP cannot say are refused by name', async () => {
     })
   await bad({ n: 2n ** 63n }, /headers\["n"\]` does not fit/)
   await bad({ n: Number.NaN }, /headers\["n"\]` is NaN/)
+  await bad({ n: -Infinity }, /headers\["n"\]` is -Infinity/)
   await bad({ f: () => {} }, /headers\["f"\]` must be .* not a function/)
   await bad({ s: Symbol('x') }, /headers\["s"\]`/)
   await bad({ a: [1, undefined] }, /headers\["a"\]\[1\]`/)
@@ -94,6 +96,10 @@ test('bodies in whatever memory', async () => {
   const large = Buffer.alloc(100_000, 'abc')
   assert.deepEqual((await seen(large)).body, large)
   assert.deepEqual((await seen('{"a": [1]}')).json(), { a: [1] })
+  const given = new Uint8Array(8)
+  structuredClone(given, { transfer: [given.buffer] })
+  await assert.rejects(seen(given), { name: 'InvalidTypeError', message: /`body` is in memory that was transferred/ })
+  await assert.rejects(seen({ body: '', headers: { given } }), /`headers\["given"\]` is in memory that was transferred/)
   await assert.rejects(seen({ body: { a: 1 } }), /`body` must be bytes or a string, not an object; JSON.stringify/)
 })
 
@@ -147,6 +153,27 @@ test('properties', async () => {
   assert.deepEqual([msg.exchange, msg.routingKey, msg.messageId, msg.queue], ['shop', 'eu.orders', 'id', 'orders'])
 })
 
+test('a part of a millisecond is not the end at once', async () => {
+  assert.equal((await seen({ body: 'x', expiration: 0.4 })).properties.expiration, '1')
+  assert.equal((await seen({ body: 'x', expiration: 0 })).properties.expiration, '0')
+})
+
+test('what is transferred from one message takes nothing from the others of its batch', async () => {
+  const { port1 } = new MessageChannel()
+  const handle = (msg) => {
+    const { body } = msg
+    try {
+      port1.postMessage(body, [body.buffer])
+    } catch (error) {
+      assert.equal(error.name, 'DataCloneError')
+    }
+    assert.equal(body.toString(), 'small')
+  }
+  const result = await simulate({ queue: 'orders' }, handle, ['small'])
+  port1.close()
+  assert.equal(result.acked.length, 1)
+})
+
 test('properties that cannot work are refused by name', async () => {
   const bad = (options, says) => assert.rejects(seen({ body: '', ...options }), says)
   await bad({ messageId: 7 }, /`messageId` must be a string, not a number/)
@@ -154,7 +181,11 @@ test('properties that cannot work are refused by name', async () => {
   await bad({ priority: 256 }, /`priority` must be a whole number between 0 and 255/)
   await bad({ timestamp: 5 }, /`timestamp` must be a Date/)
   await bad({ delay: -1 }, /`delay` cannot be -1 ms/)
-  await bad({ exchange: 'x', delay: '1s' }, /cannot be delayed/)
+  await bad({ exchange: 'x', delay: '1s' }, /^InvalidOptionError: `delay`: .*cannot be delayed/)
+  await bad({ delay: '5000d' }, /^InvalidOptionError: `delay`: .*longer than 365d/)
+  for (const name of ['exchange', 'routingKey']) {
+    await bad({ [name]: 'x'.repeat(256) }, (error) => error instanceof RangeError && error.message.startsWith(`\`${name}\``))
+  }
   await bad({ mandatory: 'no' }, /`mandatory` must be true or false/)
   await bad({ message_id: 'x' }, /no option `message_id`/)
 })

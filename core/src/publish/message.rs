@@ -104,7 +104,11 @@ impl Publish {
         &self.routing_key
     }
 
-    pub(crate) fn validate(&self) -> Result<()> {
+    /// Checks what needs no broker. Publishing does it first.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for a delay, an expiration or a header that cannot work.
+    pub fn validate(&self) -> Result<()> {
         if let Some(delay) = self.delay {
             let bad = |why: &str| {
                 Err(Error::new(

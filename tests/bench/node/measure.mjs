@@ -20,14 +20,20 @@ function peak() {
   }
 }
 
+/** What a process costs from now on: memory, and how long its event loop keeps others waiting. */
+function costs() {
+  const delay = monitorEventLoopDelay({ resolution: 1 })
+  delay.enable()
+  return () => ({ rss_mib: peak(), loop_p99_ms: delay.percentile(99) / 1e6 })
+}
+
 /** Counts messages; at the last one it reports and ends the process, whatever else runs in it. */
 export class Meter {
   constructor(count) {
     this.count = this.left = count
     this.began = process.hrtime.bigint()
     this.cpu = cpu()
-    this.delay = monitorEventLoopDelay({ resolution: 1 })
-    this.delay.enable()
+    this.costs = costs()
   }
 
   one() {
@@ -36,8 +42,7 @@ export class Meter {
     report({
       per_second: this.count / took,
       cpu_us: (cpu() - this.cpu) / this.count,
-      rss_mib: peak(),
-      loop_p99_ms: this.delay.percentile(99) / 1e6,
+      ...this.costs(),
     })
   }
 }
@@ -49,6 +54,7 @@ export class Lateness {
   constructor(count) {
     this.count = count
     this.cpu = cpu()
+    this.costs = costs()
   }
 
   one(body) {
@@ -59,7 +65,7 @@ export class Lateness {
     // The first ones, with which connections and caches warm up, are not counted.
     const late = this.seen.slice(Math.min(100, this.count / 2)).sort((one, other) => one - other)
     const at = (share) => late[Math.floor((late.length - 1) * share)] / 1e6
-    report({ p50_ms: at(0.5), p99_ms: at(0.99), cpu_us: used / this.count })
+    report({ p50_ms: at(0.5), p99_ms: at(0.99), cpu_us: used / this.count, ...this.costs() })
   }
 }
 

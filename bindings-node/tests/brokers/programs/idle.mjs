@@ -10,5 +10,4 @@ if (how === 'stop') {
   consumer.stop()
   void consumer.closed.then(() => console.log('stopped'))
 }
-if (how === 'closed') process.once('SIGTERM', () => consumer.close())
 process.on('exit', () => console.log('bye'))

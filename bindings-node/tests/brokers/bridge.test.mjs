@@ -1,0 +1,163 @@
+// The way between the two halves: how often it is gone, and what it survives.
+
+import assert from 'node:assert/strict'
+import { createHook } from 'node:async_hooks'
+import { createRequire } from 'node:module'
+import path from 'node:path'
+import { test } from 'node:test'
+
+import { fixed } from 'retryrmq'
+
+import { URL_, client, deferred, program, queue, until } from './broker.mjs'
+
+const require = createRequire(import.meta.url)
+const { native } = require(path.join(path.dirname(require.resolve('retryrmq')), 'native.js'))
+
+/** The calls of a method of the native half until the test is over. */
+function calls(t, Class, method) {
+  const found = []
+  const original = Class.prototype[method]
+  Class.prototype[method] = function (...args) {
+    const result = original.apply(this, args)
+    found.push({ args, result })
+    return result
+  }
+  t.after(() => (Class.prototype[method] = original))
+  return found
+}
+
+async function publish(rmq, name, count) {
+  await Promise.all([...Array(count).keys()].map((n) => rmq.publish(name, `message ${n}`)))
+}
+
+test('messages, their ends and wake-ups cross in batches', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const total = 5000
+  await publish(rmq, orders, total)
+  const takes = calls(t, native.Subscription, 'take')
+  const settles = calls(t, native.Subscription, 'settle')
+  const wakes = calls(t, native.Bridge, 'news')
+  const consumer = await rmq.consume({ queue: orders, prefetch: 500 }, async () => {})
+  await until('all are handled', () => consumer.stats().acked === total)
+  for (const [name, { length }] of Object.entries({ settles, wakes })) {
+    assert.ok(length > 0 && length < total / 4, `${length} ${name} for ${total} messages`)
+  }
+  // How many are asked for depends on how quick this machine is.
+  assert.ok(takes.some(({ args }) => args[0] >= 8), `${takes.length} takes for ${total} messages`)
+})
+
+test('handlers that end ask for no messages where there are none', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const end = deferred()
+  let begun = 0
+  const consumer = await rmq.consume({ queue: orders }, () => {
+    begun++
+    return end.promise
+  })
+  await publish(rmq, orders, 10)
+  await until('all have begun', () => begun === 10)
+  const takes = calls(t, native.Subscription, 'take')
+  end.resolve()
+  await until('all are handled', () => consumer.stats().acked === 10)
+  assert.equal(takes.length, 0)
+})
+
+test('numbers of operations and subscriptions have no end', async (t) => {
+  const orders = await queue(t)
+  const far = 2 ** 33
+  const heard = []
+  const bridge = new native.Bridge(() => heard.push(bridge.news()))
+  const brought = () => heard.flatMap((news) => news.brought ?? [])
+  const answer = (ticket) => until(`${ticket} is answered`, () => brought().find((one) => one.ticket === ticket)?.value)
+  native.connect(bridge, far + 1, URL_, '', null)
+  const connected = await answer(far + 1)
+  const listening = new native.Listening()
+  listening.begin()
+  connected.subscribe(bridge, far + 2, new native.Options({ queue: orders }), far + 3, listening)
+  const subscription = await answer(far + 2)
+  assert.equal(subscription.listen(bridge, far + 3), 'none')
+  await publish(await client(t), orders, 1)
+  await until('it is told to look', () => heard.some((news) => news.ready?.includes(far + 3)))
+  const [token] = [subscription.take(1).records.readDoubleLE(4)]
+  const failed = Buffer.alloc(8 + 1 + 8 + 4 + 4 + 4 + 4)
+  failed.writeDoubleLE(token)
+  failed.write('r', 8)
+  failed.writeDoubleLE(Number.NaN, 9)
+  failed.writeUInt32LE(0xffff_ffff, 29)
+  subscription.settle(new Float64Array(0), 0, failed)
+  await until('it is told of the event', () =>
+    heard.flatMap((news) => news.events ?? []).some((event) => event.subscription === far + 3 && event.name === 'rejected'),
+  )
+  subscription.close()
+  subscription.waitClosed(bridge, far + 4)
+  connected.close(bridge, far + 5)
+  await until('both have ended', () => [4, 5].every((n) => heard.some((news) => news.done?.includes(far + n))))
+})
+
+test('a handler that transfers its body to a thread takes nothing from the others', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  await publish(rmq, orders, 20)
+  const seen = new Set()
+  const { port1 } = new MessageChannel()
+  t.after(() => port1.close())
+  const consumer = await rmq.consume({ queue: orders, concurrency: 1 }, (msg) => {
+    try {
+      port1.postMessage(msg.body, [msg.body.buffer])
+    } catch (error) {
+      assert.equal(error.name, 'DataCloneError')
+    }
+    seen.add(msg.text())
+  })
+  await until('all are handled', () => consumer.stats().acked === 20)
+  assert.equal(seen.size, 20)
+})
+
+test('every handler whose beginning is told to hooks is told to be gone', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const alive = new Set()
+  let begun = 0
+  const hook = createHook({
+    init(id, type) {
+      if (type !== 'RetryRmqHandler') return
+      begun++
+      alive.add(id)
+    },
+    destroy: (id) => alive.delete(id),
+  }).enable()
+  t.after(() => hook.disable())
+  await publish(rmq, orders, 200)
+  const consumer = await rmq.consume({ queue: orders }, async () => {})
+  await until('all are handled', () => consumer.stats().acked === 200)
+  await until('all are gone', () => {
+    globalThis.gc()
+    return alive.size <= 1
+  })
+  assert.ok(begun >= 200)
+})
+
+for (const [method, says] of [
+  ['take', 'acked 100, stale 0\n'],
+  ['settle', 'acked 100, stale 0\n'],
+]) {
+  test(`an error in between that the process survives silences no consumer (${method})`, async (t) => {
+    const name = await queue(t)
+    await publish(await client(t), name, 100)
+    const { code, text, errors } = await program('survives', [name, method])
+    assert.deepEqual([code, errors, text], [0, '', `survived once\n${says}`])
+  })
+}
+
+test('a walk that is over settles nothing', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const consumer = await rmq.consume({ queue: orders, dlx: true, retry: fixed('50ms', { retries: 0 }) }, () => {
+    throw new Error('no')
+  })
+  await publish(rmq, orders, 1)
+  await until('it is parked', () => consumer.stats().parked === 1)
+  await consumer.close()
+  let kept
+  for await (const it of rmq.parked(orders)) kept = it
+  for (const how of ['replay', 'drop']) {
+    await assert.rejects(kept[how](), { name: 'ClosedError', message: /inside the loop/ })
+  }
+})

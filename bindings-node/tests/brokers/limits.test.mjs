@@ -1,0 +1,86 @@
+// Handlers that take too long, and ends that do not wait for them.
+
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { fixed } from 'retryrmq'
+
+import { client, deferred, program, queue, until } from './broker.mjs'
+
+test('a signal that is asked for after the time limit has aborted', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const late = deferred()
+  const options = { queue: orders, dlx: true, retry: fixed('10m'), handlerTimeout: 50 }
+  const consumer = await rmq.consume(options, async (msg, ctx) => {
+    await until('the attempt is over', () => consumer.stats().failed === 1)
+    late.resolve(ctx.signal)
+  })
+  await rmq.publish(orders, 'x')
+  const signal = await late.promise
+  assert.deepEqual([signal.aborted, signal.reason.name], [true, 'TimeoutError'])
+})
+
+test('and after the consumer was stopped', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const [begun, stopped, late] = [deferred(), deferred(), deferred()]
+  const consumer = await rmq.consume({ queue: orders, dlx: true }, async (msg, ctx) => {
+    begun.resolve()
+    await stopped.promise
+    late.resolve(ctx.signal)
+  })
+  await rmq.publish(orders, 'x')
+  await begun.promise
+  consumer.stop()
+  stopped.resolve()
+  const signal = await late.promise
+  assert.deepEqual([signal.aborted, signal.reason.code], [true, 'closed'])
+})
+
+test('but not after its handler has returned', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const given = deferred()
+  const consumer = await rmq.consume({ queue: orders }, (msg, ctx) => given.resolve(ctx))
+  await rmq.publish(orders, 'x')
+  const context = await given.promise
+  await consumer.close()
+  assert.equal(context.signal.aborted, false)
+})
+
+test('closing waits for drainTimeout at most; who still runs is aborted, and its message comes again', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const begun = deferred()
+  const consumer = await rmq.consume({ queue: orders, dlx: true, drainTimeout: 100 }, (msg, ctx) => {
+    begun.resolve(ctx.signal)
+    return new Promise(() => {})
+  })
+  await rmq.publish(orders, 'x')
+  const signal = await begun.promise
+  await consumer.close()
+  assert.deepEqual([signal.aborted, signal.reason.code], [true, 'closed'])
+  const next = await rmq.consume({ queue: orders }, () => {})
+  await until('the message is handled by the next one', () => next.stats().acked === 1)
+})
+
+test('a handler that waits for close() is given up on at drainTimeout', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const done = deferred()
+  const consumer = await rmq.consume({ queue: orders, dlx: true, drainTimeout: 100 }, async () => {
+    await consumer.close()
+    done.resolve()
+  })
+  await rmq.publish(orders, 'x')
+  await done.promise
+  await consumer.closed
+  assert.equal(consumer.stats().acked, 0)
+})
+
+for (const how of ['close', 'stop']) {
+  test(`no time limit keeps a process alive after ${how}()`, async (t) => {
+    const name = await queue(t)
+    const rmq = await client(t)
+    await rmq.publish(name, 'x')
+    const { code, text, errors } = await program('hangs', [name, how])
+    assert.deepEqual([code, errors], [0, ''])
+    assert.match(text, /began\nclosed\nbye\n/)
+  })
+}
