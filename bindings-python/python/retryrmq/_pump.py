@@ -18,6 +18,9 @@ from ._native import Operation, Subscription
 
 logger = logging.getLogger("retryrmq")
 
+#: Between two looks at the event loops of consumers, in seconds.
+_LOOK = 1.0
+
 #: Told of an event; quick, and on whatever thread it is told.
 Listener = Callable[[events.Event], None]
 
@@ -30,6 +33,14 @@ class _Awaited(NamedTuple):
     lost: Callable[[], None]
 
 
+class _Home(NamedTuple):
+    """The event loop on which a consumer lives: gone with it, as nobody would be there to handle its messages."""
+
+    loop: weakref.ref[asyncio.AbstractEventLoop]
+    subscription: weakref.ref[Subscription]
+    queue: str
+
+
 class Pump:
     """One per process: threads do not survive a fork."""
 
@@ -38,6 +49,7 @@ class Pump:
         self._tickets = itertools.count(1)
         self._awaited: dict[int, _Awaited] = {}
         self._listeners: dict[int, Listener] = {}
+        self._homes: dict[int, _Home] = {}
         #: What must not be left behind by the end of the interpreter.
         self.running: weakref.WeakSet[Subscription] = weakref.WeakSet()
         self._thread = threading.Thread(target=self._run, name="retryrmq-news", daemon=True)
@@ -71,6 +83,24 @@ class Pump:
         self.when_done(operation, done)
         return await future
 
+    def lives_here(self, subscription: Subscription, queue: str) -> None:
+        """Lets go of the subscription when the running event loop is closed before it."""
+        loop = asyncio.get_running_loop()
+        self._homes[next(self._tickets)] = _Home(weakref.ref(loop), weakref.ref(subscription), queue)
+
+    def _look_at_homes(self) -> None:
+        for number, home in list(self._homes.items()):
+            loop, subscription = home.loop(), home.subscription()
+            if subscription is not None and not subscription.is_closing:
+                if loop is not None and not loop.is_closed():
+                    continue
+                subscription.abandon()
+                with contextlib.suppress(Exception):
+                    logger.warning(
+                        "%s: the event loop was closed before the consumer; its messages come again", home.queue
+                    )
+            del self._homes[number]
+
     def listen(self, listener: Listener) -> int:
         """Registers a listener; the number names it."""
         number = next(self._tickets)
@@ -82,9 +112,10 @@ class Pump:
 
     def _run(self) -> None:
         while True:
-            news = self.native.news(3600.0)
+            news = self.native.news(_LOOK)
             if news is None:
                 return
+            self._look_at_homes()
             # In a call of its own: what this thread's variables held would live until the next news.
             self._handle(*news)
             del news

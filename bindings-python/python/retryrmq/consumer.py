@@ -118,6 +118,8 @@ class Consumer(_Subscribed, AsyncOnly):
             except BaseException:
                 self._ended()
                 raise
+            if self._plan.handler is None or self._plan.is_async:
+                self._pump.lives_here(subscription, self.queue)
             if self._plan.handler is not None:
                 if self._plan.is_async:
                     self._workers = LoopWorkers(self._plan, subscription, self._pump)
@@ -148,10 +150,15 @@ class Consumer(_Subscribed, AsyncOnly):
         self._ended()
 
     async def close(self) -> None:
-        """Drains: takes no more messages, lets handlers finish, settles, gives the rest back."""
+        """Drains: takes no more messages, lets handlers finish, settles, gives the rest back.
+
+        Called by a handler of its own it does not wait: the end comes when that handler is done.
+        """
         if self._workers is not None:
             self._workers.close()
-        if self._end(abandon=False) is not None:
+        if self._end(abandon=False) is not None and not (
+            isinstance(self._workers, LoopWorkers) and self._workers.is_within
+        ):
             await self.wait_closed()
 
     def stop(self) -> None:
