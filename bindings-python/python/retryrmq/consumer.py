@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
@@ -105,8 +106,17 @@ class Consumer(_Subscribed, AsyncOnly):
 
     _workers: LoopWorkers | ThreadWorkers | None = None
 
+    def __init__(self, native: NativeClient, plan: Plan) -> None:
+        super().__init__(native, plan)
+        self._starting = asyncio.Lock()
+
     async def start(self) -> Consumer:
         """Subscribes, and starts handling if there is a handler. Raises what the broker refuses; no message was taken."""
+        async with self._starting:
+            await self._start()
+        return self
+
+    async def _start(self) -> None:
         self._refuse_closed()
         if self._subscription is None:
             listener = self._plan.on_event
@@ -118,6 +128,10 @@ class Consumer(_Subscribed, AsyncOnly):
             except BaseException:
                 self._ended()
                 raise
+            if self._closed:  # while it was starting
+                subscription.close()
+                await self.wait_closed()
+                self._refuse_closed()
             if self._plan.handler is None or self._plan.is_async:
                 self._pump.lives_here(subscription, self.queue)
             if self._plan.handler is not None:
@@ -125,8 +139,11 @@ class Consumer(_Subscribed, AsyncOnly):
                     self._workers = LoopWorkers(self._plan, subscription, self._pump)
                 else:
                     self._workers = ThreadWorkers(self._plan, subscription)
-                self._workers.start()
-        return self
+                try:
+                    self._workers.start()
+                except BaseException:
+                    await self.close()
+                    raise
 
     async def run(self) -> None:
         """Handles messages until the consumer is closed. Cancelled, it drains first."""
@@ -147,6 +164,8 @@ class Consumer(_Subscribed, AsyncOnly):
             await self._workers.wait()
         else:
             await self._pump.answer(self._subscription.wait_closed())
+            if self._workers is not None:
+                await self._workers.wait_on_loop()
         self._ended()
 
     async def close(self) -> None:
@@ -156,9 +175,7 @@ class Consumer(_Subscribed, AsyncOnly):
         """
         if self._workers is not None:
             self._workers.close()
-        if self._end(abandon=False) is not None and not (
-            isinstance(self._workers, LoopWorkers) and self._workers.is_within
-        ):
+        if self._end(abandon=False) is not None and not (self._workers is not None and self._workers.is_within):
             await self.wait_closed()
 
     def stop(self) -> None:
@@ -206,8 +223,17 @@ class BlockingConsumer(_Subscribed):
 
     _workers: ThreadWorkers | None = None
 
+    def __init__(self, native: NativeClient, plan: Plan) -> None:
+        super().__init__(native, plan)
+        self._starting = threading.Lock()
+
     def start(self) -> BlockingConsumer:
         """Subscribes, and starts handling if there is a handler. Raises what the broker refuses; no message was taken."""
+        with self._starting:
+            self._start()
+        return self
+
+    def _start(self) -> None:
         self._refuse_closed()
         if self._subscription is None:
             operation = self._subscribe(self._plan.on_event)
@@ -216,10 +242,17 @@ class BlockingConsumer(_Subscribed):
             except BaseException:
                 self._ended()
                 raise
+            if self._closed:  # while it was starting
+                subscription.close()
+                self._wait_closed(subscription)
+                self._refuse_closed()
             if self._plan.handler is not None:
                 self._workers = ThreadWorkers(self._plan, subscription)
-                self._workers.start()
-        return self
+                try:
+                    self._workers.start()
+                except BaseException:
+                    self.close()
+                    raise
 
     def run(self) -> None:
         """Handles messages until the consumer is closed by another thread; Ctrl-C drains."""
@@ -227,21 +260,32 @@ class BlockingConsumer(_Subscribed):
             raise InvalidTypeError("this consumer has no handler to run; iterate over it, or name one in `consume`")
         self.start()
         try:
-            self._open().wait_closed().wait()
+            self._wait_closed(self._open())
         except KeyboardInterrupt:
             self.close()
             raise
+
+    def _wait_closed(self, subscription: Subscription) -> None:
+        subscription.wait_closed().wait()
+        if self._workers is not None:
+            self._workers.wait()
         self._ended()
 
     def close(self) -> None:
-        """Drains: takes no more messages, lets handlers finish, settles, gives the rest back."""
+        """Drains: takes no more messages, lets handlers finish, settles, gives the rest back.
+
+        Called by a handler of its own it does not wait: the end comes when that handler is done.
+        """
+        if self._workers is not None:
+            self._workers.close()
         subscription = self._end(abandon=False)
-        if subscription is not None:
-            subscription.wait_closed().wait()
-        self._ended()
+        if subscription is not None and not (self._workers is not None and self._workers.is_within):
+            self._wait_closed(subscription)
 
     def stop(self) -> None:
         """Ends now: what handlers hold comes again."""
+        if self._workers is not None:
+            self._workers.stop()
         self._end(abandon=True)
 
     def __enter__(self) -> BlockingConsumer:
@@ -253,8 +297,7 @@ class BlockingConsumer(_Subscribed):
         if error is not None and self._workers is None:
             subscription = self._end(abandon=True)
             if subscription is not None:
-                subscription.wait_closed().wait()
-            self._ended()
+                self._wait_closed(subscription)
         else:
             self.close()
 
