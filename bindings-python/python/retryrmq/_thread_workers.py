@@ -20,6 +20,19 @@ _SLICE = 0.25
 _STUCK = 8
 
 
+async def until_done(future: concurrent.futures.Future[None], seconds: float) -> None:
+    """Waits on the event loop for a future of threads, so many seconds at most."""
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell(_: concurrent.futures.Future[None]) -> None:
+        with contextlib.suppress(RuntimeError):  # closed: nobody waits any more
+            loop.call_soon_threadsafe(done.set)
+
+    future.add_done_callback(tell)
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(done.wait(), seconds)
+
+
 class _Turn:
     """What a thread handles right now, and until when it may."""
 
@@ -93,15 +106,7 @@ class ThreadWorkers:
 
     async def wait_on_loop(self) -> None:
         """As :meth:`wait`, without blocking the event loop."""
-        loop, gone = asyncio.get_running_loop(), asyncio.Event()
-
-        def tell(_: concurrent.futures.Future[None]) -> None:
-            with contextlib.suppress(RuntimeError):  # closed: nobody waits any more
-                loop.call_soon_threadsafe(gone.set)
-
-        self._all_gone.add_done_callback(tell)
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(gone.wait(), self._left())
+        await until_done(self._all_gone, self._left())
         self._leave()
 
     def _drain_until(self) -> float:

@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeAlias, TypedDict, cast
 
 from . import _native
 from ._duration import Duration, seconds
+from ._listening import Listener
 from ._native import Message
-from ._pump import Listener
 from .errors import InvalidOptionError, InvalidTypeError
 from .policy import Policy, Rule
 
