@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import retryrmq
+from conftest import Broker
 from retryrmq.client import outgoing
 
 
@@ -66,6 +67,15 @@ def test_what_needs_dlx_says_so(option: dict[str, Any]) -> None:
     with pytest.raises(retryrmq.InvalidOptionError, match=f"`{next(iter(option))}` needs `dlx`"):
         app.consume("orders", **option)
     app.consume("orders", fatal=(), park=True)
+
+
+@pytest.mark.parametrize("option", [{"fatal": ValueError}, {"concurrency": 2}, {"handler_timeout": "1s"}])
+def test_what_needs_a_handler_says_so(broker: Broker, option: dict[str, Any]) -> None:
+    with retryrmq.connect_blocking(broker.url) as client:
+        for consume in (client.consume, retryrmq.Client(client._native).consume):
+            with pytest.raises(retryrmq.InvalidOptionError, match=f"`{next(iter(option))}` needs a handler"):
+                consume("orders", dlx=True, **option)
+            consume("orders", lambda msg: None, dlx=True, **option)
 
 
 @pytest.mark.parametrize("options", [{"failures": 1.5}, {"failures": 1.0}, {"duration": "0s"}, {"window": 0}])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict, cast
 
@@ -20,7 +20,8 @@ from .policy import Policy, Rule
 Strategy: TypeAlias = Literal["retry-queues", "dead-letter", "native", "delayed-exchange"]
 
 #: ``def`` handlers run on threads, ``async def`` handlers on the event loop.
-Handler: TypeAlias = Callable[[Message], Awaitable[Any] | None]
+#: What they return does not matter.
+Handler: TypeAlias = Callable[[Message], Any]
 
 
 @dataclass(frozen=True)
@@ -202,6 +203,19 @@ def _check_handler(handler: object) -> None:
         signature.bind(object())
     except TypeError as error:
         raise InvalidTypeError(f"the handler is called with the message and nothing else: {error}") from None
+
+
+#: What is about running a handler.
+_OF_HANDLERS = ("concurrency", "handler_timeout", "fatal")
+
+
+def refuse_without_handler(options: ConsumerOptions) -> None:
+    """For a consumer that is iterated over: what only a handler could heed would be ignored."""
+    for option in _OF_HANDLERS:
+        if options.get(option) is not None:
+            raise InvalidOptionError(
+                f"`{option}` needs a handler: who iterates over a consumer settles by hand, with `msg.park(error)` for example"
+            )
 
 
 def plan(queue: str, handler: Handler | None, options: ConsumerOptions) -> Plan:
