@@ -58,17 +58,17 @@ class ConsumerOptions(TypedDict, total=False):
     #: How many messages may be unacknowledged at a time; 64 by default.
     prefetch: int
     #: How many handlers run at a time; 16 by default, and 1 for a ``def`` handler, whose code must be safe for threads
-    #: to be run by several.
+    #: to be run by several. Needs a handler.
     concurrency: int
-    #: How long a handler may take; longer is a failed attempt. No limit by default.
+    #: How long a handler may take; longer is a failed attempt. No limit by default. Needs a handler.
     handler_timeout: Duration
     #: Whether messages that are given up are parked; otherwise they are dropped. On by default.
     park: bool
     #: Stops taking messages for a while when too many attempts fail. Off by default.
     pause: Pause | bool
-    #: Told of every event; on the event loop for ``async def`` handlers, otherwise on a thread of the library.
+    #: Told of every event; on the event loop for ``async def`` handlers and ``async for``, otherwise on a thread of its own.
     on_event: Listener
-    #: Exception classes that no retry can mend: the message is parked at once.
+    #: Exception classes that no retry can mend: the message is parked at once. Needs a handler.
     fatal: type[BaseException] | tuple[type[BaseException], ...]
     #: Whether missing queues are made. On by default.
     declare: bool
