@@ -235,6 +235,60 @@ def test_a_fork_is_told_and_can_connect_itself(broker: Broker, programs: list[Pr
     assert [body for body, _ in left_in(broker, queue)] == ["from the parent"]
 
 
+def test_nothing_of_the_parent_is_used_by_a_fork(broker: Broker, programs: list[Program]) -> None:
+    queue = broker.queue()
+    program = Program(
+        """
+        import faulthandler
+        client = retryrmq.connect_blocking(url)
+        consumer = client.consume(queue, lambda msg: msg.json(), dlx=True, retry="fixed(50ms, retries=0)").start()
+        for _ in range(3):
+            client.publish(queue, "no json")
+        while consumer.stats().parked < 3:
+            time.sleep(0.01)
+        walk = client.parked(queue).__enter__()
+        it = next(iter(walk))
+        connecting = retryrmq.connect(url)
+
+        async def connected():
+            await connecting
+
+        child = os.fork()
+        if child == 0:
+            faulthandler.dump_traceback_later(60, exit=True)
+            for name, what in {
+                "stats": consumer.stats,
+                "metrics": client.metrics_text,
+                "reconnects": lambda: client.reconnects,
+                "next": lambda: next(iter(walk)),
+                "replay": lambda: walk.replay(it),
+                "drop": lambda: walk.drop(it),
+                "leave": lambda: walk.__exit__(None, None, None),
+                "connect": lambda: asyncio.run(connected()),
+                "stop": consumer.stop,
+                "close": consumer.close,
+            }.items():
+                try:
+                    say(**{name: repr(what())})
+                except retryrmq.RetryRmqError as error:
+                    say(**{name: error.code})
+            os._exit(0)
+        pid, status = os.waitpid(child, 0)
+        say(status=status, parked=len(list(walk)))
+        walk.__exit__(None, None, None)
+        consumer.close()
+        client.close()
+        """,
+        broker,
+        queue,
+    )
+    programs.append(program)
+    found = {name: value for line in program.lines() for name, value in line.items()}
+    assert program.end() == 0
+    names = ("stats", "metrics", "reconnects", "next", "replay", "drop", "leave", "connect", "stop", "close")
+    assert found == {**dict.fromkeys(names, "forked"), "status": 0, "parked": 2}
+
+
 def test_multiprocessing_by_fork_works(broker: Broker, programs: list[Program]) -> None:
     queue = broker.queue()
     make_queue(broker, queue)
@@ -462,4 +516,8 @@ def test_stopping_again_and_again_leaves_nothing(broker: Broker, programs: list[
 
 
 if not hasattr(os, "fork"):
-    del test_a_fork_is_told_and_can_connect_itself, test_multiprocessing_by_fork_works
+    del (
+        test_a_fork_is_told_and_can_connect_itself,
+        test_nothing_of_the_parent_is_used_by_a_fork,
+        test_multiprocessing_by_fork_works,
+    )
