@@ -133,8 +133,8 @@ class Consumer(_Subscribed, AsyncOnly):
     async def _start(self) -> None:
         self._refuse_closed()
         if self._subscription is None:
-            operation = self._subscribe(self._made_mailbox())
             try:
+                operation = self._subscribe(self._made_mailbox())
                 subscription = self._subscribed(await self._pump.answer(operation))
             except BaseException:
                 self._not_subscribed()
@@ -262,8 +262,8 @@ class BlockingConsumer(_Subscribed):
         self._refuse_closed()
         if self._subscription is None:
             listener = self._plan.on_event
-            operation = self._subscribe(None if listener is None else ThreadMailbox(listener))
             try:
+                operation = self._subscribe(None if listener is None else ThreadMailbox(listener))
                 subscription = self._subscribed(operation.wait())
             except BaseException:
                 self._not_subscribed()
