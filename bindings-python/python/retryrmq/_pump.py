@@ -150,15 +150,7 @@ class Pump:
         # Before the ends of operations: whoever learns of the end of a consumer has been told what happened until then.
         for number, name, facts in told:
             self._tell(number, name, facts)
-        loops: dict[asyncio.AbstractEventLoop, list[_Awaited]] = {}
-        for ticket in finished:
-            if ticket in self._last_of:
-                self.unlisten(self._last_of.pop(ticket))
-                continue
-            awaited = self._awaited.pop(ticket, None)
-            if awaited is not None:
-                loops.setdefault(awaited.loop, []).append(awaited)
-        for loop, all_awaited in loops.items():
+        for loop, all_awaited in self._awaited_by_loop(finished).items():
             try:
                 loop.call_soon_threadsafe(_finish, all_awaited)
             except RuntimeError:  # closed
@@ -169,6 +161,17 @@ class Pump:
                 logging.getLogger(f"retryrmq.{room}" if room else "retryrmq").log(level, "%s", text)
         if missed:
             logger.warning("%d events were dropped: their listeners are too slow", missed)
+
+    def _awaited_by_loop(self, finished: list[int]) -> dict[asyncio.AbstractEventLoop, list[_Awaited]]:
+        loops: dict[asyncio.AbstractEventLoop, list[_Awaited]] = {}
+        for ticket in finished:
+            if ticket in self._last_of:
+                self.unlisten(self._last_of.pop(ticket))
+                continue
+            awaited = self._awaited.pop(ticket, None)
+            if awaited is not None:
+                loops.setdefault(awaited.loop, []).append(awaited)
+        return loops
 
     def _tell(self, number: int, name: str, facts: dict[str, Any]) -> None:
         mailbox = self._mailboxes.get(number)
@@ -206,7 +209,10 @@ class Pump:
 
 
 def _finish(all_awaited: list[_Awaited]) -> None:
-    for awaited in all_awaited:
+    # Emptied, as the thread that fetched the news may still hold the list when the loop is long done with it.
+    awaited_here = all_awaited[:]
+    all_awaited.clear()
+    for awaited in awaited_here:
         awaited.done(awaited.operation)
 
 
