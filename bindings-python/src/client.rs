@@ -142,14 +142,14 @@ impl Client {
     }
 
     /// All counters in the OpenMetrics text format.
-    fn metrics_text(&self) -> String {
-        self.inner.metrics_text()
+    fn metrics_text(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.here(py)?.metrics_text())
     }
 
     /// How often a connection was re-made.
     #[getter]
-    fn reconnects(&self) -> u64 {
-        self.inner.reconnects()
+    fn reconnects(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.here(py)?.reconnects())
     }
 
     /// What the broker said of itself: product and version.

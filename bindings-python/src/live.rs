@@ -10,6 +10,8 @@ use pyo3::{
     types::{PyDict, PyDictMethods},
 };
 
+use crate::errors::exception;
+
 /// The kinds that are counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
@@ -18,18 +20,20 @@ pub(crate) enum Kind {
     Message,
     Operation,
     Walk,
+    Record,
     Simulation,
 }
 
-const NAMES: [&str; 6] = [
+const NAMES: [&str; 7] = [
     "clients",
     "subscriptions",
     "messages",
     "operations",
     "walks",
+    "records",
     "simulations",
 ];
-static ALIVE: [AtomicI64; 6] = [const { AtomicI64::new(0) }; 6];
+static ALIVE: [AtomicI64; 7] = [const { AtomicI64::new(0) }; 7];
 
 /// One living object; counted for as long as it is.
 #[derive(Debug)]
@@ -78,6 +82,14 @@ impl<T> Own<T> {
     /// Whether this is the process that made it.
     pub(crate) fn is_here(&self) -> bool {
         self.pid == std::process::id()
+    }
+
+    /// Raises `ForkedError` with this message where it is not.
+    pub(crate) fn check(&self, py: Python<'_>, message: &str) -> PyResult<()> {
+        if self.is_here() {
+            return Ok(());
+        }
+        Err(exception(py, "forked", message, ""))
     }
 }
 

@@ -103,24 +103,35 @@ impl Operation {
     }
 }
 
+impl Operation {
+    /// In a forked child nobody would ever finish it.
+    fn here(&self, py: Python<'_>) -> PyResult<()> {
+        if self.pid == std::process::id() {
+            return Ok(());
+        }
+        let message =
+            "this was begun before the process was forked; connect after the fork, in each process";
+        Err(exception(py, "forked", message, ""))
+    }
+}
+
 #[pymethods]
 impl Operation {
     /// Has `pump` announce the end with this ticket; at once if it is done already.
-    fn notify(&self, pump: PyRef<'_, Pump>, ticket: u64) {
+    fn notify(&self, py: Python<'_>, pump: PyRef<'_, Pump>, ticket: u64) -> PyResult<()> {
+        self.here(py)?;
         let mut state = self.shared.lock();
         match &mut *state {
             State::Running { tell } => *tell = Some((Arc::clone(&pump.0), ticket)),
             State::Done(_) | State::Taken => pump.0.finished(ticket),
         }
+        Ok(())
     }
 
     /// Waits, in slices in which signals are heard, and returns the answer or raises. Returns `None` after `seconds`.
     #[pyo3(signature = (seconds=None))]
     fn wait(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
-        if self.pid != std::process::id() {
-            let message = "this was begun before the process was forked; connect after the fork, in each process";
-            return Err(exception(py, "forked", message, ""));
-        }
+        self.here(py)?;
         let deadline = seconds.map(|seconds| {
             std::time::Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e6))
         });
@@ -152,12 +163,14 @@ impl Operation {
     }
 
     /// Whether it has come to its end.
-    fn done(&self) -> bool {
-        !matches!(*self.shared.lock(), State::Running { .. })
+    fn done(&self, py: Python<'_>) -> PyResult<bool> {
+        self.here(py)?;
+        Ok(!matches!(*self.shared.lock(), State::Running { .. }))
     }
 
     /// The answer, once; or raises.
     fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.here(py)?;
         let mut state = self.shared.lock();
         match std::mem::replace(&mut *state, State::Taken) {
             State::Done(answer) => {

@@ -31,13 +31,22 @@ impl Walk {
             _alive: Alive::new(Kind::Walk),
         }
     }
+
+    /// In a forked child nobody would answer, and what the walk holds is its parent's.
+    fn here(&self, py: Python<'_>) -> PyResult<Arc<Mutex<Option<retryrmq::Browse>>>> {
+        self.browse.check(
+            py,
+            "this walk through parked messages was begun before the process was forked; connect after the fork, in each process",
+        )?;
+        Ok(Arc::clone(&self.browse))
+    }
 }
 
 #[pymethods]
 impl Walk {
     /// The next parked message, as a `Record`, or `None` at the end.
     fn next(&self, py: Python<'_>) -> PyResult<Operation> {
-        let browse = Arc::clone(&self.browse);
+        let browse = self.here(py)?;
         if let Ok(mut remaining) = self.remaining.lock() {
             *remaining = remaining.saturating_sub(1);
         }
@@ -50,7 +59,11 @@ impl Walk {
                 }
             },
             |py, record| match record {
-                Some(record) => Record { inner: record }.into_py_any(py),
+                Some(record) => Record {
+                    inner: record,
+                    _alive: Alive::new(Kind::Record),
+                }
+                .into_py_any(py),
                 None => Ok(py.None()),
             },
         )
@@ -58,7 +71,7 @@ impl Walk {
 
     /// Sends a record back to the tail of its work queue.
     fn replay(&self, py: Python<'_>, record: PyRef<'_, Record>) -> PyResult<Operation> {
-        let (browse, record) = (Arc::clone(&self.browse), record.inner.clone());
+        let (browse, record) = (self.here(py)?, record.inner.clone());
         Operation::begin(
             py,
             async move {
@@ -73,7 +86,7 @@ impl Walk {
 
     /// Drops a record for good.
     fn drop(&self, py: Python<'_>, record: PyRef<'_, Record>) -> PyResult<Operation> {
-        let (browse, record) = (Arc::clone(&self.browse), record.inner.clone());
+        let (browse, record) = (self.here(py)?, record.inner.clone());
         Operation::begin(
             py,
             async move {
@@ -88,7 +101,7 @@ impl Walk {
 
     /// Ends the walk.
     fn close(&self, py: Python<'_>) -> PyResult<Operation> {
-        let browse = Arc::clone(&self.browse);
+        let browse = self.here(py)?;
         Operation::begin(
             py,
             async move {
@@ -115,6 +128,7 @@ impl Walk {
 #[pyclass(frozen, module = "retryrmq._native")]
 pub(crate) struct Record {
     inner: retryrmq::Record,
+    _alive: Alive,
 }
 
 #[pymethods]

@@ -9,7 +9,6 @@ use pyo3::{
 use retryrmq::{Delivery, Outcome};
 
 use crate::{
-    errors::exception,
     live::{Alive, Kind, Own},
     message::Message,
     operation::Operation,
@@ -35,11 +34,10 @@ impl Subscription {
 
     /// In a forked child nothing ever arrives and nothing ever ends: an error, rather than waiting for it.
     fn here(&self, py: Python<'_>) -> PyResult<()> {
-        if self.0.subscription.is_here() {
-            return Ok(());
-        }
-        let message = "this consumer was started before the process was forked; connect after the fork, in each process";
-        Err(exception(py, "forked", message, ""))
+        self.0.subscription.check(
+            py,
+            "this consumer was started before the process was forked; connect after the fork, in each process",
+        )
     }
 
     fn messages<'py>(&self, py: Python<'py>, batch: Vec<Delivery>) -> PyResult<Bound<'py, PyList>> {
@@ -107,17 +105,17 @@ impl Subscription {
     }
 
     /// Asks for the end.
-    fn close(&self) {
-        if self.0.subscription.is_here() {
-            self.0.subscription.close();
-        }
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.here(py)?;
+        self.0.subscription.close();
+        Ok(())
     }
 
     /// Asks for the end now, without waiting for handlers.
-    fn abandon(&self) {
-        if self.0.subscription.is_here() {
-            self.0.subscription.abandon();
-        }
+    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+        self.here(py)?;
+        self.0.subscription.abandon();
+        Ok(())
     }
 
     /// Whether the end was asked for.
@@ -142,6 +140,7 @@ impl Subscription {
 
     /// The numbers of this queue since the client was made.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.here(py)?;
         let stats = self.0.subscription.stats();
         let dict = PyDict::new(py);
         for (name, number) in stats.numbers() {

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import logging
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -384,7 +385,7 @@ def test_a_thread_that_nobody_replaced_goes_on_when_it_is_back(broker: Broker) -
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("how", ["slow", "stubborn", "closing"])
+@pytest.mark.parametrize("how", ["slow", "stubborn"])
 def test_draining_ends_at_its_timeout(broker: Broker, how: str) -> None:
     queue = broker.queue()
     began = asyncio.Event()
@@ -396,10 +397,6 @@ def test_draining_ends_at_its_timeout(broker: Broker, how: str) -> None:
 
             async def handle(msg: retryrmq.Message) -> None:
                 began.set()
-                if how == "closing":
-                    await consumer.close()
-                    ended.append("closed from within")
-                    return
                 try:
                     await release.wait()
                 except asyncio.CancelledError:
@@ -414,12 +411,32 @@ def test_draining_ends_at_its_timeout(broker: Broker, how: str) -> None:
             await asyncio.wait_for(began.wait(), 30)
             await asyncio.wait_for(consumer.close(), 10)
             release.set()
-            await soon("its end", lambda: ended == ["closed from within" if how == "closing" else "cancelled"])
+            await soon("its end", lambda: ended == ["cancelled"])
             async with client.consume(queue, dlx=True) as again:
                 async for msg in again:
                     assert msg.text() == "a"
                     await msg.ack()
                     break
+
+    asyncio.run(main())
+
+
+def test_a_handler_may_close_its_own_consumer(broker: Broker) -> None:
+    queue = broker.queue()
+    closed: list[bool] = []
+
+    async def main() -> None:
+        async with retryrmq.connect(broker.url) as client:
+
+            async def handle(msg: retryrmq.Message) -> None:
+                await consumer.close()
+                closed.append(True)
+
+            consumer = client.consume(queue, handle, dlx=True)
+            await consumer.start()
+            await client.publish(queue, "a")
+            await asyncio.wait_for(consumer.run(), 20)  # the drain alone would take 30 s
+            assert closed and consumer.stats().acked == 1
 
     asyncio.run(main())
 
@@ -497,3 +514,62 @@ def test_log_lines_reach_logging(broker: Broker, caplog: pytest.LogCaptureFixtur
     assert warning.levelno == logging.WARNING
     assert "dlx is off" in warning.getMessage() and queue in warning.getMessage()
     assert any(record.name == "retryrmq.handler" for record in caplog.records)
+
+
+def test_parked_messages_are_dropped_on_a_loop_and_their_history_has_the_version(broker: Broker) -> None:
+    queue = broker.queue()
+    app = retryrmq.App(broker.url, app_version="1.2.3")
+
+    @app.consume(queue, dlx=True, retry="fixed(50ms, retries=0)")
+    async def handle(msg: retryrmq.Message) -> None:
+        raise ValueError(msg.text())
+
+    async def main() -> None:
+        async with app:
+            for body in ("drop", "keep"):
+                await app.publish(queue, body)
+            await soon("both are parked", lambda: app.stats()[queue].parked == 2)
+            async with app.parked(queue) as parked:
+                async for it in parked:
+                    assert [entry.app_version for entry in it.message.history] == ["1.2.3"]
+                    if it.error == "drop":
+                        await parked.drop(it)
+            await soon("only the other one is left", lambda: left_is(["keep"]))
+
+    async def left_is(errors: list[str]) -> bool:
+        async with app.parked(queue) as parked:
+            return [it.error async for it in parked] == errors
+
+    asyncio.run(main())
+
+
+def test_a_pause_and_its_end_are_told(broker: Broker) -> None:
+    queue = broker.queue()
+    app = retryrmq.App(broker.url)
+    told: list[retryrmq.Event] = []
+    down = [True]
+
+    @app.consume(
+        queue,
+        dlx=True,
+        retry="fixed(50ms, retries=50)",
+        concurrency=1,
+        pause=retryrmq.Pause(failures=0.5, window=4, duration="300ms"),
+        on_event=told.append,
+    )
+    async def handle(msg: retryrmq.Message) -> None:
+        if down[0]:
+            raise ConnectionError("down")
+
+    async def main() -> None:
+        async with app:
+            for _ in range(8):
+                await app.publish(queue, "a")
+            await soon("it pauses", lambda: any(isinstance(event, retryrmq.Paused) for event in told))
+            down[0] = False
+            await soon("it goes on", lambda: any(isinstance(event, retryrmq.Resumed) for event in told))
+            await soon("all are handled", lambda: app.stats()[queue].acked == 8)
+
+    asyncio.run(main())
+    assert retryrmq.Paused(queue, timedelta(milliseconds=300)) in told
+    assert retryrmq.Resumed(queue) in told

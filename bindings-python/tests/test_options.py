@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import retryrmq
+from conftest import Broker
 from retryrmq.client import outgoing
 
 
@@ -32,7 +33,7 @@ from retryrmq.client import outgoing
         ("drain_timeout", "soon", ValueError),
         ("park", 1, TypeError),
         ("pause", 0.5, TypeError),
-        ("declare", None, None),
+        ("declare", 1, TypeError),
         ("crash_limit", 0, ValueError),
         ("defer_limit", "1", TypeError),
         ("on_event", 5, TypeError),
@@ -41,11 +42,8 @@ from retryrmq.client import outgoing
         ("colour", "red", TypeError),
     ],
 )
-def test_an_option_that_cannot_work_is_named_at_the_call(option: str, value: Any, kind: type[Exception] | None) -> None:
+def test_an_option_that_cannot_work_is_named_at_the_call(option: str, value: Any, kind: type[Exception]) -> None:
     app = retryrmq.App("amqp://localhost")
-    if kind is None:
-        app.consume("orders", **{option: value})
-        return
     with pytest.raises(kind) as refused:
         app.consume("orders", **{"dlx": True, option: value})
     assert isinstance(refused.value, retryrmq.RetryRmqError)
@@ -66,6 +64,15 @@ def test_what_needs_dlx_says_so(option: dict[str, Any]) -> None:
     with pytest.raises(retryrmq.InvalidOptionError, match=f"`{next(iter(option))}` needs `dlx`"):
         app.consume("orders", **option)
     app.consume("orders", fatal=(), park=True)
+
+
+@pytest.mark.parametrize("option", [{"fatal": ValueError}, {"concurrency": 2}, {"handler_timeout": "1s"}])
+def test_what_needs_a_handler_says_so(broker: Broker, option: dict[str, Any]) -> None:
+    with retryrmq.connect_blocking(broker.url) as client:
+        for consume in (client.consume, retryrmq.Client(client._native).consume):
+            with pytest.raises(retryrmq.InvalidOptionError, match=f"`{next(iter(option))}` needs a handler"):
+                consume("orders", dlx=True, **option)
+            consume("orders", lambda msg: None, dlx=True, **option)
 
 
 @pytest.mark.parametrize("options", [{"failures": 1.5}, {"failures": 1.0}, {"duration": "0s"}, {"window": 0}])

@@ -169,6 +169,52 @@ def test_a_signal_drains_no_longer_than_it_may(broker: Broker, programs: list[Pr
     assert left_in(broker, queue) == [("a", True)]
 
 
+BLOCKING = {
+    "run": """
+        def handle(msg):
+            say(began=msg.text())
+            time.sleep(0.5)
+            say(ended=msg.text())
+
+        client.consume(queue, handle, dlx=True).run()
+    """,
+    "iteration": """
+        with client.consume(queue, dlx=True) as consumer:
+            for msg in consumer:
+                say(began=msg.text())
+                msg.ack()
+                while consumer.stats().acked < 1:
+                    time.sleep(0.01)
+                say(ended=msg.text())
+    """,
+}
+
+
+@pytest.mark.parametrize("how", BLOCKING)
+def test_ctrl_c_ends_the_blocking_forms(broker: Broker, programs: list[Program], how: str) -> None:
+    queue = broker.queue()
+    make_queue(broker, queue)
+    with retryrmq.connect_blocking(broker.url) as client:
+        client.publish(queue, "a")
+    source = (
+        "client = retryrmq.connect_blocking(url)\ntry:\n"
+        + textwrap.indent(textwrap.dedent(BLOCKING[how]), "    ")
+        + "\nexcept KeyboardInterrupt:\n    say(interrupted=True)\n"
+    )
+    program = Program(source, broker, queue)
+    programs.append(program)
+    assert program.line() == {"began": "a"}
+    if how == "iteration":
+        assert program.line() == {"ended": "a"}
+    program.process.send_signal(signal.SIGINT)
+    rest = program.lines()
+    assert program.end() == 0
+    assert rest[-1] == {"interrupted": True}
+    if how == "run":
+        assert rest[0] == {"ended": "a"}
+    assert left_in(broker, queue) == []
+
+
 def wait_briefly(program: Program) -> bool:
     try:
         program.process.wait(0.5)
@@ -233,6 +279,60 @@ def test_a_fork_is_told_and_can_connect_itself(broker: Broker, programs: list[Pr
         {"seen": ["from the child", "from its loop"], "status": 0},
     ]
     assert [body for body, _ in left_in(broker, queue)] == ["from the parent"]
+
+
+def test_nothing_of_the_parent_is_used_by_a_fork(broker: Broker, programs: list[Program]) -> None:
+    queue = broker.queue()
+    program = Program(
+        """
+        import faulthandler
+        client = retryrmq.connect_blocking(url)
+        consumer = client.consume(queue, lambda msg: msg.json(), dlx=True, retry="fixed(50ms, retries=0)").start()
+        for _ in range(3):
+            client.publish(queue, "no json")
+        while consumer.stats().parked < 3:
+            time.sleep(0.01)
+        walk = client.parked(queue).__enter__()
+        it = next(iter(walk))
+        connecting = retryrmq.connect(url)
+
+        async def connected():
+            await connecting
+
+        child = os.fork()
+        if child == 0:
+            faulthandler.dump_traceback_later(60, exit=True)
+            for name, what in {
+                "stats": consumer.stats,
+                "metrics": client.metrics_text,
+                "reconnects": lambda: client.reconnects,
+                "next": lambda: next(iter(walk)),
+                "replay": lambda: walk.replay(it),
+                "drop": lambda: walk.drop(it),
+                "leave": lambda: walk.__exit__(None, None, None),
+                "connect": lambda: asyncio.run(connected()),
+                "stop": consumer.stop,
+                "close": consumer.close,
+            }.items():
+                try:
+                    say(**{name: repr(what())})
+                except retryrmq.RetryRmqError as error:
+                    say(**{name: error.code})
+            os._exit(0)
+        pid, status = os.waitpid(child, 0)
+        say(status=status, parked=len(list(walk)))
+        walk.__exit__(None, None, None)
+        consumer.close()
+        client.close()
+        """,
+        broker,
+        queue,
+    )
+    programs.append(program)
+    found = {name: value for line in program.lines() for name, value in line.items()}
+    assert program.end() == 0
+    names = ("stats", "metrics", "reconnects", "next", "replay", "drop", "leave", "connect", "stop", "close")
+    assert found == {**dict.fromkeys(names, "forked"), "status": 0, "parked": 2}
 
 
 def test_multiprocessing_by_fork_works(broker: Broker, programs: list[Program]) -> None:
@@ -420,6 +520,46 @@ def test_lost_connections_lose_no_message_and_no_memory(broker: Broker, programs
     assert left_in(broker, queue) == []
 
 
+@pytest.mark.parametrize("how", ["async", "sync"])
+def test_failed_handlers_leave_nothing_native(broker: Broker, programs: list[Program], how: str) -> None:
+    queue = broker.queue()
+    program = Program(
+        f"""
+        import gc, logging
+        logging.disable(logging.CRITICAL)
+        kinds = [SystemExit, KeyboardInterrupt, asyncio.CancelledError, BaseException, RecursionError, ValueError]
+
+        def handle(msg):
+            error = kinds[int(msg.text())]()
+            error.message = msg
+            raise error
+
+        async def handle_async(msg):
+            handle(msg)
+
+        async def main():
+            app = retryrmq.App(url)
+            app.consume(queue, dlx=True, retry="fixed(50ms, retries=1)")(handle if {how!r} == "sync" else handle_async)
+            async with app:
+                for number in range(len(kinds)):
+                    await app.publish(queue, str(number))
+                while app.stats()[queue].parked < len(kinds):
+                    await asyncio.sleep(0.01)
+
+        asyncio.run(main())
+        patience = time.monotonic() + 10
+        while gc.collect() >= 0 and any(retryrmq._native.live().values()) and time.monotonic() < patience:
+            time.sleep(0.01)
+        say(live=retryrmq._native.live())
+        """,
+        broker,
+        queue,
+    )
+    programs.append(program)
+    assert not any(program.line()["live"].values())
+    assert program.end() == 0
+
+
 def test_stopping_again_and_again_leaves_nothing(broker: Broker, programs: list[Program]) -> None:
     queue = broker.queue()
     program = Program(
@@ -462,4 +602,8 @@ def test_stopping_again_and_again_leaves_nothing(broker: Broker, programs: list[
 
 
 if not hasattr(os, "fork"):
-    del test_a_fork_is_told_and_can_connect_itself, test_multiprocessing_by_fork_works
+    del (
+        test_a_fork_is_told_and_can_connect_itself,
+        test_nothing_of_the_parent_is_used_by_a_fork,
+        test_multiprocessing_by_fork_works,
+    )

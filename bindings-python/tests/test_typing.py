@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import json
+import os
+import subprocess
+import sys
 import typing
 from pathlib import Path
 
@@ -50,6 +54,19 @@ async def coroutine(order: retryrmq.Message) -> int:
     return 5
 
 
+def number(msg: retryrmq.Message) -> int:
+    return 5
+
+
+def both(client: retryrmq.Client, blocking: retryrmq.BlockingClient) -> None:
+    client.consume("orders", number, dlx=True)
+    client.consume("orders", coroutine)
+    client.consume("orders", number, dlx="yes")  # WRONG
+    blocking.consume("orders", number).run()
+    blocking.consume("orders", lambda msg: print(msg.body)).run()
+    blocking.consume("orders", lambda msg: print(msg.colour)).run()  # WRONG
+
+
 @app.consume("c")  # WRONG
 def too_few() -> None: ...
 
@@ -57,6 +74,8 @@ def too_few() -> None: ...
 @app.consume("d")  # WRONG
 def other(msg: int) -> None: ...
 """
+
+WRONG = [number for number, line in enumerate(TYPED.splitlines(), 1) if "WRONG" in line]
 
 
 def test_types_say_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,5 +86,28 @@ def test_types_say_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "typed.py").write_text(TYPED)
     cache = str(tmp_path / "cache")
     said, _, _ = api.run(["--strict", "--no-error-summary", "--cache-dir", cache, str(tmp_path / "typed.py")])
-    wrong = [number for number, line in enumerate(TYPED.splitlines(), 1) if "WRONG" in line]
-    assert sorted({int(line.split(":")[1]) for line in said.splitlines() if ": error:" in line}) == wrong, said
+    assert sorted({int(line.split(":")[1]) for line in said.splitlines() if ": error:" in line}) == WRONG, said
+
+
+def test_pyright_says_the_same(tmp_path: Path) -> None:
+    pytest.importorskip("pyright")
+    home = Path(retryrmq.__file__).parents[1]
+    (tmp_path / "typed.py").write_text(TYPED)
+    settings = {"include": ["typed.py"], "typeCheckingMode": "strict", "extraPaths": [str(home)]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
+    said = json.loads(subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, check=False).stdout)
+    found = [it for it in said["generalDiagnostics"] if it["severity"] == "error"]
+    assert sorted({it["range"]["start"]["line"] + 1 for it in found}) == WRONG, found
+
+
+def test_the_native_half_is_what_its_stub_says() -> None:
+    pytest.importorskip("mypy")
+    home = Path(retryrmq.__file__).parents[1]
+    environment = {
+        **os.environ,
+        **({} if home.name == "site-packages" else {"MYPYPATH": str(home), "PYTHONPATH": str(home)}),
+    }
+    command = [sys.executable, "-m", "mypy.stubtest", "retryrmq._native", "--ignore-positional-only"]
+    checked = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import retryrmq
+from conftest import Broker
 from retryrmq.testing import simulate_blocking
 
 HEADERS: dict[str, Any] = {
@@ -43,6 +44,35 @@ def test_every_type_comes_back() -> None:
     assert {name: type(value) for name, value in headers.items()} == {
         name: type(value) for name, value in HEADERS.items()
     }
+
+
+def test_every_type_survives_the_broker_and_a_retry(every_broker: Broker) -> None:
+    queue = every_broker.queue()
+    found: list[dict[str, Any]] = []
+    with (
+        retryrmq.connect_blocking(every_broker.url) as client,
+        client.consume(queue, dlx=True, retry="fixed(100ms, retries=1)") as consumer,
+    ):
+        client.publish(queue, b"", headers=HEADERS)
+        for msg in consumer:
+            found.append(dict(msg.headers))
+            if msg.attempt == 2:
+                msg.ack()
+                break
+            msg.retry("again")
+    for headers in found:
+        ours = {name: value for name, value in headers.items() if name in HEADERS}
+        assert ours == HEADERS
+        assert {name: type(value) for name, value in ours.items()} == {
+            name: type(value) for name, value in HEADERS.items()
+        }
+
+
+def test_a_message_is_converted_when_it_is_read() -> None:
+    message = seen(body=b"7", headers={"table": {"inner": [1]}})
+    for read in ("body", "headers"):
+        assert getattr(message, read) is getattr(message, read)  # once
+    message.headers["own"] = object()  # what a handler puts there is its own affair
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,44 @@ from typing import Any, cast
 from ._attempts import ACKS, GRACE, Batches, failed, logger, timed_out
 from ._native import Message, Operation, Subscription
 from ._pump import Pump
+from .errors import ClosedError
 from .options import Plan
 
 #: After as many messages in a row, the event loop has its turn.
 _STRETCH = 32
+
+
+class _Worker(asyncio.Task[None]):
+    """A task that tells who cancels it: the handler that it runs right now, or somebody else, the end of the event loop for
+    example. Python alone does not tell that at all before 3.11, and never by whom."""
+
+    from_within = 0
+    from_outside = 0
+
+    def cancel(self, msg: Any = None) -> bool:
+        if asyncio.current_task(self.get_loop()) is self:
+            self.from_within += 1
+        else:
+            self.from_outside += 1
+        return super().cancel(msg)
+
+    def uncancel(self) -> int:
+        """As a time limit or a group of tasks does, when it was the one that cancelled. There is none in 3.10."""
+        if self.from_outside:
+            self.from_outside -= 1
+        elif self.from_within:
+            self.from_within -= 1
+        before: Callable[[], int] | None = getattr(super(), "uncancel", None)
+        return 0 if before is None else before()
+
+    def begin(self) -> None:
+        """Another attempt; there is nothing left of the one before."""
+        self.from_within = self.from_outside = 0
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the next attempt would be cancelled for this one."""
+        return bool(self.from_within or self.from_outside)
 
 
 class LoopWorkers:
@@ -40,6 +74,8 @@ class LoopWorkers:
         self._acks: list[Message] = []
         self._idle: deque[asyncio.Future[None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Somebody cancelled a worker, and nobody had asked for the end.
+        self._broken = False
         self._listening = False
         self._nudged = False
         self._ended = False
@@ -53,9 +89,15 @@ class LoopWorkers:
 
     def close(self) -> None:
         """No more messages; what has begun may finish."""
+        self._broken = False  # whoever closes wants the end
         self._drain_until()
         self._subscription.close()
         self._return_the_unstarted()
+
+    @property
+    def is_within(self) -> bool:
+        """Whether this is asked by one of the handlers, which cannot wait for its own end."""
+        return asyncio.current_task() in self._tasks
 
     def stop(self) -> None:
         """The end, now."""
@@ -77,6 +119,10 @@ class LoopWorkers:
             await closed
         finally:
             closed.cancel()
+        if self._broken:
+            raise ClosedError(
+                f"a worker of {self._plan.queue} was cancelled from outside, and the consumer ended by it"
+            )
 
     async def _leave(self) -> None:
         """The subscription is no more: what is left of the drain is for handlers, and then they are cancelled."""
@@ -121,13 +167,22 @@ class LoopWorkers:
 
     def _spawn(self) -> None:
         # A context of its own for every worker, so that what a handler sets is gone with it.
-        task = self._context.copy().run(self._loop.create_task, self._work())
+        task = self._context.copy().run(self._begun)
         self._tasks.add(task)
         task.add_done_callback(self._gone)
 
+    def _begun(self) -> _Worker:
+        return _Worker(self._work(), loop=self._loop)
+
     def _gone(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if task.cancelled() and not self._stopped:
+        if task.cancelled() and not self._stopped and cast("_Worker", task).from_outside:
+            logger.error(
+                "%s: a worker was cancelled from outside, as at the end of an event loop; the consumer ends, and what it holds "
+                "comes again",
+                self._plan.queue,
+            )
+            self._broken = self._deadline is None
             self.stop()
         elif not task.cancelled() and task.exception() is not None:
             logger.error("a worker of %s ended", self._plan.queue, exc_info=task.exception())
@@ -149,7 +204,7 @@ class LoopWorkers:
 
     async def _work(self) -> None:
         context = contextvars.copy_context()
-        task = asyncio.current_task()
+        task = cast("_Worker", asyncio.current_task())
         turns = 0
         while not self._stopped:
             message = self._next()
@@ -166,13 +221,14 @@ class LoopWorkers:
                 self._nudged = True
                 self._loop.call_soon(self._nudge)
             await self._attempt(message, task)
-            if contextvars.copy_context() != context or _is_cancelled(task):
+            if contextvars.copy_context() != context or task.is_cancelled:
                 return  # the next worker starts afresh
             turns += 1
             if turns % _STRETCH == 0:
                 await asyncio.sleep(0)
 
-    async def _attempt(self, message: Message, task: asyncio.Task[None] | None) -> None:
+    async def _attempt(self, message: Message, task: _Worker) -> None:
+        task.begin()
         if self._limit is None:
             try:
                 await self._handler(message)
@@ -189,15 +245,14 @@ class LoopWorkers:
             nonlocal late
             late = True
             timed_out(self._plan, message)
-            if task is not None:
-                task.cancel()
+            task.cancel()
 
         timer = self._loop.call_later(self._limit, too_late)
         try:
             await self._handler(message)
         except BaseException as error:
             if late:
-                _uncancel(task)
+                task.uncancel()
             elif self._is_the_end(error, task):
                 raise
             else:
@@ -208,9 +263,9 @@ class LoopWorkers:
         finally:
             timer.cancel()
 
-    def _is_the_end(self, error: BaseException, task: asyncio.Task[None] | None) -> bool:
+    def _is_the_end(self, error: BaseException, task: _Worker) -> bool:
         """Whether the handler was cancelled from outside, by the end of the event loop for example."""
-        return self._stopped or (isinstance(error, asyncio.CancelledError) and _is_cancelled(task))
+        return self._stopped or (isinstance(error, asyncio.CancelledError) and bool(task.from_outside))
 
     def _acked(self, message: Message) -> None:
         acks = self._acks
@@ -267,15 +322,3 @@ class LoopWorkers:
                 waiter.set_result(None)
         self._idle.clear()
         self._return_the_unstarted()
-
-
-def _is_cancelled(task: asyncio.Task[None] | None) -> bool:
-    """A handler that cancelled its own task would have the next one cancelled (Python 3.11 and later can tell)."""
-    cancelling = getattr(task, "cancelling", None)
-    return bool(cancelling is not None and cancelling())
-
-
-def _uncancel(task: asyncio.Task[None] | None) -> None:
-    uncancel = getattr(task, "uncancel", None)
-    if uncancel is not None:
-        uncancel()

@@ -2,10 +2,33 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, final
 
+from typing_extensions import Self
+
 from ._duration import Duration
 from ._message import Settled
 from .outcome import End
 from .record import HistoryEntry
+
+__all__ = [
+    "VERSION",
+    "Client",
+    "Message",
+    "Operation",
+    "Options",
+    "Pump",
+    "Record",
+    "Simulation",
+    "Subscription",
+    "Walk",
+    "check_queue_type",
+    "check_url",
+    "connect",
+    "default_policy",
+    "live",
+    "parse_duration",
+    "policy",
+    "set_debug",
+]
 
 VERSION: str
 
@@ -69,7 +92,7 @@ class Operation:
 
 @final
 class Pump:
-    def __init__(self) -> None: ...
+    def __new__(cls) -> Self: ...
     def news(
         self, seconds: float
     ) -> (
@@ -80,8 +103,8 @@ class Pump:
 
 @final
 class Options:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         queue: str,
         *,
         dlx: bool | None = None,
@@ -97,7 +120,7 @@ class Options:
         declare: bool | None = None,
         crash_limit: int | None = None,
         defer_limit: int | None = None,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def concurrency(self) -> int: ...
     @property
@@ -167,7 +190,7 @@ class Record:
 
 @final
 class Simulation:
-    def __init__(self, options: Options) -> None: ...
+    def __new__(cls, options: Options) -> Self: ...
     def publish(self, message: Mapping[str, Any]) -> None: ...
     def next(self) -> Message | None: ...
     def advance(self, by: float) -> None: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import concurrent.futures
 import contextlib
 import itertools
 import logging
@@ -14,12 +15,15 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import _native, events
+from ._listening import Mailbox
 from ._native import Operation, Subscription
 
 logger = logging.getLogger("retryrmq")
 
-#: Told of an event; quick, and on whatever thread it is told.
-Listener = Callable[[events.Event], None]
+#: Between two looks at the event loops of consumers, in seconds.
+_LOOK = 1.0
+#: As long are listeners waited for by the end of the interpreter, in seconds.
+_PATIENCE = 2.0
 
 
 class _Awaited(NamedTuple):
@@ -30,6 +34,14 @@ class _Awaited(NamedTuple):
     lost: Callable[[], None]
 
 
+class _Home(NamedTuple):
+    """The event loop on which a consumer lives: gone with it, as nobody would be there to handle its messages."""
+
+    loop: weakref.ref[asyncio.AbstractEventLoop]
+    subscription: weakref.ref[Subscription]
+    queue: str
+
+
 class Pump:
     """One per process: threads do not survive a fork."""
 
@@ -37,11 +49,22 @@ class Pump:
         self.native = _native.Pump()
         self._tickets = itertools.count(1)
         self._awaited: dict[int, _Awaited] = {}
-        self._listeners: dict[int, Listener] = {}
+        self._mailboxes: dict[int, Mailbox] = {}
+        #: The mailboxes for which nothing more comes, by the operation at whose end.
+        self._last_of: dict[int, int] = {}
+        self._homes: dict[int, _Home] = {}
+        self._debug: bool | None = None
         #: What must not be left behind by the end of the interpreter.
         self.running: weakref.WeakSet[Subscription] = weakref.WeakSet()
         self._thread = threading.Thread(target=self._run, name="retryrmq-news", daemon=True)
         self._thread.start()
+
+    def follow_level(self) -> None:
+        """Has the core make lines below INFO only while somebody wants them."""
+        debug = logger.isEnabledFor(logging.DEBUG)
+        if debug is not self._debug:
+            self._debug = debug
+            _native.set_debug(debug)
 
     def when_done(
         self,
@@ -71,20 +94,48 @@ class Pump:
         self.when_done(operation, done)
         return await future
 
-    def listen(self, listener: Listener) -> int:
-        """Registers a listener; the number names it."""
+    def lives_here(self, subscription: Subscription, queue: str) -> None:
+        """Lets go of the subscription when the running event loop is closed before it."""
+        loop = asyncio.get_running_loop()
+        self._homes[next(self._tickets)] = _Home(weakref.ref(loop), weakref.ref(subscription), queue)
+
+    def _look_at_homes(self) -> None:
+        for number, home in list(self._homes.items()):
+            loop, subscription = home.loop(), home.subscription()
+            if subscription is not None and not subscription.is_closing:
+                if loop is not None and not loop.is_closed():
+                    continue
+                subscription.abandon()
+                with contextlib.suppress(Exception):
+                    logger.warning(
+                        "%s: the event loop was closed before the consumer; its messages come again", home.queue
+                    )
+            del self._homes[number]
+
+    def listen(self, mailbox: Mailbox) -> int:
+        """Has events put into a mailbox; the number names it."""
         number = next(self._tickets)
-        self._listeners[number] = listener
+        self._mailboxes[number] = mailbox
         return number
 
     def unlisten(self, number: int) -> None:
-        self._listeners.pop(number, None)
+        """Nothing more will come for this mailbox."""
+        mailbox = self._mailboxes.pop(number, None)
+        if mailbox is not None:
+            mailbox.end()
+
+    def unlisten_after(self, end: Operation, number: int) -> None:
+        """As :meth:`unlisten`, when all that happened until the end of ``end`` is in the mailbox."""
+        ticket = next(self._tickets)
+        self._last_of[ticket] = number
+        end.notify(self.native, ticket)
 
     def _run(self) -> None:
         while True:
-            news = self.native.news(3600.0)
+            news = self.native.news(_LOOK)
             if news is None:
                 return
+            self._look_at_homes()
             # In a call of its own: what this thread's variables held would live until the next news.
             self._handle(*news)
             del news
@@ -96,35 +147,43 @@ class Pump:
         lines: list[tuple[str, int, str]],
         missed: int,
     ) -> None:
-        loops: dict[asyncio.AbstractEventLoop, list[_Awaited]] = {}
-        for ticket in finished:
-            awaited = self._awaited.pop(ticket, None)
-            if awaited is not None:
-                loops.setdefault(awaited.loop, []).append(awaited)
-        for loop, all_awaited in loops.items():
+        # Before the ends of operations: whoever learns of the end of a consumer has been told what happened until then.
+        for number, name, facts in told:
+            self._tell(number, name, facts)
+        for loop, all_awaited in self._awaited_by_loop(finished).items():
             try:
                 loop.call_soon_threadsafe(_finish, all_awaited)
             except RuntimeError:  # closed
                 for awaited in all_awaited:
                     awaited.lost()
-        for number, name, facts in told:
-            self._tell(number, name, facts)
         for room, level, text in lines:
             with contextlib.suppress(Exception):  # a filter of somebody's logging may raise
                 logging.getLogger(f"retryrmq.{room}" if room else "retryrmq").log(level, "%s", text)
         if missed:
             logger.warning("%d events were dropped: their listeners are too slow", missed)
 
+    def _awaited_by_loop(self, finished: list[int]) -> dict[asyncio.AbstractEventLoop, list[_Awaited]]:
+        loops: dict[asyncio.AbstractEventLoop, list[_Awaited]] = {}
+        for ticket in finished:
+            if ticket in self._last_of:
+                self.unlisten(self._last_of.pop(ticket))
+                continue
+            awaited = self._awaited.pop(ticket, None)
+            if awaited is not None:
+                loops.setdefault(awaited.loop, []).append(awaited)
+        return loops
+
     def _tell(self, number: int, name: str, facts: dict[str, Any]) -> None:
-        listener = self._listeners.get(number)
-        event = events.made(name, facts) if listener is not None else None
-        if listener is None or event is None:
+        mailbox = self._mailboxes.get(number)
+        if mailbox is None:
             return
         try:
-            listener(event)
-        except BaseException:  # also a SystemExit: without this thread nothing would ever be answered any more
+            event = events.made(name, facts)
+            if event is not None:
+                mailbox.put(event)
+        except Exception:  # without this thread nothing would ever be answered any more
             with contextlib.suppress(Exception):
-                logger.exception("an event listener raised")
+                logger.exception("the event %r cannot be told", name)
 
     def end(self) -> None:
         """Lets everything that still runs go, so that nothing native is in Python's way when it ends."""
@@ -135,11 +194,25 @@ class Pump:
             with contextlib.suppress(Exception):
                 subscription.wait_closed().wait(3.0)
         self.native.end()
-        self._thread.join(2.0)
+        self._thread.join(_PATIENCE)
+        self._end_of_listening()
+
+    def _end_of_listening(self) -> None:
+        mailboxes = list(self._mailboxes.values())
+        for number in list(self._mailboxes):
+            self.unlisten(number)
+        concurrent.futures.wait([mailbox.done for mailbox in mailboxes if mailbox.left], _PATIENCE)
+        left = sum(mailbox.left for mailbox in mailboxes)
+        if left:
+            with contextlib.suppress(Exception):
+                logger.warning("%d events were not told: the process ends", left)
 
 
 def _finish(all_awaited: list[_Awaited]) -> None:
-    for awaited in all_awaited:
+    # Emptied, as the thread that fetched the news may still hold the list when the loop is long done with it.
+    awaited_here = all_awaited[:]
+    all_awaited.clear()
+    for awaited in awaited_here:
         awaited.done(awaited.operation)
 
 
@@ -156,7 +229,7 @@ def pump() -> Pump:
             found = _pump
             if found is None:
                 found = _pump = Pump()
-    _native.set_debug(logger.isEnabledFor(logging.DEBUG))
+    found.follow_level()
     return found
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import contextlib
 import contextvars
 import threading
 import time
 from typing import cast
 
-from ._attempts import ACKS, MOST, Batches, failed, logger, refuse_result, timed_out
+from ._attempts import MOST, Batches, failed, logger, refuse_result, timed_out
 from ._native import Message, Subscription
 from .options import Plan
 
@@ -16,6 +18,19 @@ from .options import Plan
 _SLICE = 0.25
 #: As many threads may be stuck in handlers past their time, for each one that is wanted, before no more are started.
 _STUCK = 8
+
+
+async def until_done(future: concurrent.futures.Future[None], seconds: float) -> None:
+    """Waits on the event loop for a future of threads, so many seconds at most."""
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell(_: concurrent.futures.Future[None]) -> None:
+        with contextlib.suppress(RuntimeError):  # closed: nobody waits any more
+            loop.call_soon_threadsafe(done.set)
+
+    future.add_done_callback(tell)
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(done.wait(), seconds)
 
 
 class _Turn:
@@ -44,16 +59,22 @@ class ThreadWorkers:
         self._context = contextvars.copy_context()
         #: Whoever takes a turn out of here, its thread or the watch, ends the attempt.
         self._turns: dict[threading.Thread, _Turn] = {}
-        self._stuck = 0
+        #: Those that have begun and not ended, and of them those that are stuck past their time.
+        self._threads: set[threading.Thread] = set()
+        self._stuck: set[threading.Thread] = set()
         #: Places that nobody took when their threads got stuck.
         self._vacant = 0
         self._counting = threading.Lock()
         # Alone and without a limit, a thread may take more than it is about to handle.
         alone = plan.native.concurrency == 1 and self._limit is None
         self._most = MOST if alone else 1
-        self._ended = threading.Event()
+        #: When what has begun must be done.
+        self._deadline: float | None = None
+        #: Done when every handler is, but for those that are stuck; or when nobody wants to wait for them.
+        self._all_gone: concurrent.futures.Future[None] = concurrent.futures.Future()
 
     def start(self) -> None:
+        """Raises when the machine has not enough threads; those that there are end with the subscription."""
         for _ in range(self._plan.native.concurrency):
             self._spawn()
         if self._limit is not None:
@@ -61,17 +82,80 @@ class ThreadWorkers:
 
     def close(self) -> None:
         """No more messages; what has begun may finish."""
+        self._drain_until()
         self._subscription.close()
+        self._look_for_the_end()
 
     def stop(self) -> None:
         """The end, now. A thread that handles a message cannot be stopped; what it holds is the broker's again."""
         self._subscription.abandon()
+        with self._counting:
+            if not self._all_gone.done():
+                self._all_gone.set_result(None)
+
+    @property
+    def is_within(self) -> bool:
+        """Whether this is asked by one of the handlers, which cannot wait for its own end."""
+        return threading.current_thread() in self._threads
+
+    def wait(self) -> None:
+        """After the end of the subscription: for what is left of the drain, until every handler is done."""
+        with contextlib.suppress(concurrent.futures.TimeoutError):
+            self._all_gone.result(self._left())
+        self._leave()
+
+    async def wait_on_loop(self) -> None:
+        """As :meth:`wait`, without blocking the event loop."""
+        await until_done(self._all_gone, self._left())
+        self._leave()
+
+    def _drain_until(self) -> float:
+        """The end of the drain, which begins when it is first asked for."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._plan.native.drain_timeout
+        return self._deadline
+
+    def _left(self) -> float:
+        return max(self._drain_until() - time.monotonic(), 0.0)
+
+    def _leave(self) -> None:
+        if self._all_gone.done():
+            return
+        with self._counting:
+            left = len(self._threads - self._stuck)
+        logger.warning(
+            "%s: %d handlers are not done within `drain_timeout`; their threads are left behind", self._plan.queue, left
+        )
 
     def _spawn(self) -> None:
         # Daemons: a handler that never returns must not keep the process alive after its drain.
-        threading.Thread(target=self._work, name=f"retryrmq-{self._plan.queue}", daemon=True).start()
+        thread = threading.Thread(target=self._work, name=f"retryrmq-{self._plan.queue}", daemon=True)
+        with self._counting:
+            self._threads.add(thread)
+        try:
+            thread.start()
+        except BaseException:
+            self._gone(thread)
+            raise
+
+    def _gone(self, thread: threading.Thread) -> None:
+        with self._counting:
+            self._threads.discard(thread)
+            self._stuck.discard(thread)
+        self._look_for_the_end()
+
+    def _look_for_the_end(self) -> None:
+        with self._counting:
+            if self._subscription.is_closing and self._threads == self._stuck and not self._all_gone.done():
+                self._all_gone.set_result(None)
 
     def _work(self) -> None:
+        try:
+            self._take_and_handle()
+        finally:
+            self._gone(threading.current_thread())
+
+    def _take_and_handle(self) -> None:
         subscription, batches = self._subscription, Batches()
         while True:
             batch = subscription.take_blocking(min(batches.size, self._most), _SLICE)
@@ -84,28 +168,14 @@ class ThreadWorkers:
                 elif not self._handle_in_time(batch[0], self._limit):
                     return
             elif subscription.is_closing:
-                self._ended.set()
                 return
 
     def _handle_all(self, batch: list[Message]) -> None:
-        subscription = self._subscription
-        acks: list[Message] = []
         for index, message in enumerate(batch):
-            if subscription.is_closing:  # then nothing new begins
-                subscription.give_back(batch[index:])
-                break
-            error = self._attempt(message)
-            if error is None:
-                acks.append(message)
-                if len(acks) < ACKS:
-                    continue
-            if acks:
-                subscription.ack(acks)
-                acks.clear()
-            if error is not None:
-                failed(self._plan, message, error)
-        if acks:
-            subscription.ack(acks)
+            if self._subscription.is_closing:  # then nothing new begins
+                self._subscription.give_back(batch[index:])
+                return
+            self._end(message, self._attempt(message))
 
     def _handle_in_time(self, message: Message, limit: float) -> bool:
         """Whether this thread is still wanted: nobody has taken its place, or there is another one."""
@@ -114,14 +184,12 @@ class ThreadWorkers:
         error = self._attempt(message)
         if self._turns.pop(me, None) is None:
             with self._counting:
-                self._stuck -= 1
                 wanted = self._vacant > 0
-                self._vacant -= wanted
+                if wanted:
+                    self._vacant -= 1
+                    self._stuck.discard(me)
             return wanted
-        if error is None:
-            self._subscription.ack([message])
-        else:
-            failed(self._plan, message, error)
+        self._end(message, error)
         return True
 
     def _attempt(self, message: Message) -> BaseException | None:
@@ -134,25 +202,36 @@ class ThreadWorkers:
             return error
         return None
 
+    def _end(self, message: Message, error: BaseException | None) -> None:
+        # At once, and not together with others: nobody knows how long the next handler takes. The core puts acknowledgements
+        # together by itself.
+        if error is None:
+            self._subscription.ack([message])
+        else:
+            failed(self._plan, message, error)
+
     def _watch(self) -> None:
         step = max(0.01, min(_SLICE, cast("float", self._limit) / 4))
-        while not self._ended.wait(step):
+        while not concurrent.futures.wait((self._all_gone,), step).done:
             now = time.monotonic()
             for thread, turn in list(self._turns.items()):
                 if now < turn.deadline or self._turns.pop(thread, None) is None:
                     continue
-                self._replace()
+                self._replace(thread)
                 timed_out(self._plan, turn.message)
 
-    def _replace(self) -> None:
+    def _replace(self, thread: threading.Thread) -> None:
         """Another thread for one that is stuck; or its place stays empty until one of them is back."""
         with self._counting:
-            self._stuck += 1
-            stuck = self._stuck
-            if stuck <= _STUCK * self._plan.native.concurrency:
-                with contextlib.suppress(RuntimeError):  # the machine has no more threads
-                    self._spawn()
-                    return
+            if thread in self._threads:  # it may have come back in between
+                self._stuck.add(thread)
+            stuck = len(self._stuck)
+        if stuck <= _STUCK * self._plan.native.concurrency:
+            with contextlib.suppress(RuntimeError):  # the machine has no more threads
+                self._spawn()
+                return
+        with self._counting:
             self._vacant += 1
+        self._look_for_the_end()
         with contextlib.suppress(BaseException):
             logger.error("%s: %d threads are stuck in handlers; no more are started", self._plan.queue, stuck)

@@ -53,6 +53,9 @@ class App(AsyncOnly):
         self._queue_type: QueueType | None = queue_type
         self._plans: list[Plan] = []
         self._client: Client | None = None
+        #: Where it runs, from the first step to the last.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = False
         self._consumers: list[Consumer] = []
         #: Those that are counted, also while they drain; and how it stood with them in the end.
         self._counted: list[Consumer] = []
@@ -111,23 +114,30 @@ class App(AsyncOnly):
 
     async def __aenter__(self) -> App:
         """Connects and starts every consumer: for an application that has a life of its own."""
-        if self._client is not None:
+        if self._loop is not None:
             raise ClosedError("this app runs already")
         if not self._plans:
             raise InvalidOptionError("this app has no handlers; decorate one with @app.consume('orders')")
-        operation = begin(self._url, self._app_version, self._queue_type)
-        self._client = Client(await pump().answer(operation))
+        self._loop, self._stopping = asyncio.get_running_loop(), False
         try:
+            self._client = Client(await pump().answer(begin(self._url, self._app_version, self._queue_type)))
             for plan in self._plans:
-                consumer = Consumer(self._client._native, plan)
-                await consumer.start()
-                self._consumers.append(consumer)
-                self._counted.append(consumer)
-                logger.info("consuming %s", plan.queue)
+                if self._stopping:
+                    break
+                await self._start(Consumer(self._client._native, plan))
         except BaseException:
             await self._end()
             raise
         return self
+
+    async def _start(self, consumer: Consumer) -> None:
+        await consumer.start()
+        self._consumers.append(consumer)
+        self._counted.append(consumer)
+        if self._stopping:  # since it was asked to start
+            consumer._begin_to_close()
+        else:
+            logger.info("consuming %s", consumer.queue)
 
     async def __aexit__(
         self,
@@ -152,14 +162,30 @@ class App(AsyncOnly):
             raise
         finally:
             self._last, self._counted = self.stats(), []
+            self._loop = None
             if client is not None:
                 await client.close()
 
     def stop(self) -> None:
-        """Asks the app to drain and end; from the event loop, or from any handler or signal handler on its thread."""
+        """Asks the app to drain and end, also while it starts; from any handler, and from any thread."""
+        loop = self._loop
+        if loop is None:
+            return
+        if _is_running_here(loop):
+            self._drain()
+        else:
+            with contextlib.suppress(RuntimeError):  # closed: it has ended
+                loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        self._stopping = True
         for consumer in self._consumers:
-            if consumer._workers is not None:
-                consumer._workers.close()
+            consumer._begin_to_close()
+
+    def _stop_now(self) -> None:
+        self._stopping = True
+        for consumer in self._consumers:
+            consumer.stop()
 
     async def serve(self) -> None:
         """Handles messages until it is cancelled or :meth:`stop` is called, and drains. Installs no signal handlers."""
@@ -196,6 +222,13 @@ class App(AsyncOnly):
                 loop.close()
 
 
+def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:  # none is
+        return False
+
+
 @contextlib.contextmanager
 def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[None]) -> Iterator[list[int]]:
     """The first signal drains, the second one stops; which one that was is in the list."""
@@ -214,8 +247,7 @@ def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[No
                 killed.append(number)
             return
         killed.append(number)
-        for consumer in app._consumers:
-            consumer.stop()
+        app._stop_now()
         serving.cancel()
 
     if threading.current_thread() is not threading.main_thread():

@@ -16,7 +16,7 @@ from ._pump import pump
 from ._typing import Unpack
 from .consumer import BlockingConsumer, Consumer
 from .errors import InvalidOptionError, InvalidTypeError
-from .options import ConsumerOptions, Handler, checked_text, encoded, is_async, no_option, plan
+from .options import ConsumerOptions, Handler, checked_text, encoded, is_async, no_option, plan, refuse_without_handler
 from .parking import BlockingParkedMessages, ParkedMessages
 
 #: The type of the queues in which messages wait and are parked.
@@ -158,6 +158,8 @@ class Client(_Connected, AsyncOnly):
 
     def consume(self, queue: str, handler: Handler | None = None, **options: Unpack[ConsumerOptions]) -> Consumer:
         """A consumer of ``queue``; nothing is asked of the broker before it is started, entered or iterated over."""
+        if handler is None:
+            refuse_without_handler(options)
         return Consumer(self._native, plan(queue, handler, options))
 
     def parked(self, queue: str) -> ParkedMessages:
@@ -195,6 +197,8 @@ class BlockingClient(_Connected):
         """A consumer of ``queue``; nothing is asked of the broker before it is started, entered or iterated over."""
         if handler is not None and is_async(handler):
             raise InvalidTypeError("an `async def` handler needs an event loop; use retryrmq.connect, or an App")
+        if handler is None:
+            refuse_without_handler(options)
         return BlockingConsumer(self._native, plan(queue, handler, options))
 
     def parked(self, queue: str) -> BlockingParkedMessages:

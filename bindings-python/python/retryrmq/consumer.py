@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
-import functools
+import threading
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
-from typing import Any
 
 from ._async_only import AsyncOnly
+from ._listening import LoopMailbox, Mailbox, ThreadMailbox
 from ._loop_workers import LoopWorkers
 from ._native import Client as NativeClient
 from ._native import Message, Operation, Subscription
-from ._pump import Listener, Pump, logger, pump
-from ._thread_workers import ThreadWorkers
+from ._pump import Pump, pump
+from ._thread_workers import ThreadWorkers, until_done
 from .errors import ClosedError, InvalidTypeError
 from .options import Plan
 from .record import Stats
 
+#: As long does closing wait until the last events are told, in seconds.
+_TELLING = 1.0
 #: As many messages are taken at once for somebody who iterates: the others stay where they can be given back.
 _AT_ONCE = 16
 
@@ -32,6 +36,8 @@ class _Subscribed:
         self._plan = plan
         self._pump: Pump = pump()
         self._subscription: Subscription | None = None
+        self._mailbox: Mailbox | None = None
+        #: The number of the mailbox, as long as events may come.
         self._listener: int | None = None
         self._taken: deque[Message] = deque()
         self._closed = False
@@ -58,15 +64,18 @@ class _Subscribed:
         if self._closed:
             raise ClosedError("this consumer was closed; make another one")
 
-    def _subscribe(self, listener: Listener | None) -> Operation:
-        if listener is None:
+    def _subscribe(self, mailbox: Mailbox | None) -> Operation:
+        if mailbox is None:
             return self._native.subscribe(self._plan.native, None)
-        self._listener = self._pump.listen(listener)
+        self._mailbox = mailbox
+        self._listener = self._pump.listen(mailbox)
         return self._native.subscribe(self._plan.native, (self._pump.native, self._listener))
 
     def _subscribed(self, subscription: Subscription) -> Subscription:
         self._subscription = subscription
         self._pump.running.add(subscription)
+        if self._listener is not None:  # for those who never say that it is the end
+            weakref.finalize(subscription, self._pump.unlisten, self._listener).atexit = False
         return subscription
 
     def _end(self, abandon: bool) -> Subscription | None:
@@ -82,12 +91,18 @@ class _Subscribed:
             subscription.abandon()
         else:
             subscription.close()
+        self._stop_listening()
         return subscription
 
-    def _ended(self) -> None:
+    def _not_subscribed(self) -> None:
         if self._listener is not None:
             self._pump.unlisten(self._listener)
-            self._listener = None
+
+    def _stop_listening(self) -> None:
+        """What happens until the end is still told."""
+        if self._listener is not None and self._subscription is not None:
+            number, self._listener = self._listener, None
+            self._pump.unlisten_after(self._subscription.wait_closed(), number)
 
 
 class Consumer(_Subscribed, AsyncOnly):
@@ -105,26 +120,49 @@ class Consumer(_Subscribed, AsyncOnly):
 
     _workers: LoopWorkers | ThreadWorkers | None = None
 
+    def __init__(self, native: NativeClient, plan: Plan) -> None:
+        super().__init__(native, plan)
+        self._starting = asyncio.Lock()
+
     async def start(self) -> Consumer:
         """Subscribes, and starts handling if there is a handler. Raises what the broker refuses; no message was taken."""
+        async with self._starting:
+            await self._start()
+        return self
+
+    async def _start(self) -> None:
         self._refuse_closed()
         if self._subscription is None:
-            listener = self._plan.on_event
-            if listener is not None and (self._plan.handler is None or self._plan.is_async):
-                listener = functools.partial(_tell_in, asyncio.get_running_loop(), listener)
-            operation = self._subscribe(listener)
             try:
+                operation = self._subscribe(self._made_mailbox())
                 subscription = self._subscribed(await self._pump.answer(operation))
             except BaseException:
-                self._ended()
+                self._not_subscribed()
                 raise
+            if self._closed:  # while it was starting
+                subscription.close()
+                await self.wait_closed()
+                self._refuse_closed()
+            if self._plan.handler is None or self._plan.is_async:
+                self._pump.lives_here(subscription, self.queue)
             if self._plan.handler is not None:
                 if self._plan.is_async:
                     self._workers = LoopWorkers(self._plan, subscription, self._pump)
                 else:
                     self._workers = ThreadWorkers(self._plan, subscription)
-                self._workers.start()
-        return self
+                try:
+                    self._workers.start()
+                except BaseException:
+                    await self.close()
+                    raise
+
+    def _made_mailbox(self) -> Mailbox | None:
+        listener = self._plan.on_event
+        if listener is None:
+            return None
+        if self._plan.handler is None or self._plan.is_async:
+            return LoopMailbox(listener, asyncio.get_running_loop())
+        return ThreadMailbox(listener)
 
     async def run(self) -> None:
         """Handles messages until the consumer is closed. Cancelled, it drains first."""
@@ -145,14 +183,25 @@ class Consumer(_Subscribed, AsyncOnly):
             await self._workers.wait()
         else:
             await self._pump.answer(self._subscription.wait_closed())
-        self._ended()
+            if self._workers is not None:
+                await self._workers.wait_on_loop()
+        self._stop_listening()
+        if self._mailbox is not None:
+            await until_done(self._mailbox.done, _TELLING)
 
     async def close(self) -> None:
-        """Drains: takes no more messages, lets handlers finish, settles, gives the rest back."""
+        """Drains: takes no more messages, lets handlers finish, settles, gives the rest back.
+
+        Called by a handler of its own it does not wait: the end comes when that handler is done.
+        """
+        self._begin_to_close()
+        if self._end(abandon=False) is not None and not (self._workers is not None and self._workers.is_within):
+            await self.wait_closed()
+
+    def _begin_to_close(self) -> None:
+        """Asks for the drain that :meth:`close` waits for."""
         if self._workers is not None:
             self._workers.close()
-        if self._end(abandon=False) is not None:
-            await self.wait_closed()
 
     def stop(self) -> None:
         """Ends now: handlers are cancelled, and what they hold comes again."""
@@ -199,20 +248,37 @@ class BlockingConsumer(_Subscribed):
 
     _workers: ThreadWorkers | None = None
 
+    def __init__(self, native: NativeClient, plan: Plan) -> None:
+        super().__init__(native, plan)
+        self._starting = threading.Lock()
+
     def start(self) -> BlockingConsumer:
         """Subscribes, and starts handling if there is a handler. Raises what the broker refuses; no message was taken."""
+        with self._starting:
+            self._start()
+        return self
+
+    def _start(self) -> None:
         self._refuse_closed()
         if self._subscription is None:
-            operation = self._subscribe(self._plan.on_event)
+            listener = self._plan.on_event
             try:
+                operation = self._subscribe(None if listener is None else ThreadMailbox(listener))
                 subscription = self._subscribed(operation.wait())
             except BaseException:
-                self._ended()
+                self._not_subscribed()
                 raise
+            if self._closed:  # while it was starting
+                subscription.close()
+                self._wait_closed(subscription)
+                self._refuse_closed()
             if self._plan.handler is not None:
                 self._workers = ThreadWorkers(self._plan, subscription)
-                self._workers.start()
-        return self
+                try:
+                    self._workers.start()
+                except BaseException:
+                    self.close()
+                    raise
 
     def run(self) -> None:
         """Handles messages until the consumer is closed by another thread; Ctrl-C drains."""
@@ -220,21 +286,35 @@ class BlockingConsumer(_Subscribed):
             raise InvalidTypeError("this consumer has no handler to run; iterate over it, or name one in `consume`")
         self.start()
         try:
-            self._open().wait_closed().wait()
+            self._wait_closed(self._open())
         except KeyboardInterrupt:
             self.close()
             raise
-        self._ended()
+
+    def _wait_closed(self, subscription: Subscription) -> None:
+        subscription.wait_closed().wait()
+        if self._workers is not None:
+            self._workers.wait()
+        self._stop_listening()
+        if self._mailbox is not None:
+            with contextlib.suppress(concurrent.futures.TimeoutError):
+                self._mailbox.done.result(_TELLING)
 
     def close(self) -> None:
-        """Drains: takes no more messages, lets handlers finish, settles, gives the rest back."""
+        """Drains: takes no more messages, lets handlers finish, settles, gives the rest back.
+
+        Called by a handler of its own it does not wait: the end comes when that handler is done.
+        """
+        if self._workers is not None:
+            self._workers.close()
         subscription = self._end(abandon=False)
-        if subscription is not None:
-            subscription.wait_closed().wait()
-        self._ended()
+        if subscription is not None and not (self._workers is not None and self._workers.is_within):
+            self._wait_closed(subscription)
 
     def stop(self) -> None:
         """Ends now: what handlers hold comes again."""
+        if self._workers is not None:
+            self._workers.stop()
         self._end(abandon=True)
 
     def __enter__(self) -> BlockingConsumer:
@@ -246,8 +326,7 @@ class BlockingConsumer(_Subscribed):
         if error is not None and self._workers is None:
             subscription = self._end(abandon=True)
             if subscription is not None:
-                subscription.wait_closed().wait()
-            self._ended()
+                self._wait_closed(subscription)
         else:
             self.close()
 
@@ -263,15 +342,3 @@ class BlockingConsumer(_Subscribed):
             self._taken.extend(subscription.take_blocking(_AT_ONCE, 0.25))
             if not self._taken and subscription.is_closing:
                 return
-
-
-def _tell_in(loop: asyncio.AbstractEventLoop, listener: Listener, event: Any) -> None:
-    with contextlib.suppress(RuntimeError):  # closed: nobody is there to be told
-        loop.call_soon_threadsafe(_tell, listener, event)
-
-
-def _tell(listener: Listener, event: Any) -> None:
-    try:
-        listener(event)
-    except Exception:
-        logger.exception("an event listener raised")

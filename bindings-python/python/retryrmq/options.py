@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict, cast
 
 from . import _native
 from ._duration import Duration, seconds
+from ._listening import Listener
 from ._native import Message
-from ._pump import Listener
 from .errors import InvalidOptionError, InvalidTypeError
 from .policy import Policy, Rule
 
@@ -20,7 +20,8 @@ from .policy import Policy, Rule
 Strategy: TypeAlias = Literal["retry-queues", "dead-letter", "native", "delayed-exchange"]
 
 #: ``def`` handlers run on threads, ``async def`` handlers on the event loop.
-Handler: TypeAlias = Callable[[Message], Awaitable[Any] | None]
+#: What they return does not matter.
+Handler: TypeAlias = Callable[[Message], Any]
 
 
 @dataclass(frozen=True)
@@ -57,17 +58,17 @@ class ConsumerOptions(TypedDict, total=False):
     #: How many messages may be unacknowledged at a time; 64 by default.
     prefetch: int
     #: How many handlers run at a time; 16 by default, and 1 for a ``def`` handler, whose code must be safe for threads
-    #: to be run by several.
+    #: to be run by several. Needs a handler.
     concurrency: int
-    #: How long a handler may take; longer is a failed attempt. No limit by default.
+    #: How long a handler may take; longer is a failed attempt. No limit by default. Needs a handler.
     handler_timeout: Duration
     #: Whether messages that are given up are parked; otherwise they are dropped. On by default.
     park: bool
     #: Stops taking messages for a while when too many attempts fail. Off by default.
     pause: Pause | bool
-    #: Told of every event; on the event loop for ``async def`` handlers, otherwise on a thread of the library.
+    #: Told of every event; on the event loop for ``async def`` handlers and ``async for``, otherwise on a thread of its own.
     on_event: Listener
-    #: Exception classes that no retry can mend: the message is parked at once.
+    #: Exception classes that no retry can mend: the message is parked at once. Needs a handler.
     fatal: type[BaseException] | tuple[type[BaseException], ...]
     #: Whether missing queues are made. On by default.
     declare: bool
@@ -202,6 +203,19 @@ def _check_handler(handler: object) -> None:
         signature.bind(object())
     except TypeError as error:
         raise InvalidTypeError(f"the handler is called with the message and nothing else: {error}") from None
+
+
+#: What is about running a handler.
+_OF_HANDLERS = ("concurrency", "handler_timeout", "fatal")
+
+
+def refuse_without_handler(options: ConsumerOptions) -> None:
+    """For a consumer that is iterated over: what only a handler could heed would be ignored."""
+    for option in _OF_HANDLERS:
+        if options.get(option) is not None:
+            raise InvalidOptionError(
+                f"`{option}` needs a handler: who iterates over a consumer settles by hand, with `msg.park(error)` for example"
+            )
 
 
 def plan(queue: str, handler: Handler | None, options: ConsumerOptions) -> Plan:

@@ -14,14 +14,14 @@ class NotHere(Exception):
 
 
 @app.consume(sys.argv[1], dlx=True, retry="fixed(500ms, retries=20)", prefetch=1, concurrency=1)
-async def handle(msg):
-    handled = msg.attempt > 1 and not msg.last_error.startswith("python:")
+async def handle(msg: retryrmq.Message) -> None:
+    handled = msg.attempt > 1 and not (msg.last_error or "").startswith("python:")
     print(msg.message_id, msg.attempt, "handled" if handled else "failed", flush=True)
     if not handled:
         raise NotHere("python: not here")
 
 
-async def main():
+async def main() -> None:
     end = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end.set)
     async with app:

@@ -64,9 +64,8 @@ def consume(broker: Broker) -> None:
 
 
 def failing(broker: Broker) -> None:
-    count = max(COUNT // 10, 1)
     report.console.print(
-        f"\n[bold]{count} × 256 B, each fails once and waits a second, prefetch 200, {FEWER_ROUNDS} rounds"
+        f"\n[bold]{COUNT} × 256 B, each fails once and waits a second, prefetch 200, {FEWER_ROUNDS} rounds"
     )
     for kind in KINDS:
         # Dramatiq and Celery make their queues themselves: classic ones.
@@ -75,11 +74,11 @@ def failing(broker: Broker) -> None:
         for name in alternating(names, FEWER_ROUNDS):
             with work(broker, kind, waiting=True, own=name in retry.FILLS) as queue:
                 if name in retry.FILLS:
-                    finish(start("fill", name, broker, queue, count), f"fill {name}")
-                    broker.wait_for(queue, count)
+                    finish(start("fill", name, broker, queue, COUNT), f"fill {name}")
+                    broker.wait_for(queue, COUNT)
                 else:
-                    broker.fill(queue, count)
-                rounds[name].append(run("retry", name, broker, queue, count))
+                    broker.fill(queue, COUNT)
+                rounds[name].append(run("retry", name, broker, queue, COUNT))
         report.pace(f"{kind} work queue", rounds, [name for name in names if not name.startswith("retryrmq")])
 
 

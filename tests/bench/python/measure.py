@@ -61,7 +61,7 @@ class Lateness:
             used = cpu() - self.meter.cpu
             late = sorted(self.seen[min(self.WARM_UP, self.count // 2) :])
             at = {name: late[int((len(late) - 1) * share)] / 1e6 for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99))}
-            report(**at, cpu_us=used / self.count * 1e6)
+            report(**at, cpu_us=used / self.count * 1e6, rss_mib=peak_kib() / 1024)
 
 
 def report(**figures: float) -> NoReturn:

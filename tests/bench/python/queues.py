@@ -44,8 +44,10 @@ class Broker:
         """
         with self._channel() as channel:
             channel.queue_declare(queue, durable=True, arguments={"x-queue-type": kind})
-        options: retryrmq.options.ConsumerOptions = {"retry": "fixed(1s)"} if waiting else {}
-        with retryrmq.connect_blocking(self.url) as client, client.consume(queue, _nothing, dlx=True, **options):
+        options: retryrmq.ConsumerOptions = {"dlx": True}
+        if waiting:
+            options["retry"] = "fixed(1s)"
+        with retryrmq.connect_blocking(self.url) as client, client.consume(queue, _nothing, **options):
             pass
         if waiting:
             time.sleep(YOUNG)

@@ -52,10 +52,10 @@ def pace(title: str, rounds: Rounds, peers: list[str]) -> None:
 
 def lateness(title: str, rounds: Rounds) -> None:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for column in ("case", "p50 ms", "p99 ms", "client CPU µs each"):
+    for column in ("case", "p50 ms", "p99 ms", "client CPU µs each", "peak RSS MiB"):
         table.add_column(column, justify="left" if column == "case" else "right")
     for case in rounds:
-        figures = (("p50_ms", 2), ("p99_ms", 2), ("cpu_us", 0))
+        figures = (("p50_ms", 2), ("p99_ms", 2), ("cpu_us", 0), ("rss_mib", 0))
         table.add_row(case, *(spread(values(rounds, case, figure), digits) for figure, digits in figures))
     console.print(table)
 

@@ -77,7 +77,7 @@ def aio_pika_by_hand(url: str, queue: str, count: int) -> None:
 
 
 def _dramatiq(url: str, queue: str):
-    os.environ["dramatiq_queue_prefetch"] = str(PREFETCH)
+    os.environ["dramatiq_queue_prefetch"] = str(PREFETCH)  # noqa: SIM112 - its name
     import dramatiq
     from dramatiq.brokers.rabbitmq import RabbitmqBroker
 

@@ -1,0 +1,153 @@
+"""Listeners of events: each is told in order and where it belongs, and none holds up anything else."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from . import events
+
+logger = logging.getLogger("retryrmq")
+
+#: Told of an event.
+Listener = Callable[[events.Event], None]
+
+#: As many events wait for a listener at most; what comes on top is dropped and counted.
+MOST = 10_000
+#: As long does a thread without events wait for more, in seconds.
+_LINGER = 5.0
+#: As often is it said how many were dropped, in seconds.
+_PAUSE = 1.0
+
+
+class Mailbox:
+    """What waits for one listener."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._waiting: deque[events.Event] = deque()
+        self._missed = 0
+        self._said_at = 0.0
+        self._changed = threading.Condition()
+        #: Whether somebody is telling, or about to.
+        self._busy = False
+        self._over = False
+        #: Done when the last event was told.
+        self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+    def put(self, event: events.Event) -> None:
+        """Has the listener told of it; never waits."""
+        with self._changed:
+            if len(self._waiting) >= MOST:
+                self._missed += 1
+            else:
+                self._waiting.append(event)
+                self._changed.notify()
+            begin, self._busy = not self._busy, True
+        if begin:
+            self._begin()
+        self._say_what_was_missed(_PAUSE)
+
+    def end(self) -> None:
+        """No more events will come."""
+        with self._changed:
+            self._over = True
+            self._changed.notify()
+            if not self._busy and not self.done.done():
+                self.done.set_result(None)
+        self._say_what_was_missed(0.0)
+
+    @property
+    def left(self) -> int:
+        """As many events are still to be told."""
+        return len(self._waiting)
+
+    def _begin(self) -> None:
+        raise NotImplementedError
+
+    def _next(self, wait: float) -> events.Event | None:
+        """The next event; ``None`` when there is none for so many seconds, and then nobody is telling any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._over, wait)
+            if self._waiting:
+                return self._waiting.popleft()
+            self._idle()
+        return None
+
+    def _idle(self) -> None:
+        self._busy = False
+        if self._over and not self.done.done():
+            self.done.set_result(None)
+
+    def _say_what_was_missed(self, pause: float) -> None:
+        now = time.monotonic()
+        with self._changed:
+            missed = self._missed if now - self._said_at >= pause else 0
+            if not missed:
+                return
+            self._missed, self._said_at = 0, now
+        with contextlib.suppress(Exception):  # a filter of somebody's logging may raise
+            logger.warning("%d events were dropped: their listener is too slow", missed)
+
+
+class ThreadMailbox(Mailbox):
+    """For a listener that is told on a thread of its own, which is there as long as there are events."""
+
+    def _begin(self) -> None:
+        thread = threading.Thread(target=self._tell_all, name="retryrmq-events", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the machine has no more threads: the next event tries again
+            with self._changed:
+                self._busy = False
+
+    def _tell_all(self) -> None:
+        while (event := self._next(_LINGER)) is not None:
+            try:
+                self._listener(event)
+            except BaseException:  # also a SystemExit: the next event is told all the same
+                with contextlib.suppress(Exception):
+                    logger.exception("an event listener raised")
+            del event
+            self._say_what_was_missed(_PAUSE)
+
+
+class LoopMailbox(Mailbox):
+    """For a listener that is told on an event loop."""
+
+    def __init__(self, listener: Listener, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(listener)
+        self._loop = loop
+
+    @property
+    def left(self) -> int:
+        return len(self._waiting) if self._loop.is_running() else 0
+
+    def _begin(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._tell_some)
+        except RuntimeError:  # closed: nobody is there to be told
+            with self._changed:
+                self._waiting.clear()
+                self._idle()
+
+    def _tell_some(self) -> None:
+        try:
+            for _ in range(len(self._waiting)):
+                try:
+                    self._listener(self._waiting.popleft())
+                except Exception:
+                    logger.exception("an event listener raised")
+        finally:
+            with self._changed:
+                more = bool(self._waiting)
+                if not more:
+                    self._idle()
+            if more:
+                self._begin()

@@ -1,0 +1,148 @@
+"""What happens to consumers when event loops end, and when handlers are cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from typing import Any
+
+import pytest
+import retryrmq
+from conftest import Broker, eventually, soon
+
+
+@pytest.mark.parametrize("how", ["idle", "busy", "iterating"])
+def test_a_closed_loop_lets_go_of_its_messages(broker: Broker, how: str) -> None:
+    queue = broker.queue()
+    held: list[Any] = []
+
+    async def begin() -> None:
+        client = await retryrmq.connect(broker.url)
+        held.append(client)
+        if how == "iterating":
+            plain = client.consume(queue, dlx=True, prefetch=2)
+            held.append(plain)
+            async for msg in plain:
+                held.append(msg)
+                return
+        begun = []
+
+        async def handle(msg: retryrmq.Message) -> None:
+            begun.append(msg)
+            await asyncio.sleep(3600)
+
+        consumer = client.consume(queue, handle, dlx=True, concurrency=1 if how == "busy" else 16)
+        held.append(await consumer.start())
+        await soon("handlers have begun", lambda: len(begun) == (1 if how == "busy" else 3))
+
+    with retryrmq.connect_blocking(broker.url) as client:
+        with client.consume(queue, dlx=True):
+            pass
+        for body in "abc":
+            client.publish(queue, body)
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(begin())
+        loop.close()
+        gc.collect()
+        seen: list[str] = []
+        with client.consume(queue, lambda msg: seen.append(msg.text()), dlx=True):
+            client.publish(queue, "new")
+            eventually("all of them come to somebody else", lambda: sorted(seen) == ["a", "b", "c", "new"])
+
+
+def test_a_consumer_left_open_does_not_keep_its_loop_from_ending(broker: Broker) -> None:
+    queue = broker.queue()
+    consumers: list[retryrmq.Consumer] = []
+    began: list[retryrmq.Message] = []
+
+    async def handle(msg: retryrmq.Message) -> None:
+        began.append(msg)
+        await asyncio.sleep(3600)
+
+    async def main() -> None:
+        client = await retryrmq.connect(broker.url)
+        consumers.append(client.consume(queue, handle, dlx=True))
+        await consumers[0].start()
+        await client.publish(queue, "a")
+        await soon("it is handled", lambda: began)
+
+    runner = threading.Thread(target=asyncio.run, args=(main(),), daemon=True)
+    runner.start()
+    runner.join(30)
+    assert not runner.is_alive()
+    assert consumers[0].stats().failed == 0
+
+
+@pytest.mark.parametrize("how", ["await", "return"])
+def test_a_handler_that_cancels_itself_ends_nothing_else(broker: Broker, how: str) -> None:
+    queue = broker.queue()
+    app = retryrmq.App(broker.url)
+    seen: list[str] = []
+
+    @app.consume(queue, dlx=True, retry="fixed(50ms, retries=0)", concurrency=2)
+    async def handle(msg: retryrmq.Message) -> None:
+        seen.append(msg.text())
+        if msg.text() == "bad":
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            if how == "await":
+                await asyncio.sleep(1)
+
+    async def main() -> None:
+        async with app:
+            for _ in range(3):
+                await app.publish(queue, "bad")
+            await soon("they are handled", lambda: seen.count("bad") == 3)
+            await app.publish(queue, "good")
+            await soon("the others go on", lambda: "good" in seen)
+            ended = 3 if how == "await" else 0
+            await soon("its end", lambda: app.stats()[queue].parked == ended and app.stats()[queue].acked == 4 - ended)
+
+    asyncio.run(main())
+
+
+def test_a_worker_cancelled_from_outside_ends_the_service_loudly(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = broker.queue()
+    app = retryrmq.App(broker.url)
+    tasks: list[asyncio.Task[Any] | None] = []
+
+    @app.consume(queue, dlx=True)
+    async def handle(msg: retryrmq.Message) -> None:
+        tasks.append(asyncio.current_task())
+        await asyncio.sleep(3600)
+
+    async def main() -> None:
+        serving = asyncio.ensure_future(app.serve())
+        await soon("it consumes", lambda: queue in app.stats())
+        await app.publish(queue, "a")
+        await soon("it is handled", lambda: tasks)
+        assert tasks[0] is not None
+        tasks[0].cancel()
+        with pytest.raises(retryrmq.ClosedError, match="cancelled from outside"):
+            await asyncio.wait_for(serving, 30)
+
+    asyncio.run(main())
+    assert "cancelled from outside" in caplog.text
+
+
+def test_a_time_limit_of_the_handlers_own_is_its_own_affair(broker: Broker) -> None:
+    queue = broker.queue()
+    app = retryrmq.App(broker.url)
+
+    @app.consume(queue, dlx=True, retry="fixed(50ms, retries=1)", concurrency=1)
+    async def handle(msg: retryrmq.Message) -> None:
+        if msg.attempt == 1:
+            await asyncio.wait_for(asyncio.sleep(3600), 0.01)
+
+    async def main() -> None:
+        async with app:
+            for _ in range(3):
+                await app.publish(queue, "a")
+            await soon("all are handled", lambda: app.stats()[queue].acked == 3)
+            assert app.stats()[queue].failed == 3
+
+    asyncio.run(main())

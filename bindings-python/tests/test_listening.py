@@ -1,0 +1,210 @@
+"""Listeners of events: told in order, all of it, and in nobody's way."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import threading
+import weakref
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import retryrmq
+from conftest import Broker, eventually, soon
+from retryrmq import _listening, _native, _pump
+
+
+def fail(msg: retryrmq.Message) -> None:
+    raise ValueError("no")
+
+
+PARKED: Any = {"dlx": True, "retry": "fixed(50ms, retries=0)"}
+
+
+def test_a_slow_listener_is_in_nobodys_way(broker: Broker) -> None:
+    slow, other = broker.queue("slow"), broker.queue("other")
+    told, go_on = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    def tell(event: retryrmq.Event) -> None:
+        told.set()
+        go_on.wait(60)
+
+    async def handle(msg: retryrmq.Message) -> None:
+        seen.append(msg.text())
+
+    async def main() -> None:
+        async with (
+            retryrmq.connect(broker.url) as client,
+            client.consume(slow, fail, on_event=tell, **PARKED),
+            client.consume(other, handle, dlx=True),
+        ):
+            await client.publish(slow, "a")
+            await soon("the listener is told", told.is_set)
+            await asyncio.wait_for(client.publish(other, "b"), 30)
+            await soon("the other one goes on", lambda: seen == ["b"])
+            go_on.set()
+
+    asyncio.run(main())
+
+
+def test_a_listener_may_wait_for_the_event_loop(broker: Broker) -> None:
+    queue, alerts = broker.queue(), broker.queue("alerts")
+    done: list[str] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with retryrmq.connect(broker.url) as client:
+            async with client.consume(alerts, dlx=True):
+                pass
+
+            def alert(event: retryrmq.Event) -> None:
+                asyncio.run_coroutine_threadsafe(client.publish(alerts, "alert"), loop).result(30)
+                done.append("published")
+
+            async with client.consume(queue, fail, on_event=alert, **PARKED):
+                await client.publish(queue, "a")
+                await soon("it is published", lambda: done)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["blocking", "loop", "threads on a loop"])
+def test_what_happens_until_the_end_is_told(broker: Broker, how: str) -> None:
+    queue = broker.queue()
+    told: list[retryrmq.Event] = []
+    began = threading.Event()
+
+    def handle(msg: retryrmq.Message) -> None:
+        began.set()
+        raise ValueError("no")
+
+    async def handle_async(msg: retryrmq.Message) -> None:
+        handle(msg)
+
+    async def main() -> None:
+        handler: Any = handle_async if how == "loop" else handle
+        async with retryrmq.connect(broker.url) as client:
+            async with client.consume(queue, handler, on_event=told.append, **PARKED):
+                await client.publish(queue, "a")
+                await soon("it began", began.is_set)
+            assert [event.name for event in told] == ["parked"]
+
+    for _ in range(5):
+        told.clear()
+        began.clear()
+        if how != "blocking":
+            asyncio.run(main())
+            continue
+        with retryrmq.connect_blocking(broker.url) as client:
+            with client.consume(queue, handle, on_event=told.append, **PARKED):
+                client.publish(queue, "a")
+                assert began.wait(60)
+            assert [event.name for event in told] == ["parked"]
+
+
+def test_a_slow_listener_is_told_all_of_it_after_the_end(broker: Broker) -> None:
+    queue = broker.queue()
+    told: list[retryrmq.Event] = []
+    go_on = threading.Event()
+
+    def tell(event: retryrmq.Event) -> None:
+        go_on.wait(60)
+        told.append(event)
+
+    with retryrmq.connect_blocking(broker.url) as client:
+        with client.consume(queue, fail, on_event=tell, **PARKED) as consumer:
+            for _ in range(20):
+                client.publish(queue, "a")
+            eventually("all are parked", lambda: consumer.stats().parked == 20)
+        go_on.set()
+        eventually("all is told", lambda: len(told) == 20)
+
+
+@pytest.mark.parametrize("how", ["close", "stop", "client"])
+def test_a_listener_is_let_go_of(broker: Broker, how: str) -> None:
+    queue = broker.queue()
+
+    class Tell:
+        def __call__(self, event: retryrmq.Event) -> None: ...
+
+    def blocking() -> weakref.ref[Any]:
+        tell = Tell()
+        client = retryrmq.connect_blocking(broker.url)
+        consumer = client.consume(queue, fail, on_event=tell, **PARKED).start()
+        if how != "client":
+            getattr(consumer, how)()
+        client.close()
+        return weakref.ref(tell)
+
+    async def on_loop() -> weakref.ref[Any]:
+        async def handle(msg: retryrmq.Message) -> None: ...
+
+        tell = Tell()
+        client = await retryrmq.connect(broker.url)
+        consumer = await client.consume(queue, handle, on_event=tell, **PARKED).start()
+        if how == "close":
+            await consumer.close()
+        elif how == "stop":
+            consumer.stop()
+        await client.close()
+        return weakref.ref(tell)
+
+    def is_gone(listener: weakref.ref[Any]) -> bool:
+        gc.collect()
+        return listener() is None
+
+    gone = blocking()
+    eventually("the listener of a thread is gone", lambda: is_gone(gone))
+    gone = asyncio.run(on_loop())
+    eventually("the listener of an event loop is gone", lambda: is_gone(gone))
+
+
+def test_what_is_too_much_for_a_listener_is_dropped_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    go_on = threading.Event()
+    told: list[retryrmq.Event] = []
+
+    def tell(event: retryrmq.Event) -> None:
+        go_on.wait(60)
+        told.append(event)
+
+    mailbox = _listening.ThreadMailbox(tell)
+    mailbox.put(retryrmq.Resumed("orders"))
+    eventually("the first one is being told", lambda: mailbox.left == 0)
+    for _ in range(_listening.MOST + 7):
+        mailbox.put(retryrmq.Resumed("orders"))
+    go_on.set()
+    mailbox.end()
+    mailbox.done.result(60)
+    assert len(told) == _listening.MOST + 1
+    said = [record for record in caplog.records if "events were dropped" in record.getMessage()]
+    assert sum(int(record.getMessage().split()[0]) for record in said) == 7
+
+
+def test_an_event_that_cannot_be_made_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    pump = _pump.pump()
+    told: list[retryrmq.Event] = []
+    number = pump.listen(_listening.ThreadMailbox(told.append))
+    pump._tell(number, "resumed", {"queue": "orders", "a later fact": 5})
+    assert "'resumed' cannot be told" in caplog.text
+    pump._tell(number, "paused", {"queue": "orders", "delay": timedelta(seconds=5)})
+    eventually("the next one is told", lambda: told == [retryrmq.Paused("orders", timedelta(seconds=5))])
+    pump.unlisten(number)
+
+
+def test_the_core_learns_of_the_level_only_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    _pump.pump()
+    said: list[bool] = []
+    monkeypatch.setattr(_native, "set_debug", said.append)
+    package = logging.getLogger("retryrmq")
+    before = package.level
+    try:
+        for level in (logging.DEBUG, logging.DEBUG, logging.INFO, logging.INFO):
+            package.setLevel(level)
+            _pump.pump()
+            _pump.pump()
+    finally:
+        package.setLevel(before)
+    assert said[-2:] == [True, False] and len(said) <= 2
