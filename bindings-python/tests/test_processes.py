@@ -20,6 +20,8 @@ PRELUDE = """
 import asyncio, json, os, signal, sys, threading, time
 import retryrmq
 url, queue = sys.argv[1:3]
+# A shell has what it runs in the background ignore Ctrl-C, and so would this.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def say(**line):
     sys.stdout.write(json.dumps(line) + "\\n")
