@@ -446,7 +446,7 @@ func TestWhatAHandlerReturnsPastItsDeadlineDoesNotCount(t *testing.T) {
 func TestManyConsumersOnOneConnection(t *testing.T) {
 	once(t, func(t *testing.T, s *stage) {
 		conn := s.dial()
-		var all sync.WaitGroup
+		var all, ready sync.WaitGroup
 		ctx, stop := context.WithCancel(context.Background())
 		defer stop()
 		var handled atomic.Int64
@@ -459,18 +459,20 @@ func TestManyConsumersOnOneConnection(t *testing.T) {
 			}
 			s.publish(conn, queue, numbered(25)...)
 			all.Add(1)
+			ready.Add(1)
 			go func() {
 				defer all.Done()
 				err := conn.Consume(ctx, queue, func(context.Context, *retryrmq.Message) error {
 					handled.Add(1)
 					return nil
-				}, retryrmq.DLX())
+				}, retryrmq.DLX(), retryrmq.OnReady(ready.Done))
 				if err != nil {
 					t.Error(err)
 				}
 			}()
 		}
 		eventually(t, "all are handled", func() bool { return handled.Load() == 200 })
+		ready.Wait() // others may have handled everything before the last of them was there
 		stop()
 		all.Wait()
 	})

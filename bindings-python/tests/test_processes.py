@@ -133,7 +133,8 @@ def test_the_second_signal_stops_at_once(broker: Broker, programs: list[Program]
         program.process.send_signal(signal.SIGTERM)
         if wait_briefly(program):
             break
-    assert program.end() == 128 + signal.SIGTERM
+    # The last of them may have come when it was stopped already and no longer listened.
+    assert program.end() in (128 + signal.SIGTERM, -signal.SIGTERM)
     assert left_in(broker, queue) == [("a", True)]
 
 
