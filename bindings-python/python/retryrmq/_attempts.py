@@ -20,8 +20,6 @@ logger = logging.getLogger("retryrmq.handler")
 
 #: As many messages are taken at once at most.
 MOST = 64
-#: As many acknowledgements are handed over at once at most.
-ACKS = 32
 #: As long may handlers take to end, in seconds, once they are cancelled.
 GRACE = 1.0
 #: A batch that took longer was too large.

@@ -9,12 +9,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from ._attempts import ACKS, GRACE, Batches, failed, logger, timed_out
+from ._attempts import GRACE, Batches, failed, logger, timed_out
 from ._native import Message, Operation, Subscription
 from ._pump import Pump
 from .errors import ClosedError
 from .options import Plan
 
+#: As many acknowledgements are handed over at once at most.
+_ACKS = 32
 #: After as many messages in a row, the event loop has its turn.
 _STRETCH = 32
 
@@ -272,7 +274,7 @@ class LoopWorkers:
         if not acks:
             self._loop.call_soon(self._hand_over)
         acks.append(message)
-        if len(acks) >= ACKS:
+        if len(acks) >= _ACKS:
             self._subscription.ack(acks)
             # The call that was asked for finds what comes after these.
             acks.clear()

@@ -68,8 +68,9 @@ pub(crate) async fn soak(url: &str, minutes: u64, command: &str) -> bool {
             }
             _ = samples.tick() => {
                 let minutes = began.elapsed().as_secs_f64() / 60.0;
-                println!("{minutes:6.1}  {:.1}", resident(&steady));
-                growth.sample(resident(&steady));
+                let mebibytes = resident(&steady);
+                println!("{minutes:6.1}  {mebibytes:.1}");
+                growth.sample(mebibytes);
             }
         }
     }
