@@ -50,6 +50,9 @@ const (
 	BecameRejected = "rejected"
 )
 
+// Whether NewSimulation made it: a nil or a zero one has nothing behind it.
+func (s *Simulation) isMade() bool { return s != nil && s.simulation != nil }
+
 var errNotMade = badOption("this is no simulation; retryrmq.NewSimulation makes one")
 
 // The header by which a simulation knows its messages.
@@ -79,7 +82,7 @@ func NewSimulation(queue string, handler Handler, options ...Option) (*Simulatio
 
 // Publish publishes to the queue, by whatever exchange and routing key; an empty routing key is the queue's name.
 func (s *Simulation) Publish(message Publishing) error {
-	if s == nil || s.simulation == nil {
+	if !s.isMade() {
 		return errNotMade
 	}
 	if message.RoutingKey == "" && message.Exchange == "" {
@@ -107,7 +110,7 @@ func (s *Simulation) Step(ctx context.Context) (Step, bool, error) {
 	if err := checkContext(ctx); err != nil {
 		return Step{}, false, err
 	}
-	if s == nil || s.simulation == nil {
+	if !s.isMade() {
 		return Step{}, false, errNotMade
 	}
 	if ctx.Err() != nil {
@@ -160,7 +163,7 @@ func (s *Simulation) unmark(m *Message) int {
 
 // Elapsed is how much time has passed on the simulation's clock.
 func (s *Simulation) Elapsed() time.Duration {
-	if s == nil || s.simulation == nil {
+	if !s.isMade() {
 		return 0
 	}
 	return time.Duration(s.simulation.Elapsed())
@@ -168,7 +171,7 @@ func (s *Simulation) Elapsed() time.Duration {
 
 // Close lets it go.
 func (s *Simulation) Close() {
-	if s != nil && s.simulation != nil {
+	if s.isMade() {
 		s.simulation.Free()
 	}
 }
