@@ -40,6 +40,24 @@ test-on-brokers: cargo
 	tests/on-brokers
 	@tests/languages $(LANGUAGES)
 
+# How long, and from which seed on.
+SECONDS_OF_SEEDS ?= 600
+SEED ?= 0
+
+.PHONY: simulate
+simulate: cargo ## play lives of consumers against the model of the broker: make simulate SECONDS_OF_SEEDS=600 SEED=0
+	RETRYRMQ_SIMULATE_SECONDS=$(SECONDS_OF_SEEDS) RETRYRMQ_SIMULATE_FROM=$(SEED) \
+		cargo test --release -p retryrmq --lib -- --nocapture engine::world
+
+# How many seeds, and on which versions.
+SEEDS ?= 100
+VERSIONS ?= 3.10 4.0 4.3
+
+.PHONY: chaos
+chaos: cargo ## harm real consumers, brokers and clusters: make chaos SEEDS=100 SEED=0 VERSIONS="3.10 4.0 4.3"
+	cargo build --quiet -p retryrmq-chaos
+	@$(WITH_BROKERS) --versions "$(VERSIONS)" -- cargo run --quiet -p retryrmq-chaos -- --seeds $(SEEDS) --seed $(SEED)
+
 # Every figure is a ratio of one run. The languages' take RETRYRMQ_BENCH_COUNT and RETRYRMQ_BENCH_ROUNDS to be shorter.
 .PHONY: bench
 bench: bench-core bench-python bench-node bench-go ## measure the core and every binding beside its peers: hours

@@ -102,7 +102,12 @@ func (s *stage) manage(method, path string, body any) []byte {
 
 func (s *stage) queue(name, kind string) {
 	s.t.Helper()
-	s.manage("PUT", "/api/queues/"+s.vhost+"/"+name, map[string]any{"durable": true, "arguments": map[string]string{"x-queue-type": kind}})
+	s.queueWith(name, map[string]any{"x-queue-type": kind})
+}
+
+func (s *stage) queueWith(name string, arguments map[string]any) {
+	s.t.Helper()
+	s.manage("PUT", "/api/queues/"+s.vhost+"/"+name, map[string]any{"durable": true, "arguments": arguments})
 }
 
 // Closes all AMQP connections of this stage that the broker lists.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/retryrmq/retryrmq/bindings-go"
 )
@@ -546,6 +548,51 @@ func TestLogLinesGoToSlog(t *testing.T) {
 		if len(line) > 10_000 {
 			t.Errorf("%d bytes are logged: %.200s", len(line), line)
 		}
+	}
+}
+
+// A publisher and an error write no lines and no escape sequences into the log. Not beside others, as above.
+func TestNobodyWritesLinesIntoTheLog(t *testing.T) {
+	const evil = "7\n2026/11/22 12:00:00 ERROR forged\r\x1b[2J\u2028\u009b31m"
+	all := brokers(t)
+	var out safeBuffer
+	log.SetOutput(&out)
+	slog.SetLogLoggerLevel(slog.LevelDebug)
+	defer slog.SetLogLoggerLevel(slog.LevelInfo)
+	defer log.SetOutput(os.Stderr)
+	defer retryrmq.SetLogger(nil)
+	debug := &slog.HandlerOptions{Level: slog.LevelDebug}
+	seen := 0
+	for name, handler := range map[string]slog.Handler{
+		"default": slog.Default().Handler(), "text": slog.NewTextHandler(&out, debug), "JSON": slog.NewJSONHandler(&out, debug),
+	} {
+		retryrmq.SetLogger(slog.New(handler))
+		s := newStage(t, all[len(all)-1])
+		conn := s.dial()
+		s.queue("orders", "classic")
+		s.publish(conn, "orders", evil)
+		c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error { return errors.New(evil) }, retryrmq.DLX(),
+			retryrmq.Retry(retryrmq.Fixed(time.Millisecond).Retries(1)), retryrmq.OnEvent(func(retryrmq.Event) { panic(evil) }),
+			retryrmq.Fatal(func(error) bool { panic(evil) }))
+		eventually(t, "it is parked", func() bool { return conn.Stats("orders").Parked == 1 })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		_ = conn.Close()
+		written := out.String()
+		if !strings.Contains(written, "forged") || !strings.Contains(written, "a handler failed") {
+			t.Errorf("%s: nothing is logged: %s", name, written)
+		}
+		control := unicode.IsControl
+		if name == "JSON" { // which escapes what JSON must, and is not for a terminal
+			control = func(r rune) bool { return r < ' ' }
+		}
+		for line := range strings.Lines(written[seen:]) {
+			if strings.ContainsFunc(strings.TrimSuffix(line, "\n"), control) || strings.HasPrefix(line, "2026/11/22 12:00:00") {
+				t.Errorf("%s: %q", name, line)
+			}
+		}
+		seen = len(written)
 	}
 }
 

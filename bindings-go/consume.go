@@ -3,8 +3,9 @@ package retryrmq
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
-	"sync"
+	"time"
 
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
@@ -19,7 +20,8 @@ type Handler func(ctx context.Context, m *Message) error
 // Consume handles the messages of a queue until ctx ends; then it lets running handlers finish, gives back the rest, and
 // returns nil. It returns an error when the subscription is refused, and [ErrClosed] when the connection was closed. When
 // handlers are still running at the drain timeout, they are left behind, and the error is [ErrTimeout]: messages that they have
-// not settled are the broker's again. Those of handlers that are past their [HandlerTimeout] are settled already.
+// not settled are the broker's again. Those of handlers that are past their [HandlerTimeout] are settled already. The drain timeout holds
+// for all your code that the end would wait for: the methods of errors, functions of [Fatal], [OnEvent] and [OnReady], and log handlers.
 //
 // Any number of consumers may run on one connection, also for the same queue.
 func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, options ...Option) error {
@@ -38,8 +40,19 @@ func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, optio
 		return ours(err)
 	}
 	defer checked.Free()
-	var announcing sync.WaitGroup
-	defer announcing.Wait() // after leave: a function of OnReady may call Close, which waits for that
+	until := time.Now()
+	announcing := &announcement{ready: plan.ready, done: make(chan struct{})}
+	err = c.consume(ctx, queue, handler, plan, checked, announcing, &until)
+	// After leave: a function of OnReady may call Close, which waits for that.
+	if !announcing.wait(rest(until)) && err == nil {
+		err = stillRuns("OnReady", queue)
+	}
+	return err
+}
+
+// As Consume, whose call this is: until says when its drain is over.
+func (c *Conn) consume(ctx context.Context, queue string, handler Handler, plan *plan, checked *native.Options, announcing *announcement,
+	until *time.Time) error {
 	if err := c.enter(); err != nil {
 		return err
 	}
@@ -48,12 +61,23 @@ func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, optio
 		return native.ContextError(ctx)
 	}
 	listeners := listen(plan.tell)
-	defer listeners.end()
 	subscription, err := c.subscribe(ctx, checked, listeners.id())
-	if err != nil {
-		return err
+	if err == nil {
+		w := newWorkers(ctx, queue, handler, plan, checked, subscription)
+		err = c.run(ctx, queue, announcing, w)
+		*until = w.until
 	}
-	return c.run(ctx, queue, plan.ready, &announcing, newWorkers(ctx, queue, handler, plan, checked, subscription))
+	if !listeners.end(rest(*until)) && err == nil {
+		err = stillRuns("OnEvent", queue)
+	}
+	return err
+}
+
+// As long what is left of a drain may take: those who listen hear of the end even if it took all the time.
+func rest(until time.Time) time.Duration { return max(time.Until(until), lastWords) }
+
+func stillRuns(option, queue string) error {
+	return &Error{Code: ErrTimeout.Code, Message: fmt.Sprintf("the drain timeout has left a function of %s of %q running", option, queue)}
 }
 
 // Subscribes; ends early with ctx or the connection.
@@ -68,7 +92,7 @@ func (c *Conn) subscribe(ctx context.Context, options *native.Options, listener 
 	return subscription, ours(whyEnded(ctx, err))
 }
 
-func (c *Conn) run(ctx context.Context, queue string, ready []func(), announcing *sync.WaitGroup, w *workers) error {
+func (c *Conn) run(ctx context.Context, queue string, announcing *announcement, w *workers) error {
 	subscription := w.subscription
 	defer subscription.Free()
 	c.mu.Lock()
@@ -89,7 +113,7 @@ func (c *Conn) run(ctx context.Context, queue string, ready []func(), announcing
 	if err != nil {
 		return ours(err)
 	}
-	announce(ready, w.start, announcing)
+	announcing.begin(w.start)
 	select {
 	case <-ctx.Done():
 	case <-c.closing:
@@ -105,23 +129,33 @@ func (c *Conn) run(ctx context.Context, queue string, ready []func(), announcing
 	return err
 }
 
-// Tells that the subscription stands, on a goroutine of its own, and begins then.
-func announce(ready []func(), begin func(), announcing *sync.WaitGroup) {
-	if len(ready) == 0 {
-		begin()
+// Those whom [OnReady] has told that the subscription stands, on a goroutine of their own.
+type announcement struct {
+	ready []func()
+	begun bool
+	done  chan struct{}
+}
+
+// Tells them, and has handlers begin then.
+func (a *announcement) begin(handlers func()) {
+	if len(a.ready) == 0 {
+		handlers()
 		return
 	}
-	announcing.Add(1)
+	a.begun = true
 	go func() {
-		defer announcing.Done()
-		defer begin() // also when one of them ends the goroutine
-		for _, f := range ready {
+		defer close(a.done)
+		defer handlers() // also when one of them ends the goroutine
+		for _, f := range a.ready {
 			if gone := safely(f); gone != nil {
-				logger().Error("retryrmq: a function of OnReady panicked", "panic", short(gone.text()), "stack", gone.stack)
+				sayLater(slog.LevelError, "retryrmq: a function of OnReady panicked", "panic", short(gone.text()), "stack", gone.stack)
 			}
 		}
 	}()
 }
+
+// Waits for them; false when that takes longer than it may.
+func (a *announcement) wait(limit time.Duration) bool { return !a.begun || within(limit, a.done) }
 
 // Handlers run after the drain timeout, some of which have not settled their messages.
 func leftBehind(queue string, left, unsettled int) error {

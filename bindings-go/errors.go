@@ -96,6 +96,9 @@ var (
 )
 
 func inGo(code, sentence string) string {
+	if about, ok := strings.CutSuffix(sentence, "`reserved_name`"); ok {
+		return about + "`ReservedName`" // and it names queues
+	}
 	if code == ErrInvalidOption.Code {
 		return goOptions.Replace(sentence) // no other one: those name queues, which may be called anything
 	}

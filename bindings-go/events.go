@@ -1,6 +1,8 @@
 package retryrmq
 
 import (
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
@@ -72,6 +74,8 @@ type listeners struct {
 	number uint64
 	events chan Event
 	ended  chan struct{}
+	// Nobody waits for them any more.
+	left atomic.Bool
 }
 
 func listen(tell []func(Event)) *listeners {
@@ -95,14 +99,14 @@ func (l *listeners) run(tell []func(Event), event Event, left []func(Event)) {
 	over := false
 	defer func() {
 		if !over { // a listener has ended this goroutine: another one takes over
-			logger().Error("retryrmq: an event listener ended its goroutine", "event", string(event.Name))
+			sayLater(slog.LevelError, "retryrmq: an event listener ended its goroutine", "event", string(event.Name))
 			go l.run(tell, event, left)
 			return
 		}
 		close(l.ended)
 	}()
 	for {
-		for len(left) > 0 {
+		for len(left) > 0 && !l.left.Load() {
 			f := left[0]
 			left = left[1:]
 			tellSafely(f, event)
@@ -118,18 +122,22 @@ func (l *listeners) run(tell []func(Event), event Event, left []func(Event)) {
 
 func tellSafely(f func(Event), event Event) {
 	if gone := safely(func() { f(event) }); gone != nil {
-		logger().Error("retryrmq: an event listener panicked", "event", string(event.Name), "panic", short(gone.text()))
+		sayLater(slog.LevelError, "retryrmq: an event listener panicked", "event", string(event.Name), "panic", short(gone.text()))
 	}
 }
 
-// Ends after everything that was told so far.
-func (l *listeners) end() {
+// Ends after everything that was told so far; false when that takes longer than it may.
+func (l *listeners) end(limit time.Duration) bool {
 	if l == nil {
-		return
+		return true
 	}
 	native.Unlisten(l.number)
 	close(l.events)
-	<-l.ended
+	if !within(limit, l.ended) {
+		l.left.Store(true)
+		return false
+	}
+	return true
 }
 
 func (l *listeners) id() uint64 {

@@ -162,8 +162,8 @@ func Pause(failures float64, window int, d time.Duration) Option {
 }
 
 // OnEvent tells f of every event, one after the other, on a goroutine of its own that ends with the consumer. Events that
-// come while 1024 others wait for f are dropped, with a warning. Consume waits for f at its end, and so does [Conn.Close]: f must
-// not call Close.
+// come while 1024 others wait for f are dropped, with a warning. Consume waits for f at its end, for what is left of the drain timeout
+// and five seconds at least, and so does [Conn.Close]: f must not call Close.
 func OnEvent(f func(Event)) Option {
 	return func(p *plan) error {
 		if f == nil {
@@ -193,8 +193,8 @@ func Events(ch chan<- Event) Option {
 }
 
 // OnReady calls f when the subscription stands, before the first message: a consumer's queue exists then, and a service may say
-// that it is ready. It runs on a goroutine of its own, and may call [Conn.Close]; Consume waits for it at its end. A panic of it is
-// logged as an error.
+// that it is ready. It runs on a goroutine of its own, and may call [Conn.Close]; Consume waits for it at its end, as long as for those of
+// [OnEvent]. A panic of it is logged as an error.
 func OnReady(f func()) Option {
 	return func(p *plan) error {
 		if f == nil {
@@ -207,7 +207,8 @@ func OnReady(f func()) Option {
 
 // Fatal says which errors no retry can mend: where f is true, the message is parked at once. Of several, any decides. An f that
 // panics says nothing: the attempt has failed, and the panic is logged as an error. It is called on the goroutines of handlers, many
-// at a time. For a single error there is [Permanent].
+// at a time; one that does not return holds up its message, or with a [HandlerTimeout] that message's next attempt. Of an error that
+// wraps itself it is not asked. For a single error there is [Permanent].
 func Fatal(f func(error) bool) Option {
 	return func(p *plan) error {
 		if f == nil {
@@ -226,7 +227,16 @@ func NoDeclare() Option {
 	}
 }
 
-// DrainTimeout is how long the end waits for running handlers; 30 seconds by default.
+// ReservedName consumes a queue although its name is one that waiting and parking queues have, such as orders.parked: that takes
+// away what is parked. Without it such a name is refused. To look at parked messages or replay them, use [Conn.Parked].
+func ReservedName() Option {
+	return func(p *plan) error {
+		p.wanted.ReservedName = to(true)
+		return nil
+	}
+}
+
+// DrainTimeout is how long the end waits for running handlers, and for all else of your code; 30 seconds by default.
 func DrainTimeout(d time.Duration) Option {
 	return lasting("DrainTimeout", d, func(p *plan) **uint64 { return &p.wanted.DrainTimeout })
 }

@@ -3,6 +3,7 @@ package retryrmq
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"strings"
 	"time"
@@ -94,8 +95,10 @@ func (p *parking) end(ending *native.Ending) { ending.What = native.Park }
 func judge(err error, fatal []func(error) bool, kinds, mayPark bool) *native.Ending {
 	ending := &native.Ending{What: native.Retry}
 	subject := err
-	var found signal
-	if safely(func() { errors.As(err, &found) }) == nil && found != nil {
+	all, ends := unwrapped(err)
+	found := signalIn(all)
+	switch {
+	case found != nil:
 		found.end(ending)
 		if ending.What == native.Defer {
 			return ending
@@ -103,7 +106,10 @@ func judge(err error, fatal []func(error) bool, kinds, mayPark bool) *native.End
 		if err == error(found) {
 			subject = found.cause()
 		}
-	} else if isFatal(err, fatal) {
+	case !ends && len(fatal) > 0:
+		say(slog.LevelError, "retryrmq: an error wraps errors without end; the functions of Fatal are not asked, since errors.Is and "+
+			"errors.As would never return", "error", short(text(err)))
+	case isFatal(err, fatal):
 		ending.What = native.Fatal
 	}
 	ending.Error = valid(text(err))
@@ -120,11 +126,28 @@ func judge(err error, fatal []func(error) bool, kinds, mayPark bool) *native.End
 	return ending
 }
 
+// The outermost signal, as errors.As would find it.
+func signalIn(all []error) (found signal) {
+	for _, err := range all {
+		if said, ok := err.(signal); ok {
+			return said
+		}
+		if as, ok := err.(interface{ As(any) bool }); ok {
+			said := false
+			if safely(func() { said = as.As(&found) }) == nil && said && found != nil {
+				return found
+			}
+			found = nil
+		}
+	}
+	return nil
+}
+
 // Whether one of the functions of [Fatal] says so. One that panics says nothing.
 func isFatal(err error, fatal []func(error) bool) (yes bool) {
 	for _, says := range fatal {
 		if gone := safely(func() { yes = says(err) }); gone != nil {
-			logger().Error("retryrmq: the function of Fatal panicked; the error counts as one that is not fatal",
+			say(slog.LevelError, "retryrmq: the function of Fatal panicked; the error counts as one that is not fatal",
 				"panic", short(gone.text()), "error", short(text(err)), "stack", gone.stack)
 		} else if yes {
 			return true
@@ -136,16 +159,17 @@ func isFatal(err error, fatal []func(error) bool) (yes bool) {
 // Hands an ending over. One that the native half cannot read would leave its message with the consumer for ever: a plain
 // failure goes instead.
 func settle(m *Message, ending *native.Ending, hand func(uint64, *native.Ending) error) {
-	err := hand(m.token, ending)
-	if err == nil {
+	refused := hand(m.token, ending)
+	if refused == nil {
 		return
 	}
-	logger().Error("retryrmq: what a handler returned could not be handed over; it counts as a failed attempt",
-		"message", m, "reason", err)
 	plain := &native.Ending{What: native.Retry, Error: "the error of the handler could not be handed over", ErrorType: "error"}
-	if err := hand(m.token, plain); err != nil {
-		logger().Error("retryrmq: a message could not be settled; it comes again after the consumer's end",
-			"message", m, "reason", err)
+	again := hand(m.token, plain)
+	say(slog.LevelError, "retryrmq: what a handler returned could not be handed over; it counts as a failed attempt",
+		"message", m, "reason", refused)
+	if again != nil {
+		say(slog.LevelError, "retryrmq: a message could not be settled; it comes again after the consumer's end",
+			"message", m, "reason", again)
 	}
 }
 
@@ -171,18 +195,18 @@ type ErrorTyper interface {
 // The names of what err is and wraps: first the one that says most, then all, also with their packages.
 func typeNames(err error) []string {
 	var all, telling []string
-	walk(err, 0, func(err error) {
+	for _, err := range asMany(err) {
 		if timesOut(err) {
 			all = append(all, "TimeoutError") // as Python calls it, so that one rule does for all languages
 		}
 		if name := ownName(err); name != "" {
 			telling = append(telling, name)
-			return
+			continue
 		}
 		t := reflect.TypeOf(err)
 		name := typeName(t)
 		if isWrapper(err) {
-			return
+			continue
 		}
 		if tells(t) {
 			telling = append(telling, name)
@@ -191,7 +215,7 @@ func typeNames(err error) []string {
 			t = t.Elem()
 		}
 		all = append(all, t.String())
-	})
+	}
 	first := "error"
 	if len(telling) > 0 {
 		first = telling[0]
@@ -218,24 +242,50 @@ func ownName(err error) (name string) {
 	return name
 }
 
-// Calls see for err and everything that it wraps, outermost first.
-func walk(err error, depth int, see func(error)) {
-	if err == nil || depth > 32 {
-		return
-	}
-	see(err)
-	var wrapped []error
-	_ = safely(func() {
-		switch wrapper := err.(type) {
-		case interface{ Unwrap() error }:
-			wrapped = []error{wrapper.Unwrap()}
-		case interface{ Unwrap() []error }:
-			wrapped = wrapper.Unwrap()
+const (
+	// Who is wrapped deeper than this is wrapped without end.
+	deepestWrapped = 1000
+	// As many errors are looked at for a signal at most.
+	mostWrapped = 100_000
+	// And so many are named and shown.
+	mostNamed = 100
+)
+
+// err and everything that it wraps, outermost first, and whether that comes to an end: an error may wrap itself.
+func unwrapped(err error) (all []error, ends bool) {
+	var walk func(err error, depth int) bool
+	walk = func(err error, depth int) bool {
+		if err == nil {
+			return true
 		}
-	})
-	for _, one := range wrapped {
-		walk(one, depth+1, see)
+		if depth > deepestWrapped || len(all) >= mostWrapped {
+			return false
+		}
+		all = append(all, err)
+		var wrapped []error
+		_ = safely(func() {
+			switch wrapper := err.(type) {
+			case interface{ Unwrap() error }:
+				wrapped = []error{wrapper.Unwrap()}
+			case interface{ Unwrap() []error }:
+				wrapped = wrapper.Unwrap()
+			}
+		})
+		for _, one := range wrapped {
+			if !walk(one, depth+1) {
+				return false
+			}
+		}
+		return true
 	}
+	ends = walk(err, 0)
+	return all, ends
+}
+
+// Those of them that are worth a name.
+func asMany(err error) []error {
+	all, _ := unwrapped(err)
+	return all[:min(len(all), mostNamed)]
 }
 
 func isWrapper(err error) bool {
@@ -271,12 +321,12 @@ func typeName(t reflect.Type) string {
 func chain(err error) string {
 	var lines []string
 	var stack string
-	walk(err, 0, func(err error) {
+	for _, err := range asMany(err) {
 		if p, ok := err.(*panicked); ok {
 			stack = p.stack
 		}
 		lines = append(lines, fmt.Sprintf("%T: %s", err, text(err)))
-	})
+	}
 	if stack != "" {
 		return lines[0] + "\n\n" + stack
 	}

@@ -3,9 +3,12 @@ package retryrmq
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
@@ -46,5 +49,83 @@ func TestAFunctionOfFatalThatPanicsIsLogged(t *testing.T) {
 	if !strings.Contains(log.String(), "level=ERROR") || !strings.Contains(log.String(), "boom") ||
 		!strings.Contains(log.String(), "outcome_test.go") {
 		t.Errorf("the log is %s", log)
+	}
+}
+
+// What errors.As finds is found, and what never ends is noticed.
+func TestWhatAnErrorWrapsIsFollowedToItsEnd(t *testing.T) {
+	deep := Defer(time.Second)
+	for range 500 {
+		deep = fmt.Errorf("%w", deep)
+	}
+	wide := make([]error, 5000)
+	for i := range wide {
+		wide[i] = fmt.Errorf("one of many: %w", io.EOF)
+	}
+	twice := &several{}
+	twice.all = []error{twice, twice}
+	for name, c := range map[string]struct {
+		err  error
+		what uint8
+	}{
+		"deep":               {deep, native.Defer},
+		"wide":               {errors.Join(errors.Join(wide...), Park("no")), native.Park},
+		"through As":         {forwarding{Permanent(io.EOF)}, native.Fatal},
+		"a tree of itself":   {twice, native.Retry},
+		"behind the endless": {errors.Join(twice, Park("no")), native.Retry},
+		"before the endless": {errors.Join(Park("no"), twice), native.Park},
+		"fatal":              {fmt.Errorf("%w", io.ErrClosedPipe), native.Fatal},
+	} {
+		fatal := []func(error) bool{func(err error) bool { return errors.Is(err, io.ErrClosedPipe) }}
+		if ending := judge(c.err, fatal, true, true); ending.What != c.what {
+			t.Errorf("%s: %+v", name, ending)
+		}
+	}
+}
+
+type several struct{ all []error }
+
+func (s *several) Error() string   { return "several" }
+func (s *several) Unwrap() []error { return s.all }
+
+// As old libraries wrap.
+type forwarding struct{ err error }
+
+func (f forwarding) Error() string      { return f.err.Error() }
+func (f forwarding) As(target any) bool { return errors.As(f.err, target) }
+
+func TestWhateverWasPanickedWithIsShown(t *testing.T) {
+	type node struct {
+		Name string
+		Next *node
+		Any  any
+	}
+	round := &node{Name: "a"}
+	round.Next, round.Any = round, round
+	long := make([]int, mostShown)
+	slice := []any{1, "two"}
+	slice = append(slice, &slice)
+	for _, c := range []struct {
+		value any
+		want  string
+	}{
+		{"text", "text"},
+		{7, "7"},
+		{nil, "nil"},
+		{errors.New("an error"), "an error"},
+		{struct{ A, B int }{1, 2}, "{1 2}"},
+		{[]string{"a", "b"}, "[a b]"},
+		{round, "&{a 0x"},
+		{slice, "[1 two 0x"},
+		{long, "a []int that refers to itself, or is very large"},
+	} {
+		if said := (&panicked{value: c.value}).text(); !strings.HasPrefix(said, c.want) {
+			t.Errorf("%q, not %q", said, c.want)
+		}
+	}
+	itself := make([]any, 1)
+	itself[0] = itself
+	if said := (&panicked{value: struct{ inner any }{itself}}).text(); !strings.Contains(said, "refers to itself") {
+		t.Error(said)
 	}
 }

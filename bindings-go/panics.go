@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime/debug"
 	"strings"
 )
@@ -16,7 +17,13 @@ type panicked struct {
 
 func (p *panicked) Error() string { return "panic: " + p.text() }
 
-func (p *panicked) text() string { return fmt.Sprint(p.value) }
+// What was panicked with, as far as that can be said.
+func (p *panicked) text() (said string) {
+	if safely(func() { said = shown(p.value) }) != nil {
+		said = fmt.Sprintf("<a %T, whose text cannot be had>", p.value)
+	}
+	return said
+}
 
 // A panic with an error is that error as well, for rules.
 func (p *panicked) Unwrap() error {
@@ -29,18 +36,17 @@ func (p *panicked) ErrorType() string { return "panic" }
 
 var errGoexit = errors.New("the handler ended its goroutine (runtime.Goexit, or t.FailNow in a test)")
 
-// Calls a handler. A panic is an error; gone is told when the handler ends its goroutine, which then ends after it.
-func call(ctx context.Context, handler Handler, m *Message, gone func(error)) (err error) {
+// For a deferred function of a goroutine that ends: how.
+func goexit() error { return &panicked{errGoexit, ownFrames(string(debug.Stack()))} }
+
+// Calls a handler. A panic is an error; the end of its goroutine ends the caller's.
+func call(ctx context.Context, handler Handler, m *Message) (err error) {
 	returned := false
 	defer func() {
-		if returned {
-			return
-		}
-		if value := recover(); value != nil {
+		value := recover()
+		if !returned { // nil is a value as well, where GODEBUG has panicnil=1
 			err = &panicked{value, ownFrames(string(debug.Stack()))}
-			return
 		}
-		gone(&panicked{errGoexit, ownFrames(string(debug.Stack()))})
 	}()
 	err = handler(ctx, m)
 	returned = true
@@ -49,13 +55,77 @@ func call(ctx context.Context, handler Handler, m *Message, gone func(error)) (e
 
 // Calls people's code that is no handler; a panic of it is what comes back.
 func safely(f func()) (gone *panicked) {
+	returned := false
 	defer func() {
-		if value := recover(); value != nil {
+		value := recover()
+		if !returned {
 			gone = &panicked{value, ownFrames(string(debug.Stack()))}
 		}
 	}()
 	f()
+	returned = true
 	return nil
+}
+
+// As fmt shows it, unless it would never come to an end: that is no panic, but the end of the process.
+func shown(value any) string {
+	switch value.(type) {
+	case nil:
+		return "nil"
+	case error, fmt.Stringer, fmt.Formatter:
+		return fmt.Sprint(value) // says it itself
+	}
+	v := reflect.ValueOf(value)
+	if v.Kind() == reflect.Pointer {
+		v = v.Elem() // further down, pointers are shown as addresses
+	}
+	budget := mostShown
+	if !comesToAnEnd(v, 0, &budget) {
+		return fmt.Sprintf("a %T that refers to itself, or is very large", value)
+	}
+	return fmt.Sprint(value)
+}
+
+const (
+	// As many values within a value are shown at most.
+	mostShown = 10_000
+	// And so deep.
+	deepest = 100
+)
+
+func comesToAnEnd(v reflect.Value, depth int, budget *int) bool {
+	if *budget--; *budget < 0 || depth > deepest {
+		return false
+	}
+	if depth > 0 && v.IsValid() && v.CanInterface() {
+		switch v.Interface().(type) {
+		case error, fmt.Stringer, fmt.Formatter:
+			return true
+		}
+	}
+	switch v.Kind() {
+	case reflect.Interface:
+		return v.IsNil() || comesToAnEnd(v.Elem(), depth+1, budget)
+	case reflect.Array, reflect.Slice:
+		for i := range v.Len() {
+			if !comesToAnEnd(v.Index(i), depth+1, budget) {
+				return false
+			}
+		}
+	case reflect.Map:
+		for entries := v.MapRange(); entries.Next(); {
+			if !comesToAnEnd(entries.Key(), depth+1, budget) || !comesToAnEnd(entries.Value(), depth+1, budget) {
+				return false
+			}
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if !comesToAnEnd(v.Field(i), depth+1, budget) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Only the frames of the handler: without those of the recovery above and of the worker below.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"time"
 
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
@@ -52,17 +53,33 @@ type ParkedMessage struct {
 	Attempts int
 	// ByBroker says whether the broker dead-lettered it.
 	ByBroker bool
+	// Home is the queue that it belongs to and is replayed to: the one whose parking queue this is, or another one out of which
+	// the broker dead-lettered it.
+	Home string
+	// Mark is sixteen hexadecimal digits that name this one message, wherever it stands: of its id, its body and the record of
+	// its parking. Only messages that are equal in all of these share it.
+	Mark string
 
 	number uint64
 	conn   *Conn
 	walk   *native.Walk
 }
 
-// Replay sends the message back to the tail of its work queue, its retries counted from the start. It works until the loop
+// Replay sends the message back to the tail of its Home, its retries counted from the start. It works until the loop
 // that showed the message ends. When ctx ends before, its error is returned, and the message may be replayed all the same: what
 // was begun comes to its end, so that it is never in both queues.
 func (p *ParkedMessage) Replay(ctx context.Context) error {
 	return p.settle(ctx, (*native.Walk).Replay)
+}
+
+// ReplayTo is as [ParkedMessage.Replay], to a queue of your choice.
+func (p *ParkedMessage) ReplayTo(ctx context.Context, queue string) error {
+	if err := checkText("queue", queue); err != nil {
+		return err
+	}
+	return p.settle(ctx, func(walk *native.Walk, number uint64) (*native.Operation, error) {
+		return walk.ReplayTo(number, queue)
+	})
 }
 
 // Drop drops the message for good. It works until the loop that showed the message ends. When ctx ends before, its error is
@@ -90,6 +107,47 @@ func (p *ParkedMessage) settle(ctx context.Context, begin func(*native.Walk, uin
 	return ours(op.Wait(ctx))
 }
 
+// ParkedWalk is what is known of a loop over parked messages beside them; see [Watch].
+type ParkedWalk struct {
+	// Remaining is how many messages were there when the loop began and have not been seen yet.
+	Remaining int
+	// Others is how many others were taking messages out of the parking queue when the loop began, other loops among them. What
+	// they hold this loop does not see; how many messages that are a broker does not tell.
+	Others int
+	// Missed is how many messages were there when the loop began, and were taken by others before they came.
+	Missed int
+	// Warning is what is wrong with the parking queue, as far as a client can see, or empty: a queue made by somebody else may
+	// drop what is parked. Policies cannot be seen.
+	Warning string
+}
+
+// ParkedOption is an option of [Conn.Parked].
+type ParkedOption func(*parkedOptions) error
+
+type parkedOptions struct{ watch []*ParkedWalk }
+
+// Watch keeps walk as it is with the loop: from its begin, before each message, to its end.
+func Watch(walk *ParkedWalk) ParkedOption {
+	return func(options *parkedOptions) error {
+		if walk == nil {
+			return badOption("the walk of `Watch` is nil")
+		}
+		options.watch = append(options.watch, walk)
+		return nil
+	}
+}
+
+func (o *parkedOptions) look(walk *native.Walk) error {
+	if len(o.watch) == 0 {
+		return nil
+	}
+	outlook, err := walk.Outlook()
+	for _, watch := range o.watch {
+		*watch = ParkedWalk{int(outlook.Remaining), int(outlook.Others), int(outlook.Missed), outlook.Warning}
+	}
+	return err
+}
+
 // Parked iterates over the messages parked for a queue, those that are there when the loop begins:
 //
 //	for parked, err := range conn.Parked(ctx, "orders") {
@@ -107,10 +165,10 @@ func (p *ParkedMessage) settle(ctx context.Context, begin func(*native.Walk, uin
 // value; after [Conn.Close], which the loop's body may call, that is [ErrClosed].
 //
 // A loop holds the messages that it may still show: another loop over the same queue at the same time, in whatever process,
-// does not see them, and may see none.
-func (c *Conn) Parked(ctx context.Context, queue string) iter.Seq2[*ParkedMessage, error] {
+// does not see them, and may see none; [Watch] tells.
+func (c *Conn) Parked(ctx context.Context, queue string, options ...ParkedOption) iter.Seq2[*ParkedMessage, error] {
 	return func(yield func(*ParkedMessage, error) bool) {
-		if err := c.parked(ctx, queue, yield); err != nil && !errors.Is(err, errBroken) {
+		if err := c.parked(ctx, queue, options, yield); err != nil && !errors.Is(err, errBroken) {
 			yield(nil, err)
 		}
 	}
@@ -119,7 +177,8 @@ func (c *Conn) Parked(ctx context.Context, queue string) iter.Seq2[*ParkedMessag
 // The loop was left.
 var errBroken = errors.New("left")
 
-func (c *Conn) parked(ctx context.Context, queue string, yield func(*ParkedMessage, error) bool) (err error) {
+func (c *Conn) parked(ctx context.Context, queue string, options []ParkedOption,
+	yield func(*ParkedMessage, error) bool) (err error) {
 	if err := checkContext(ctx); err != nil {
 		return err
 	}
@@ -128,6 +187,15 @@ func (c *Conn) parked(ctx context.Context, queue string, yield func(*ParkedMessa
 	}
 	if queue == "" {
 		return badOption("`queue` is empty; name the queue whose parked messages to show")
+	}
+	var given parkedOptions
+	for _, option := range options {
+		if option == nil {
+			return badOption("an option is nil")
+		}
+		if err := option(&given); err != nil {
+			return err
+		}
 	}
 	if err := c.enter(); err != nil {
 		return err
@@ -167,10 +235,13 @@ func (c *Conn) parked(ctx context.Context, queue string, yield func(*ParkedMessa
 		if err == nil {
 			err = ours(closeErr)
 		} else {
-			logger().Warn("retryrmq: a walk through parked messages ended badly", "queue", queue, "error", closeErr)
+			sayLater(slog.LevelWarn, "retryrmq: a walk through parked messages ended badly", "queue", queue, "error", closeErr)
 		}
 	}()
 	for {
+		if err := given.look(walk); err != nil {
+			return ours(err)
+		}
 		if open.Err() != nil {
 			return whyEnded(open, native.ContextError(open))
 		}
@@ -181,6 +252,9 @@ func (c *Conn) parked(ctx context.Context, queue string, yield func(*ParkedMessa
 		record, err := op.Record(open)
 		if err != nil {
 			return ours(whyEnded(open, err))
+		}
+		if err := given.look(walk); err != nil {
+			return ours(err)
 		}
 		if record == nil {
 			return nil
@@ -210,7 +284,7 @@ func readParked(record []byte, queue string) (*ParkedMessage, error) {
 		p.ParkedAt = unix(at)
 	}
 	p.Error, p.ErrorType, p.Stack, p.Fingerprint = r.String(), r.String(), r.OptionalString(), r.String()
-	p.Attempts, p.ByBroker = int(r.Uint32()), r.Bool()
+	p.Attempts, p.ByBroker, p.Home, p.Mark = int(r.Uint32()), r.Bool(), r.String(), r.String()
 	message := r.Bytes()
 	if err := r.End(); err != nil {
 		return nil, err

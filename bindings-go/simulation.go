@@ -147,11 +147,11 @@ func (s *Simulation) Step(ctx context.Context) (Step, bool, error) {
 
 func (s *Simulation) attempt(ctx context.Context, m *Message) error {
 	if s.limit == 0 {
-		return call(ctx, s.handler, m, func(error) {})
+		return call(ctx, s.handler, m)
 	}
 	ctx, cancel, limit := newLimit(ctx, s.limit)
 	defer cancel()
-	return limit.counts(call(ctx, s.handler, m, func(error) {}))
+	return limit.counts(call(ctx, s.handler, m))
 }
 
 // Takes our mark away: nobody else has it.

@@ -30,6 +30,7 @@ func TestLoadWithLostConnections(t *testing.T) {
 		conn := s.dial()
 		s.queue("orders", "quorum")
 		var published, handled atomic.Int64
+		ready := make(chan struct{})
 		// Which were handled, by number: of one size from the beginning, so that it is not what grows.
 		ledger := make([]atomic.Bool, 16<<20)
 		c := s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error {
@@ -46,7 +47,12 @@ func TestLoadWithLostConnections(t *testing.T) {
 				handled.Add(1)
 			}
 			return nil
-		}, retryrmq.DLX(), soon, retryrmq.Prefetch(200))
+		}, retryrmq.DLX(), soon, retryrmq.Prefetch(200), retryrmq.OnReady(func() { close(ready) }))
+		select { // a connection that is lost while it subscribes is an error, and none of this test's
+		case <-ready:
+		case err := <-c.err:
+			t.Fatal(err)
+		}
 
 		began := time.Now()
 		var publishing sync.WaitGroup
@@ -75,6 +81,12 @@ func TestLoadWithLostConnections(t *testing.T) {
 			}
 		}
 		publishing.Wait()
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("%d published, %d handled, %+v, %s", published.Load(), handled.Load(), conn.Stats("orders"),
+					s.manage("GET", "/api/queues/"+s.vhost+"?columns=name,messages_ready,messages_unacknowledged,consumers", nil))
+			}
+		})
 		eventually(t, "everything is handled", func() bool { return handled.Load() == published.Load() })
 		late, now := resident(t), runtime.NumGoroutine()
 		t.Logf("%d messages, %d reconnects, resident %d KiB after a third and %d KiB at the end, %d and %d goroutines",

@@ -2,6 +2,7 @@ package retryrmq
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -44,8 +45,8 @@ type workers struct {
 	spare   native.Tokens // memory for the next acknowledgements
 	alive   int           // goroutines
 	idle    int           // of them, waiting for work
-	running int           // of them, in a handler
-	late    int           // of them, past its deadline: its message is settled
+	running int           // attempts for which people's code runs: a handler, or what is asked of its error
+	settled int           // of them, with their messages settled
 	taking  bool          // one of them fetches
 	closing bool
 	ended   bool // nothing more will come
@@ -102,8 +103,8 @@ func (w *workers) close() {
 var errDrained = &Error{Code: ErrTimeout.Code, Message: "the drain timeout has passed"}
 
 // The end, after the subscription's. What is left of the drain is for handlers whose messages are settled, because they are past
-// their deadlines, or are the broker's again, because the connection is lost: how many handlers run all the same, and how many
-// of them have not settled their messages.
+// their deadlines, or are the broker's again, because the connection is lost, and for what is asked and told of their errors: how
+// many attempts hold people's code all the same, and how many of them have not settled their messages.
 func (w *workers) end() (left, unsettled int) {
 	w.mu.Lock()
 	w.closing, w.ended = true, true
@@ -115,18 +116,13 @@ func (w *workers) end() (left, unsettled int) {
 		w.all.Wait()
 		close(gone)
 	}()
-	over := time.NewTimer(time.Until(w.until))
-	defer over.Stop()
-	select {
-	case <-gone:
-	case <-over.C:
-	}
+	within(time.Until(w.until), gone)
 	w.mu.Lock()
-	left, unsettled = w.running, w.running-w.late
+	left, unsettled = w.running, w.running-w.settled
 	w.mu.Unlock()
 	w.cancel(errDrained)
 	if left == 0 {
-		<-gone // there is nobody left but those who are about to end
+		<-gone // nobody is in people's code any more, or will be: who is left is about to end
 	}
 	return left, unsettled
 }
@@ -217,7 +213,7 @@ func (w *workers) take() {
 	w.mu.Unlock()
 	messages, err := readBatch(w.subscription.Exchange(acks, size, waitSlice), w.queue)
 	if err != nil {
-		logger().Error(err.Error(), "queue", w.queue)
+		sayLater(slog.LevelError, "retryrmq: "+err.Error(), "queue", w.queue)
 	}
 	w.mu.Lock()
 	w.taking, w.spare = false, acks[:0]
@@ -270,107 +266,6 @@ func (w *workers) look() {
 	} else if w.running > 0 {
 		w.watch()
 	}
-}
-
-// The handler has returned. With the lock: before its message is settled, so that nobody takes it for one that still runs when
-// everything is settled.
-func (w *workers) returned() {
-	w.running--
-	w.handled++
-}
-
-// One call of the handler, and its end.
-func (w *workers) attempt(m *Message) {
-	if w.limit > 0 {
-		w.attemptWithin(m)
-		return
-	}
-	err := call(w.handling, w.handler, m, func(gone error) { w.conclude(m, gone) })
-	w.conclude(m, err)
-}
-
-// Settles what came of a handler's return.
-func (w *workers) conclude(m *Message, err error) {
-	w.mu.Lock()
-	w.returned()
-	if err == nil {
-		w.acks.Add(m.token)
-		if w.acks.Len() >= mostAcks {
-			w.flush()
-		}
-	}
-	w.mu.Unlock()
-	if err != nil {
-		w.failed(m, err)
-	}
-}
-
-// As attempt, with a deadline: what comes first, the handler's end or the deadline, ends the attempt.
-func (w *workers) attemptWithin(m *Message) {
-	ctx, cancel, limit := newLimit(w.handling, w.limit)
-	defer cancel()
-	settled := false // with the lock
-	w.all.Add(1)     // what is told at the deadline may come to its end after the handler
-	stop := context.AfterFunc(ctx, func() {
-		defer w.all.Done()
-		if context.Cause(ctx) == errTooLong && w.overdue(&settled) {
-			w.failed(m, &tooLong{w.limit})
-		}
-	})
-	defer func() {
-		if stop() {
-			w.all.Done()
-		}
-	}()
-	end := func(err error) {
-		if err = limit.counts(err); !w.returnedOverdue(&settled) {
-			w.conclude(m, err)
-		}
-	}
-	end(call(ctx, w.handler, m, end))
-}
-
-// The deadline of a handler that still runs: its message is settled without it, unless it has just returned.
-func (w *workers) overdue(settled *bool) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if *settled {
-		return false
-	}
-	*settled = true
-	w.late++
-	return true
-}
-
-// Whether a handler has returned whose message was settled at its deadline. If not, nobody settles it any more but its end.
-func (w *workers) returnedOverdue(settled *bool) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !*settled {
-		*settled = true
-		return false
-	}
-	w.late--
-	w.returned()
-	return true
-}
-
-// Ends an attempt that failed.
-func (w *workers) failed(m *Message, err error) {
-	ending := &native.Ending{What: native.Retry, Error: errGoexit.Error(), ErrorType: "error"}
-	// Deferred for the case that an error's method or a function of Fatal ends this goroutine.
-	defer func() {
-		settle(m, ending, w.subscription.Settle)
-		switch {
-		case ending.What == native.Defer:
-			logger().Debug("retryrmq: a message is deferred", "message", m, "delay", time.Duration(*ending.Delay))
-		case m.mayPark || ending.What != native.Retry:
-			logger().Warn("retryrmq: a handler failed", "message", m, "error", short(ending.Error))
-		default:
-			logger().Debug("retryrmq: a handler failed", "message", m, "error", short(ending.Error))
-		}
-	}()
-	ending = judge(err, w.fatal, w.hasRules, m.mayPark)
 }
 
 // How many messages to take next: few while handlers are slow, so that none waits here that another consumer could have, and

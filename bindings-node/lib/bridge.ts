@@ -3,7 +3,7 @@
 import { AsyncResource } from 'node:async_hooks'
 
 import { calledAt, refused } from './errors.js'
-import { log } from './log.js'
+import { escaped, log } from './log.js'
 import { native, type Bridge as NativeBridge, type Told } from './native.js'
 
 interface Waiting {
@@ -92,21 +92,37 @@ class Bridge {
 
   #news(): void {
     const news = this.native.news()
-    news.done?.forEach((ticket) => this.#take(ticket)?.resolve(undefined))
-    news.brought?.forEach(({ ticket, value }) => this.#take(ticket)?.resolve(value))
-    news.refused?.forEach(({ ticket, code, message, detail }) => {
+    each(news.done, (ticket) => this.#take(ticket)?.resolve(undefined))
+    each(news.brought, ({ ticket, value }) => this.#take(ticket)?.resolve(value))
+    each(news.refused, ({ ticket, code, message, detail }) => {
       this.#take(ticket)?.reject(refused(code, message, detail))
     })
-    news.lines?.forEach(({ level, text }) => log(level, text))
-    news.events?.forEach((event) => this.#subscribed.get(event.subscription)?.told(event))
+    each(news.lines, ({ level, text }) => log(level, escaped(text)))
+    each(news.events, (event) => this.#subscribed.get(event.subscription)?.told(event))
     if (news.missed !== undefined) log('warn', `${news.missed} events were dropped: their listeners are too slow`)
-    news.ready?.forEach((subscription) => this.#subscribed.get(subscription)?.arrived())
+    each(news.ready, (subscription) => this.#subscribed.get(subscription)?.arrived())
   }
 
   #take(ticket: number): Waiting | undefined {
     const waiting = this.#waiting.get(ticket)
     this.#waiting.delete(ticket)
     return waiting
+  }
+}
+
+/**
+ * Tells all of them, whatever one does: what is told here is told once. An error goes to whoever hears uncaught ones, as if
+ * it had been thrown here.
+ */
+function each<T>(all: readonly T[] | undefined, tell: (one: T) => void): void {
+  for (const one of all ?? []) {
+    try {
+      tell(one)
+    } catch (error) {
+      queueMicrotask(() => {
+        throw error
+      })
+    }
   }
 }
 

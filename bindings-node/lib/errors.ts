@@ -214,9 +214,9 @@ export function camel(name: string): string {
   return name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
 }
 
-/** A text in which the names of options are as they are written here. */
+/** A text in which the names of options are as they are written here; those of queues may look alike. */
 function ours(message: string): string {
-  return message.replace(/`[a-z]+(?:_[a-z]+)+`/g, camel)
+  return message.replace(/`(?:handler_timeout|drain_timeout|reserved_name)`/g, camel)
 }
 
 function known(code: string): Made | undefined {

@@ -44,10 +44,27 @@ export function setLogger(logger: Logger | false): void {
   native.setDebug(true)
 }
 
+/** Control characters, ends of lines, and marks that change the direction of a text. */
+const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g
+
+/** A text on one line, that steers no terminal: what publishers choose is in it. @internal */
+export function escaped(text: string): string {
+  return text.replace(UNSEEN, (character) => {
+    const short = { '\n': '\\n', '\r': '\\r', '\t': '\\t' }[character]
+    return short ?? `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
+  })
+}
+
+/** A stack, whose lines are its own: those of an error's text are indented. */
+function lines(text: string): string {
+  const [first = '', ...others] = text.split('\n').map(escaped)
+  return [first, ...others.map((line) => (/^\s/.test(line) ? line : `    ${line}`))].join('\n')
+}
+
 /** Logs a line; whatever the logger does, nothing else is kept from its work. @internal */
 export function log(level: keyof Logger, text: string): void {
   try {
-    current[level](`retryrmq: ${text}`)
+    current[level](`retryrmq: ${lines(text)}`)
   } catch {
     // A logger that throws has nobody to tell.
   }

@@ -1,7 +1,6 @@
 /** A message as a handler sees it. Nothing is converted before it is looked at. */
 
 import { inspect, type InspectOptions } from 'node:util'
-import { markAsUntransferable } from 'node:worker_threads'
 
 import type { Batch } from './native.js'
 import { type Headers, date, readTable } from './values.js'
@@ -76,10 +75,11 @@ export class Message {
   readonly queue: string
   readonly #records: Buffer
   readonly #at: number
-  // Read at once: whatever a handler does to the memory of its message, that has an end.
   readonly #token: number
   readonly #flags: number
   #body: Buffer | undefined
+  /** Of a body that is among the records. */
+  readonly #length: number
   /** After the body: exchange, routing key, message id, last error, properties, headers, history. */
   readonly #rest: number
   #properties = 0
@@ -93,24 +93,23 @@ export class Message {
     this.#token = records.readDoubleLE(at + 4)
     this.#flags = records.readUInt32LE(at + 12)
     this.#body = own
-    this.#rest = at + BODY + (own === undefined ? records.readUInt32LE(at + 32) : 0)
+    this.#length = own === undefined ? records.readUInt32LE(at + 32) : 0
+    this.#rest = at + BODY + this.#length
   }
 
-  /**
-   * The body, as it was published. Small ones share their memory with others: what is given to a worker thread is copied,
-   * not transferred.
-   */
+  /** The body, as it was published. Its memory is its own, and may be transferred to a worker thread. */
   get body(): Buffer {
     if (this.#body === undefined) {
-      const begin = this.#at + BODY
-      this.#body = this.#records.subarray(begin, begin + this.#records.readUInt32LE(this.#at + 32))
+      // All messages of a batch are in the same memory: whoever got hold of that could take it away from the others.
+      this.#body = Buffer.allocUnsafeSlow(this.#length)
+      this.#records.copy(this.#body, 0, this.#at + BODY, this.#rest)
     }
     return this.#body
   }
 
   /** The body as text. */
   text(): string {
-    return this.body.toString('utf8')
+    return this.#length > 0 ? this.#records.toString('utf8', this.#at + BODY, this.#rest) : this.body.toString('utf8')
   }
 
   /** The body, read as JSON; throws `SyntaxError` when it is none. */
@@ -199,7 +198,8 @@ export class Message {
   }
 
   [inspect.custom](_depth: number, options: InspectOptions): string {
-    const shown = { queue: this.queue, messageId: this.messageId, attempt: this.attempt, bytes: this.body.length }
+    const bytes = this.#body?.length ?? this.#length
+    const shown = { queue: this.queue, messageId: this.messageId, attempt: this.attempt, bytes }
     return `Message ${inspect(shown, options)}`
   }
 
@@ -234,14 +234,19 @@ export class Message {
 /** The messages of a batch. @internal */
 export function messages(queue: string, batch: Batch): Message[] {
   const { records, bodies } = batch
-  // All of a batch are in it: a handler that transferred its body would take the others with it.
-  markAsUntransferable(records.buffer)
   const read: Message[] = []
   let own = 0
   for (let at = 0; at < records.length; at += records.readUInt32LE(at)) {
     const large = (records.readUInt32LE(at + 12) & OWN_BUFFER) !== 0
     read.push(made(queue, records, at, large ? bodies[own++] : undefined))
   }
+  return read
+}
+
+/** What the messages of a batch are settled by. @internal */
+export function tokens({ records }: Batch): number[] {
+  const read: number[] = []
+  for (let at = 0; at < records.length; at += records.readUInt32LE(at)) read.push(records.readDoubleLE(at + 4))
   return read
 }
 

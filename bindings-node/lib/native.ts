@@ -56,6 +56,7 @@ export interface OptionsInput {
   park?: boolean
   pause?: { failures: number; window: number; duration: number }
   declare?: boolean
+  reservedName?: boolean
   crashLimit?: number
   deferLimit?: number
 }
@@ -102,8 +103,13 @@ export interface Subscription {
 export interface Walk {
   next(bridge: Bridge, ticket: number): void
   replay(bridge: Bridge, ticket: number, record: Record): void
+  replayTo(bridge: Bridge, ticket: number, record: Record, queue: string): void
   drop(bridge: Bridge, ticket: number, record: Record): void
   close(bridge: Bridge, ticket: number): void
+  readonly remaining: number
+  readonly others: number
+  readonly missed: number
+  readonly warning: string | null
 }
 
 /** @internal */
@@ -118,6 +124,8 @@ export interface Record {
     fingerprint: string
     attempts: number
     byBroker: boolean
+    home: string
+    mark: string
   }
 }
 

@@ -1,5 +1,7 @@
 /** The options of a consumer: checked at the call, before anything is asked of a broker. */
 
+import { types } from 'node:util'
+
 import { type Duration, milliseconds } from './duration.js'
 import { InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
 import type { Event } from './events.js'
@@ -22,7 +24,10 @@ export interface Context {
   readonly signal: AbortSignal
 }
 
-/** Handles a message: when it returns, or what it returned resolves, the message is acknowledged; an error retries it. */
+/**
+ * Handles a message: when it returns, or what it returned resolves, the message is acknowledged; an error retries it. A
+ * generator, a function or an array of promises is work that nobody would do, and fails the attempt.
+ */
 export type Handler = (message: Message, context: Context) => unknown
 
 /**
@@ -68,6 +73,11 @@ export interface ConsumerOptions {
   fatal?: ErrorClass | readonly ErrorClass[]
   /** With `dlx`: whether missing queues are made. On by default. */
   declare?: boolean
+  /**
+   * Consumes a queue although its name is one that waiting and parking queues have, such as `orders.parked`: that takes away
+   * what is parked. Off by default, and such a name is refused.
+   */
+  reservedName?: boolean
   /** How long closing waits for running handlers; 30 seconds by default. */
   drainTimeout?: Duration
   /** Crashes after which a message is parked; 10 by default. */
@@ -187,6 +197,7 @@ const READ: Read = {
   park: (value) => flag('park', value),
   pause: (value) => (value === false ? undefined : pause(value)),
   declare: (value) => flag('declare', value),
+  reservedName: (value) => flag('reservedName', value),
   drainTimeout: (value) => milliseconds(value as Duration, 'drainTimeout'),
   crashLimit: (value) => whole('crashLimit', value, 1, 1_000_000),
   deferLimit: (value) => whole('deferLimit', value, 1, 1_000_000),
@@ -200,6 +211,11 @@ export function plan(options: ConsumerOptions, handler: Handler): Plan {
     throw new InvalidTypeError(`the options of a consumer must be an object with \`queue\`, not ${kind(options)}`)
   }
   if (typeof handler !== 'function') throw new InvalidTypeError(`the handler must be a function, not ${kind(handler)}`)
+  if (types.isGeneratorFunction(handler)) {
+    throw new InvalidTypeError(
+      'the handler is a generator function: calling it makes a generator, which nobody runs; write it without `*`',
+    )
+  }
   const input: { [name: string]: unknown } = { queue: READ.queue(options.queue) }
   onlyKnown(options, KNOWN)
   for (const name of NATIVE) {

@@ -123,7 +123,7 @@ export function judged(
   const signal = causes(thrown).find(isSignal)
   const what = signal === undefined ? undefined : (peek(signal, BRAND) as Signal[typeof BRAND])
   const delay = askedFor(peek(signal, 'delay'))
-  if (what === 'defer') return { what, delay, error: '', type: '', kinds: [], stack: undefined }
+  if (what === 'defer' && delay !== undefined) return { what, delay, error: '', type: '', kinds: [], stack: undefined }
   // What a signal was thrown because of is what went wrong; without that, nothing has a type.
   const cause = signal === thrown ? peek(thrown, 'cause') : undefined
   const subject = cause === undefined ? thrown : cause
@@ -150,7 +150,7 @@ export function judged(
   return end
 }
 
-/** The delay of a signal, which anybody may have written into it. */
+/** The delay of a signal, which anybody may have written into it. A deferral without one would come back at once for ever. */
 function askedFor(delay: unknown): number | undefined {
   return typeof delay === 'number' && delay >= 0 ? bounded(delay) : undefined
 }

@@ -5,6 +5,7 @@ import { InvalidTypeError, asked, clientClosed, kind } from './errors.js'
 import type { ParkReason } from './events.js'
 import { type Message, messages } from './message.js'
 import type { Client, Record, Walk } from './native.js'
+import { string } from './options.js'
 
 let recordOf: (queue: string, walk: Walk, record: Record) => ParkedMessage
 /** The messages parked for a queue. @internal */
@@ -30,6 +31,16 @@ export class ParkedMessage {
   readonly attempts: number
   /** Whether the broker dead-lettered it, rather than a consumer of ours parking it. */
   readonly byBroker: boolean
+  /**
+   * The queue that it belongs to and is replayed to: the one whose parking queue this is, or another one out of which the
+   * broker dead-lettered it.
+   */
+  readonly home: string
+  /**
+   * Sixteen hexadecimal digits that name this one message, wherever it stands: of its id, its body and the record of its
+   * parking. Only messages that are equal in all of these share it.
+   */
+  readonly mark: string
   readonly #walk: Walk
   readonly #record: Record
 
@@ -45,16 +56,24 @@ export class ParkedMessage {
     this.fingerprint = entry.fingerprint
     this.attempts = entry.attempts
     this.byBroker = entry.byBroker
+    this.home = entry.home
+    this.mark = entry.mark
     this.#walk = walk
     this.#record = record
   }
 
   /**
-   * Sends it back to the tail of its work queue, its retries counted from the start. The parked one goes after the copy is
-   * confirmed; rejects with {@link UnroutableError} when the queue is gone.
+   * Sends it back to the tail of its {@link home} queue, its retries counted from the start. The parked one goes after the copy
+   * is confirmed; rejects with {@link UnroutableError} when the queue is gone.
    */
   replay(): Promise<void> {
     return bridge().ask<void>((ticket) => asked(() => this.#walk.replay(bridge().native, ticket, this.#record)))
+  }
+
+  /** As {@link replay}, to a queue of your choice. */
+  replayTo(queue: string): Promise<void> {
+    const to = string('queue', queue)
+    return bridge().ask<void>((ticket) => asked(() => this.#walk.replayTo(bridge().native, ticket, this.#record, to)))
   }
 
   /** Drops it for good. */
@@ -81,6 +100,7 @@ export class ParkedMessages implements AsyncIterable<ParkedMessage> {
   readonly queue: string
   readonly #client: Client
   readonly #closed: () => boolean
+  #walk: Walk | undefined
 
   private constructor(client: Client, queue: string, closed: () => boolean) {
     if (typeof queue !== 'string') throw new InvalidTypeError(`\`queue\` must be a string, not ${kind(queue)}`)
@@ -89,9 +109,36 @@ export class ParkedMessages implements AsyncIterable<ParkedMessage> {
     this.#closed = closed
   }
 
+  /** How many messages were there when the last loop began and have not been seen by it yet. */
+  get remaining(): number {
+    return this.#walk?.remaining ?? 0
+  }
+
+  /**
+   * How many others were taking messages out of the parking queue when the last loop began, other loops among them. What they
+   * hold this one does not see; how many messages that are a broker does not tell.
+   */
+  get others(): number {
+    return this.#walk?.others ?? 0
+  }
+
+  /** How many messages were there when the last loop began, and were taken by others before they came. */
+  get missed(): number {
+    return this.#walk?.missed ?? 0
+  }
+
+  /**
+   * What is wrong with the parking queue, as far as a client can see when a loop begins: a queue made by somebody else may drop
+   * what is parked. Policies cannot be seen.
+   */
+  get warning(): string | undefined {
+    return this.#walk?.warning ?? undefined
+  }
+
   async *[Symbol.asyncIterator](): AsyncGenerator<ParkedMessage, void, undefined> {
     if (this.#closed()) throw clientClosed()
     const walk = await bridge().ask<Walk>((ticket) => this.#client.parked(bridge().native, ticket, this.queue))
+    this.#walk = walk
     try {
       for (;;) {
         const record = await bridge().ask<Record | undefined>((ticket) => walk.next(bridge().native, ticket))

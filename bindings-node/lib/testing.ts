@@ -20,6 +20,7 @@ import { type ConsumerOptions, type Context, type Handler, plan } from './option
 import { type End, isSignal, judged, timedOut, writeEnd } from './outcome.js'
 import { type Body, type PublishOptions, outgoing } from './publish.js'
 import { timer } from './duration.js'
+import { undone } from './returned.js'
 import { isPlain } from './values.js'
 import { Writer } from './wire.js'
 
@@ -179,7 +180,8 @@ async function handled(planned: Planned, message: Message, context: Context): Pr
   }
   try {
     const value: unknown = await planned.handler(message, context)
-    return isSignal(value) ? failed(value) : { error: undefined, end: undefined }
+    const error = isSignal(value) ? value : undone(value)
+    return error === undefined ? { error: undefined, end: undefined } : failed(error)
   } catch (error) {
     return failed(error)
   }

@@ -98,6 +98,13 @@ export function date(seconds: number): Date | number {
   return seconds > END ? seconds : new Date(seconds * 1000)
 }
 
+/** A copy with memory of its own: that of a batch, or Node's pool, is also that of others. */
+function own(bytes: Buffer): Buffer {
+  const copy = Buffer.allocUnsafeSlow(bytes.length)
+  bytes.copy(copy)
+  return copy
+}
+
 function readValue(from: Reader): HeaderValue {
   const tag = String.fromCharCode(from.u8())
   switch (tag) {
@@ -112,7 +119,7 @@ function readValue(from: Reader): HeaderValue {
     case 'V':
       return null
     case 'x':
-      return Buffer.from(from.part(from.u32()))
+      return own(from.part(from.u32()))
     case 'T':
       return date(from.f64())
     case 'D': {

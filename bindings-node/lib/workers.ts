@@ -8,11 +8,12 @@ import { AsyncResource } from 'node:async_hooks'
 import { bridge } from './bridge.js'
 import { timer } from './duration.js'
 import { ClosedError } from './errors.js'
-import { log } from './log.js'
-import { type Message, mayPark, messages, tokenOf } from './message.js'
-import type { Subscription } from './native.js'
+import { escaped, log } from './log.js'
+import { type Message, mayPark, messages, tokenOf, tokens } from './message.js'
+import type { Batch, Subscription } from './native.js'
 import type { Context, Plan } from './options.js'
 import { type End, isSignal, isThenable, judged, timedOut, writeEnd } from './outcome.js'
+import { undone } from './returned.js'
 import { Writer } from './wire.js'
 
 /** As many messages are taken at once at most. */
@@ -190,7 +191,7 @@ export class Workers {
     if (this.#listening) return undefined
     const batch = this.#subscription.take(this.#size)
     if (batch === null) return undefined
-    this.#ready = messages(this.#plan.queue, batch)
+    this.#ready = this.#read(batch)
     const now = performance.now()
     const quick = now - this.#takenAt < QUICK
     if (!quick) this.#size = Math.max(this.#size >> 1, 1)
@@ -199,6 +200,16 @@ export class Workers {
     this.#takenAt = now
     this.#next = 1
     return this.#ready[0]
+  }
+
+  /** The messages of a batch; what stops that gives them back, as nobody else knows of them. */
+  #read(batch: Batch): Message[] {
+    try {
+      return messages(this.#plan.queue, batch)
+    } catch (error) {
+      this.#subscription.giveBack(Float64Array.from(tokens(batch)))
+      throw error
+    }
   }
 
   /** Begins as many attempts as may run. */
@@ -295,7 +306,7 @@ export class Workers {
     this.#running--
     const { end, reason } = timedOut(this.#limit ?? 0)
     this.#settle(message, end)
-    log('warn', `${this.#plan.queue}: ${name(message)} failed: ${end.error}`)
+    log('warn', `${escaped(this.#plan.queue)}: ${name(message)} failed: ${escaped(end.error)}`)
     attempt.give(reason)
     this.#pump()
   }
@@ -303,6 +314,8 @@ export class Workers {
   #returned(message: Message, value: unknown): void {
     // A signal that was returned and not thrown: to acknowledge would be the opposite of what was meant.
     if (isSignal(value)) return this.#failed(message, value)
+    const error = value === undefined ? undefined : undone(value)
+    if (error !== undefined) return this.#failed(message, error)
     this.#handled[this.#count++] = tokenOf(message)
     if (this.#count >= ACKS) this.flush()
     else this.#flushSoon()
@@ -312,10 +325,10 @@ export class Workers {
     const parks = mayPark(message)
     const end = judged(error, this.#plan.fatal, { kinds: this.#plan.native.hasRules, stack: parks })
     this.#settle(message, end)
-    const what = `${this.#plan.queue}: ${name(message)}`
+    const what = `${escaped(this.#plan.queue)}: ${name(message)}`
     if (end.what === 'defer') log('debug', `${what} is deferred`)
-    else if (parks || end.what !== 'retry') log('warn', `${what} failed: ${end.stack ?? end.error}`)
-    else log('info', `${what} failed: ${end.error}`)
+    else if (parks || end.what !== 'retry') log('warn', `${what} failed: ${end.stack ?? escaped(end.error)}`)
+    else log('info', `${what} failed: ${escaped(end.error)}`)
   }
 
   #settle(message: Message, end: End): void {
@@ -331,12 +344,8 @@ export class Workers {
   }
 }
 
-/** For the log, whatever the handler did to the memory of its message. */
+/** For the log. */
 function name(message: Message): string {
-  try {
-    const id = message.messageId
-    return `attempt ${message.attempt} of ${id === undefined ? 'a message without id' : `message ${id}`}`
-  } catch {
-    return 'an attempt at a message whose memory was given away'
-  }
+  const id = message.messageId
+  return `attempt ${message.attempt} of ${id === undefined ? 'a message without id' : `message ${escaped(id)}`}`
 }

@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker},
@@ -12,6 +13,35 @@ use crate::{
     errors::{Failed, Result, thrown},
     live::{Alive, Kind},
 };
+
+/// Whoever owes the answer. One that is dropped without it, as by a panic in the middle of the work, answers with an error:
+/// somebody waits, and the process stays alive for it.
+struct Owing {
+    bridge: Arc<Shared>,
+    ticket: f64,
+    answered: bool,
+    _alive: Alive,
+}
+
+impl Owing {
+    fn finish(mut self, answer: Answer) {
+        self.answered = true;
+        self.bridge.finished(self.ticket, answer);
+    }
+}
+
+impl Drop for Owing {
+    fn drop(&mut self) {
+        if !self.answered {
+            let broken = Failed {
+                code: "error",
+                message: "this was begun and broke off by a fault of retryrmq itself; whether it was done is not known".into(),
+                detail: String::new(),
+            };
+            self.bridge.finished(self.ticket, Answer::Failed(broken));
+        }
+    }
+}
 
 /// Begins `work` on the process's runtime. Its first steps are made here and now, so that operations begin in the order in
 /// which they were asked for. The answer comes with this ticket.
@@ -27,23 +57,25 @@ where
     F: Future<Output = std::result::Result<T, E>> + Send + 'static,
 {
     let runtime = retryrmq::runtime().map_err(|error| thrown(&error))?;
-    let bridge = Arc::clone(bridge);
-    let alive = Alive::new(Kind::Operation);
+    let owing = Owing {
+        bridge: Arc::clone(bridge),
+        ticket,
+        answered: false,
+        _alive: Alive::new(Kind::Operation),
+    };
     let finish = move |result: std::result::Result<T, E>| {
-        bridge.finished(
-            ticket,
-            match result {
-                Ok(value) => answer(value),
-                Err(error) => Answer::Failed(error.into()),
-            },
-        );
-        drop(alive);
+        owing.finish(match result {
+            Ok(value) => answer(value),
+            Err(error) => Answer::Failed(error.into()),
+        });
     };
     let mut work: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(work);
     let _inside = runtime.enter();
-    match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(result) => finish(result),
-        Poll::Pending => drop(runtime.spawn(async move { finish(work.await) })),
+    let mut first = || work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    match catch_unwind(AssertUnwindSafe(&mut first)) {
+        Ok(Poll::Ready(result)) => finish(result),
+        Ok(Poll::Pending) => drop(runtime.spawn(async move { finish(work.await) })),
+        Err(_) => drop(finish),
     }
     Ok(())
 }

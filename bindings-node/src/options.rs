@@ -102,6 +102,7 @@ pub struct OptionsInput {
     pub park: Option<bool>,
     pub pause: Option<PauseInput>,
     pub declare: Option<bool>,
+    pub reserved_name: Option<bool>,
     pub crash_limit: Option<u32>,
     pub defer_limit: Option<u32>,
 }
@@ -161,6 +162,9 @@ impl Options {
         }
         if let Some(declare) = given.declare {
             consumer = consumer.declare(declare);
+        }
+        if let Some(reserved_name) = given.reserved_name {
+            consumer = consumer.reserved_name(reserved_name);
         }
         let mut limits = Limits::default();
         if let Some(crashes) = given.crash_limit {

@@ -1,6 +1,9 @@
 //! Parked messages.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
 
 use napi::Env;
 use napi_derive::napi;
@@ -29,12 +32,34 @@ fn ended() -> Failed {
 #[napi]
 pub struct Walk {
     browse: Arc<Mutex<Option<retryrmq::Browse>>>,
+    counts: Arc<Counts>,
+    others: u32,
+    warning: Option<String>,
     _alive: Alive,
+}
+
+/// What is told of a walk while it may be busy.
+#[derive(Default)]
+struct Counts {
+    remaining: AtomicU32,
+    missed: AtomicU32,
+}
+
+impl Counts {
+    fn of(&self, browse: &retryrmq::Browse) {
+        self.remaining.store(browse.remaining(), Ordering::Relaxed);
+        self.missed.store(browse.missed(), Ordering::Relaxed);
+    }
 }
 
 impl Walk {
     pub(crate) fn new(browse: retryrmq::Browse) -> Self {
+        let counts = Counts::default();
+        counts.of(&browse);
         Self {
+            counts: Arc::new(counts),
+            others: browse.others(),
+            warning: browse.warning().map(str::to_owned),
             browse: Arc::new(Mutex::new(Some(browse))),
             _alive: Alive::new(Kind::Walk),
         }
@@ -46,13 +71,17 @@ impl Walk {
     /// Brings the next `Record`, or nothing at the end.
     #[napi(catch_unwind)]
     pub fn next(&self, bridge: &Bridge, ticket: f64) -> Result<()> {
-        let browse = Arc::clone(&self.browse);
+        let (browse, counts) = (Arc::clone(&self.browse), Arc::clone(&self.counts));
         begin(
             &bridge.shared,
             ticket,
             async move {
                 match browse.lock().await.as_mut() {
-                    Some(browse) => browse.next().await,
+                    Some(browse) => {
+                        let next = browse.next().await;
+                        counts.of(browse);
+                        next
+                    }
                     None => Ok(None),
                 }
             },
@@ -60,9 +89,21 @@ impl Walk {
         )
     }
 
-    /// Sends a record back to the tail of its work queue.
+    /// Sends a record back to the tail of the queue that it belongs to.
     #[napi(catch_unwind)]
     pub fn replay(&self, bridge: &Bridge, ticket: f64, record: &Record) -> Result<()> {
+        self.replay_to(bridge, ticket, record, record.inner.home.clone())
+    }
+
+    /// Sends a record to the tail of this queue.
+    #[napi(catch_unwind)]
+    pub fn replay_to(
+        &self,
+        bridge: &Bridge,
+        ticket: f64,
+        record: &Record,
+        queue: String,
+    ) -> Result<()> {
         let (browse, record) = (Arc::clone(&self.browse), record.inner.clone());
         begin(
             &bridge.shared,
@@ -70,7 +111,8 @@ impl Walk {
             async move {
                 let mut browse = browse.lock().await;
                 let browse = browse.as_mut().ok_or_else(ended)?;
-                browse.replay(&record).await.map_err(Failed::from)
+                let replayed = browse.replay_to(&record, &queue).await;
+                replayed.map_err(Failed::from)
             },
             |()| Answer::Nothing,
         )
@@ -108,6 +150,30 @@ impl Walk {
             |()| Answer::Nothing,
         )
     }
+
+    /// How many messages were there when the walk began and have not been seen yet.
+    #[napi(getter, catch_unwind)]
+    pub fn remaining(&self) -> u32 {
+        self.counts.remaining.load(Ordering::Relaxed)
+    }
+
+    /// How many others took messages out of the parking queue when the walk began.
+    #[napi(getter, catch_unwind)]
+    pub fn others(&self) -> u32 {
+        self.others
+    }
+
+    /// How many messages others took before they came.
+    #[napi(getter, catch_unwind)]
+    pub fn missed(&self) -> u32 {
+        self.counts.missed.load(Ordering::Relaxed)
+    }
+
+    /// What is wrong with the parking queue.
+    #[napi(getter, catch_unwind)]
+    pub fn warning(&self) -> Option<String> {
+        self.warning.clone()
+    }
 }
 
 /// The record of a parked message.
@@ -136,6 +202,10 @@ pub struct Entry {
     pub attempts: u32,
     /// Whether the broker dead-lettered it.
     pub by_broker: bool,
+    /// The queue that it belongs to.
+    pub home: String,
+    /// What names this one message.
+    pub mark: String,
 }
 
 impl Record {
@@ -167,6 +237,8 @@ impl Record {
             fingerprint: self.inner.fingerprint.clone(),
             attempts: self.inner.attempts,
             by_broker: self.inner.by_broker,
+            home: self.inner.home.clone(),
+            mark: self.inner.mark.clone(),
         }
     }
 }

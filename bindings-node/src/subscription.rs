@@ -9,7 +9,7 @@ use std::{
 
 use napi::{Env, bindgen_prelude::Either};
 use napi_derive::napi;
-use retryrmq::{Delivery, Outcome};
+use retryrmq::{Delivery, Outcome, Token};
 
 use crate::{
     bridge::{Answer, Bridge, Shared},
@@ -47,6 +47,26 @@ pub enum Arrivals {
     Ended,
 }
 
+/// What was taken and is on its way to JavaScript. Whatever stops it there gives it back: nobody else knows of it.
+struct Taken<'a> {
+    inner: &'a retryrmq::Subscription,
+    tokens: Vec<Token>,
+}
+
+impl Taken<'_> {
+    fn handed_over(mut self) {
+        self.tokens.clear();
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if !self.tokens.is_empty() {
+            self.inner.give_back(self.tokens.drain(..));
+        }
+    }
+}
+
 /// A running consumer.
 #[napi]
 pub struct Subscription {
@@ -78,11 +98,17 @@ impl Subscription {
         if messages.is_empty() {
             return Ok(Either::B(napi::bindgen_prelude::Null));
         }
+        let taken = Taken {
+            inner: &self.inner,
+            tokens: messages.iter().map(|delivery| delivery.token).collect(),
+        };
         let mut batch = Batches::new(env, messages.iter().map(|delivery| &delivery.message));
         for Delivery { token, message } in &messages {
             batch.add(*token, message, self.inner.may_park(message))?;
         }
-        batch.finish().map(Either::A)
+        let batch = batch.finish()?;
+        taken.handed_over();
+        Ok(Either::A(batch))
     }
 
     /// Looks for messages; when there are none, the bridge says when to look again.

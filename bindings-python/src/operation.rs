@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
@@ -52,6 +53,27 @@ impl Shared {
     }
 }
 
+/// Whoever owes the answer. One that is dropped without it, as by a panic in the middle of the work, answers with an error:
+/// somebody waits.
+struct Owing(Option<Arc<Shared>>);
+
+impl Owing {
+    fn finish(mut self, answer: Answer) {
+        if let Some(shared) = self.0.take() {
+            shared.finish(answer);
+        }
+    }
+}
+
+impl Drop for Owing {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.take() {
+            let message = "this was begun and broke off by a fault of retryrmq itself; whether it was done is not known";
+            shared.finish(Box::new(|py| Err(exception(py, "error", message, ""))));
+        }
+    }
+}
+
 /// Something that takes time.
 #[pyclass(frozen, module = "retryrmq._native")]
 pub(crate) struct Operation {
@@ -76,22 +98,22 @@ impl Operation {
             done: Condvar::new(),
         });
         let mut work: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(work);
-        let finish = {
-            let shared = Arc::clone(&shared);
-            move |result: retryrmq::Result<T>| {
-                shared.finish(Box::new(move |py| match result {
-                    Ok(value) => convert(py, value),
-                    Err(error) => Err(raised(py, &error)),
-                }));
-            }
+        let owing = Owing(Some(Arc::clone(&shared)));
+        let finish = move |result: retryrmq::Result<T>| {
+            owing.finish(Box::new(move |py| match result {
+                Ok(value) => convert(py, value),
+                Err(error) => Err(raised(py, &error)),
+            }));
         };
         py.detach(|| {
             let inside = runtime.enter();
-            match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(result) => finish(result),
-                Poll::Pending => {
+            let mut first = || work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            match catch_unwind(AssertUnwindSafe(&mut first)) {
+                Ok(Poll::Ready(result)) => finish(result),
+                Ok(Poll::Pending) => {
                     drop(runtime.spawn(async move { finish(work.await) }));
                 }
+                Err(_) => drop(finish),
             }
             drop(inside);
         });

@@ -90,8 +90,8 @@ pub(crate) struct Options {
 impl Options {
     #[new]
     #[pyo3(signature = (queue, *, dlx=None, retry=None, strategy=None, rules=None, prefetch=None, concurrency=None,
-        handler_timeout=None, drain_timeout=None, park=None, pause=None, declare=None, crash_limit=None,
-        defer_limit=None))]
+        handler_timeout=None, drain_timeout=None, park=None, pause=None, declare=None, reserved_name=None,
+        crash_limit=None, defer_limit=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -107,6 +107,7 @@ impl Options {
         park: Option<bool>,
         pause: Option<(f64, usize, f64)>,
         declare: Option<bool>,
+        reserved_name: Option<bool>,
         crash_limit: Option<u32>,
         defer_limit: Option<u32>,
     ) -> PyResult<Self> {
@@ -154,6 +155,9 @@ impl Options {
         }
         if let Some(declare) = declare {
             consumer = consumer.declare(declare);
+        }
+        if let Some(reserved_name) = reserved_name {
+            consumer = consumer.reserved_name(reserved_name);
         }
         let mut limits = Limits::default();
         if let Some(crashes) = crash_limit {
@@ -226,7 +230,8 @@ impl End {
         Ok(match what.as_str() {
             "ack" => Outcome::Ack,
             "defer" => Outcome::Defer {
-                delay: delay.unwrap_or_default(),
+                // Without one it would come back at once, again and again.
+                delay: delay.ok_or_else(|| bad_option(py, "`delay` of a Defer is None"))?,
             },
             "park" => Outcome::Park {
                 reason: ParkReason::Requested,

@@ -1,7 +1,10 @@
 //! Parked messages.
 
 use std::{
-    sync::{Arc, PoisonError},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::SystemTime,
 };
 
@@ -19,14 +22,34 @@ use crate::{
 #[pyclass(frozen, module = "retryrmq._native")]
 pub(crate) struct Walk {
     browse: Own<Arc<Mutex<Option<retryrmq::Browse>>>>,
-    remaining: std::sync::Mutex<u32>,
+    counts: Arc<Counts>,
+    others: u32,
+    warning: Option<String>,
     _alive: Alive,
+}
+
+/// What is told of a walk while it may be busy.
+#[derive(Default)]
+struct Counts {
+    remaining: AtomicU32,
+    missed: AtomicU32,
+}
+
+impl Counts {
+    fn of(&self, browse: &retryrmq::Browse) {
+        self.remaining.store(browse.remaining(), Ordering::Relaxed);
+        self.missed.store(browse.missed(), Ordering::Relaxed);
+    }
 }
 
 impl Walk {
     pub(crate) fn new(browse: retryrmq::Browse) -> Self {
+        let counts = Counts::default();
+        counts.of(&browse);
         Self {
-            remaining: std::sync::Mutex::new(browse.remaining()),
+            counts: Arc::new(counts),
+            others: browse.others(),
+            warning: browse.warning().map(str::to_owned),
             browse: Own::new(Arc::new(Mutex::new(Some(browse)))),
             _alive: Alive::new(Kind::Walk),
         }
@@ -46,15 +69,16 @@ impl Walk {
 impl Walk {
     /// The next parked message, as a `Record`, or `None` at the end.
     fn next(&self, py: Python<'_>) -> PyResult<Operation> {
-        let browse = self.here(py)?;
-        if let Ok(mut remaining) = self.remaining.lock() {
-            *remaining = remaining.saturating_sub(1);
-        }
+        let (browse, counts) = (self.here(py)?, Arc::clone(&self.counts));
         Operation::begin(
             py,
             async move {
                 match browse.lock().await.as_mut() {
-                    Some(browse) => browse.next().await,
+                    Some(browse) => {
+                        let next = browse.next().await;
+                        counts.of(browse);
+                        next
+                    }
                     None => Ok(None),
                 }
             },
@@ -69,14 +93,25 @@ impl Walk {
         )
     }
 
-    /// Sends a record back to the tail of its work queue.
+    /// Sends a record back to the tail of the queue that it belongs to.
     fn replay(&self, py: Python<'_>, record: PyRef<'_, Record>) -> PyResult<Operation> {
+        let home = record.inner.home.clone();
+        self.replay_to(py, record, home)
+    }
+
+    /// Sends a record to the tail of this queue.
+    fn replay_to(
+        &self,
+        py: Python<'_>,
+        record: PyRef<'_, Record>,
+        queue: String,
+    ) -> PyResult<Operation> {
         let (browse, record) = (self.here(py)?, record.inner.clone());
         Operation::begin(
             py,
             async move {
                 match browse.lock().await.as_mut() {
-                    Some(browse) => browse.replay(&record).await,
+                    Some(browse) => browse.replay_to(&record, &queue).await,
                     None => Ok(()),
                 }
             },
@@ -117,10 +152,25 @@ impl Walk {
     /// How many messages were there when the walk began and have not been seen yet.
     #[getter]
     fn remaining(&self) -> u32 {
-        *self
-            .remaining
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.counts.remaining.load(Ordering::Relaxed)
+    }
+
+    /// How many others took messages out of the parking queue when the walk began.
+    #[getter]
+    fn others(&self) -> u32 {
+        self.others
+    }
+
+    /// How many messages others took before they came.
+    #[getter]
+    fn missed(&self) -> u32 {
+        self.counts.missed.load(Ordering::Relaxed)
+    }
+
+    /// What is wrong with the parking queue.
+    #[getter]
+    fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
     }
 }
 
@@ -184,5 +234,15 @@ impl Record {
     #[getter]
     fn by_broker(&self) -> bool {
         self.inner.by_broker
+    }
+
+    #[getter]
+    fn home(&self) -> &str {
+        &self.inner.home
+    }
+
+    #[getter]
+    fn mark(&self) -> &str {
+        &self.inner.mark
     }
 }

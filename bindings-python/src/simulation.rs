@@ -49,9 +49,9 @@ impl Simulation {
     /// Publishes to the queue.
     fn publish(&self, py: Python<'_>, message: Outgoing<'_>) -> PyResult<()> {
         let message = message.message(py)?;
-        self.lock()
-            .publish(message)
-            .map_err(|error| raised(py, &error))
+        // Raising runs Python code, which may come back here, or let another thread in: the lock is free by then.
+        let published = self.lock().publish(message);
+        published.map_err(|error| raised(py, &error))
     }
 
     /// The next message; the clock moves on to its arrival.

@@ -6,7 +6,7 @@ use pyo3::{
     Bound, IntoPyObjectExt, PyRef, PyResult, Python, pyclass, pymethods,
     types::{PyDict, PyDictMethods, PyList},
 };
-use retryrmq::{Delivery, Outcome};
+use retryrmq::{Delivery, Outcome, Token};
 
 use crate::{
     live::{Alive, Kind, Own},
@@ -41,13 +41,40 @@ impl Subscription {
     }
 
     fn messages<'py>(&self, py: Python<'py>, batch: Vec<Delivery>) -> PyResult<Bound<'py, PyList>> {
+        let taken = Taken {
+            intake: &self.0,
+            tokens: batch.iter().map(|delivery| delivery.token).collect(),
+        };
         let messages = batch
             .into_iter()
             .map(|Delivery { token, message }| {
                 Bound::new(py, Message::new(message, token, Some(Arc::clone(&self.0))))
             })
             .collect::<PyResult<Vec<_>>>()?;
-        PyList::new(py, messages)
+        let messages = PyList::new(py, messages)?;
+        taken.handed_over();
+        Ok(messages)
+    }
+}
+
+/// What was taken and is on its way to Python. Whatever stops it there, a lack of memory for example, gives it back: nobody
+/// else knows of it.
+struct Taken<'a> {
+    intake: &'a Intake,
+    tokens: Vec<Token>,
+}
+
+impl Taken<'_> {
+    fn handed_over(mut self) {
+        self.tokens.clear();
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if !self.tokens.is_empty() {
+            self.intake.subscription.give_back(self.tokens.drain(..));
+        }
     }
 }
 

@@ -71,10 +71,11 @@ fn value<'py>(py: Python<'py>, value: &AMQPValue) -> PyResult<Bound<'py, PyAny>>
 }
 
 fn decimal_value<'py>(py: Python<'py>, decimal: &DecimalValue) -> PyResult<Bound<'py, PyAny>> {
-    let number = PyModule::import(py, "decimal")?
+    // From text, which is exact: what computes with decimals rounds to the caller's decimal context.
+    let text = format!("{}E-{}", decimal.value, decimal.scale);
+    PyModule::import(py, "decimal")?
         .getattr(intern!(py, "Decimal"))?
-        .call1((decimal.value,))?;
-    number.call_method1(intern!(py, "scaleb"), (-i64::from(decimal.scale),))
+        .call1((text,))
 }
 
 /// Seconds since 1970 as a `datetime` in UTC; as a number where Python's calendar ends.
@@ -232,21 +233,35 @@ fn to_decimal(value: &Bound<'_, PyAny>, what: &str) -> PyResult<AMQPValue> {
             ),
         )
     };
+    // Its parts, and nothing computed from it: that would be rounded to the caller's decimal context.
     let parts = value.call_method0(intern!(py, "as_tuple"))?;
-    let exponent: i64 = parts
-        .getattr(intern!(py, "exponent"))?
-        .extract()
-        .map_err(|_| bad())?;
+    let part = |name: &str| parts.getattr(name);
+    let exponent: i64 = part("exponent")?.extract().map_err(|_| bad())?;
     let places = u8::try_from(exponent.min(0).unsigned_abs()).map_err(|_| bad())?;
-    let whole: u32 = value
-        .call_method1(intern!(py, "scaleb"), (places,))?
-        .call_method0(intern!(py, "__int__"))?
-        .extract()
-        .map_err(|_| bad())?;
+    let digits: Vec<u8> = part("digits")?.extract().map_err(|_| bad())?;
+    let whole = whole(&digits, exponent.max(0).unsigned_abs()).ok_or_else(bad)?;
+    if whole > 0 && part("sign")?.extract::<u8>()? != 0 {
+        return Err(bad());
+    }
     Ok(AMQPValue::DecimalValue(DecimalValue {
         scale: places,
         value: whole,
     }))
+}
+
+/// The number with these digits and so many zeros after them, if it fits.
+fn whole(digits: &[u8], zeros: u64) -> Option<u32> {
+    let mut number: u32 = 0;
+    for digit in digits {
+        number = number.checked_mul(10)?.checked_add(u32::from(*digit))?;
+    }
+    for _ in 0..zeros {
+        if number == 0 {
+            break;
+        }
+        number = number.checked_mul(10)?;
+    }
+    Some(number)
 }
 
 fn is_a(value: &Bound<'_, PyAny>, module: &str, class: &str) -> PyResult<bool> {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import threading
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -49,6 +51,78 @@ def test_a_closed_loop_lets_go_of_its_messages(broker: Broker, how: str) -> None
         with client.consume(queue, lambda msg: seen.append(msg.text()), dlx=True):
             client.publish(queue, "new")
             eventually("all of them come to somebody else", lambda: sorted(seen) == ["a", "b", "c", "new"])
+
+
+async def sleeps() -> None:
+    await asyncio.sleep(3600)
+
+
+async def cleans_up() -> None:
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        await asyncio.sleep(0)
+
+
+async def swallows() -> None:
+    with contextlib.suppress(BaseException):
+        await asyncio.sleep(3600)
+
+
+async def fails() -> None:
+    try:
+        await asyncio.sleep(3600)
+    except BaseException as error:
+        raise ValueError("while it was torn down") from error
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "dropped"])
+@pytest.mark.parametrize("options", [{}, {"handler_timeout": "10m"}], ids=["unlimited", "limited"])
+@pytest.mark.parametrize("handler", [sleeps, cleans_up, swallows, fails])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_loop_closed_under_busy_handlers_fails_no_message(
+    broker: Broker, handler: Callable[[], Awaitable[None]], options: dict[str, Any], kept: bool
+) -> None:
+    queue = broker.queue()
+    policy: dict[str, Any] = {"dlx": True, "retry": "fixed(50ms, retries=0)"}
+    held: list[Any] = []
+
+    async def begin(client: retryrmq.Client) -> None:
+        began: list[str] = []
+
+        async def handle(msg: retryrmq.Message) -> None:
+            began.append(msg.text())
+            await handler()
+
+        consumer = client.consume(queue, handle, concurrency=2, prefetch=2, **policy, **options)
+        await consumer.start()
+        if kept:
+            held.append(consumer)
+        await soon("every worker is busy", lambda: len(began) == 2)
+
+    with retryrmq.connect_blocking(broker.url) as client:
+        with client.consume(queue, **policy):
+            pass
+        for body in "abcd":
+            client.publish(queue, body)
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(begin(retryrmq.Client(client._native)))
+        loop.close()
+        del loop
+        gc.collect()
+        seen: list[tuple[str, int, object]] = []
+
+        def look(msg: retryrmq.Message) -> None:
+            seen.append((msg.text(), msg.attempt, msg.headers.get("x-retry-crashes")))
+
+        with client.consume(queue, look, **policy) as consumer:
+            eventually("all of them come to somebody else", lambda: len(seen) == 4)
+            assert sorted(seen) == [(body, 1, None) for body in "abcd"]
+            eventually("they are acknowledged", lambda: consumer.stats().acked == 4)
+            numbers = consumer.stats()
+            assert (numbers.failed, numbers.parked) == (0, 0)
+            # Whatever the closed loop held was given back, which nobody counts as a crash.
+            assert numbers.requeued == numbers.delivered - 4 >= 2
 
 
 def test_a_consumer_left_open_does_not_keep_its_loop_from_ending(broker: Broker) -> None:

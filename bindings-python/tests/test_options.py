@@ -34,6 +34,7 @@ from retryrmq.client import outgoing
         ("park", 1, TypeError),
         ("pause", 0.5, TypeError),
         ("declare", 1, TypeError),
+        ("reserved_name", "yes", TypeError),
         ("crash_limit", 0, ValueError),
         ("defer_limit", "1", TypeError),
         ("on_event", 5, TypeError),

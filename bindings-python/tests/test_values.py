@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timezone
-from decimal import Decimal
+from decimal import Decimal, Inexact, Rounded, localcontext
 from typing import Any
 
 import pytest
@@ -85,6 +85,9 @@ def test_a_message_is_converted_when_it_is_read() -> None:
         (Decimal("-1"), ValueError, "decimals"),
         (Decimal("NaN"), ValueError, "decimals"),
         (Decimal(2**32), ValueError, "decimals"),
+        (Decimal("1E+10"), ValueError, "decimals"),
+        (Decimal("1E-256"), ValueError, "decimals"),
+        (Decimal("4294967295.99"), ValueError, "decimals"),
         (datetime(2026, 1, 1), ValueError, "time zone"),
         (datetime(1900, 1, 1, tzinfo=timezone.utc), ValueError, "before 1970"),
         (float("nan"), ValueError, "NaN"),
@@ -95,6 +98,18 @@ def test_what_amqp_cannot_say_is_refused_with_its_place(value: Any, kind: type[E
         seen(headers={"outer": value})
     assert says in str(refused.value)
     assert isinstance(refused.value, retryrmq.RetryRmqError)
+
+
+@pytest.mark.parametrize("number", ["123456.78", "4294967295", "0.00001234567", "1.50", "0", "0E-200", "12E+3"])
+def test_decimals_are_not_rounded_by_anybody(number: str) -> None:
+    decimal = Decimal(number)
+    with localcontext() as context:
+        # The caller's own affair, and of no concern to what it sends and reads.
+        context.prec, context.Emax, context.Emin = 2, 2, -2
+        context.traps[Inexact] = context.traps[Rounded] = True
+        found = seen(headers={"d": decimal}).headers["d"]
+    assert found == decimal
+    assert found.as_tuple().exponent == min(int(decimal.as_tuple().exponent), 0)
 
 
 def test_nesting_without_end_is_refused() -> None:

@@ -18,6 +18,8 @@ struct Inner {
     kind: ErrorKind,
     message: String,
     source: Option<Cause>,
+    /// Known to come again, whatever its kind says.
+    permanent: bool,
 }
 
 /// The kinds of [`Error`], each with a [`code`](ErrorKind::code) that is the same in every language.
@@ -99,6 +101,24 @@ impl ErrorKind {
             Self::Unreachable | Self::NotConfirmed | Self::Timeout | Self::ConnectionLost
         )
     }
+
+    /// Whether the same will be refused again until somebody changes it, or a permission, a limit or a queue.
+    ///
+    /// Of some kinds neither this nor [`is_transient`](Self::is_transient) can be said: a queue that is missing may be made
+    /// at any time.
+    #[must_use]
+    pub const fn is_permanent(self) -> bool {
+        matches!(
+            self,
+            Self::InvalidUrl
+                | Self::InvalidOption
+                | Self::InvalidPolicy
+                | Self::Mismatch
+                | Self::AccessRefused
+                | Self::StrategyRefused
+                | Self::TooLarge
+        )
+    }
 }
 
 impl Error {
@@ -107,11 +127,18 @@ impl Error {
             kind,
             message: message.into(),
             source: None,
+            permanent: false,
         }))
     }
 
     pub(crate) fn with_source(mut self, source: impl Into<Cause>) -> Self {
         self.0.source = Some(source.into());
+        self
+    }
+
+    /// The same error, known to come again.
+    pub(crate) fn lasting(mut self) -> Self {
+        self.0.permanent = true;
         self
     }
 
@@ -133,9 +160,18 @@ impl Error {
         self.0.kind.is_transient()
     }
 
+    /// Whether the same will be refused again until somebody changes it, or a permission, a limit, a queue or an exchange:
+    /// a message that is too large for a frame or for the broker, that the user may not publish, or whose exchange does not
+    /// exist.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        self.0.permanent || self.0.kind.is_permanent()
+    }
+
     /// The same error once more, for every task that waits for the same answer. The cause becomes text.
     pub(crate) fn duplicate(&self) -> Self {
-        let copy = Self::new(self.0.kind, self.0.message.clone());
+        let mut copy = Self::new(self.0.kind, self.0.message.clone());
+        copy.0.permanent = self.0.permanent;
         match &self.0.source {
             Some(source) => copy.with_source(source.to_string()),
             None => copy,
@@ -159,5 +195,34 @@ impl fmt::Debug for Error {
 impl error::Error for Error {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         self.0.source.as_ref().map(|source| &**source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_and_what_lasts_are_told_apart() {
+        for kind in [
+            ErrorKind::NotConfirmed,
+            ErrorKind::Timeout,
+            ErrorKind::ConnectionLost,
+        ] {
+            let error = Error::new(kind, "");
+            assert!(error.is_transient() && !error.is_permanent(), "{error:?}");
+        }
+        for kind in [
+            ErrorKind::TooLarge,
+            ErrorKind::AccessRefused,
+            ErrorKind::InvalidOption,
+        ] {
+            let error = Error::new(kind, "");
+            assert!(error.is_permanent() && !error.is_transient(), "{error:?}");
+        }
+        // A queue that is missing can be made; an exchange that is missing is somebody else's to make.
+        let returned = Error::new(ErrorKind::Unroutable, "");
+        assert!(!returned.is_permanent() && !returned.is_transient());
+        assert!(returned.lasting().duplicate().is_permanent());
     }
 }

@@ -11,7 +11,7 @@ mod topology;
 
 pub use client::{Address, Client, ClientOptions, Server, runtime};
 pub use consumer::{
-    Consumer, Delivery, IntoOutcome, Message, Pause, Running, Signal, Simulation, Step,
+    Consumer, Delivery, IntoOutcome, Judge, Message, Pause, Running, Signal, Simulation, Step,
     Subscription, Token, defer, fatal, park, retry_after,
 };
 pub use error::{Error, ErrorKind, Result};
@@ -27,5 +27,6 @@ pub use retry::{
 pub use telemetry::lines;
 pub use telemetry::{Event, Facts, Stats};
 pub use topology::{
-    Argument, Finding, Item, Plan, QueueType, Status, Strategy, parking_queue, waiting_queue,
+    Argument, Finding, Item, Missing, Plan, QueueType, Status, Strategy, parking_queue,
+    waiting_queue, work_queue_of,
 };

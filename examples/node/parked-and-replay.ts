@@ -7,7 +7,7 @@ interface Order {
   discount?: { amount: number }
 }
 
-const queue = 'example.parked'
+const queue = 'example.replay'
 const orders = { 'order-1': { price: 10, discount: { amount: 1 } }, 'order-2': { price: 20 }, 'order-3': { price: 0.5 } }
 
 function price(order: Order, mended: boolean): number {

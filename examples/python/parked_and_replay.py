@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import retryrmq
 
-QUEUE = "example.parked"
+QUEUE = "example.replay"
 
 
 def price(order: dict[str, float], mended: bool) -> float:

@@ -159,3 +159,32 @@ impl Operation {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Until the Go half would have heard that these operations have ended, together or one by one.
+    fn told(mut tickets: Vec<u64>) {
+        while !tickets.is_empty() {
+            let finished = news::news(60_000).finished;
+            tickets.retain(|ticket| !finished.contains(ticket));
+        }
+    }
+
+    #[test]
+    fn one_that_panics_is_answered() {
+        let begun = [
+            Operation::begin(71, async { panic!("on purpose") }),
+            Operation::begin_while_awaited(72, async { panic!("on purpose") }),
+        ];
+        told(vec![71, 72]);
+        for operation in begun {
+            let refusal = operation.unwrap().nothing().unwrap_err();
+            assert!(
+                refusal.to_string().contains("without an answer"),
+                "{refusal}"
+            );
+        }
+    }
+}

@@ -89,6 +89,8 @@ pub struct Wanted {
     pub pause: Option<Budget>,
     /// Whether missing queues are made.
     pub declare: Option<bool>,
+    /// Whether a queue is consumed whose name is reserved.
+    pub reserved_name: Option<bool>,
     /// How long closing waits for handlers.
     pub drain_timeout: Option<u64>,
     /// Crashes that park a message.
@@ -162,6 +164,9 @@ impl Options {
         }
         if let Some(declare) = wanted.declare {
             consumer = consumer.declare(declare);
+        }
+        if let Some(reserved_name) = wanted.reserved_name {
+            consumer = consumer.reserved_name(reserved_name);
         }
         let mut limits = Limits::default();
         if let Some(crashes) = wanted.crash_limit {

@@ -1,6 +1,13 @@
 //! Parked messages.
 
-use std::{collections::HashMap, sync::Arc, time::SystemTime};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::SystemTime,
+};
 
 use retryrmq::{HistoryEntry, Record};
 use tokio::sync::Mutex;
@@ -18,7 +25,37 @@ use crate::{
 #[derive(Debug, uniffi::Object)]
 pub struct Walk {
     browsing: Arc<Mutex<Option<Browsing>>>,
+    counts: Arc<Counts>,
+    others: u32,
+    warning: Option<String>,
     _alive: Alive,
+}
+
+/// What is told of a walk while it may be busy.
+#[derive(Debug, Default)]
+struct Counts {
+    remaining: AtomicU32,
+    missed: AtomicU32,
+}
+
+impl Counts {
+    fn of(&self, browse: &retryrmq::Browse) {
+        self.remaining.store(browse.remaining(), Ordering::Relaxed);
+        self.missed.store(browse.missed(), Ordering::Relaxed);
+    }
+}
+
+/// What is known of a walk beside its messages.
+#[derive(Debug, uniffi::Record)]
+pub struct Outlook {
+    /// How many messages were there when it began and have not been seen yet.
+    pub remaining: u32,
+    /// How many others took messages when it began.
+    pub others: u32,
+    /// How many messages others took before they came.
+    pub missed: u32,
+    /// What is wrong with the parking queue.
+    pub warning: Option<String>,
 }
 
 #[derive(Debug)]
@@ -31,7 +68,12 @@ struct Browsing {
 
 impl Walk {
     pub(crate) fn new(browse: retryrmq::Browse) -> Self {
+        let counts = Counts::default();
+        counts.of(&browse);
         Self {
+            counts: Arc::new(counts),
+            others: browse.others(),
+            warning: browse.warning().map(str::to_owned),
             browsing: Arc::new(Mutex::new(Some(Browsing {
                 browse,
                 shown: HashMap::new(),
@@ -54,6 +96,8 @@ struct Known {
     fingerprint: String,
     attempts: u32,
     by_broker: bool,
+    home: String,
+    mark: String,
     message: Wire,
 }
 
@@ -73,6 +117,8 @@ fn known(number: u64, record: &Record) -> Wire {
         fingerprint: record.fingerprint.clone(),
         attempts: record.attempts,
         by_broker: record.by_broker,
+        home: record.home.clone(),
+        mark: record.mark.clone(),
         message: Wire(message),
     };
     let mut out = Vec::new();
@@ -88,11 +134,13 @@ fn ended() -> Refusal {
 impl Walk {
     /// The next parked message; nothing at the end.
     pub fn next(&self, ticket: u64) -> Result<Arc<Operation>, Refusal> {
-        let browsing = Arc::clone(&self.browsing);
+        let (browsing, counts) = (Arc::clone(&self.browsing), Arc::clone(&self.counts));
         Operation::begin_while_awaited(ticket, async move {
             let mut browsing = browsing.lock().await;
             let browsing = browsing.as_mut().ok_or_else(ended)?;
-            let Some(record) = browsing.browse.next().await? else {
+            let next = browsing.browse.next().await;
+            counts.of(&browsing.browse);
+            let Some(record) = next? else {
                 return Ok(Answer::Record(Wire::default()));
             };
             let number = browsing.next;
@@ -103,14 +151,34 @@ impl Walk {
         })
     }
 
-    /// Sends a message back to the tail of its work queue.
+    /// What is known of it beside its messages.
+    pub fn outlook(&self) -> Outlook {
+        Outlook {
+            remaining: self.counts.remaining.load(Ordering::Relaxed),
+            others: self.others,
+            missed: self.counts.missed.load(Ordering::Relaxed),
+            warning: self.warning.clone(),
+        }
+    }
+
+    /// Sends a message back to the tail of the queue that it belongs to.
     pub fn replay(&self, number: u64, ticket: u64) -> Result<Arc<Operation>, Refusal> {
-        self.end(number, ticket, true)
+        self.end(number, ticket, End::Home)
+    }
+
+    /// Sends a message to the tail of this queue.
+    pub fn replay_to(
+        &self,
+        number: u64,
+        queue: String,
+        ticket: u64,
+    ) -> Result<Arc<Operation>, Refusal> {
+        self.end(number, ticket, End::To(queue))
     }
 
     /// Drops a message for good.
     pub fn discard(&self, number: u64, ticket: u64) -> Result<Arc<Operation>, Refusal> {
-        self.end(number, ticket, false)
+        self.end(number, ticket, End::Gone)
     }
 
     /// Ends the walk.
@@ -125,8 +193,15 @@ impl Walk {
     }
 }
 
+/// Where a message goes.
+enum End {
+    Home,
+    To(String),
+    Gone,
+}
+
 impl Walk {
-    fn end(&self, number: u64, ticket: u64, replay: bool) -> Result<Arc<Operation>, Refusal> {
+    fn end(&self, number: u64, ticket: u64, end: End) -> Result<Arc<Operation>, Refusal> {
         let browsing = Arc::clone(&self.browsing);
         Operation::begin(ticket, async move {
             let mut browsing = browsing.lock().await;
@@ -134,10 +209,10 @@ impl Walk {
             let record = shown
                 .get(&number)
                 .ok_or_else(|| Refusal::option("this message was replayed or dropped already"))?;
-            if replay {
-                browse.replay(record).await?;
-            } else {
-                browse.discard(record).await?;
+            match end {
+                End::Home => browse.replay(record).await?,
+                End::To(queue) => browse.replay_to(record, &queue).await?,
+                End::Gone => browse.discard(record).await?,
             }
             shown.remove(&number);
             Ok(Answer::Nothing)

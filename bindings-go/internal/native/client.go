@@ -139,6 +139,39 @@ func (w *Walk) Replay(number uint64) (*Operation, error) {
 	})
 }
 
+// ReplayTo begins to send one to a queue.
+func (w *Walk) ReplayTo(number uint64, queue string) (*Operation, error) {
+	if !w.enter() {
+		return nil, ErrFreed
+	}
+	defer w.leave()
+	return begin(func(ticket uint64) C.rr_answer {
+		bytes, n := lent([]byte(queue))
+		return C.rr_walk_replay_to(C.uint64_t(w.handle), C.uint64_t(number), bytes, n, C.uint64_t(ticket))
+	})
+}
+
+// Outlook is what is known of a walk beside its messages.
+type Outlook struct {
+	Remaining, Others, Missed uint32
+	Warning                   string
+}
+
+// Outlook asks for it.
+func (w *Walk) Outlook() (Outlook, error) {
+	if !w.enter() {
+		return Outlook{}, ErrFreed
+	}
+	defer w.leave()
+	answer, err := bytesOf(C.rr_walk_outlook(C.uint64_t(w.handle)))
+	if err != nil {
+		return Outlook{}, err
+	}
+	r := NewReader(answer)
+	outlook := Outlook{Remaining: r.Uint32(), Others: r.Uint32(), Missed: r.Uint32(), Warning: r.OptionalString()}
+	return outlook, r.End()
+}
+
 // Discard begins to drop one.
 func (w *Walk) Discard(number uint64) (*Operation, error) {
 	if !w.enter() {

@@ -38,6 +38,7 @@ type Wanted struct {
 	Park           *bool
 	Pause          *Budget
 	Declare        *bool
+	ReservedName   *bool
 	DrainTimeout   *uint64
 	CrashLimit     *uint32
 	DeferLimit     *uint32
@@ -85,6 +86,7 @@ func NewOptions(wanted *Wanted) (*Options, error) {
 		Optional(&w, budget.Pause, w.Uint64)
 	})
 	Optional(&w, wanted.Declare, w.Bool)
+	Optional(&w, wanted.ReservedName, w.Bool)
 	Optional(&w, wanted.DrainTimeout, w.Uint64)
 	Optional(&w, wanted.CrashLimit, w.Uint32)
 	Optional(&w, wanted.DeferLimit, w.Uint32)

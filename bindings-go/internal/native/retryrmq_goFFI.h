@@ -368,9 +368,19 @@ uint64_t uniffi_retryrmq_go_fn_method_walk_discard(uint64_t ptr, uint64_t number
 uint64_t uniffi_retryrmq_go_fn_method_walk_next(uint64_t ptr, uint64_t ticket, RustCallStatus *_Nonnull out_status
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_OUTLOOK
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_OUTLOOK
+RustBuffer uniffi_retryrmq_go_fn_method_walk_outlook(uint64_t ptr, RustCallStatus *_Nonnull out_status
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_REPLAY
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_REPLAY
 uint64_t uniffi_retryrmq_go_fn_method_walk_replay(uint64_t ptr, uint64_t number, uint64_t ticket, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_REPLAY_TO
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_REPLAY_TO
+uint64_t uniffi_retryrmq_go_fn_method_walk_replay_to(uint64_t ptr, uint64_t number, RustBuffer queue, uint64_t ticket, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_CLONE_SIMULATION
@@ -895,9 +905,21 @@ uint16_t uniffi_retryrmq_go_checksum_method_walk_next(void
     
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_OUTLOOK
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_OUTLOOK
+uint16_t uniffi_retryrmq_go_checksum_method_walk_outlook(void
+    
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_REPLAY
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_REPLAY
 uint16_t uniffi_retryrmq_go_checksum_method_walk_replay(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_REPLAY_TO
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_REPLAY_TO
+uint16_t uniffi_retryrmq_go_checksum_method_walk_replay_to(void
     
 );
 #endif

@@ -169,6 +169,16 @@ static inline rr_answer rr_walk_replay(uint64_t self, uint64_t number, uint64_t 
     RR_VALUE(uniffi_retryrmq_go_fn_method_walk_replay(RR_CLONE(walk, self), number, ticket, &status));
 }
 
+static inline rr_answer rr_walk_replay_to(uint64_t self, uint64_t number, const void *queue, int32_t len,
+                                          uint64_t ticket) {
+    RR_VALUE(uniffi_retryrmq_go_fn_method_walk_replay_to(RR_CLONE(walk, self), number, rr_lend(queue, len), ticket,
+                                                         &status));
+}
+
+static inline rr_answer rr_walk_outlook(uint64_t self) {
+    RR_BYTES(uniffi_retryrmq_go_fn_method_walk_outlook(RR_CLONE(walk, self), &status));
+}
+
 static inline rr_answer rr_walk_discard(uint64_t self, uint64_t number, uint64_t ticket) {
     RR_VALUE(uniffi_retryrmq_go_fn_method_walk_discard(RR_CLONE(walk, self), number, ticket, &status));
 }

@@ -101,15 +101,25 @@ test('a handler that transfers its body to a thread takes nothing from the other
   const { port1 } = new MessageChannel()
   t.after(() => port1.close())
   const consumer = await rmq.consume({ queue: orders, concurrency: 1 }, (msg) => {
-    try {
-      port1.postMessage(msg.body, [msg.body.buffer])
-    } catch (error) {
-      assert.equal(error.name, 'DataCloneError')
-    }
+    port1.postMessage(msg.body, [msg.body.buffer])
     seen.add(msg.text())
   })
   await until('all are handled', () => consumer.stats().acked === 20)
   assert.equal(seen.size, 20)
+})
+
+test('whatever a handler does to the memory of its message, the others keep theirs', async (t) => {
+  const name = await queue(t)
+  // Before Node 22 it has to be asked for.
+  const flags = 'transfer' in ArrayBuffer.prototype ? [] : ['--harmony-rab-gsab-transfer']
+  const { code, text, errors } = await program('transfers', [name], undefined, flags)
+  assert.deepEqual([code, errors, text], [0, '', 'handled 40, failed 0, wrong 0\n'])
+})
+
+test('a consumer whose turn throws silences no other one', async (t) => {
+  const names = [await queue(t), await queue(t), await queue(t)]
+  const { code, text, errors } = await program('wakes', names)
+  assert.deepEqual([code, errors, text], [0, '', 'survived once\nhandled 3\n'])
 })
 
 test('every handler whose beginning is told to hooks is told to be gone', async (t) => {

@@ -1,6 +1,7 @@
 // What the tests on a real broker share. RETRYRMQ_URL and RETRYRMQ_MANAGEMENT_URL say which one.
 
 import { spawn } from 'node:child_process'
+import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import path from 'node:path'
 import { after } from 'node:test'
@@ -28,13 +29,23 @@ export async function manage(method, where, body) {
   return answer.status === 204 ? undefined : answer.json().catch(() => undefined)
 }
 
+/** Long enough for the busiest machine, in milliseconds; a test that passes never waits for it. */
+const PATIENCE = Number(process.env.PATIENCE ?? 120_000)
+/** Numbers of processes come again; the queues of a run that was killed may still be there. */
+const RUN = randomUUID().slice(0, 8)
 let count = 0
 
+const place = (queue) => `queues/${encodeURIComponent(vhost)}/${encodeURIComponent(queue)}`
+
+/** Makes a quorum queue, with further arguments. */
+export async function declare(name, more = {}) {
+  await manage('PUT', place(name), { durable: true, arguments: { 'x-queue-type': 'quorum', ...more } })
+}
+
 /** A quorum queue of a test's own, gone with everything that hangs from it when the test is over. */
-export async function queue(t, type = 'quorum') {
-  const name = `node-${process.pid}-${++count}`
-  const place = (queue) => `queues/${encodeURIComponent(vhost)}/${encodeURIComponent(queue)}`
-  await manage('PUT', place(name), { durable: true, arguments: { 'x-queue-type': type } })
+export async function queue(t, type = 'quorum', more = {}) {
+  const name = `node-${RUN}-${++count}`
+  await declare(name, { 'x-queue-type': type, ...more })
   t.after(async () => {
     const all = (await manage('GET', `queues/${encodeURIComponent(vhost)}?columns=name`)) ?? []
     const mine = all.filter((queue) => queue.name === name || queue.name.startsWith(`${name}.`))
@@ -51,7 +62,7 @@ export async function client(t, options) {
 }
 
 /** Waits until something holds; says what it was when that takes too long. */
-export async function until(what, holds, ms = 30_000) {
+export async function until(what, holds, ms = PATIENCE) {
   const deadline = Date.now() + ms
   for (;;) {
     const value = await holds()
@@ -85,15 +96,15 @@ export async function cut(name) {
 const here = path.dirname(fileURLToPath(import.meta.url))
 
 /** Runs a program of `programs/` to its end, or until `during` is through with it. */
-export async function program(name, args, during = async () => {}) {
-  const child = spawn(process.execPath, [path.join(here, 'programs', `${name}.mjs`), ...args], {
+export async function program(name, args, during = async () => {}, flags = []) {
+  const child = spawn(process.execPath, [...flags, path.join(here, 'programs', `${name}.mjs`), ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
   })
   const output = { text: '', errors: '' }
   child.stdout.on('data', (chunk) => (output.text += chunk))
   child.stderr.on('data', (chunk) => (output.errors += chunk))
   const closed = once(child, 'close')
-  const timer = setTimeout(() => child.kill('SIGKILL'), 40_000)
+  const timer = setTimeout(() => child.kill('SIGKILL'), PATIENCE)
   await during(child, (words) => until(`the program says ${words}`, () => output.text.includes(words)))
   const [code, signal] = await closed
   clearTimeout(timer)

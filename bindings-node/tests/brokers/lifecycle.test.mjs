@@ -11,11 +11,11 @@ async function publish(t, name, count) {
   return rmq
 }
 
-/** Handles what is in the queue; the texts of all there was. */
-async function rest(rmq, name, count) {
+/** Handles what is in the queue until it was enough; the texts of all there was. */
+async function rest(rmq, name, enough) {
   const seen = new Set()
   await rmq.consume({ queue: name, dlx: true }, (msg) => void seen.add(msg.text()))
-  await until(`${count} messages are left`, () => seen.size >= count)
+  await until('what is left has come', () => enough(seen))
   return seen
 }
 
@@ -63,7 +63,7 @@ test('a handler that drains after a signal may still publish', async (t) => {
   })
   assert.deepEqual([code, errors], [0, ''])
   assert.match(text, /published at attempt 1\ndrained\n/)
-  assert.deepEqual([...(await rest(rmq, results, 1))], ['result of 1'])
+  assert.deepEqual([...(await rest(rmq, results, (seen) => seen.size >= 1))], ['result of 1'])
 })
 
 test('a second signal ends at once', async (t) => {
@@ -85,9 +85,9 @@ test('process.exit in a handler loses nothing', async (t) => {
   const { code, text, errors } = await program('exits', [name])
   assert.deepEqual([code, errors], [7, ''])
   const handled = text.trim().split('\n')
-  const seen = await rest(rmq, name, 8)
-  for (let n = 1; n <= 10; n++) assert.ok(seen.has(String(n)) || handled.includes(String(n)), `${n} is lost`)
-  assert.ok(seen.has('3'), 'the message whose handler ended the process comes again')
+  const all = [...Array(10).keys()].map((n) => String(n + 1))
+  // Which ones come again depends on what was acknowledged by then; the one whose handler ended the process does.
+  await rest(rmq, name, (seen) => seen.has('3') && all.every((n) => seen.has(n) || handled.includes(n)))
 })
 
 for (const mode of ['main-too', 'threads-only']) {
@@ -98,7 +98,6 @@ for (const mode of ['main-too', 'threads-only']) {
     assert.deepEqual([code, errors], [0, ''])
     assert.match(text, /all threads ended/)
     await rmq.publish(name, 'last')
-    const seen = await rest(rmq, name, 200)
-    await until('the last one is there as well', () => seen.has('last'))
+    await rest(rmq, name, (seen) => seen.size >= 200 && seen.has('last'))
   })
 }

@@ -25,7 +25,9 @@ test('who is parked before the last retry has a stack as well, in the record and
   assert.deepEqual([fatal.reason, fatal.attempts, parked.reason, parked.attempts], ['fatal', 1, 'requested', 1])
   assert.match(fatal.stack, /^SyntaxError: .*\n {4}at /)
   assert.match(parked.stack, /^(Park|Error): junk\n {4}at [^]*\ncaused by: TypeError: why\n {4}at /)
-  for (const { stack } of [fatal, parked]) assert.ok(lines.some((line) => line.includes(stack)))
+  // In the log it is indented, all but its first line.
+  const flat = (text) => text.replace(/\n +/g, '\n')
+  for (const { stack } of [fatal, parked]) assert.ok(lines.some((line) => flat(line).includes(flat(stack))))
   for (const { message } of [fatal, parked]) assert.deepEqual(message.history.map((entry) => entry.appVersion), ['1.2.3'])
 })
 

@@ -54,6 +54,7 @@ const options: ConsumerOptions = {
   rules: [rule({ error: Base, headers: { kind: 'x' } }, new Policy('fixed(1s)')), 'error=* => fixed(1s)'],
   fatal: [NotFound, SyntaxError],
   pause: { failures: 0.5, duration: '1m' },
+  reservedName: false,
   onEvent: (event: Event) => {
     if (event.name === 'parked') event.reason satisfies string
     // @ts-expect-error a consumer that reconnected has no message
@@ -101,7 +102,12 @@ export async function use(): Promise<Stats> {
   await rmq.publish('orders', new Uint8Array(2), { headers: { n: 5n, d: new Decimal(1, 2), deep: { list: [null] } } })
   // @ts-expect-error a body is bytes or text
   await rmq.publish('orders', { a: 1 })
-  for await (const it of rmq.parked('orders')) if (it.errorType === 'X') await it.replay()
+  const parked: ParkedMessages = rmq.parked('orders')
+  for await (const it of parked) {
+    if (it.home !== 'orders') await it.replayTo(it.home satisfies string)
+    else if (it.errorType === 'X' && it.mark !== '') await it.replay()
+  }
+  void [parked.remaining + parked.others + parked.missed, parked.warning?.length]
   const simulated: Simulated = await simulate(options, handler, ['x', { body: 'y', messageId: '7' }])
   const { clients = 0 } = liveObjects()
   setLogger(console)

@@ -39,6 +39,7 @@ const TYPES = [
   [{ fatal: (error) => error.code === 'x' }, /`fatal` takes error classes, and the function .*is none/],
   [{ fatal: [SyntaxError, { isFatal() {} }.isFatal] }, /the function `isFatal` is none/],
   [{ signal: {} }, /`signal` must be an AbortSignal, not an object without `addEventListener`/],
+  [{ reservedName: 'yes' }, /`reservedName` must be true or false, not a string/],
   [{ keepAlive: 1 }, /`keepAlive` must be true or false/],
   [{ prefetsch: 64 }, /no option `prefetsch`; the options are queue, dlx, retry/],
 ]
@@ -56,6 +57,7 @@ for (const [options, says] of TYPES) {
 
 const VALUES = [
   [{ queue: '' }, /`queue` is empty/],
+  [{ queue: 'my_orders.parked' }, /messages of `my_orders` wait .*; name `my_orders`, .* `reservedName`$/],
   [{ prefetch: 0 }, /`prefetch` must be a whole number between 1 and 65535, not 0/],
   [{ prefetch: 1.5 }, /`prefetch` must be a whole number/],
   [{ concurrency: -1 }, /`concurrency`/],

@@ -7,16 +7,14 @@ the way to its messages, and a slow one never has messages wait behind it that s
 from __future__ import annotations
 
 import contextlib
-import inspect
-import logging
 import time
-from typing import Any, cast
+from typing import cast
 
-from . import outcome
+from . import _logs, outcome
 from ._native import Message
 from .options import Plan
 
-logger = logging.getLogger("retryrmq.handler")
+logger = _logs.logger("retryrmq.handler")
 
 #: As many messages are taken at once at most.
 MOST = 64
@@ -79,13 +77,3 @@ class Batches:
             self.size = max(self.size // 2, 1)
         self._full = count == self.size
         self._taken_at = now
-
-
-def refuse_result(result: Any) -> None:
-    """A ``def`` that returns a coroutine or a generator: nothing would ever run it."""
-    if inspect.isawaitable(result):
-        if inspect.iscoroutine(result):
-            result.close()
-        raise TypeError("the handler is a `def` that returned an awaitable, which nobody awaits; write `async def`")
-    if inspect.isgenerator(result) or inspect.isasyncgen(result):
-        raise TypeError("the handler returned a generator, which nobody runs; it must do its work when it is called")

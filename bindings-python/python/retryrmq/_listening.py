@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 
-from . import events
+from . import _logs, events
 
-logger = logging.getLogger("retryrmq")
+logger = _logs.logger("retryrmq")
 
 #: Told of an event.
 Listener = Callable[[events.Event], None]

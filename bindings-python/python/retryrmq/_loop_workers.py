@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+from . import _returned
 from ._attempts import GRACE, Batches, failed, logger, timed_out
 from ._native import Message, Operation, Subscription
 from ._pump import Pump
@@ -27,6 +29,10 @@ class _Worker(asyncio.Task[None]):
 
     from_within = 0
     from_outside = 0
+    #: What its handler has begun with, until the attempt has ended.
+    message: Message | None = None
+    #: It was ended by the garbage collector, and awaits nothing any more.
+    torn_down = False
 
     def cancel(self, msg: Any = None) -> bool:
         if asyncio.current_task(self.get_loop()) is self:
@@ -44,14 +50,23 @@ class _Worker(asyncio.Task[None]):
         before: Callable[[], int] | None = getattr(super(), "uncancel", None)
         return 0 if before is None else before()
 
-    def begin(self) -> None:
+    def begin(self, message: Message) -> None:
         """Another attempt; there is nothing left of the one before."""
         self.from_within = self.from_outside = 0
+        self.message = message
 
     @property
     def is_cancelled(self) -> bool:
         """Whether the next attempt would be cancelled for this one."""
         return bool(self.from_within or self.from_outside)
+
+
+def _is_changed(context: contextvars.Context) -> bool:
+    """Whether something was set since. Values of variables are compared, and their ``__eq__`` may do anything."""
+    try:
+        return contextvars.copy_context() != context
+    except Exception:
+        return True
 
 
 class LoopWorkers:
@@ -162,6 +177,21 @@ class LoopWorkers:
             if task is not spared:
                 task.cancel()
 
+    def let_go(self) -> None:
+        """The event loop was closed under its handlers, from whatever thread this is seen: they will never end, and what they
+        hold goes back to its queue as if none had begun with it."""
+        with contextlib.suppress(Exception):  # in a forked child nothing can be settled
+            self._hand_over()
+            held = list(self._ready)
+            self._ready.clear()
+            for task in cast("list[_Worker]", list(self._tasks)):
+                message, task.message = task.message, None
+                if message is not None:
+                    held.append(message)
+            if held:
+                self._subscription.give_back(held)
+            self._subscription.abandon()
+
     def _return_the_unstarted(self) -> None:
         if self._ready:
             self._subscription.give_back(list(self._ready))
@@ -223,47 +253,70 @@ class LoopWorkers:
                 self._nudged = True
                 self._loop.call_soon(self._nudge)
             await self._attempt(message, task)
-            if contextvars.copy_context() != context or task.is_cancelled:
+            if task.torn_down or _is_changed(context) or task.is_cancelled:
                 return  # the next worker starts afresh
             turns += 1
             if turns % _STRETCH == 0:
                 await asyncio.sleep(0)
 
     async def _attempt(self, message: Message, task: _Worker) -> None:
-        task.begin()
+        task.begin(message)
         if self._limit is None:
             try:
-                await self._handler(message)
+                result = await self._handler(message)
+                if result is not None:
+                    _returned.check(result, is_async=True)
             except BaseException as error:
+                if self._is_torn_down(task):
+                    return
                 if self._is_the_end(error, task):
                     raise
+                task.message = None
                 failed(self._plan, message, error)
             else:
-                self._acked(message)
+                if not self._is_torn_down(task):
+                    task.message = None
+                    self._acked(message)
             return
         late = False
 
         def too_late() -> None:
             nonlocal late
             late = True
+            task.message = None
             timed_out(self._plan, message)
             task.cancel()
 
         timer = self._loop.call_later(self._limit, too_late)
         try:
-            await self._handler(message)
+            result = await self._handler(message)
+            if result is not None and not late:
+                _returned.check(result, is_async=True)
         except BaseException as error:
+            if self._is_torn_down(task):
+                return
             if late:
                 task.uncancel()
             elif self._is_the_end(error, task):
                 raise
             else:
+                task.message = None
                 failed(self._plan, message, error)
         else:
-            if not late:
+            if not self._is_torn_down(task) and not late:
+                task.message = None
                 self._acked(message)
         finally:
             timer.cancel()
+
+    def _is_torn_down(self, task: _Worker) -> bool:
+        """Whether its event loop was closed, and the garbage collector throws handlers out of what they wait for. Whatever comes
+        of that is no end of an attempt."""
+        if asyncio.current_task(self._loop) is task:
+            return False
+        task.torn_down = True
+        self.let_go()
+        return True
 
     def _is_the_end(self, error: BaseException, task: _Worker) -> bool:
         """Whether the handler was cancelled from outside, by the end of the event loop for example."""
@@ -308,7 +361,7 @@ class LoopWorkers:
     def _listen(self) -> None:
         if not self._listening:
             self._listening = True
-            self._pump.when_done(self._subscription.ready(), self._arrived, self._subscription.abandon)
+            self._pump.when_done(self._subscription.ready(), self._arrived, self.let_go)
 
     def _arrived(self, operation: Operation) -> None:
         self._listening = False

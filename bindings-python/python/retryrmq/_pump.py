@@ -12,13 +12,16 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _native, events
+from . import _logs, _native, events
 from ._listening import Mailbox
 from ._native import Operation, Subscription
 
-logger = logging.getLogger("retryrmq")
+if TYPE_CHECKING:
+    from ._loop_workers import LoopWorkers
+
+logger = _logs.logger("retryrmq")
 
 #: Between two looks at the event loops of consumers, in seconds.
 _LOOK = 1.0
@@ -39,6 +42,8 @@ class _Home(NamedTuple):
 
     loop: weakref.ref[asyncio.AbstractEventLoop]
     subscription: weakref.ref[Subscription]
+    #: They know what their handlers hold; there are none for somebody who iterates.
+    workers: weakref.ref[LoopWorkers] | None
     queue: str
 
 
@@ -94,10 +99,10 @@ class Pump:
         self.when_done(operation, done)
         return await future
 
-    def lives_here(self, subscription: Subscription, queue: str) -> None:
+    def lives_here(self, subscription: Subscription, workers: LoopWorkers | None, queue: str) -> None:
         """Lets go of the subscription when the running event loop is closed before it."""
-        loop = asyncio.get_running_loop()
-        self._homes[next(self._tickets)] = _Home(weakref.ref(loop), weakref.ref(subscription), queue)
+        loop, at_work = asyncio.get_running_loop(), None if workers is None else weakref.ref(workers)
+        self._homes[next(self._tickets)] = _Home(weakref.ref(loop), weakref.ref(subscription), at_work, queue)
 
     def _look_at_homes(self) -> None:
         for number, home in list(self._homes.items()):
@@ -105,7 +110,11 @@ class Pump:
             if subscription is not None and not subscription.is_closing:
                 if loop is not None and not loop.is_closed():
                     continue
-                subscription.abandon()
+                workers = None if home.workers is None else home.workers()
+                if workers is not None:
+                    workers.let_go()
+                else:
+                    subscription.abandon()
                 with contextlib.suppress(Exception):
                     logger.warning(
                         "%s: the event loop was closed before the consumer; its messages come again", home.queue
@@ -158,7 +167,7 @@ class Pump:
                     awaited.lost()
         for room, level, text in lines:
             with contextlib.suppress(Exception):  # a filter of somebody's logging may raise
-                logging.getLogger(f"retryrmq.{room}" if room else "retryrmq").log(level, "%s", text)
+                _logs.logger(f"retryrmq.{room}" if room else "retryrmq").log(level, "%s", text)
         if missed:
             logger.warning("%d events were dropped: their listeners are too slow", missed)
 

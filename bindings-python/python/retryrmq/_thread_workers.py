@@ -10,7 +10,8 @@ import threading
 import time
 from typing import cast
 
-from ._attempts import MOST, Batches, failed, logger, refuse_result, timed_out
+from . import _returned
+from ._attempts import MOST, Batches, failed, logger, timed_out
 from ._native import Message, Subscription
 from .options import Plan
 
@@ -197,7 +198,7 @@ class ThreadWorkers:
             # A context of its own for every message, so that what a handler sets is gone with it.
             result = self._context.copy().run(self._handler, message)
             if result is not None:
-                refuse_result(result)
+                _returned.check(result, is_async=False)
         except BaseException as error:
             return error
         return None

@@ -266,7 +266,8 @@ def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[No
         for number, handler in before.items():
             if os.name == "posix":
                 loop.remove_signal_handler(number)
-            signal.signal(number, handler)
+            if handler is not None:  # one that was not installed by Python, which cannot put it back
+                signal.signal(number, handler)
 
 
 def _cancel_the_rest(loop: asyncio.AbstractEventLoop) -> None:

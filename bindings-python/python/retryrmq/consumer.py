@@ -60,6 +60,11 @@ class _Subscribed:
             raise ClosedError("this consumer is not consuming; use it in `async with`, or iterate over it")
         return self._subscription
 
+    @property
+    def _has_ended(self) -> bool:
+        """Whether it was closed after it had begun."""
+        return self._closed and self._subscription is not None
+
     def _refuse_closed(self) -> None:
         if self._closed:
             raise ClosedError("this consumer was closed; make another one")
@@ -143,11 +148,12 @@ class Consumer(_Subscribed, AsyncOnly):
                 subscription.close()
                 await self.wait_closed()
                 self._refuse_closed()
-            if self._plan.handler is None or self._plan.is_async:
-                self._pump.lives_here(subscription, self.queue)
-            if self._plan.handler is not None:
+            if self._plan.handler is None:
+                self._pump.lives_here(subscription, None, self.queue)
+            else:
                 if self._plan.is_async:
                     self._workers = LoopWorkers(self._plan, subscription, self._pump)
+                    self._pump.lives_here(subscription, self._workers, self.queue)
                 else:
                     self._workers = ThreadWorkers(self._plan, subscription)
                 try:
@@ -165,10 +171,14 @@ class Consumer(_Subscribed, AsyncOnly):
         return ThreadMailbox(listener)
 
     async def run(self) -> None:
-        """Handles messages until the consumer is closed. Cancelled, it drains first."""
+        """Handles messages until the consumer is closed. Cancelled, it drains first.
+
+        Returns at once when that has happened since :meth:`start`, by a handler of its own perhaps.
+        """
         if self._plan.handler is None:
             raise InvalidTypeError("this consumer has no handler to run; iterate over it, or name one in `consume`")
-        await self.start()
+        if not self._has_ended:
+            await self.start()
         try:
             await self.wait_closed()
         except asyncio.CancelledError:
@@ -281,10 +291,14 @@ class BlockingConsumer(_Subscribed):
                     raise
 
     def run(self) -> None:
-        """Handles messages until the consumer is closed by another thread; Ctrl-C drains."""
+        """Handles messages until the consumer is closed, by a handler or another thread; Ctrl-C drains.
+
+        Returns at once when that has happened since :meth:`start`.
+        """
         if self._plan.handler is None:
             raise InvalidTypeError("this consumer has no handler to run; iterate over it, or name one in `consume`")
-        self.start()
+        if not self._has_ended:
+            self.start()
         try:
             self._wait_closed(self._open())
         except KeyboardInterrupt:

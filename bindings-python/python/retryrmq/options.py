@@ -20,7 +20,7 @@ from .policy import Policy, Rule
 Strategy: TypeAlias = Literal["retry-queues", "dead-letter", "native", "delayed-exchange"]
 
 #: ``def`` handlers run on threads, ``async def`` handlers on the event loop.
-#: What they return does not matter.
+#: What they return does not matter, but for work that nobody would do: a coroutine, a generator, a function.
 Handler: TypeAlias = Callable[[Message], Any]
 
 
@@ -72,6 +72,9 @@ class ConsumerOptions(TypedDict, total=False):
     fatal: type[BaseException] | tuple[type[BaseException], ...]
     #: Whether missing queues are made. On by default.
     declare: bool
+    #: Consumes a queue although its name is one that waiting and parking queues have, such as ``orders.parked``: that takes
+    #: away what is parked. Off by default, and such a name is refused.
+    reserved_name: bool
     #: How long closing waits for running handlers; 30 seconds by default. Coroutines that are left then are cancelled.
     drain_timeout: Duration
     #: Crashes after which a message is parked; 10 by default.
@@ -156,6 +159,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "park": functools.partial(_flag, "park"),
     "pause": _pause,
     "declare": functools.partial(_flag, "declare"),
+    "reserved_name": functools.partial(_flag, "reserved_name"),
     "drain_timeout": lambda value: seconds(value, "drain_timeout"),
     "crash_limit": lambda value: _whole("crash_limit", value, 1, 1_000_000),
     "defer_limit": lambda value: _whole("defer_limit", value, 1, 1_000_000),

@@ -5,16 +5,16 @@ from __future__ import annotations
 import builtins
 import contextlib
 import copyreg
-import logging
 import os
 import traceback
 from types import TracebackType
 from typing import Any, TypeAlias
 
+from . import _logs
 from ._duration import Duration, seconds
 from .errors import InvalidTypeError
 
-logger = logging.getLogger("retryrmq.handler")
+logger = _logs.logger("retryrmq.handler")
 
 #: The end of an attempt as the native half takes it: what, error, error type, further types, stack, delay in seconds.
 End: TypeAlias = tuple[str, str, str, list[str], str | None, float | None]

@@ -12,6 +12,7 @@ from ._native import Client as NativeClient
 from ._native import Message, Operation, Record, Walk
 from ._pump import pump
 from .errors import ClosedError, InvalidTypeError
+from .options import checked_text
 
 
 class ParkedMessage:
@@ -38,6 +39,12 @@ class ParkedMessage:
         self.attempts: int = record.attempts
         #: Whether the broker dead-lettered it, rather than a consumer of ours parking it.
         self.by_broker: bool = record.by_broker
+        #: The queue that it belongs to and is replayed to: the one whose parking queue this is, or another one out of which
+        #: the broker dead-lettered it.
+        self.home: str = record.home
+        #: Sixteen hexadecimal digits that name this one message, wherever it stands: of its id, its body and the record of
+        #: its parking. Only messages that are equal in all of these share it.
+        self.mark: str = record.mark
 
     def __repr__(self) -> str:
         return (
@@ -61,15 +68,36 @@ class _Parking:
     def __bool__(self) -> bool:
         return True
 
+    @property
+    def others(self) -> int:
+        """How many others were taking messages out of the parking queue when the walk began, other walks among them.
+
+        What they hold this walk does not see; how many messages that are a broker does not tell.
+        """
+        return self._open().others
+
+    @property
+    def missed(self) -> int:
+        """How many messages were there when the walk began, and were taken by others before they came."""
+        return self._open().missed
+
+    @property
+    def warning(self) -> str | None:
+        """What is wrong with the parking queue, as far as a client can see.
+
+        A queue made by somebody else may drop what is parked. Policies cannot be seen.
+        """
+        return self._open().warning
+
     def _open(self) -> Walk:
         if self._walk is None:
             raise ClosedError("look at parked messages inside a `with` block, at whose end the others are put back")
         return self._walk
 
-    def _settle(self, parked: ParkedMessage, how: str) -> Operation:
+    def _settle(self, parked: ParkedMessage, how: str, *to: str) -> Operation:
         if not isinstance(parked, ParkedMessage):
             raise InvalidTypeError(f"`parked` must be a ParkedMessage, not {type(parked).__name__}")
-        operation: Any = getattr(self._open(), how)(parked._record)
+        operation: Any = getattr(self._open(), how)(parked._record, *to)
         return operation  # type: ignore[no-any-return]
 
 
@@ -104,9 +132,14 @@ class ParkedMessages(_Parking, AsyncOnly):
     async def replay(self, parked: ParkedMessage) -> None:
         """Sends it back to the tail of its work queue, its retries counted from the start.
 
-        The parked one goes after the copy is confirmed; raises :class:`UnroutableError` when the queue is gone.
+        What the broker dead-lettered out of another queue goes to that one: see :attr:`ParkedMessage.home`. The parked one
+        goes after the copy is confirmed; raises :class:`UnroutableError` when the queue is gone.
         """
         await pump().answer(self._settle(parked, "replay"))
+
+    async def replay_to(self, parked: ParkedMessage, queue: str) -> None:
+        """As :meth:`replay`, to a queue of your choice."""
+        await pump().answer(self._settle(parked, "replay_to", checked_text("queue", queue)))
 
     async def drop(self, parked: ParkedMessage) -> None:
         """Drops it for good."""
@@ -134,6 +167,10 @@ class BlockingParkedMessages(_Parking):
     def replay(self, parked: ParkedMessage) -> None:
         """As :meth:`ParkedMessages.replay`."""
         self._settle(parked, "replay").wait()
+
+    def replay_to(self, parked: ParkedMessage, queue: str) -> None:
+        """As :meth:`replay`, to a queue of your choice."""
+        self._settle(parked, "replay_to", checked_text("queue", queue)).wait()
 
     def drop(self, parked: ParkedMessage) -> None:
         """Drops it for good."""

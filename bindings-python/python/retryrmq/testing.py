@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias, cast
 
-from . import _message, _native
-from ._attempts import GRACE, refuse_result
+from . import _message, _native, _returned
+from ._attempts import GRACE
 from ._native import Message
 from .app import App
 from .client import outgoing
@@ -194,7 +194,7 @@ async def _attempted(plan: Plan, message: Message) -> BaseException | None:
     try:
         result = contextvars.copy_context().run(plan.handler, message)
         if result is not None:
-            refuse_result(result)
+            _returned.check(result, is_async=False)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -205,7 +205,9 @@ async def _attempted(plan: Plan, message: Message) -> BaseException | None:
 async def _in_time(handler: Callable[[Message], Awaitable[Any]], message: Message, plan: Plan) -> BaseException | None:
     async def guarded() -> BaseException | None:
         try:
-            await handler(message)
+            result = await handler(message)
+            if result is not None:
+                _returned.check(result, is_async=True)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # also a CancelledError of the handler's own

@@ -7,6 +7,10 @@ use url::{Host, Url};
 
 use crate::{Error, ErrorKind, Result};
 
+/// The names of query parameters that mean something here.
+const PARAMETERS: &str =
+    "heartbeat, connection_timeout, cacertfile, certfile, keyfile, server_name_indication and name";
+
 /// A broker's address.
 ///
 /// `amqp://user:password@host:5672/vhost?heartbeat=10`; `amqps://` for TLS. What is left out is what RabbitMQ's own
@@ -111,7 +115,7 @@ impl FromStr for Address {
         {
             return Err(bad("the virtual host or the user is longer than 255 bytes"));
         }
-        for (name, value) in url.query_pairs() {
+        for (index, (name, value)) in url.query_pairs().enumerate() {
             let number = || {
                 value
                     .parse::<u32>()
@@ -139,7 +143,14 @@ impl FromStr for Address {
                         "`verify` can only be verify_peer: an unverified server may be anyone",
                     ));
                 }
-                other => return Err(bad(&format!("the parameter `{other}` is not known"))),
+                "auth_mechanism" => return Err(bad("`auth_mechanism` can only be plain")),
+                // Not by its name: it may be a piece of a password that was not encoded.
+                _ => {
+                    return Err(bad(&format!(
+                        "parameter {} is not known; there are {PARAMETERS}",
+                        index + 1
+                    )));
+                }
             }
         }
         if address.cert_file.is_some() != address.key_file.is_some() {
@@ -240,6 +251,8 @@ mod tests {
             "http://maria:s3cret@h",
             "amqp://maria:s3cret@h/a/b",
             "amqp://maria:s3cret@h?colour=red",
+            "amqp://h/v?heartbeat=5&s3cret=1",
+            "amqp://h/v?s3cret",
             "amqp://maria:s3cret@[::1",
             "maria:s3cret@h",
         ] {

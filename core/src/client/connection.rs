@@ -5,14 +5,17 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 use futures_util::StreamExt;
 use lapin::{
     Channel, ConnectionProperties, Event,
+    options::QueueDeclareOptions,
     types::{FieldTable, ShortString},
     uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo},
 };
-use tokio::time::timeout;
+use tokio::{sync::watch, time::timeout};
 use tracing::{debug, warn};
 
 use super::{
     Address,
+    discretion::Discretion,
+    limits::Limits,
     refusal::{Doing, refusal},
     sanitiser::MendedLog,
     transport::{self, FRAME_MAX, Kit, Lifeline},
@@ -74,6 +77,9 @@ pub(crate) struct Connection {
     lapin: lapin::Connection,
     lifeline: Hangup,
     server: Server,
+    limits: Arc<Limits>,
+    /// Whether the broker has said that it reads nothing for now.
+    blocked: watch::Receiver<bool>,
 }
 
 impl Connection {
@@ -96,10 +102,12 @@ impl Connection {
                 ShortString::from("version"),
                 env!("CARGO_PKG_VERSION").into(),
             );
+        let discretion = Discretion::now();
         let connecting = lapin::Connection::connector(
             uri(address),
-            Kit::runtime(tokio::runtime::Handle::current()),
+            Kit::runtime(tokio::runtime::Handle::current(), discretion.clone()),
             async move |_, _| {
+                discretion.keep(); // in lapin's own thread, which calls this
                 let stream = stream
                     .lock()
                     .unwrap_or_else(|poison| poison.into_inner())
@@ -125,13 +133,21 @@ impl Connection {
                 ));
             }
         };
-        tokio::spawn(drain_events(lapin.events_listener(), purpose.to_owned()));
+        let (block, blocked) = watch::channel(false);
+        tokio::spawn(drain_events(
+            lapin.events_listener(),
+            purpose.to_owned(),
+            block,
+        ));
+        let limits = Arc::new(Limits::new(lapin.configuration().frame_max()));
         let server = Server::read(lifeline.0.server());
         debug!(%address, purpose, version = server.version, "connected");
         Ok(Self {
             lapin,
             lifeline,
             server,
+            limits,
+            blocked,
         })
     }
 
@@ -149,12 +165,34 @@ impl Connection {
         self.lapin.status().connected()
     }
 
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Whether the broker has stopped reading, because it is short of memory or disk.
+    pub(crate) fn is_blocked(&self) -> bool {
+        *self.blocked.borrow()
+    }
+
+    /// Waits until the broker reads, or the connection is gone.
+    pub(crate) async fn unblocked(&self) {
+        if self.is_blocked() {
+            let mut blocked = self.blocked.clone();
+            tokio::select! {
+                _ = blocked.wait_for(|blocked| !blocked) => {}
+                () = self.gone() => {}
+            }
+        }
+    }
+
     /// Opens a channel.
     pub(crate) async fn channel(&self) -> Result<OpenChannel> {
         let channel = ask(Doing::Opening, self.lapin.create_channel()).await?;
         Ok(OpenChannel {
             channel,
             lifeline: Arc::clone(&self.lifeline.0),
+            limits: Arc::clone(&self.limits),
+            blocked: self.blocked.clone(),
         })
     }
 
@@ -185,6 +223,8 @@ impl fmt::Debug for Connection {
 pub(crate) struct OpenChannel {
     channel: Channel,
     lifeline: Arc<Lifeline>,
+    limits: Arc<Limits>,
+    blocked: watch::Receiver<bool>,
 }
 
 impl OpenChannel {
@@ -194,6 +234,15 @@ impl OpenChannel {
 
     pub(crate) fn is_open(&self) -> bool {
         self.channel.status().connected()
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Whether the broker has stopped reading from this channel's connection.
+    pub(crate) fn is_blocked(&self) -> bool {
+        *self.blocked.borrow()
     }
 
     pub(crate) fn mended(&self) -> &MendedLog {
@@ -235,6 +284,10 @@ impl Drop for OpenChannel {
     }
 }
 
+/// How long a channel stays open after its last settlement. While a quorum queue is some 30 settlements behind, RabbitMQ keeps
+/// further ones in the channel, and drops them with it: what was settled last would come again.
+pub(crate) const LINGER: Duration = Duration::from_millis(250);
+
 /// Asks the broker something, within [`ANSWER`].
 pub(crate) async fn ask<T>(
     doing: Doing<'_>,
@@ -253,12 +306,30 @@ pub(crate) async fn ask<T>(
     }
 }
 
+/// Asks for a queue that should be there: its messages that are ready, and its consumers (`queue.declare`, passive).
+///
+/// # Errors
+/// [`ErrorKind::QueueNotFound`], and those of [`ask`]; the channel is closed then.
+pub(crate) async fn look(channel: &Channel, queue: ShortString) -> Result<lapin::Queue> {
+    let passive = QueueDeclareOptions {
+        passive: true,
+        ..QueueDeclareOptions::default()
+    };
+    let looked = channel.queue_declare(queue.clone(), passive, FieldTable::default());
+    ask(Doing::Looking(queue.as_str()), looked).await
+}
+
 /// lapin's listeners compete for events: exactly one, always drained.
-async fn drain_events(events: impl futures_util::Stream<Item = Event>, purpose: String) {
+async fn drain_events(
+    events: impl futures_util::Stream<Item = Event>,
+    purpose: String,
+    block: watch::Sender<bool>,
+) {
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         match event {
             Event::ConnectionBlocked(reason) => {
+                block.send_replace(true);
                 warn!(
                     purpose,
                     reason,
@@ -266,7 +337,8 @@ async fn drain_events(events: impl futures_util::Stream<Item = Event>, purpose: 
                 );
             }
             Event::ConnectionUnblocked => {
-                warn!(purpose, "the broker reads from this connection again")
+                block.send_replace(false);
+                warn!(purpose, "the broker reads from this connection again");
             }
             other => debug!(purpose, ?other, "connection event"),
         }

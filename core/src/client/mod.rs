@@ -4,11 +4,15 @@ mod address;
 mod begun;
 mod chunk;
 mod connection;
+mod discretion;
+mod limits;
 mod link;
+mod parting;
 mod refusal;
 mod runtime;
 mod sanitiser;
 mod session;
+mod survival;
 mod tls;
 mod transport;
 
@@ -19,6 +23,11 @@ pub use session::{Client, ClientOptions};
 
 pub(crate) use begun::Begun;
 pub(crate) use chunk::put_off;
-pub(crate) use connection::{ANSWER, Connection, OpenChannel, ask};
+pub(crate) use connection::{ANSWER, Connection, LINGER, OpenChannel, ask, look};
+pub(crate) use limits::{Limits, USUAL_HEADER_ROOM};
 pub(crate) use link::Link;
-pub(crate) use refusal::{Doing, refusal};
+pub(crate) use parting::Parting;
+#[cfg(test)]
+pub(crate) use parting::{PATIENCE as PARTING_PATIENCE, QUIET as PARTING_QUIET};
+pub(crate) use refusal::{Doing, refusal, size_limit};
+pub(crate) use survival::survives;

@@ -10,7 +10,7 @@ use lapin::{
 use tokio_rustls::rustls;
 
 use super::Address;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, topology::work_queue_of};
 
 /// What was being done, for the sentence.
 #[derive(Clone, Copy)]
@@ -113,7 +113,32 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
             format!("the connection was lost while {doing}: {why}"),
         ),
     };
-    Error::new(kind, message).with_source(why)
+    let missing_exchange = kind == ErrorKind::Unroutable;
+    let error = Error::new(kind, message).with_source(why);
+    // A queue may be made at any time; whose exchange it is has to make that.
+    if missing_exchange {
+        error.lasting()
+    } else {
+        error
+    }
+}
+
+/// The largest body that the broker takes, where it says so in refusing a larger one:
+/// `message size 20001 is larger than configured max size 20000`, or without `configured`.
+pub(crate) fn size_limit(why: &lapin::Error) -> Option<usize> {
+    let Cause::ProtocolError(said) = why.kind() else {
+        return None;
+    };
+    largest(said.get_message().as_str())
+}
+
+fn largest(text: &str) -> Option<usize> {
+    let (_, rest) = text.split_once("message size ")?;
+    let (_, largest) = rest.split_once("max size ")?;
+    let digits = largest
+        .find(|sign: char| !sign.is_ascii_digit())
+        .unwrap_or(largest.len());
+    largest[..digits].parse().ok()
 }
 
 fn not_found(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
@@ -213,12 +238,7 @@ fn needed(doing: &Doing<'_>, text: &str) -> String {
 
 /// A permission pattern for a work queue and all that belongs to it, by the name of any one of them.
 fn family(name: &str) -> String {
-    let work = name
-        .strip_suffix(".parked")
-        .unwrap_or_else(|| match name.rsplit_once(".retry.") {
-            Some((work, ms)) if ms.bytes().all(|byte| byte.is_ascii_digit()) => work,
-            _ => name,
-        });
+    let work = work_queue_of(name).unwrap_or(name);
     format!("^{}(\\.retry\\.[0-9]+|\\.parked)?$", escaped(work))
 }
 
@@ -270,6 +290,24 @@ mod tests {
             "ACCESS_REFUSED - write access to exchange 'a.b' in vhost 'v' refused for user 'bob'";
         let (_, sentence) = access_refused(&Doing::Publishing, said);
         assert!(sentence.contains(r"write on `^a\.b$`"), "{sentence}");
+    }
+
+    #[test]
+    fn the_limit_of_a_body_is_read_from_what_is_said() {
+        for (said, limit) in [
+            (
+                "PRECONDITION_FAILED - message size 20001 is larger than configured max size 20000",
+                Some(20_000),
+            ),
+            (
+                "PRECONDITION_FAILED - message size 134217729 is larger than max size 134217728",
+                Some(134_217_728),
+            ),
+            ("PRECONDITION_FAILED - user_id property set to 'bob'", None),
+            ("message size 3 is larger than max size many", None),
+        ] {
+            assert_eq!(largest(said), limit, "{said}");
+        }
     }
 
     #[test]

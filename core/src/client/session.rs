@@ -7,7 +7,7 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -19,7 +19,9 @@ use crate::{
     parking::Parked,
     publish::{Publish, Publisher},
     telemetry::{Counters, Metrics},
-    topology::{Finding, Mode, Plan, QueueType, Route, Strategy, Wait, Waits, apply},
+    topology::{
+        Finding, Mode, Plan, QueueType, Route, Strategy, Wait, Waits, apply, warn_of_parking,
+    },
 };
 
 /// What a client is told beyond the URL.
@@ -57,8 +59,11 @@ struct Inner {
     metrics: Metrics,
     reconnects: Arc<AtomicU64>,
     /// By queue name.
-    delayed: tokio::sync::Mutex<HashMap<String, Arc<Waits>>>,
+    delayed: Mutex<HashMap<String, Arc<Waits>>>,
 }
+
+/// For more queues than this what is known of their waiting queues is forgotten, and looked up again.
+const DELAYED: usize = 1_000;
 
 impl Client {
     /// Connects to the broker at `url`: `amqp://user:password@host:5672/vhost`.
@@ -101,7 +106,7 @@ impl Client {
             publisher,
             metrics,
             reconnects,
-            delayed: tokio::sync::Mutex::default(),
+            delayed: Mutex::default(),
         })))
     }
 
@@ -143,8 +148,11 @@ impl Client {
                 "this message cannot be delayed",
             ));
         };
-        let waits = self.waits(&queue).await?;
-        let safe = waits.ensure(&routing_key).await?;
+        let waits = self.waits(&queue);
+        // A waiting queue routes to a queue by name: one that is not there would lose the message at the end.
+        waits.ensure(&queue).await?;
+        waits.ensure(&routing_key).await?;
+        let connection = self.0.publishing.connection().await?;
         let published = self
             .0
             .publisher
@@ -156,25 +164,40 @@ impl Client {
             return Err(error);
         }
         // Until then a crash of the broker may empty the queue: the caller must not be told that it is safe.
-        tokio::time::sleep_until(safe).await;
-        Ok(())
+        let Some(safe) = waits.matures(&routing_key) else {
+            return Ok(());
+        };
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep_until(safe) => Ok(()),
+            () = connection.gone() => Err(Error::new(
+                ErrorKind::ConnectionLost,
+                format!("the connection was lost while the queue `{routing_key}` was young: the message may have gone with it; publish it again"),
+            )),
+        }
     }
 
     /// The waiting queues of `queue` for messages that are published with a delay.
-    async fn waits(&self, queue: &str) -> Result<Arc<Waits>> {
-        let mut delayed = self.0.delayed.lock().await;
+    fn waits(&self, queue: &str) -> Arc<Waits> {
+        let mut delayed = self
+            .0
+            .delayed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(waits) = delayed.get(queue) {
-            return Ok(Arc::clone(waits));
+            return Arc::clone(waits);
         }
-        // A waiting queue routes to a queue by name: one that is not there would lose the message at the end.
-        let target = Plan {
-            items: vec![crate::topology::existing(queue)],
-        };
-        self.examine(&target, Mode::Require).await?;
-        let (address, queue_type) = (Arc::clone(&self.0.address), self.0.options.queue_type);
-        let waits = Arc::new(Waits::new(address, queue.to_owned(), queue_type, true));
+        if delayed.len() >= DELAYED {
+            delayed.clear();
+        }
+        let waits = Arc::new(Waits::of_publisher(
+            Arc::clone(&self.0.address),
+            queue.to_owned(),
+            self.0.options.queue_type,
+            self.losses(),
+        ));
         delayed.insert(queue.to_owned(), Arc::clone(&waits));
-        Ok(waits)
+        waits
     }
 
     /// Whether this process connected it. A fork copies the client but none of what drives it: everything that is asked of
@@ -233,8 +256,18 @@ impl Client {
         self.same_process()?;
         let connection = Connection::open(&self.0.address, "topology").await?;
         let findings = apply(&connection, plan, mode).await;
+        if mode != Mode::Require
+            && let Ok(findings) = &findings
+        {
+            warn_of_parking(&connection, findings).await;
+        }
         connection.close().await;
         findings
+    }
+
+    /// Counts the connections that were lost and re-made.
+    pub(crate) fn losses(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.0.reconnects)
     }
 
     pub(crate) fn address(&self) -> &Arc<Address> {
@@ -251,6 +284,11 @@ impl Client {
 
     pub(crate) fn publisher(&self) -> &Publisher {
         &self.0.publisher
+    }
+
+    /// Bytes that the headers and properties of a copy may take on the connection that publishes.
+    pub(crate) fn header_room(&self) -> usize {
+        self.0.publishing.header_room()
     }
 
     pub(crate) fn counters(&self, queue: &str) -> Counters {

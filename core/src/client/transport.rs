@@ -34,6 +34,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::{
     Address, chunk,
+    discretion::Discretion,
     sanitiser::{MendedLog, Sanitiser},
     tls,
 };
@@ -244,11 +245,17 @@ impl futures_io::AsyncWrite for GuardedStream {
         }
     }
 
+    /// lapin's thread waits for this when it has given up a silent peer. It must not: TLS has a last word to say, and a
+    /// peer that has stopped reading never takes it, so that the connection would be neither used nor made anew.
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         chunk::end();
         match &mut self.get_mut().socket {
             Socket::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
-            Socket::Tls(socket) => Pin::new(socket).poll_shutdown(cx),
+            Socket::Tls(socket) => match Pin::new(socket).poll_shutdown(cx) {
+                // Dropped without, which ends the connection all the same.
+                Poll::Pending => Poll::Ready(Ok(())),
+                ended => ended,
+            },
         }
     }
 }
@@ -256,11 +263,17 @@ impl futures_io::AsyncWrite for GuardedStream {
 /// lapin's runtime, with our stream in the place of its own. Bound to a handle: lapin's default takes the current
 /// runtime and panics where there is none.
 #[derive(Clone, Debug)]
-pub(super) struct Kit(Tokio);
+pub(super) struct Kit {
+    tokio: Tokio,
+    discretion: Discretion,
+}
 
 impl Kit {
-    pub(super) fn runtime(handle: tokio::runtime::Handle) -> Runtime<Self> {
-        Runtime::new(Self(Tokio::default().with_handle(handle)))
+    pub(super) fn runtime(handle: tokio::runtime::Handle, discretion: Discretion) -> Runtime<Self> {
+        Runtime::new(Self {
+            tokio: Tokio::default().with_handle(handle),
+            discretion,
+        })
     }
 }
 
@@ -270,21 +283,21 @@ impl Executor for Kit {
     type Task<T: Send + 'static> = <Tokio as Executor>::Task<T>;
 
     fn block_on<T, F: Future<Output = T>>(&self, f: F) -> T {
-        self.0.block_on(f)
+        self.tokio.block_on(f)
     }
 
     fn spawn<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,
         f: F,
     ) -> Task<Self::Task<T>> {
-        self.0.spawn(f)
+        self.tokio.spawn(self.discretion.clone().of(f))
     }
 
     fn spawn_blocking<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
         &self,
         f: F,
     ) -> Task<Self::Task<T>> {
-        self.0.spawn_blocking(f)
+        self.tokio.spawn_blocking(f)
     }
 }
 
@@ -306,11 +319,11 @@ impl Reactor for Kit {
     }
 
     fn sleep(&self, dur: Duration) -> Self::Sleep {
-        self.0.sleep(dur)
+        self.tokio.sleep(dur)
     }
 
     fn interval(&self, dur: Duration) -> impl Stream<Item = Instant> + Send + 'static {
-        self.0.interval(dur)
+        self.tokio.interval(dur)
     }
 
     fn tcp_connect_addr(

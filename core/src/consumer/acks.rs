@@ -6,19 +6,28 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use tokio::time::Instant;
+use super::engine::Moment;
 
 /// How long something settled may wait for its acknowledgement.
 const PATIENCE: Duration = Duration::from_millis(3);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tag {
+    /// The broker has sent it, and it has not been seen yet: deliveries of several consumers can overtake each other.
+    Unseen,
     /// With a handler, or on its way to a waiting queue.
     Outstanding,
     /// To be acknowledged.
     Settled,
     /// Acknowledged or rejected.
     Done,
+}
+
+impl Tag {
+    /// Whether an acknowledgement must not cover it.
+    fn is_open(self) -> bool {
+        matches!(self, Self::Unseen | Self::Outstanding)
+    }
 }
 
 /// How many settled deliveries are acknowledged without waiting for more: a quarter of the prefetch, so that the broker
@@ -43,7 +52,7 @@ pub(super) struct AckWindow {
     /// Settled, not acknowledged.
     settled: usize,
     /// When the oldest of those was settled.
-    since: Option<Instant>,
+    since: Option<Moment>,
     /// As many as this are acknowledged without waiting for more.
     batch: usize,
 }
@@ -64,19 +73,21 @@ impl AckWindow {
         self.batch = batch(prefetch);
     }
 
-    /// A delivery. Tags come in order and without gaps; should they not, the gap counts as done.
+    /// A delivery.
     pub(super) fn delivered(&mut self, tag: u64) {
         let next = self.base + self.tags.len() as u64;
+        for _ in next..tag {
+            self.tags.push_back(Tag::Unseen);
+        }
         if tag >= next {
-            for _ in next..tag {
-                self.tags.push_back(Tag::Done);
-            }
             self.tags.push_back(Tag::Outstanding);
+        } else if let Some(state @ Tag::Unseen) = self.get_mut(tag) {
+            *state = Tag::Outstanding;
         }
     }
 
     /// The message is to be acknowledged.
-    pub(super) fn settle(&mut self, tag: u64, now: Instant) {
+    pub(super) fn settle(&mut self, tag: u64, now: Moment) {
         if let Some(state @ Tag::Outstanding) = self.get_mut(tag) {
             *state = Tag::Settled;
             self.settled += 1;
@@ -95,37 +106,32 @@ impl AckWindow {
     }
 
     /// When [`flush`](Self::flush) will have something to do, if nothing else happens.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(super) fn deadline(&self) -> Option<Moment> {
         self.since.map(|since| since + PATIENCE)
     }
 
-    /// What is to be acknowledged now. `all` waits for nothing.
-    pub(super) fn flush(&mut self, now: Instant, all: bool) -> Vec<Ack> {
+    /// Sends what is to be acknowledged now. `all` waits for nothing.
+    pub(super) fn flush(&mut self, now: Moment, all: bool, mut send: impl FnMut(Ack)) {
         let due = all
             || self.settled >= self.batch
             || self.deadline().is_some_and(|deadline| now >= deadline);
         if self.settled == 0 || !due {
-            return Vec::new();
+            return;
         }
-        let mut acks = Vec::new();
         let prefix = self
             .tags
             .iter()
-            .position(|tag| *tag == Tag::Outstanding)
+            .position(|tag| tag.is_open())
             .unwrap_or(self.tags.len());
+        let settled = |tag: &Tag| *tag == Tag::Settled;
         let settled_in_prefix = self
             .tags
             .iter()
             .take(prefix)
-            .filter(|tag| **tag == Tag::Settled)
+            .filter(|tag| settled(tag))
             .count();
-        if let Some(last) = self
-            .tags
-            .iter()
-            .take(prefix)
-            .rposition(|tag| *tag == Tag::Settled)
-        {
-            acks.push(Ack {
+        if let Some(last) = self.tags.iter().take(prefix).rposition(settled) {
+            send(Ack {
                 tag: self.base + last as u64,
                 multiple: settled_in_prefix > 1,
             });
@@ -133,7 +139,7 @@ impl AckWindow {
         for (offset, tag) in self.tags.iter_mut().enumerate() {
             if *tag == Tag::Settled {
                 if offset >= prefix {
-                    acks.push(Ack {
+                    send(Ack {
                         tag: self.base + offset as u64,
                         multiple: false,
                     });
@@ -144,7 +150,6 @@ impl AckWindow {
         self.settled = 0;
         self.since = None;
         self.trim();
-        acks
     }
 
     fn get_mut(&mut self, tag: u64) -> Option<&mut Tag> {
@@ -168,22 +173,46 @@ mod tests {
 
     use super::*;
 
+    fn flush(window: &mut AckWindow, now: Moment, all: bool) -> Vec<Ack> {
+        let mut acks = Vec::new();
+        window.flush(now, all, |ack| acks.push(ack));
+        acks
+    }
+
+    #[test]
+    fn what_was_overtaken_is_not_covered() {
+        let now = Moment::ZERO;
+        let mut window = AckWindow::new(4);
+        window.delivered(1);
+        window.delivered(3);
+        window.settle(1, now);
+        window.settle(3, now);
+        let alone = |tag| Ack {
+            tag,
+            multiple: false,
+        };
+        assert_eq!(flush(&mut window, now, true), [alone(1), alone(3)]);
+        window.delivered(2);
+        window.settle(2, now);
+        assert_eq!(flush(&mut window, now, true), [alone(2)]);
+    }
+
     #[test]
     fn a_prefix_goes_as_one_and_stragglers_alone() {
-        let now = Instant::now();
+        let now = Moment::ZERO;
         let mut window = AckWindow::new(16);
         (1..=10).for_each(|tag| window.delivered(tag));
         for tag in [1, 2, 3] {
             window.settle(tag, now);
         }
         assert_eq!(
-            window.flush(now, false),
+            flush(&mut window, now, false),
             [],
             "a quarter of 16 is not reached"
         );
         window.settle(5, now);
         assert_eq!(
-            window.flush(now, false),
+            flush(&mut window, now, false),
             [
                 Ack {
                     tag: 3,
@@ -197,25 +226,25 @@ mod tests {
         );
         window.settle(4, now);
         assert_eq!(
-            window.flush(now, true),
+            flush(&mut window, now, true),
             [Ack {
                 tag: 4,
                 multiple: false
             }]
         );
-        assert_eq!(window.flush(now, true), []);
+        assert_eq!(flush(&mut window, now, true), []);
     }
 
     #[test]
     fn nothing_waits_for_ever() {
-        let now = Instant::now();
+        let now = Moment::ZERO;
         let mut window = AckWindow::new(100);
         window.delivered(1);
         window.settle(1, now);
-        assert_eq!(window.flush(now, false), []);
+        assert_eq!(flush(&mut window, now, false), []);
         let due = window.deadline().unwrap();
         assert_eq!(
-            window.flush(due, false),
+            flush(&mut window, due, false),
             [Ack {
                 tag: 1,
                 multiple: false
@@ -229,7 +258,7 @@ mod tests {
         /// outstanding, and in the end all.
         #[test]
         fn the_broker_never_complains(steps in prop::collection::vec((0u8..5, any::<u16>()), 0..300), prefetch in 1u16..64) {
-            let now = Instant::now();
+            let now = Moment::ZERO;
             let mut window = AckWindow::new(prefetch);
             let mut unacked = BTreeSet::new();
             let mut outstanding = Vec::new();
@@ -266,13 +295,13 @@ mod tests {
                         prop_assert!(!window.reject(tag));
                         unacked.remove(&tag);
                     }
-                    _ => check(&mut unacked, &outstanding, window.flush(now, pick % 2 == 0))?,
+                    _ => check(&mut unacked, &outstanding, flush(&mut window, now, pick % 2 == 0))?,
                 }
             }
             for tag in std::mem::take(&mut outstanding) {
                 window.settle(tag, now);
             }
-            check(&mut unacked, &outstanding, window.flush(now, true))?;
+            check(&mut unacked, &outstanding, flush(&mut window, now, true))?;
             prop_assert!(unacked.is_empty());
         }
     }

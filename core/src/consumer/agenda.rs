@@ -2,9 +2,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use tokio::time::Instant;
-
-use super::Token;
+use super::{Token, engine::Moment};
 
 /// Something to do with a delivery at a later time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,28 +11,28 @@ pub(super) enum Task {
     Resubmit,
     /// Its copy is safe now: acknowledge it.
     Release,
-    /// Give it back to its queue, counted.
-    Requeue,
-    /// Give it back to its queue as one that no handler has begun with.
-    PutBack,
+    /// It was put off until now.
+    Defer,
+    /// It was kept for long enough: back to its queue.
+    GiveBack,
 }
 
 /// Tasks by time.
 #[derive(Debug, Default)]
-pub(super) struct Agenda(BinaryHeap<Reverse<(Instant, Token, Task)>>);
+pub(super) struct Agenda(BinaryHeap<Reverse<(Moment, Token, Task)>>);
 
 impl Agenda {
-    pub(super) fn add(&mut self, at: Instant, token: Token, task: Task) {
+    pub(super) fn add(&mut self, at: Moment, token: Token, task: Task) {
         self.0.push(Reverse((at, token, task)));
     }
 
     /// When the next task is due.
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(super) fn next(&self) -> Option<Moment> {
         self.0.peek().map(|Reverse((at, ..))| *at)
     }
 
     /// The next task, if it is due.
-    pub(super) fn due(&mut self, now: Instant) -> Option<(Token, Task)> {
+    pub(super) fn due(&mut self, now: Moment) -> Option<(Token, Task)> {
         if self.next()? > now {
             return None;
         }

@@ -2,89 +2,174 @@
 //! its acknowledgement, and an acknowledgement is never confirmed.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     hash::{BuildHasher, Hash, Hasher, RandomState},
+    time::Duration,
 };
 
-use super::Received;
-
-/// A mark of the last handled messages that have an id.
-#[derive(Debug)]
-pub(super) struct Memory {
-    keys: RandomState,
-    marks: HashSet<(u64, u64)>,
-    order: VecDeque<(u64, u64)>,
-    capacity: usize,
-}
+use super::{
+    Received,
+    engine::{
+        Moment,
+        flaws::{self, Flaw},
+    },
+};
+use crate::{retry::headers, types::AMQPValue};
 
 /// How much of a body is looked at, from each end.
 const LOOK: usize = 4_096;
 
+/// How long a message may take to come back. A broker notices that a connection is gone after two heartbeats.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// Tells one attempt of one message from all others: a hash with a key that nobody knows.
+type Mark = u64;
+
+/// What a lost channel may have left unacknowledged, by a mark of the last acknowledged messages that have an id.
+///
+/// While a channel lives nothing is looked up in it: what comes redelivered then was never acknowledged. A mark is used once:
+/// a second message of the same kind is another message.
+#[derive(Debug)]
+pub(super) struct Memory {
+    keys: RandomState,
+    /// Acknowledged on this channel, oldest first.
+    acknowledged: VecDeque<Mark>,
+    /// Expected back, until when.
+    expected: HashMap<Mark, Moment>,
+    capacity: usize,
+}
+
 impl Memory {
-    /// Remembers as many as can be unacknowledged at a time, twice over.
+    /// Remembers as many as can be unacknowledged at a time, twice over. Nothing with a prefetch of 0.
     pub(super) fn new(prefetch: u16) -> Self {
         let capacity = usize::from(prefetch) * 2;
         Self {
             keys: RandomState::new(),
-            marks: HashSet::new(),
-            order: VecDeque::new(),
+            acknowledged: VecDeque::new(),
+            expected: HashMap::new(),
             capacity,
         }
     }
 
     /// A mark of everything that tells this attempt of this message from others. The id alone would not do: publishers
     /// reuse them, and acknowledging another message unseen would lose it.
-    fn mark(&self, message: &Received) -> Option<(u64, u64)> {
+    fn mark(&self, message: &Received) -> Option<Mark> {
+        if self.capacity == 0 {
+            return None;
+        }
         let id = message.properties.message_id().as_ref()?;
-        let half = |salt: u8| {
-            let mut hasher = self.keys.build_hasher();
-            salt.hash(&mut hasher);
+        let table = message.properties.headers().as_ref();
+        let mut hasher = self.keys.build_hasher();
+        if flaws::has(Flaw::BelievesIds) {
             id.as_str().hash(&mut hasher);
-            message.routing_key.as_str().hash(&mut hasher);
-            (
-                message.state.retries,
-                message.state.deferrals,
-                message.state.replays,
-            )
-                .hash(&mut hasher);
-            let body = &message.body;
-            body.len().hash(&mut hasher);
-            body[..body.len().min(LOOK)].hash(&mut hasher);
-            body[body.len().saturating_sub(LOOK)..].hash(&mut hasher);
-            hasher.finish()
-        };
-        Some((half(0), half(1)))
+            return Some(hasher.finish());
+        }
+        id.as_str().hash(&mut hasher);
+        message.routing_key.as_str().hash(&mut hasher);
+        for (name, value) in table.into_iter().flatten() {
+            // A redelivery has other counts than the delivery.
+            if !headers::is_count(name.as_str()) {
+                name.as_str().hash(&mut hasher);
+                hash(value, &mut hasher);
+            }
+        }
+        let body = &message.body;
+        body.len().hash(&mut hasher);
+        body[..body.len().min(LOOK)].hash(&mut hasher);
+        body[body.len().saturating_sub(LOOK)..].hash(&mut hasher);
+        Some(hasher.finish())
     }
 
-    /// The message is done: handled, or its copy is stored.
-    pub(super) fn remember(&mut self, message: &Received) {
-        if let Some(mark) = self.mark(message)
-            && self.marks.insert(mark)
-        {
-            self.order.push_back(mark);
-            if self.order.len() > self.capacity
-                && let Some(oldest) = self.order.pop_front()
-            {
-                self.marks.remove(&oldest);
+    /// The message is acknowledged on the current channel: handled, or its copy is stored.
+    pub(super) fn acknowledged(&mut self, message: &Received) {
+        if let Some(mark) = self.mark(message) {
+            if self.acknowledged.len() == self.capacity {
+                self.acknowledged.pop_front();
+            }
+            self.acknowledged.push_back(mark);
+        }
+    }
+
+    /// The channel is gone. What was acknowledged on it may come back, and `unsettled` will. Of two messages that are alike to
+    /// the last bit, one acknowledged and one not, nobody could tell which comes back: such a mark is dropped.
+    pub(super) fn lose<'a>(&mut self, unsettled: impl Iterator<Item = &'a Received>, now: Moment) {
+        if self.acknowledged.is_empty() && self.expected.is_empty() {
+            return;
+        }
+        let alike: HashSet<Mark> = unsettled.filter_map(|message| self.mark(message)).collect();
+        self.expected
+            .retain(|mark, until| *until > now && !alike.contains(mark));
+        let until = now + LONGEST;
+        for mark in self.acknowledged.drain(..) {
+            if !alike.contains(&mark) {
+                self.expected.insert(mark, until);
             }
         }
     }
 
-    /// Whether a redelivered message is done already.
-    pub(super) fn knows(&self, message: &Received) -> bool {
-        message.redelivered
-            && !self.marks.is_empty()
-            && self
-                .mark(message)
-                .is_some_and(|mark| self.marks.contains(&mark))
+    /// The message was handled, or its copy stored, when its channel was gone: it will come back.
+    pub(super) fn expect(&mut self, message: &Received, now: Moment) {
+        if let Some(mark) = self.mark(message) {
+            self.expected.retain(|_, until| *until > now);
+            if self.expected.len() < self.capacity * 2 {
+                self.expected.insert(mark, now + LONGEST);
+            }
+        }
+    }
+
+    /// Whether this is the redelivery of a message that is done already. It is that once.
+    pub(super) fn recalls(&mut self, message: &Received, now: Moment) -> bool {
+        if !message.redelivered || self.expected.is_empty() {
+            return false;
+        }
+        let mark = self.mark(message);
+        mark.and_then(|mark| self.expected.remove(&mark))
+            .is_some_and(|until| until > now)
+    }
+}
+
+fn hash(value: &AMQPValue, hasher: &mut impl Hasher) {
+    std::mem::discriminant(value).hash(hasher);
+    match value {
+        AMQPValue::Boolean(value) => value.hash(hasher),
+        AMQPValue::ShortShortInt(value) => value.hash(hasher),
+        AMQPValue::ShortShortUInt(value) => value.hash(hasher),
+        AMQPValue::ShortInt(value) => value.hash(hasher),
+        AMQPValue::ShortUInt(value) => value.hash(hasher),
+        AMQPValue::LongInt(value) => value.hash(hasher),
+        AMQPValue::LongUInt(value) => value.hash(hasher),
+        AMQPValue::LongLongInt(value) => value.hash(hasher),
+        AMQPValue::Timestamp(value) => value.hash(hasher),
+        AMQPValue::Float(value) => value.to_bits().hash(hasher),
+        AMQPValue::Double(value) => value.to_bits().hash(hasher),
+        AMQPValue::DecimalValue(value) => (value.scale, value.value).hash(hasher),
+        AMQPValue::ShortString(value) => value.as_str().hash(hasher),
+        AMQPValue::LongString(value) => value.as_bytes().hash(hasher),
+        AMQPValue::ByteArray(value) => value.as_slice().hash(hasher),
+        AMQPValue::FieldArray(items) => {
+            items.as_slice().len().hash(hasher);
+            items.as_slice().iter().for_each(|item| hash(item, hasher));
+        }
+        AMQPValue::FieldTable(table) => {
+            table.inner().len().hash(hasher);
+            for (name, value) in table {
+                name.as_str().hash(hasher);
+                hash(value, hasher);
+            }
+        }
+        AMQPValue::Void => {}
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use lapin::BasicProperties;
-
     use super::*;
+    use crate::{
+        BasicProperties,
+        types::{AMQPValue, FieldTable},
+    };
+
+    const NOW: Moment = Moment::ZERO;
 
     fn message(id: Option<&str>, body: &str, redelivered: bool) -> Received {
         let mut message = Received::for_tests("orders", body);
@@ -95,33 +180,90 @@ mod tests {
         message
     }
 
-    #[test]
-    fn knows_the_redelivery_and_nothing_else() {
-        let mut memory = Memory::new(2);
-        memory.remember(&message(Some("1"), "a", false));
-        memory.remember(&message(None, "b", false));
-        assert!(memory.knows(&message(Some("1"), "a", true)));
-        assert!(
-            !memory.knows(&message(Some("1"), "a", false)),
-            "a second message with the same id and body"
-        );
-        assert!(
-            !memory.knows(&message(Some("1"), "b", true)),
-            "the same id, another message"
-        );
-        assert!(!memory.knows(&message(None, "b", true)), "no id");
+    fn with_header(mut message: Received, name: &str, number: i64) -> Received {
+        let mut table = FieldTable::default();
+        table.insert(name.into(), AMQPValue::LongLongInt(number));
+        message.properties = message.properties.with_headers(table);
+        message
+    }
+
+    fn lost(acknowledged: &[Received], unsettled: &[Received]) -> Memory {
+        let mut memory = Memory::new(8);
+        for message in acknowledged {
+            memory.acknowledged(message);
+        }
+        memory.lose(unsettled.iter(), NOW);
+        memory
     }
 
     #[test]
-    fn is_bounded() {
+    fn knows_the_redelivery_once_and_nothing_else() {
+        let acknowledged = [message(Some("1"), "a", false), message(None, "b", false)];
+        let mut memory = lost(&acknowledged, &[]);
+        let not_alike = [
+            (message(Some("1"), "a", false), "not redelivered"),
+            (message(Some("1"), "b", true), "another body"),
+            (message(None, "b", true), "no id"),
+            (
+                with_header(message(Some("1"), "a", true), "x-retry-count", 1),
+                "another attempt",
+            ),
+        ];
+        for (message, why) in &not_alike {
+            assert!(!memory.recalls(message, NOW), "{why}");
+        }
+        let again = with_header(message(Some("1"), "a", true), "x-delivery-count", 1);
+        assert!(memory.recalls(&again, NOW));
+        assert!(!memory.recalls(&again, NOW), "that is another message");
+    }
+
+    #[test]
+    fn while_the_channel_lives_nothing_comes_back() {
+        let mut memory = Memory::new(2);
+        memory.acknowledged(&message(Some("1"), "a", false));
+        assert!(!memory.recalls(&message(Some("1"), "a", true), NOW));
+    }
+
+    #[test]
+    fn of_two_alike_none_is_taken_for_the_other() {
+        let alike = || message(Some("1"), "a", false);
+        let mut memory = lost(&[alike()], &[alike()]);
+        assert!(!memory.recalls(&message(Some("1"), "a", true), NOW));
+    }
+
+    #[test]
+    fn what_was_expected_from_an_earlier_channel_is_not_taken_for_another_either() {
+        let alike = || message(Some("1"), "a", false);
+        let mut memory = lost(&[alike()], &[]);
+        memory.lose([alike()].iter(), NOW);
+        assert!(!memory.recalls(&message(Some("1"), "a", true), NOW));
+    }
+
+    #[test]
+    fn is_bounded_in_number_and_time() {
+        let numbered = |id: u32, redelivered| message(Some(&id.to_string()), "", redelivered);
         let mut memory = Memory::new(2);
         for id in 0..100 {
-            memory.remember(&message(Some(&id.to_string()), "", false));
+            memory.acknowledged(&numbered(id, false));
         }
-        assert_eq!((memory.marks.len(), memory.order.len()), (4, 4));
+        memory.lose(std::iter::empty(), NOW);
+        assert_eq!(memory.expected.len(), 4);
         assert!(
-            memory.knows(&message(Some("99"), "", true))
-                && !memory.knows(&message(Some("0"), "", true))
+            memory.recalls(&numbered(99, true), NOW) && !memory.recalls(&numbered(0, true), NOW)
         );
+        assert!(!memory.recalls(&numbered(98, true), NOW + LONGEST));
+        for id in 0..100 {
+            memory.expect(&numbered(id, false), NOW);
+        }
+        assert!(memory.expected.len() <= 8);
+    }
+
+    #[test]
+    fn may_be_switched_off() {
+        let mut memory = Memory::new(0);
+        memory.acknowledged(&message(Some("1"), "a", false));
+        memory.lose(std::iter::empty(), NOW);
+        memory.expect(&message(Some("1"), "a", false), NOW);
+        assert!(!memory.recalls(&message(Some("1"), "a", true), NOW));
     }
 }

@@ -17,17 +17,18 @@ mod inbox;
 mod memory;
 mod message;
 mod options;
-mod session;
+mod shell;
 mod simulation;
 mod slab;
 mod subscription;
 
 pub use budget::Pause;
-pub use handler::{IntoOutcome, Running, Signal, defer, fatal, park, retry_after};
+pub use handler::{IntoOutcome, Judge, Running, Signal, defer, fatal, park, retry_after};
 pub use message::Message;
 pub use options::Consumer;
 pub use simulation::{Simulation, Step};
 pub use slab::Token;
 pub use subscription::{Delivery, Subscription};
 
+pub(crate) use engine::flaws;
 pub(crate) use message::Received;

@@ -1,10 +1,10 @@
 //! The options of a consumer. Their defaults live here, for every language.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 use super::{
     Message, Pause, Subscription,
-    handler::{IntoOutcome, Running, run_workers},
+    handler::{IntoOutcome, Judge, Running, run_workers},
 };
 use crate::{
     Client, Error, ErrorKind, MAX_DELAY, Result,
@@ -32,8 +32,10 @@ pub struct Consumer {
     pub(super) park: bool,
     pub(super) pause: Option<Pause>,
     pub(super) declare: bool,
+    pub(super) reserved_name: bool,
     pub(super) limits: Limits,
     pub(super) listener: Listener,
+    pub(super) judge: Judge,
     /// The name of an option that says how to retry, if one was given.
     pub(super) retries_by: Option<&'static str>,
 }
@@ -55,8 +57,10 @@ impl Consumer {
             park: true,
             pause: None,
             declare: true,
+            reserved_name: false,
             limits: Limits::default(),
             listener: Listener::default(),
+            judge: Judge::default(),
             retries_by: None,
         }
     }
@@ -143,6 +147,14 @@ impl Consumer {
         self
     }
 
+    /// Consumes a queue although its name is one that waiting and parking queues have: `*.parked` or `*.retry.<number>`. To
+    /// handle parked messages as if they were new acknowledges them, and what waits would not wait, so such a name is refused
+    /// unless this is on. Off by default. To look at parked messages or replay them, use [`Client::parked`].
+    pub fn reserved_name(mut self, reserved_name: bool) -> Self {
+        self.reserved_name = reserved_name;
+        self
+    }
+
     /// The bounds on crashes and deferrals.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -152,6 +164,63 @@ impl Consumer {
     /// Tells `listener` of every event. It runs on the consumer's engine and must be quick.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.listener = Listener::new(listener);
+        self
+    }
+
+    /// Says which errors no retry can mend: where `says` is true of the error that a handler returned, or of one in the chain of
+    /// its causes, the message is parked at once. Called several times, any of them decides. A [`Signal`](super::Signal)
+    /// comes first; a function that panics says nothing, and the log tells. Needs [`dlx`](Self::dlx).
+    ///
+    /// ```
+    /// # use retryrmq::Consumer;
+    /// let orders = Consumer::new("orders")
+    ///     .dlx(true)
+    ///     .fatal(|error| error.is::<std::str::Utf8Error>())
+    ///     .fatal(|error| {
+    ///         error
+    ///             .downcast_ref::<std::io::Error>()
+    ///             .is_some_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    ///     });
+    /// ```
+    pub fn fatal(
+        mut self,
+        says: impl Fn(&(dyn StdError + 'static)) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.judge.add_fatal(says);
+        self.retries_by.get_or_insert("fatal");
+        self
+    }
+
+    /// Names types of errors, for [rules](Rule::error) and for the record of a parked message. `names` is asked of the error that a
+    /// handler returned and of every one in the chain of its causes; the outermost name is the record's, and rules see all.
+    ///
+    /// In Rust an error does not tell its type by itself. Known without this are the type that a handler declares, errors of
+    /// the standard library (an [`std::io::Error`] goes by its [kind](std::io::ErrorKind), such as `TimedOut`), of tokio, and ours;
+    /// everything that is a timeout is a `TimeoutError` as well, as in every language. Of an error that a transparent enum
+    /// or a boxed report hides, only the causes are seen.
+    ///
+    /// ```
+    /// # use retryrmq::Consumer;
+    /// # use std::fmt;
+    /// #[derive(Debug)]
+    /// enum ShopError { OutOfStock, Carrier(std::io::Error) }
+    /// # impl fmt::Display for ShopError { fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { f.write_str("shop") } }
+    /// # impl std::error::Error for ShopError {}
+    ///
+    /// let orders = Consumer::new("orders")
+    ///     .dlx(true)
+    ///     .rules(["error=OutOfStock => fixed(10m)".parse()?])
+    ///     .error_type(|error| match error.downcast_ref()? {
+    ///         ShopError::OutOfStock => Some("OutOfStock"),
+    ///         ShopError::Carrier(_) => None,
+    ///     });
+    /// # Ok::<(), retryrmq::Error>(())
+    /// ```
+    pub fn error_type<N: Into<String>>(
+        mut self,
+        names: impl Fn(&(dyn StdError + 'static)) -> Option<N> + Send + Sync + 'static,
+    ) -> Self {
+        self.judge.add_error_type(names);
         self
     }
 
@@ -192,6 +261,12 @@ impl Consumer {
         self.drain_timeout
     }
 
+    /// What it makes of the errors of handlers: for those who run them themselves.
+    #[must_use]
+    pub fn judge(&self) -> Judge {
+        self.judge.clone()
+    }
+
     /// How many messages may be unacknowledged at a time.
     #[must_use]
     pub fn window(&self) -> u16 {
@@ -214,6 +289,13 @@ impl Consumer {
             );
         }
         topology::name(&self.queue)?;
+        if let Some(work) = topology::work_queue_of(&self.queue).filter(|_| !self.reserved_name) {
+            return bad(&format!(
+                "`{}` is where messages of `{work}` wait or are parked, and to consume it takes them away; name `{work}`, \
+                 or replay what is parked; or, if this is a queue of your own, say so with `reserved_name`",
+                self.queue
+            ));
+        }
         if self.dlx {
             // The longest of the names that are made from it.
             topology::name(&topology::waiting_queue(&self.queue, MAX_DELAY))?;
@@ -271,18 +353,26 @@ impl Consumer {
     /// Starts handling messages in the background.
     ///
     /// A handler that returns `Ok` acknowledges; `Err` retries, or does what a [`Signal`](super::Signal) among its
-    /// causes says; a panic or the handler timeout is a failed attempt.
+    /// causes or [`fatal`](Self::fatal) says; a panic or the handler timeout is a failed attempt.
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe).
-    pub async fn start<F, R>(self, handler: F) -> Result<Running>
+    pub async fn start<F, R, By>(self, handler: F) -> Result<Running>
     where
         F: Fn(Message) -> R + Send + Sync + 'static,
-        R: Future<Output: IntoOutcome> + Send + 'static,
+        R: Future<Output: IntoOutcome<By>> + Send + 'static,
+        By: 'static,
     {
         let (concurrency, timeout) = (self.concurrency, self.handler_timeout);
+        let judge = self.judge();
         let subscription = Arc::new(self.subscribe().await?);
-        Ok(run_workers(subscription, handler, concurrency, timeout))
+        Ok(run_workers(
+            subscription,
+            handler,
+            judge,
+            concurrency,
+            timeout,
+        ))
     }
 
     /// Handles messages until the client is closed. It knows of no signals: a process that is ended drains nothing, and
@@ -290,10 +380,11 @@ impl Consumer {
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe).
-    pub async fn run<F, R>(self, handler: F) -> Result<()>
+    pub async fn run<F, R, By>(self, handler: F) -> Result<()>
     where
         F: Fn(Message) -> R + Send + Sync + 'static,
-        R: Future<Output: IntoOutcome> + Send + 'static,
+        R: Future<Output: IntoOutcome<By>> + Send + 'static,
+        By: 'static,
     {
         self.start(handler).await?.closed().await;
         Ok(())
@@ -313,14 +404,15 @@ impl Consumer {
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe).
-    pub async fn run_until<F, R>(
+    pub async fn run_until<F, R, By>(
         self,
         end: impl Future<Output = ()> + Send,
         handler: F,
     ) -> Result<()>
     where
         F: Fn(Message) -> R + Send + Sync + 'static,
-        R: Future<Output: IntoOutcome> + Send + 'static,
+        R: Future<Output: IntoOutcome<By>> + Send + 'static,
+        By: 'static,
     {
         let running = self.start(handler).await?;
         tokio::select! {
@@ -347,6 +439,31 @@ impl fmt::Debug for Consumer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn our_own_queues_are_consumed_only_by_whoever_says_so() {
+        for (queue, work) in [
+            ("orders.parked", "`orders`"),
+            ("orders.retry.1000", "`orders`"),
+            ("orders.parked.retry.1000", "`orders.parked`"),
+        ] {
+            let error = Consumer::new(queue).validate().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidOption);
+            assert!(error.to_string().contains(work), "{error}");
+            assert!(error.to_string().contains("`reserved_name`"), "{error}");
+            Consumer::new(queue).dlx(true).validate().unwrap_err();
+            Consumer::new(queue).reserved_name(true).validate().unwrap();
+        }
+        for queue in [
+            "parked",
+            ".parked",
+            "orders.retry.",
+            "orders.retry.1s",
+            "orders.parked.x",
+        ] {
+            Consumer::new(queue).validate().unwrap();
+        }
+    }
 
     #[test]
     fn how_to_retry_means_nothing_without_dlx() {

@@ -109,6 +109,16 @@ impl<T> Slab<T> {
         self.len
     }
 
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Token, &mut T)> {
+        self.slots
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(index, slot)| {
+                let token = Token::new(index, slot.generation);
+                slot.value.as_mut().map(|value| (token, value))
+            })
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (Token, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
             slot.value

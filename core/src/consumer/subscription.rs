@@ -4,7 +4,7 @@ use std::{fmt, panic::resume_unwind, sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
-use super::{Consumer, Message, Token, engine::Engine, inbox::Inbox};
+use super::{Consumer, Message, Token, inbox::Inbox, shell::Shell};
 use crate::{
     Client, Error, ErrorKind, Result,
     retry::Outcome,
@@ -53,12 +53,15 @@ impl Subscription {
         let inbox = Arc::new(Inbox::default());
         let counters = client.counters(&options.queue);
         let patience = options.dlx.then(|| options.rules.patience());
-        let engine =
-            Engine::subscribe(options, client, Arc::clone(&inbox), counters.clone()).await?;
+        let shell = Shell::subscribe(options, client, Arc::clone(&inbox), counters.clone()).await?;
         let (ending, ended) = watch::channel(());
+        let end = End {
+            inbox: Arc::clone(&inbox),
+            _ending: ending,
+        };
         tokio::spawn(async move {
-            engine.run().await;
-            drop(ending);
+            let _end = end;
+            shell.run().await;
         });
         Ok(Self {
             inbox,
@@ -142,6 +145,19 @@ impl Subscription {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.counters.stats()
+    }
+}
+
+/// Lets everybody go who waits for messages or for the end: also when the task that would tell them has panicked.
+struct End {
+    inbox: Arc<Inbox>,
+    _ending: watch::Sender<()>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.inbox.close();
+        self.inbox.end();
     }
 }
 

@@ -3,34 +3,27 @@
 //! What a quorum queue takes back it puts *behind* what it took back earlier, and before what nobody was sent yet. So a
 //! walk that ends early would go behind the rest of what an earlier, longer walk had seen. Before its end it therefore takes
 //! all of that as well.
+//!
+//! Taking back is counted, and whoever limits that count, be it by a policy that a client cannot see, has messages dropped
+//! that were only looked at. [`Wear`] says when a message is put back as a fresh copy instead.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use lapin::{
-    message::Delivery,
-    options::QueueDeclareOptions,
-    types::{FieldTable, ShortString},
-};
-use tokio::sync::oneshot;
+use lapin::message::Delivery;
 use tracing::warn;
 
-use super::{Record, supply::Supply};
+use super::{
+    Record,
+    copies::Copies,
+    supply::Supply,
+    wear::{Move, Wear},
+};
 use crate::{
     Client, Error, ErrorKind, Result,
-    client::{Connection, Doing, ask},
+    client::{Connection, look},
     consumer::Received,
-    publish::Job,
-    retry::{Origin, Stamp, headers},
-    telemetry::HOST,
-    topology::{Mode, Plan, Status, apply, exact_parking, name, parking_queue},
+    topology::{Inspection, inspect_parking, name, parking_queue},
 };
-
-/// A parking queue made by somebody else may have RabbitMQ's default limit of 20 deliveries, each look being one. From
-/// this many on, a message is put back as a fresh copy instead.
-const WORN: u32 = 15;
-
-/// How far a walk that ends early goes on, for the order's sake alone.
-const FARTHEST: u32 = 100_000;
 
 /// A walk through a parking queue. Ends with [`close`](Self::close); dropped, it ends as well, a moment later, but a quorum
 /// queue may then have what was looked at behind what an earlier walk had looked at.
@@ -38,17 +31,20 @@ const FARTHEST: u32 = 100_000;
 /// What was looked at is held until then, and no other walk sees it. A broker's patience with that is 30 minutes
 /// (`consumer_timeout`); after it the messages are back in their places, and the walk is over.
 pub struct Browse {
-    client: Client,
-    queue: Arc<str>,
-    parking: String,
-    connection: Connection,
+    pub(super) queue: Arc<str>,
+    pub(super) parking: String,
+    pub(super) connection: Connection,
+    pub(super) copies: Copies,
     /// Tells the records of this walk from those of another.
-    walk: u64,
-    supply: Supply,
+    pub(super) walk: u64,
+    pub(super) supply: Supply,
     /// What was handed out and is held, by delivery tag; those that must be put back as fresh copies with their message.
-    held: BTreeMap<u64, Option<Arc<Received>>>,
-    /// The queue limits deliveries, as far as we can tell.
-    wears: bool,
+    pub(super) held: BTreeMap<u64, Option<Arc<Received>>>,
+    pub(super) wear: Wear,
+    pub(super) begun: bool,
+    pub(super) others: u32,
+    pub(super) missed: u32,
+    pub(super) warning: Option<String>,
 }
 
 impl Browse {
@@ -59,46 +55,37 @@ impl Browse {
         // A connection of its own: a walk may hold very many messages, and its end must not wait for anybody.
         let connection = Connection::open(client.address(), "parked").await?;
         let channel = connection.channel().await?;
-        let passive = QueueDeclareOptions {
-            passive: true,
-            ..QueueDeclareOptions::default()
-        };
-        let looked =
-            channel
-                .lapin()
-                .queue_declare(wire_name.clone(), passive, FieldTable::default());
-        let found = ask(Doing::Looking(&parking), looked).await.map_err(|error| match error.kind() {
-            ErrorKind::QueueNotFound if let Some(work) = queue.strip_suffix(".parked") => Error::new(
-                ErrorKind::QueueNotFound,
-                format!("there is no queue `{parking}`: give the work queue's name, `{work}`"),
-            )
-            .with_source(error),
-            ErrorKind::QueueNotFound => Error::new(
-                ErrorKind::QueueNotFound,
-                format!("there is no queue `{parking}`: nothing was ever parked for `{queue}`; check the queue's name and the virtual host"),
-            )
-            .with_source(error),
-            _ => error,
-        })?;
-        let own = Plan {
-            items: vec![exact_parking(queue, client.options().queue_type)],
-        };
-        let wears = !apply(&connection, &own, Mode::Compare)
+        let found = look(channel.lapin(), wire_name.clone())
             .await
-            .is_ok_and(|findings| {
-                findings
-                    .iter()
-                    .all(|finding| finding.status == Status::Present)
-            });
+            .map_err(|error| absent(error, queue, &parking))?;
+        let Inspection { classic, warning } = inspect_parking(&connection, queue).await;
+        let (walk, total) = (fastrand::u64(..), found.message_count());
+        let copies = Copies::new(client, &parking, walk);
+        let wear = Wear::of(classic, total);
+        if total > 0 && wear.counts() {
+            // Without that right a look cannot undo what it costs, and must not begin.
+            copies.may_publish().await.map_err(|error| match error.kind() {
+                ErrorKind::AccessRefused => Error::new(
+                    ErrorKind::AccessRefused,
+                    format!("to look at `{parking}` takes more than the right to read it: each look is a delivery, RabbitMQ drops what was delivered too often, and so messages have to be put back as fresh copies; {error}"),
+                )
+                .with_source(error),
+                _ => error,
+            })?;
+        }
         Ok(Self {
-            client: client.clone(),
             queue: Arc::from(queue),
             parking,
             connection,
-            walk: fastrand::u64(..),
-            supply: Supply::new(wire_name, channel, found.message_count()),
+            copies,
+            walk,
+            supply: Supply::new(wire_name, channel, total),
             held: BTreeMap::new(),
-            wears,
+            wear,
+            begun: false,
+            others: found.consumer_count(),
+            missed: 0,
+            warning,
         })
     }
 
@@ -108,41 +95,77 @@ impl Browse {
         self.supply.left()
     }
 
+    /// How many others were taking messages out of the parking queue when the walk began, other walks among them. What they
+    /// hold this walk does not see; how many messages that are a broker does not tell.
+    #[must_use]
+    pub fn others(&self) -> u32 {
+        self.others
+    }
+
+    /// How many messages were ready when the walk began, and were taken by others before they came.
+    #[must_use]
+    pub fn missed(&self) -> u32 {
+        self.missed
+    }
+
+    /// What is wrong with the parking queue, as far as a client can see: a queue made by somebody else may drop what is
+    /// parked. Policies cannot be seen.
+    #[must_use]
+    pub fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
+    }
+
     /// The next parked message, until those that were there when the walk began are through. Fewer come where somebody
-    /// else takes some meanwhile.
+    /// else takes some meanwhile. What this walk has replayed, and what is parked again, does not come again.
     ///
     /// # Errors
     /// Those of a lost connection; everything held is then back in the parking queue. [`ErrorKind::Timeout`] when the
-    /// broker says that there are messages, and sends none.
+    /// broker says that there are messages, and sends none. Those of publishing, where a message has to be put back as a
+    /// fresh copy before anything else; it is still parked then.
     pub async fn next(&mut self) -> Result<Option<Record>> {
-        let Some(delivery) = self.arrival().await? else {
-            return Ok(None);
-        };
-        let (tag, worn) = (delivery.delivery_tag, self.is_worn(&delivery));
-        let record = self.record(delivery);
-        self.held
-            .insert(tag, worn.then(|| Arc::clone(&record.received)));
-        Ok(Some(record))
+        self.begin().await?;
+        while self.expect().await? {
+            let Some(next) = self.supply.front() else {
+                break;
+            };
+            let source = self.copies.source(next);
+            let next_move = self
+                .wear
+                .next_move(next, source, self.supply.expects_originals());
+            if next_move == Move::Renew {
+                self.rotate(u32::MAX, |wear, next| wear.at_once(next))
+                    .await?;
+                continue;
+            }
+            let Some(delivery) = self.supply.next() else {
+                break;
+            };
+            self.supply.has_come(source);
+            if next_move == Move::PassOver {
+                self.pass_over(delivery);
+                continue;
+            }
+            let tag = delivery.delivery_tag;
+            let stale = self.wear.at_the_end(&delivery);
+            let record = self.record(delivery);
+            let renewable = stale.then(|| Arc::clone(&record.received));
+            self.held.insert(tag, renewable);
+            return Ok(Some(record));
+        }
+        self.missed += self.supply.give_up();
+        Ok(None)
     }
 
-    async fn arrival(&mut self) -> Result<Option<Delivery>> {
-        let next = self.supply.next().await;
+    /// Whether there is a next message, which then stands in front.
+    pub(super) async fn expect(&mut self) -> Result<bool> {
+        let next = self.supply.expect().await;
         if matches!(&next, Err(error) if error.kind() == ErrorKind::ConnectionLost) {
             self.held.clear(); // the queue has everything again
         }
         next
     }
 
-    fn is_worn(&self, delivery: &Delivery) -> bool {
-        let looks = delivery.properties.headers().as_ref().and_then(|table| {
-            headers::count(table, headers::DELIVERY_COUNT)
-                .ok()
-                .flatten()
-        });
-        self.wears && looks.unwrap_or(0) >= WORN
-    }
-
-    fn record(&self, delivery: Delivery) -> Record {
+    pub(super) fn record(&self, delivery: Delivery) -> Record {
         Record::read(
             (self.walk, delivery.delivery_tag),
             &self.queue,
@@ -154,18 +177,24 @@ impl Browse {
     }
 
     /// Sends a message back to the tail of its work queue, its retries counted from the start and `x-retry-replays` one
-    /// higher. The parked one goes after the copy is confirmed.
+    /// higher. The parked one goes after the copy is confirmed. What the broker dead-lettered out of another queue goes to
+    /// that one: see [`Record::home`].
     ///
     /// # Errors
     /// [`ErrorKind::Unroutable`] when the work queue does not exist, and those of publishing; the message stays parked.
     /// [`ErrorKind::InvalidOption`] for a record of another walk, or one that was replayed or dropped already. Given up before it is
     /// done (the future dropped), the message may be in both places.
     pub async fn replay(&mut self, record: &Record) -> Result<()> {
+        self.replay_to(record, &record.home).await
+    }
+
+    /// As [`replay`](Self::replay), to a queue of your choice.
+    ///
+    /// # Errors
+    /// As [`replay`](Self::replay).
+    pub async fn replay_to(&mut self, record: &Record, queue: &str) -> Result<()> {
         let tag = self.tag(record)?;
-        let origin = Origin::default();
-        let properties = stamp(&origin, &record.received).replay();
-        self.publish(&self.queue.clone(), properties, &record.received)
-            .await?;
+        self.copies.replay(&record.received, queue).await?;
         self.settle(tag).await
     }
 
@@ -181,60 +210,22 @@ impl Browse {
     /// Ends the walk: what was neither replayed nor dropped is back in its place.
     ///
     /// # Errors
-    /// Those of publishing, when a message had been looked at so often that it must be put back as a fresh copy. It is
+    /// Those of publishing, when a message had been looked at before and must be put back as a fresh copy. It is
     /// still parked then.
     pub async fn close(mut self) -> Result<()> {
         if let Err(error) = self.rejoin().await {
             warn!(queue = self.parking, %error, "what was looked at may come behind other parked messages now");
         }
         let result = self.refresh().await;
-        self.connection.close().await;
+        let Self {
+            supply,
+            connection,
+            others,
+            ..
+        } = self;
+        supply.give_back(&connection, others).await;
+        connection.close().await;
         result
-    }
-
-    /// Takes everything that was looked at before, so that all of it goes back together and in order.
-    async fn rejoin(&mut self) -> Result<()> {
-        let mut farther = 0;
-        while self.supply.is_among_the_seen() && farther < FARTHEST {
-            let Some(delivery) = self.arrival().await? else {
-                break;
-            };
-            self.pass_over(delivery);
-            farther += 1;
-        }
-        Ok(())
-    }
-
-    /// Holds what nobody asked for.
-    fn pass_over(&mut self, delivery: Delivery) {
-        if self.is_worn(&delivery) {
-            let record = self.record(delivery);
-            self.held.insert(record.place.1, Some(record.received));
-        }
-    }
-
-    /// Puts what was looked at too often back as fresh copies, also what came and nobody asked for.
-    async fn refresh(&mut self) -> Result<()> {
-        if self.wears {
-            for delivery in self.supply.end().await? {
-                self.pass_over(delivery);
-            }
-        }
-        let worn: Vec<_> = self
-            .held
-            .iter()
-            .filter_map(|(tag, worn)| worn.as_ref().map(|received| (*tag, Arc::clone(received))))
-            .collect();
-        for (tag, received) in worn {
-            let origin = Origin {
-                host: HOST.clone(),
-                app_version: String::new(),
-            };
-            let properties = stamp(&origin, &received).renewed();
-            self.publish(&self.parking, properties, &received).await?;
-            self.settle(tag).await?;
-        }
-        Ok(())
     }
 
     fn tag(&self, record: &Record) -> Result<u64> {
@@ -248,44 +239,27 @@ impl Browse {
         ))
     }
 
-    async fn settle(&mut self, tag: u64) -> Result<()> {
+    pub(super) async fn settle(&mut self, tag: u64) -> Result<()> {
         self.supply.settle(tag).await?;
         self.held.remove(&tag);
         Ok(())
     }
-
-    async fn publish(
-        &self,
-        to: &str,
-        properties: lapin::BasicProperties,
-        received: &Arc<Received>,
-    ) -> Result<()> {
-        let (done, answer) = oneshot::channel();
-        self.client.publisher().submit(Job {
-            exchange: ShortString::default(),
-            routing_key: name(to)?,
-            properties,
-            body: Arc::clone(received) as _,
-            mandatory: true,
-            done: Box::new(move |result| {
-                let _ = done.send(result);
-            }),
-        });
-        answer
-            .await
-            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the client was closed")))
-    }
 }
 
-fn stamp<'a>(origin: &'a Origin, received: &'a Received) -> Stamp<'a> {
-    Stamp {
-        origin,
-        properties: &received.properties,
-        exchange: received.exchange(),
-        routing_key: received.routing_key(),
-        state: &received.state,
-        now: 0,
+/// Why there is nothing to walk through, in words for whoever gave the name.
+fn absent(error: Error, queue: &str, parking: &str) -> Error {
+    if error.kind() != ErrorKind::QueueNotFound {
+        return error;
     }
+    let message = match queue.strip_suffix(".parked") {
+        Some(work) => {
+            format!("there is no queue `{parking}`: give the work queue's name, `{work}`")
+        }
+        None => format!(
+            "there is no queue `{parking}`: nothing was ever parked for `{queue}`; check the queue's name and the virtual host"
+        ),
+    };
+    Error::new(ErrorKind::QueueNotFound, message).with_source(error)
 }
 
 impl std::fmt::Debug for Browse {

@@ -32,12 +32,18 @@ impl Parked {
         parking_queue(&self.queue)
     }
 
-    /// Goes through the parked messages, oldest first. What is neither replayed nor dropped stays parked, in its place, if the
-    /// walk is [closed](Browse::close) and no other goes on at the same time; past a hundred thousand messages that are
-    /// looked at again and again a quorum queue may change their order.
+    /// Goes through the parked messages, in the order of the queue: oldest first, but for what has a priority. What is neither
+    /// replayed nor dropped stays parked, in its place, if the walk is [closed](Browse::close) and no other goes on at the
+    /// same time; past two thousand messages that are looked at again and again a quorum queue may change their order.
+    ///
+    /// No look is one too many, whatever limits how often a message is delivered, and however a walk ends: what was given
+    /// back before is put back as a fresh copy, confirmed, before it is held again. That takes the right to publish to
+    /// queues. What cannot be borne: a limit of 0; past two thousand messages, a limit of 1 and a walk that is killed; and as many
+    /// walks as the limit, each killed in the moment between the delivery of a message and its renewal.
     ///
     /// # Errors
-    /// [`QueueNotFound`](crate::ErrorKind::QueueNotFound) where nothing was ever parked, and those of a lost
+    /// [`QueueNotFound`](crate::ErrorKind::QueueNotFound) where nothing was ever parked,
+    /// [`AccessRefused`](crate::ErrorKind::AccessRefused) without the right to read or to publish, and those of a lost
     /// connection.
     pub async fn browse(&self) -> Result<Browse> {
         Browse::open(&self.client, &self.queue).await

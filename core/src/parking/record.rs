@@ -20,7 +20,7 @@ use crate::{
 pub struct Record {
     /// The walk it was seen on, and its delivery tag there.
     pub(super) place: (u64, u64),
-    pub(super) received: Arc<Received>,
+    pub(crate) received: Arc<Received>,
     /// Why it was parked; `None` when neither we nor the broker left a reason.
     pub reason: Option<ParkReason>,
     /// When, to the second.
@@ -39,6 +39,12 @@ pub struct Record {
     pub history: Vec<HistoryEntry>,
     /// Whether the broker dead-lettered it, rather than a consumer of ours parking it.
     pub by_broker: bool,
+    /// The queue that it belongs to and is replayed to: the one whose parking queue this is, or another one out of which
+    /// the broker dead-lettered it.
+    pub home: String,
+    /// Sixteen hexadecimal digits that name this one message, wherever it stands: of its id, its body and the record of
+    /// its parking. Only messages that are equal in all of these share it.
+    pub mark: String,
 }
 
 impl Record {
@@ -49,7 +55,7 @@ impl Record {
     }
 
     /// Reads what `properties` say.
-    pub(super) fn read(
+    pub(crate) fn read(
         place: (u64, u64),
         queue: &Arc<str>,
         body: Vec<u8>,
@@ -60,10 +66,10 @@ impl Record {
         let mut state = RetryState::read(queue, Counting::Header, false, &properties);
         let empty = FieldTable::default();
         let table = properties.headers().as_ref().unwrap_or(&empty);
-        let ours = table.contains_key(headers::PARKED_REASON);
+        let deaths = deaths(table);
+        let ours = is_ours(table, deaths.first().copied());
         let text = |name| headers::string(table, name);
         let time = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        let deaths = deaths(table);
         let (reason, parked_at, error) = if ours {
             (
                 text(headers::PARKED_REASON)
@@ -107,7 +113,7 @@ impl Record {
         } else {
             String::new()
         };
-        let mark = text(headers::FINGERPRINT)
+        let alike = text(headers::FINGERPRINT)
             .filter(|_| ours)
             .unwrap_or_else(|| fingerprint(&error_type, &error));
         let history = HistoryEntry::read(table);
@@ -119,6 +125,12 @@ impl Record {
             state.retries
         };
         let stack = text(headers::ERROR_STACK).filter(|_| ours);
+        let home = deaths
+            .first()
+            .filter(|_| !ours)
+            .and_then(|death| headers::string(death, "queue"))
+            .filter(|from| !is_of_family(from, queue))
+            .unwrap_or_else(|| queue.to_string());
         let received = Received {
             queue: Arc::clone(queue),
             body,
@@ -129,6 +141,7 @@ impl Record {
             mended: None,
             properties,
         };
+        let mark = mark(&received, parked_at, reason, &error);
         Self {
             place,
             received: Arc::new(received),
@@ -137,12 +150,83 @@ impl Record {
             error,
             error_type,
             stack,
-            fingerprint: mark,
+            fingerprint: alike,
             attempts,
             history,
             by_broker: !ours,
+            home,
+            mark,
         }
     }
+}
+
+/// Whether the last to give the message up was a consumer of ours, by the headers of its parking. A broker that did so
+/// later left those where they were and added a death; a copy of ours has no deaths from before.
+fn is_ours(table: &FieldTable, newest: Option<&FieldTable>) -> bool {
+    if !table.contains_key(headers::PARKED_REASON) {
+        return false;
+    }
+    let Some(death) = newest else {
+        return true;
+    };
+    let died = headers::timestamp(death, "time").ok().flatten();
+    let parked = headers::timestamp(table, headers::PARKED_AT).ok().flatten();
+    match (died, parked) {
+        // Nobody parks in days to come: whoever wrote that was no consumer.
+        (Some(died), Some(parked)) => parked > died && parked <= now().saturating_add(A_DAY),
+        (_, None) => false,
+        (None, Some(_)) => true,
+    }
+}
+
+/// Clocks may differ by less than that.
+const A_DAY: u64 = 86_400;
+
+fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+/// Whether `from` is the work queue itself, or one of the queues that its messages wait or are parked in: nothing
+/// belongs to those.
+fn is_of_family(from: &str, queue: &str) -> bool {
+    from.strip_prefix(queue)
+        .is_some_and(|rest| rest.is_empty() || rest == ".parked" || rest.starts_with(".retry."))
+}
+
+/// FNV-1a 64 over what a renewal leaves as it is, each part with its length.
+fn mark(
+    received: &Received,
+    parked_at: Option<u64>,
+    reason: Option<ParkReason>,
+    error: &str,
+) -> String {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    let id = received.message_id().unwrap_or_default();
+    let numbers = [
+        parked_at.unwrap_or(0),
+        received.properties.timestamp().unwrap_or(0),
+        received.state.replays.into(),
+    ]
+    .map(u64::to_be_bytes);
+    let parts: [&[u8]; 7] = [
+        id.as_bytes(),
+        &received.body,
+        received.exchange().as_bytes(),
+        received.routing_key().as_bytes(),
+        reason.map_or("", |reason| reason.as_str()).as_bytes(),
+        error.as_bytes(),
+        numbers.as_flattened(),
+    ];
+    let hash = parts.iter().fold(OFFSET, |hash, part| {
+        let length = (part.len() as u64).to_be_bytes();
+        length.iter().chain(*part).fold(hash, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(PRIME)
+        })
+    });
+    format!("{hash:016x}")
 }
 
 /// The tables in `x-death`, newest first; none where it is something else.

@@ -9,22 +9,28 @@ use std::{collections::VecDeque, time::Duration};
 use futures_util::{FutureExt, StreamExt};
 use lapin::{
     message::Delivery,
-    options::{
-        BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions,
-        QueueDeclareOptions,
-    },
+    options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
     types::{FieldTable, ShortString},
 };
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::window::Window;
+use super::{marks::Source, window::Window};
 use crate::{
     Error, ErrorKind, Result,
-    client::{ANSWER, Doing, OpenChannel, ask},
+    client::{ANSWER, Connection, Doing, LINGER, OpenChannel, Parting, ask, look},
 };
 
 /// How long nothing may come before the broker is asked whether there is anything left.
 const QUIET: Duration = Duration::from_millis(100);
+
+/// How long a queue may take to have back what was held. Longer where somebody else takes it at once.
+const PUT_BACK: Duration = Duration::from_millis(500);
+
+/// So many settlements a quorum queue may be behind before RabbitMQ keeps further ones in the channel, and drops them with it
+/// ([`LINGER`]): what was renewed last would be there twice.
+const BEHIND: u32 = 30;
+/// A walk settles many at once, and each takes its time.
+const LINGER_EACH: Duration = Duration::from_millis(1);
 
 /// Where a walk's messages come from, and where they are settled.
 pub(super) struct Supply {
@@ -35,9 +41,18 @@ pub(super) struct Supply {
     window: Window,
     /// What came and was not asked for yet.
     ahead: VecDeque<Delivery>,
+    /// The stream ended, and what it said before that is ahead.
+    is_over: bool,
     /// Something came that nobody had been sent before: it stands behind everything that the queue ever took back.
     fresh: bool,
+    /// Of what was there at first.
     left: u32,
+    /// Copies of ours at the tail of the queue.
+    copies: u32,
+    /// What is held.
+    unsettled: u32,
+    /// How many were settled, and when the last one was.
+    settled: (u32, Instant),
 }
 
 impl Supply {
@@ -49,14 +64,18 @@ impl Supply {
             stream: None,
             window: Window::default(),
             ahead: VecDeque::new(),
+            is_over: false,
             fresh: false,
             left,
+            copies: 0,
+            unsettled: 0,
+            settled: (0, Instant::now()),
         }
     }
 
     /// How many messages are still expected.
     pub(super) fn left(&self) -> u32 {
-        self.left
+        self.left.saturating_add(self.copies)
     }
 
     /// Whether the walk has begun, and all that came so far had been sent to somebody before.
@@ -64,20 +83,64 @@ impl Supply {
         self.window.has_begun() && !self.fresh
     }
 
-    /// The next delivery, until those that were there at first are through; `None` when the queue has nothing more for us.
-    pub(super) async fn next(&mut self) -> Result<Option<Delivery>> {
-        if self.left == 0 {
-            return Ok(None);
+    /// Waits for the next delivery of what is still expected, which then stands in front; false when the queue has nothing
+    /// more for us.
+    pub(super) async fn expect(&mut self) -> Result<bool> {
+        if self.left() == 0 {
+            return Ok(false);
         }
-        let arrived = self.delivery().await?;
-        match &arrived {
-            Some(delivery) => {
-                self.left -= 1;
-                self.fresh |= !delivery.redelivered;
+        if self.ahead.is_empty() {
+            match self.delivery().await? {
+                Some(delivery) => self.ahead.push_front(delivery),
+                None => return Ok(false),
             }
-            None => self.left = 0,
         }
-        Ok(arrived)
+        Ok(true)
+    }
+
+    /// The delivery that [`next`](Self::next) returns.
+    pub(super) fn front(&self) -> Option<&Delivery> {
+        self.ahead.front()
+    }
+
+    /// Hands out what stands in front.
+    pub(super) fn next(&mut self) -> Option<Delivery> {
+        let delivery = self.ahead.pop_front()?;
+        self.fresh |= !delivery.redelivered;
+        Some(delivery)
+    }
+
+    /// Whether something has come already.
+    pub(super) fn is_at_hand(&mut self) -> bool {
+        if self.ahead.is_empty() {
+            self.take_what_came();
+        }
+        !self.ahead.is_empty()
+    }
+
+    /// Whether some of those are still to come that were there at first.
+    pub(super) fn expects_originals(&self) -> bool {
+        self.left > 0
+    }
+
+    /// A message from there has come.
+    pub(super) fn has_come(&mut self, source: Source) {
+        match source {
+            Source::Elsewhere => self.left = self.left.saturating_sub(1),
+            Source::Renewed => self.copies = self.copies.saturating_sub(1),
+            Source::Replayed => {}
+        }
+    }
+
+    /// A copy of ours was put at the tail.
+    pub(super) fn copy_sent(&mut self) {
+        self.copies += 1;
+    }
+
+    /// Nothing more is expected; returns how many messages never came.
+    pub(super) fn give_up(&mut self) -> u32 {
+        self.copies = 0;
+        std::mem::take(&mut self.left)
     }
 
     async fn delivery(&mut self) -> Result<Option<Delivery>> {
@@ -87,25 +150,31 @@ impl Supply {
             if let Some(delivery) = self.ahead.pop_front() {
                 return Ok(Some(delivery));
             }
+            if self.is_over {
+                return Err(self.cut_short());
+            }
             if self.stream.is_none() || self.window.is_used_up() {
                 self.widen().await?;
             }
             if let Some(stream) = &mut self.stream {
                 match timeout(QUIET, stream.next()).await {
                     Ok(Some(Ok(delivery))) => {
-                        self.window.came(delivery.data.len());
+                        self.came(&delivery);
                         return Ok(Some(delivery));
                     }
                     Ok(_) => return Err(self.cut_short()),
                     Err(_) => {}
                 }
             }
-            // Somebody else may have taken what was counted. Twice, because in a cluster the answer may overtake a
-            // delivery.
+            // Somebody else may have taken what was counted. Twice, because the first answer may overtake a delivery;
+            // whatever went out before the second is here by now.
             let ready = self.ready().await?;
             looks = if ready == 0 { looks + 1 } else { 0 };
             if looks == 2 {
-                return Ok(None);
+                self.take_what_came();
+                if self.ahead.is_empty() && !self.is_over {
+                    return Ok(None);
+                }
             }
             if Instant::now() >= deadline {
                 return Err(Error::new(
@@ -126,7 +195,7 @@ impl Supply {
         if !self.ahead.is_empty() {
             return Ok(());
         }
-        let (tag, prefetch) = self.window.open(self.left);
+        let (tag, prefetch) = self.window.open(self.left());
         let channel = self.channel.lapin();
         let doing = || Doing::Consuming(self.queue.as_str());
         ask(
@@ -144,6 +213,27 @@ impl Supply {
         Ok(())
     }
 
+    fn came(&mut self, delivery: &Delivery) {
+        self.window.came(delivery.data.len());
+        self.unsettled += 1;
+    }
+
+    /// Moves what the stream has to what is ahead.
+    fn take_what_came(&mut self) {
+        while let Some(came) = self
+            .stream
+            .as_mut()
+            .and_then(|stream| stream.next().now_or_never())
+        {
+            let Some(Ok(delivery)) = came else {
+                (self.stream, self.is_over) = (None, true);
+                break;
+            };
+            self.came(&delivery);
+            self.ahead.push_back(delivery);
+        }
+    }
+
     /// Ends the present consumer; what was on its way to it is ahead of us then.
     async fn stop(&mut self) -> Result<()> {
         let Some(mut stream) = self.stream.take() else {
@@ -155,25 +245,10 @@ impl Supply {
             .basic_cancel(stream.tag(), BasicCancelOptions::default());
         ask(Doing::Consuming(self.queue.as_str()), cancel).await?;
         while let Some(Some(Ok(delivery))) = stream.next().now_or_never() {
-            self.window.came(delivery.data.len());
+            self.came(&delivery);
             self.ahead.push_back(delivery);
         }
         Ok(())
-    }
-
-    /// How many messages wait in the queue for a consumer.
-    async fn ready(&self) -> Result<u32> {
-        let passive = QueueDeclareOptions {
-            passive: true,
-            ..QueueDeclareOptions::default()
-        };
-        let looked =
-            self.channel
-                .lapin()
-                .queue_declare(self.queue.clone(), passive, FieldTable::default());
-        Ok(ask(Doing::Looking(self.queue.as_str()), looked)
-            .await?
-            .message_count())
     }
 
     /// Acknowledges.
@@ -182,19 +257,68 @@ impl Supply {
         let acked = self.channel.lapin().basic_ack(tag, options);
         ask(Doing::Settling, acked).await?;
         self.window.settled(tag);
+        self.settled = (self.settled.0.saturating_add(1), Instant::now());
+        self.unsettled = self.unsettled.saturating_sub(1);
         Ok(())
+    }
+
+    /// Waits until the present consumer's share is used up or the queue is empty: what is on its way to a cancelled consumer
+    /// a quorum queue takes back, and counts.
+    async fn take_what_is_on_its_way(&mut self) -> Result<()> {
+        let mut parting = Parting::begin(Instant::now(), true);
+        while self.stream.is_some() && !parting.may_go(self.window.is_used_up(), Instant::now()) {
+            sleep(parting.pause()).await;
+            parting.looked(self.ready().await?);
+            let ahead = self.ahead.len();
+            self.take_what_came();
+            if self.ahead.len() > ahead {
+                parting.arrived();
+            }
+        }
+        Ok(())
+    }
+
+    /// How many messages wait in the queue for a consumer.
+    async fn ready(&self) -> Result<u32> {
+        let found = look(self.channel.lapin(), self.queue.clone()).await?;
+        Ok(found.message_count())
     }
 
     /// Nothing more comes; returns what came and nobody asked for.
     pub(super) async fn end(&mut self) -> Result<VecDeque<Delivery>> {
+        self.take_what_is_on_its_way().await?;
         self.stop().await?;
         Ok(std::mem::take(&mut self.ahead))
+    }
+
+    /// Gives back what is held, and waits a moment until the queue has it and knows us no longer: whoever looks next must
+    /// find it, and must not take us for one of the `others` who hold something. Without a connection that is so already.
+    ///
+    /// No consumer is cancelled for that: a quorum queue takes back what was on its way to a cancelled consumer apart from
+    /// the rest, and before it.
+    pub(super) async fn give_back(self, connection: &Connection, others: u32) {
+        let (settled, last) = self.settled;
+        if settled > BEHIND {
+            sleep_until(last + LINGER + LINGER_EACH * settled.min(4_000)).await;
+        }
+        self.channel.close().await;
+        let Ok(channel) = connection.channel().await else {
+            return;
+        };
+        let deadline = Instant::now() + PUT_BACK;
+        while let Ok(found) = look(channel.lapin(), self.queue.clone()).await
+            && (found.message_count() < self.unsettled || found.consumer_count() > others)
+            && Instant::now() < deadline
+        {
+            sleep(PUT_BACK / 100).await;
+        }
+        channel.close().await;
     }
 
     /// The stream ended, and not because of us: the messages are the queue's again.
     fn cut_short(&mut self) -> Error {
         self.stream = None;
-        self.left = 0;
+        (self.left, self.copies, self.unsettled) = (0, 0, 0);
         Error::new(
             ErrorKind::ConnectionLost,
             format!(

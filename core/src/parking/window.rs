@@ -13,7 +13,7 @@ const BYTES: u64 = 64 * 1024 * 1024;
 
 /// The share of the consumer that is being walked through, and what led up to it.
 #[derive(Debug, Default)]
-pub(super) struct Window {
+pub(crate) struct Window {
     /// Consumers so far, this one included.
     number: u64,
     /// The delivery tag before its first one. Tags of a channel come without gaps.
@@ -28,18 +28,18 @@ pub(super) struct Window {
 
 impl Window {
     /// Whether the broker was asked for anything yet.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.number > 0
     }
 
     /// Whether the broker sends nothing more to this consumer, as it is.
-    pub(super) fn is_used_up(&self) -> bool {
+    pub(crate) fn is_used_up(&self) -> bool {
         self.outstanding >= self.prefetch
     }
 
     /// The next consumer's tag and prefetch, when `left` messages are still to come. Tags sort as text in the order in
     /// which they were made: that is how a quorum queue sorts them.
-    pub(super) fn open(&mut self, left: u32) -> (String, u16) {
+    pub(crate) fn open(&mut self, left: u32) -> (String, u16) {
         self.number += 1;
         let average = self.bytes.checked_div(self.came).unwrap_or(0);
         let room = BYTES * self.number / average.max(1);
@@ -51,14 +51,14 @@ impl Window {
     }
 
     /// A delivery of so many bytes came.
-    pub(super) fn came(&mut self, bytes: usize) {
+    pub(crate) fn came(&mut self, bytes: usize) {
         self.came += 1;
         self.outstanding += 1;
         self.bytes += bytes as u64;
     }
 
     /// The delivery with this tag was settled; if it was this consumer's, the broker sends it another.
-    pub(super) fn settled(&mut self, tag: u64) {
+    pub(crate) fn settled(&mut self, tag: u64) {
         if tag > self.base {
             self.outstanding = self.outstanding.saturating_sub(1);
         }

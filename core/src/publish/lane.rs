@@ -3,301 +3,399 @@
 //! lapin attaches a returned message to the wrong confirm as soon as more than one is outstanding, and mixes up tags
 //! when several tasks publish on a channel. So: one task, waves (send N, await N), and the returned messages of a wave
 //! matched by their content.
+//!
+//! RabbitMQ closes the channel over a message that it does not take, and says nothing of the others that are on it. So what
+//! may be refused goes alone: a body larger than any that was taken before, and what was refused before.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use lapin::{
-    BasicProperties, Confirmation,
-    options::{BasicPublishOptions, ConfirmSelectOptions},
-    protocol::{AMQPErrorKind, AMQPHardError},
-    types::ShortString,
-};
 use tokio::{
     sync::mpsc,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, timeout},
 };
 use tracing::debug;
 
-use super::returned::returned_jobs;
+use super::{
+    job::Task,
+    patience::Patience,
+    refused::Refused,
+    stall::Stalls,
+    wave::{self, Sent, is_in_doubt},
+};
 use crate::{
     Error, ErrorKind, Result,
-    client::{ANSWER, Begun, Doing, Link, OpenChannel, ask, put_off, refusal},
+    client::{Connection, Doing, Limits, Link, OpenChannel, ask, survives},
 };
-
-/// A message's body, shared with whoever else holds it.
-pub(crate) type Body = Arc<dyn AsRef<[u8]> + Send + Sync>;
-
-/// One message to publish, and who is told how that went.
-pub(crate) struct Job {
-    pub(crate) exchange: ShortString,
-    pub(crate) routing_key: ShortString,
-    pub(crate) properties: BasicProperties,
-    pub(crate) body: Body,
-    pub(crate) mandatory: bool,
-    pub(crate) done: Box<dyn FnOnce(Result<()>) + Send + Sync>,
-}
 
 /// Enough to hide the round trip, and few enough that a lost channel leaves few in doubt.
 const WAVE: usize = 256;
 
-/// As many bytes of a wave are handed to lapin, which copies them, before they are written.
-const UNWRITTEN: usize = 1 << 20;
-
 /// How long a message waits for a connection before its publisher is told.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often a message is published that shared a wave with one that the broker refused.
 const TRIES: u32 = 4;
 
+/// So many go together that shared a wave with one that the broker refused: the square root of the largest wave makes both
+/// the search for the guilty one and what its neighbours pay short.
+const FEW: usize = 16;
+
+/// What a lane is made of.
+pub(super) struct Lane {
+    pub(super) link: Arc<Link>,
+    pub(super) stalls: Arc<Stalls>,
+    pub(super) number: usize,
+}
+
+/// Where the messages of a lane go.
+trait Outlet {
+    fn publish(&self, tasks: Vec<Task>, desk: &mut Desk) -> impl Future<Output = ()> + Send;
+}
+
+impl Outlet for Lane {
+    async fn publish(&self, tasks: Vec<Task>, desk: &mut Desk) {
+        let _waits = self.stalls.waits(self.number);
+        desk.publish(&self.link, tasks).await;
+    }
+}
+
 /// Publishes what comes in, until nobody can send any more.
-pub(super) async fn run(link: Arc<Link>, mut jobs: mpsc::UnboundedReceiver<Job>) {
-    let mut channel: Option<OpenChannel> = None;
-    let mut wave = Vec::with_capacity(WAVE);
-    while jobs.recv_many(&mut wave, WAVE).await > 0 {
-        let open = match channel.take() {
-            Some(open) if open.is_open() => Ok(open),
-            _ => open(&link).await,
-        };
-        match open {
-            Ok(open) => {
-                channel = publish(&link, open, std::mem::take(&mut wave)).await;
+pub(super) async fn run(lane: Lane, jobs: mpsc::UnboundedReceiver<Task>) {
+    serve(&lane, jobs).await;
+}
+
+/// A panic costs the wave in which it came, whose messages are answered as they are dropped, and the channel.
+async fn serve(outlet: &impl Outlet, mut jobs: mpsc::UnboundedReceiver<Task>) {
+    let mut served = async || {
+        let mut desk = Desk::default();
+        let mut wave = Vec::with_capacity(WAVE);
+        while jobs.recv_many(&mut wave, WAVE).await > 0 {
+            outlet.publish(std::mem::take(&mut wave), &mut desk).await;
+        }
+    };
+    while !survives("a publishing lane", served()).await {}
+}
+
+/// What a lane keeps between waves.
+#[derive(Default)]
+struct Desk {
+    channel: Option<OpenChannel>,
+    patience: Patience,
+    refused: Refused,
+}
+
+impl Desk {
+    /// Publishes what has come in, in its order: as large waves as are safe.
+    async fn publish(&mut self, link: &Link, tasks: Vec<Task>) {
+        // Those that were refused before come last, each alone.
+        let (suspects, tasks): (Vec<_>, Vec<_>) =
+            tasks.into_iter().partition(|task| self.refused.knows(task));
+        let mut rest = tasks.into_iter().peekable();
+        while rest.peek().is_some() {
+            let Some(channel) = self.ready(link, &mut rest).await else {
+                break;
+            };
+            let wave = safe_wave(&mut rest, channel.limits());
+            if wave.is_empty() {
+                self.channel = Some(channel);
+            } else {
+                self.send(link, channel, wave).await;
             }
+        }
+        for suspect in suspects {
+            self.alone(link, suspect).await;
+        }
+    }
+
+    /// An open channel on a connection that the broker reads from; otherwise all are told why not.
+    async fn ready(
+        &mut self,
+        link: &Link,
+        tasks: &mut impl Iterator<Item = Task>,
+    ) -> Option<OpenChannel> {
+        match self.open(link).await {
+            Ok(channel) => Some(channel),
             Err(error) => {
-                for job in wave.drain(..) {
-                    (job.done)(Err(error.duplicate()));
+                tasks.for_each(|task| task.answer(Err(error.duplicate())));
+                None
+            }
+        }
+    }
+
+    async fn open(&mut self, link: &Link) -> Result<OpenChannel> {
+        loop {
+            let connection = timeout(PATIENCE, link.connection()).await.map_err(|_| {
+                Error::new(
+                    ErrorKind::ConnectionLost,
+                    "there is no connection to the broker to publish on; it is being re-made",
+                )
+            })??;
+            // What waits here can still be given up. What lapin has taken will be written when the broker reads again.
+            if connection.is_blocked() {
+                connection.unblocked().await;
+                continue;
+            }
+            return match self.channel.take() {
+                Some(channel) if channel.is_open() => Ok(channel),
+                _ => open(&connection).await,
+            };
+        }
+    }
+
+    /// Publishes a wave. One message that the broker refuses takes the channel, and with it the whole wave, down: then
+    /// those that may have to pay for another go again, a few together, so that only the guilty fails in the end, and few
+    /// are published for a third time.
+    async fn send(&mut self, link: &Link, channel: OpenChannel, wave: Vec<Task>) {
+        let mut doubtful = self.attempt(channel, wave).await.into_iter().peekable();
+        while doubtful.peek().is_some() {
+            let few: Vec<_> = doubtful.by_ref().take(FEW).collect();
+            let guilty_among = match self.open(link).await {
+                Ok(channel) => self.attempt(channel, few).await,
+                Err(_) => few,
+            };
+            for task in guilty_among {
+                self.alone(link, task).await;
+            }
+        }
+    }
+
+    /// Publishes a wave, and returns those of which it is not known what became of them, because of another.
+    async fn attempt(&mut self, channel: OpenChannel, wave: Vec<Task>) -> Vec<Task> {
+        let alone = wave.len() == 1;
+        let Sent {
+            channel,
+            answers,
+            broken_off,
+            too_late,
+        } = self.wave(channel, wave).await;
+        self.channel = channel;
+        let mut doubtful = Vec::new();
+        for (task, answer) in answers {
+            match answer {
+                Err(error) if broken_off && !alone && is_in_doubt(error.kind()) => {
+                    doubtful.push(task);
+                }
+                Err(error) if too_late && error.kind() == ErrorKind::ConnectionLost => {
+                    doubtful.push(task);
+                }
+                answer => self.tell(task, answer),
+            }
+        }
+        if !doubtful.is_empty() {
+            debug!(tasks = doubtful.len(), "a wave was broken off");
+        }
+        doubtful
+    }
+
+    /// Publishes one message of which it is not known whether the broker takes it.
+    async fn alone(&mut self, link: &Link, mut task: Task) {
+        for tries in 1.. {
+            let channel = match self.open(link).await {
+                Ok(channel) => channel,
+                Err(error) if error.kind() == ErrorKind::ConnectionLost && tries < TRIES => {
+                    continue;
+                }
+                Err(error) => return task.answer(Err(error)),
+            };
+            if let Some(error) = wave::refusal_beforehand(&task, channel.limits()) {
+                self.channel = Some(channel);
+                return task.answer(Err(error));
+            }
+            let mut sent = self.wave(channel, vec![task]).await;
+            self.channel = sent.channel;
+            let Some((back, answer)) = sent.answers.pop() else {
+                return; // it was returned, and its publisher told
+            };
+            match answer {
+                // The end of a wave can take the connection with it: what lapin still sends for a channel that the broker
+                // has closed is an error that closes everything. This message is not to blame.
+                Err(error) if error.kind() == ErrorKind::ConnectionLost && tries < TRIES => {
+                    task = back;
+                }
+                answer => return self.tell(back, answer),
+            }
+        }
+    }
+
+    async fn wave(&mut self, channel: OpenChannel, wave: Vec<Task>) -> Sent {
+        let began = Instant::now();
+        let sent = wave::send(channel, wave, self.patience.now()).await;
+        if sent.channel.is_some() {
+            self.patience.was_rewarded(began.elapsed());
+        } else {
+            self.patience.was_in_vain();
+        }
+        sent
+    }
+
+    fn tell(&mut self, task: Task, answer: Result<()>) {
+        match &answer {
+            Ok(()) => self.refused.forget(&task),
+            // Of sizes all is known once one was refused.
+            Err(error) if error.is_permanent() && error.kind() != ErrorKind::TooLarge => {
+                self.refused.note(&task);
+            }
+            Err(_) => {}
+        }
+        task.answer(answer);
+    }
+}
+
+/// Takes off as many as can go together, and answers those on the way that need not go at all. A body larger than any that
+/// was taken so far goes alone: it may be the one that takes the channel down.
+fn safe_wave(
+    rest: &mut std::iter::Peekable<impl Iterator<Item = Task>>,
+    limits: &Limits,
+) -> Vec<Task> {
+    let mut wave = Vec::new();
+    while let Some(task) = rest.peek() {
+        let proven = limits.is_proven(task.body().len());
+        let refusal = wave::refusal_beforehand(task, limits);
+        let wanted = task.is_wanted();
+        if wanted && refusal.is_none() && !proven && !wave.is_empty() {
+            break;
+        }
+        let Some(task) = rest.next() else { break };
+        match refusal {
+            _ if !wanted => drop(task),
+            Some(error) => task.answer(Err(error)),
+            None => {
+                wave.push(task);
+                if !proven {
+                    break;
                 }
             }
         }
     }
+    wave
 }
 
-async fn open(link: &Link) -> Result<OpenChannel> {
-    let connection = timeout(PATIENCE, link.connection()).await.map_err(|_| {
-        Error::new(
-            ErrorKind::ConnectionLost,
-            "there is no connection to the broker to publish on; it is being re-made",
+async fn open(connection: &Connection) -> Result<OpenChannel> {
+    let opened = async {
+        let channel = connection.channel().await?;
+        ask(
+            Doing::Opening,
+            channel
+                .lapin()
+                .confirm_select(lapin::options::ConfirmSelectOptions::default()),
         )
-    })??;
-    let channel = connection.channel().await?;
-    ask(
-        Doing::Opening,
-        channel
-            .lapin()
-            .confirm_select(ConfirmSelectOptions::default()),
-    )
-    .await?;
-    Ok(channel)
+        .await?;
+        Ok(channel)
+    };
+    let opened: Result<OpenChannel> = opened.await;
+    // A broker that does not even open a channel, though it is not short of anything, reads no more. It may go on to beat.
+    if matches!(&opened, Err(error) if error.kind() == ErrorKind::Timeout)
+        && !connection.is_blocked()
+    {
+        connection.cut();
+    }
+    opened
 }
 
-/// Publishes a wave. One message that the broker refuses takes the channel, and with it the whole wave, down: then
-/// each goes alone, so that only the guilty fails. Returns the channel, if it can be used again.
-async fn publish(link: &Link, channel: OpenChannel, wave: Vec<Job>) -> Option<OpenChannel> {
-    let alone = wave.len() == 1;
-    let Sent {
-        mut channel,
-        answers,
-        broken_off,
-        too_late,
-    } = send(channel, wave).await;
-    let mut doubtful = Vec::new();
-    for (job, answer) in answers {
-        match answer {
-            Err(error) if broken_off && !alone && is_in_doubt(error.kind()) => doubtful.push(job),
-            Err(error) if too_late && error.kind() == ErrorKind::ConnectionLost => {
-                doubtful.push(job);
-            }
-            answer => (job.done)(answer),
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::{super::job::tests::job, *};
+
+    #[derive(Default)]
+    struct PanicsOnce(AtomicUsize);
+
+    impl Outlet for PanicsOnce {
+        async fn publish(&self, tasks: Vec<Task>, _: &mut Desk) {
+            tokio::task::yield_now().await;
+            let wave = self.0.fetch_add(1, Ordering::Relaxed);
+            assert!(wave != 0, "as it is meant");
+            tasks.into_iter().for_each(|task| task.answer(Ok(())));
         }
     }
-    if !doubtful.is_empty() {
-        debug!(
-            jobs = doubtful.len(),
-            "a wave was broken off; publishing one by one"
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_that_panics_answers_everything_and_goes_on() {
+        let (sender, jobs) = mpsc::unbounded_channel();
+        let outlet = PanicsOnce::default();
+        let lane = serve(&outlet, jobs);
+        let asked = async {
+            let (first, second) = (job("a"), job("b"));
+            for asked in [first.0, second.0] {
+                assert!(sender.send(Task::new(asked, None)).is_ok());
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let later = job("c");
+            assert!(sender.send(Task::new(later.0, None)).is_ok());
+            drop(sender);
+            (first.1, second.1, later.1)
+        };
+        let ((), (first, second, later)) = tokio::join!(lane, asked);
+        for lost in [first, second] {
+            let lost = lost.lock().unwrap();
+            assert!(
+                matches!(&lost[..], [Err(error)] if error.is_transient()),
+                "{lost:?}"
+            );
+        }
+        assert!(matches!(later.lock().unwrap()[..], [Ok(())]));
+    }
+
+    #[test]
+    fn a_body_larger_than_any_before_goes_alone() {
+        let limits = Limits::new(131_072);
+        let sizes = [3, 2, 3, 5, 1, 9, 10];
+        let tasks = sizes.map(|size| {
+            let (mut asked, answers) = job("a");
+            asked.body = Arc::new(vec![0; size]);
+            (Task::new(asked, None), answers)
+        });
+        let (tasks, answers): (Vec<_>, Vec<_>) = tasks.into_iter().unzip();
+        let mut rest = tasks.into_iter().peekable();
+        let mut waves = Vec::new();
+        while rest.peek().is_some() {
+            let wave = safe_wave(&mut rest, &limits);
+            for task in &wave {
+                if task.body().len() == 5 {
+                    limits.took(5);
+                    limits.limited(8);
+                } else {
+                    limits.took(task.body().len());
+                }
+            }
+            waves.push(
+                wave.iter()
+                    .map(|task| task.body().len())
+                    .collect::<Vec<_>>(),
+            );
+            wave.into_iter().for_each(|task| task.answer(Ok(())));
+        }
+        assert_eq!(waves, [vec![3], vec![2, 3], vec![5], vec![1]]);
+        for answer in &answers[5..] {
+            let answer = answer.lock().unwrap();
+            assert!(
+                matches!(&answer[..], [Err(error)] if error.kind() == ErrorKind::TooLarge),
+                "{answer:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_fits_no_frame_or_is_given_up_never_goes() {
+        let limits = Limits::new(4_096);
+        limits.took(1_000);
+        let (mut large, answers) = job("a");
+        let mut headers = lapin::types::FieldTable::default();
+        headers.insert(
+            "blob".into(),
+            lapin::types::AMQPValue::LongString("v".repeat(4_080).into()),
+        );
+        large.properties = large.properties.with_headers(headers);
+        let given_up = Task::new(job("a").0, Some(std::sync::Weak::new()));
+        let fine = Task::new(job("a").0, None);
+        let tasks = vec![Task::new(large, None), given_up, fine];
+        let wave = safe_wave(&mut tasks.into_iter().peekable(), &limits);
+        assert_eq!(wave.len(), 1);
+        let answers = answers.lock().unwrap();
+        assert!(
+            matches!(&answers[..], [Err(error)] if error.kind() == ErrorKind::TooLarge),
+            "{answers:?}"
         );
     }
-    for job in doubtful {
-        channel = publish_alone(link, channel, job).await;
-    }
-    channel
-}
-
-/// Publishes one message that was in a wave with one that the broker refused.
-async fn publish_alone(
-    link: &Link,
-    mut channel: Option<OpenChannel>,
-    mut job: Job,
-) -> Option<OpenChannel> {
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        let usable = match channel.take() {
-            Some(open) if open.is_open() => Ok(open),
-            _ => open(link).await,
-        };
-        let answer = match usable {
-            Ok(open) => {
-                let mut sent = send(open, vec![job]).await;
-                channel = sent.channel;
-                match sent.answers.pop() {
-                    Some((back, answer)) => {
-                        job = back;
-                        answer
-                    }
-                    None => return channel, // it was returned, and its publisher told
-                }
-            }
-            Err(error) => Err(error),
-        };
-        match answer {
-            // The end of a wave can take the connection with it: what lapin still sends for a channel that the broker
-            // has closed is an error that closes everything. This message is not to blame.
-            Err(error) if error.kind() == ErrorKind::ConnectionLost && tries < TRIES => {}
-            answer => {
-                (job.done)(answer);
-                return channel;
-            }
-        }
-    }
-}
-
-/// What became of a wave. Those whose message came back are told already.
-struct Sent {
-    /// The channel, unless confirms are still outstanding that would be mixed up with the next wave's.
-    channel: Option<OpenChannel>,
-    answers: Vec<(Job, Result<()>)>,
-    /// Whether the broker closed the channel because of one message: what became of the others is unknown.
-    broken_off: bool,
-    /// Whether the channel was closing already, over the wave before: then messages were not even sent.
-    too_late: bool,
-}
-
-/// Sends a wave and awaits all its confirms.
-async fn send(channel: OpenChannel, wave: Vec<Job>) -> Sent {
-    let (mut broken_off, mut too_late) = (false, false);
-    let mut judge = |why: lapin::Error| {
-        broken_off |= is_of_another_channel(&why);
-        let error = refusal(&Doing::Publishing, why);
-        broken_off |= is_refusal(error.kind());
-        error
-    };
-    let mut confirms = Vec::with_capacity(wave.len());
-    let deadline = Instant::now() + ANSWER;
-    let mut written =
-        async |sent: Begun<'_, lapin::Result<_>>| match timeout_at(deadline, sent.answer()).await {
-            Ok(sent) => sent.map_err(|why| {
-                too_late |= matches!(why.kind(), lapin::ErrorKind::InvalidChannelState(..));
-                judge(why)
-            }),
-            Err(_) => Err(no_answer()),
-        };
-    let (mut unwritten, mut bytes) = (Vec::new(), 0);
-    for job in &wave {
-        if bytes >= UNWRITTEN {
-            for sent in unwritten.drain(..) {
-                confirms.push(written(sent).await);
-            }
-            bytes = 0;
-        }
-        let options = BasicPublishOptions {
-            mandatory: job.mandatory,
-            immediate: false,
-        };
-        let body: &[u8] = (*job.body).as_ref();
-        bytes += body.len();
-        unwritten.push(Begun::new(channel.lapin().basic_publish(
-            job.exchange.clone(),
-            job.routing_key.clone(),
-            options,
-            body,
-            job.properties.clone(),
-        )));
-    }
-    for sent in unwritten {
-        confirms.push(written(sent).await);
-    }
-    let mut results = Vec::with_capacity(wave.len());
-    let mut returned = Vec::new();
-    for confirm in confirms {
-        results.push(match confirm {
-            Ok(confirm) => match timeout_at(deadline, put_off(confirm)).await {
-                Ok(Ok(Confirmation::Ack(back))) => {
-                    returned.extend(back);
-                    Ok(())
-                }
-                Ok(Ok(Confirmation::Nack(back))) => {
-                    returned.extend(back);
-                    Err(Error::new(
-                        ErrorKind::NotConfirmed,
-                        "the broker did not take the message (basic.nack); try again after a pause",
-                    ))
-                }
-                Ok(Ok(Confirmation::NotRequested)) => Err(Error::new(
-                    ErrorKind::NotConfirmed,
-                    "the channel gives no publisher confirms",
-                )),
-                Ok(Err(why)) => Err(judge(why)),
-                Err(_) => Err(no_answer()),
-            },
-            Err(error) => Err(error),
-        });
-    }
-    let unrouted = returned_jobs(&wave, &returned);
-    let timed_out = results
-        .iter()
-        .any(|result| matches!(result, Err(error) if error.kind() == ErrorKind::Timeout));
-    let mut answers = Vec::with_capacity(wave.len());
-    for ((job, result), unrouted) in wave.into_iter().zip(results).zip(unrouted) {
-        if unrouted {
-            let why = if job.exchange.as_str().is_empty() {
-                format!("there is no queue `{}`", job.routing_key)
-            } else {
-                format!(
-                    "no queue takes a message for the exchange `{}` with the routing key `{}`",
-                    job.exchange, job.routing_key
-                )
-            };
-            (job.done)(Err(Error::new(ErrorKind::Unroutable, why)));
-        } else {
-            answers.push((job, result));
-        }
-    }
-    Sent {
-        channel: (!timed_out).then_some(channel),
-        answers,
-        broken_off,
-        too_late,
-    }
-}
-
-/// Whether a message with this error may be one that only shared its channel with the guilty one.
-fn is_in_doubt(kind: ErrorKind) -> bool {
-    is_refusal(kind) || kind == ErrorKind::ConnectionLost
-}
-
-/// Whether the connection was closed over frames for a channel that the broker had closed before.
-fn is_of_another_channel(why: &lapin::Error) -> bool {
-    matches!(why.kind(), lapin::ErrorKind::ProtocolError(said)
-        if matches!(said.kind(), AMQPErrorKind::Hard(AMQPHardError::CHANNELERROR)))
-}
-
-/// Whether the broker closed the channel because of a message.
-fn is_refusal(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::AccessRefused
-            | ErrorKind::Unroutable
-            | ErrorKind::InvalidOption
-            | ErrorKind::TooLarge
-            | ErrorKind::Broker
-    )
-}
-
-fn no_answer() -> Error {
-    Error::new(
-        ErrorKind::Timeout,
-        format!(
-            "the broker did not confirm a message within {} s",
-            ANSWER.as_secs()
-        ),
-    )
 }

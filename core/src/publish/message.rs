@@ -32,10 +32,6 @@ pub struct Publish {
     pub(crate) delay: Option<Duration>,
 }
 
-/// What a frame of 131 072 bytes leaves for a content header, with room to spare for what the broker adds on its way to
-/// a consumer (`x-death`, `x-delivery-count`).
-const CONTENT_HEADER_MAX: usize = 126 * 1024;
-
 impl Publish {
     /// A message for one queue, by way of the default exchange.
     #[must_use]
@@ -168,16 +164,21 @@ impl Publish {
         (self.exchange, self.routing_key, self.properties, self.body)
     }
 
-    pub(super) fn into_job(self, done: Box<dyn FnOnce(Result<()>) + Send + Sync>) -> Result<Job> {
+    /// The job, if the headers and properties fit into `room` bytes.
+    pub(super) fn into_job(
+        self,
+        room: usize,
+        done: Box<dyn FnOnce(Result<()>) + Send + Sync>,
+    ) -> Result<Job> {
         self.validate()?;
         let size = content_header_size(&self.properties);
         // A content header above one frame costs the connection, and with it everything else that is outstanding.
-        if size > CONTENT_HEADER_MAX {
+        if size > room {
             return Err(Error::new(
                 ErrorKind::TooLarge,
                 format!(
                     "the headers and properties take {size} bytes and must fit one frame, which has room for \
-                     {CONTENT_HEADER_MAX}; put large values into the body"
+                     {room}; put large values into the body"
                 ),
             ));
         }
@@ -194,7 +195,7 @@ impl Publish {
 }
 
 /// The bytes that the properties take on the wire, with the class, the body's size and the flags before them.
-fn content_header_size(properties: &BasicProperties) -> usize {
+pub(super) fn content_header_size(properties: &BasicProperties) -> usize {
     const BEFORE: usize = 2 + 2 + 8 + 2;
     let texts: usize = [
         properties.content_type(),

@@ -1,10 +1,15 @@
 //! Publishing that is confirmed: one task owns each publishing channel and works in waves.
 
+mod job;
 mod lane;
 mod message;
+mod patience;
 mod publisher;
+mod refused;
 mod returned;
+mod stall;
+mod wave;
 
-pub(crate) use lane::{Body, Job};
+pub(crate) use job::{Body, Job};
 pub use message::Publish;
 pub(crate) use publisher::Publisher;

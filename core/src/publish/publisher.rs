@@ -3,55 +3,93 @@
 use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::{
+    sync::{Semaphore, mpsc, oneshot},
+    time::timeout,
+};
 
-use super::{Job, Publish, lane};
-use crate::{Error, ErrorKind, Result, client::Link};
+use super::{
+    Job, Publish,
+    job::Task,
+    lane::{self, Lane},
+    stall::Stalls,
+};
+use crate::{
+    Error, ErrorKind, Result,
+    client::{ANSWER, Link},
+};
 
 /// Lanes, and with them channels, that a client may have. Targets beyond that share them. A quorum queue without a leader
 /// confirms nothing, and holds up every other confirm of its channel: a rung that came back dead from a crash of its
 /// broker would stop whatever shares its lane.
 const LANES: usize = 64;
 
-/// Messages that callers of [`Publisher::publish`] may have outstanding together. Copies of a consumer's messages are
-/// bounded by its prefetch instead: they must not wait behind an application that publishes without end.
+/// Messages that callers of [`Publisher::publish`] may have outstanding together, those that were given up meanwhile
+/// included. Copies of a consumer's messages are bounded by its prefetch instead, since their originals are unacknowledged:
+/// they must not wait behind an application that publishes without end. Together that is what a lane's queue can hold.
 const OUTSTANDING: usize = 4_096;
+
+/// How long a caller of [`Publisher::publish`] waits while the broker reads nothing.
+const WAIT: Duration = ANSWER;
 
 /// Publishes on its own connection.
 pub(crate) struct Publisher {
-    lanes: Vec<mpsc::UnboundedSender<Job>>,
+    link: Arc<Link>,
+    lanes: Vec<mpsc::UnboundedSender<Task>>,
+    stalls: Arc<Stalls>,
     /// Which lane a target has, by the target's hash. At most [`LANES`] entries.
     assigned: Mutex<HashMap<u64, usize>>,
     choice: RandomState,
-    room: Semaphore,
+    room: Arc<Semaphore>,
 }
 
 impl Publisher {
     pub(crate) fn new(link: &Arc<Link>) -> Self {
+        let stalls = Arc::new(Stalls::new(LANES));
         let lanes = (0..LANES)
-            .map(|_| {
+            .map(|number| {
                 let (sender, jobs) = mpsc::unbounded_channel();
-                tokio::spawn(lane::run(Arc::clone(link), jobs));
+                let lane = Lane {
+                    link: Arc::clone(link),
+                    stalls: Arc::clone(&stalls),
+                    number,
+                };
+                tokio::spawn(lane::run(lane, jobs));
                 sender
             })
             .collect();
         Self {
+            link: Arc::clone(link),
             lanes,
+            stalls,
             assigned: Mutex::default(),
             choice: RandomState::new(),
-            room: Semaphore::new(OUTSTANDING),
+            room: Arc::new(Semaphore::new(OUTSTANDING)),
         }
     }
 
     /// Hands a job to its lane. The job's `done` is called once, whatever happens.
     pub(crate) fn submit(&self, job: Job) {
-        let lane = self.lane(job.exchange.as_str(), job.routing_key.as_str());
-        if let Err(mpsc::error::SendError(job)) = self.lanes[lane].send(job) {
-            (job.done)(Err(Error::new(ErrorKind::Closed, "the client was closed")));
+        self.hand_over(Task::new(job, None));
+    }
+
+    fn hand_over(&self, task: Task) {
+        let lane = self.lane(task.exchange.as_str(), task.routing_key.as_str());
+        if let Err(mpsc::error::SendError(task)) = self.lanes[lane].send(task) {
+            task.answer(Err(closed()));
         }
+    }
+
+    /// Whether publishing makes no headway at present: the broker reads nothing because it is short of memory or disk, or
+    /// some lane has waited for its confirms, or for a connection, for longer than a second.
+    #[allow(dead_code, reason = "what takes messages asks before it takes more")]
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.link.is_blocked() || self.stalls.any()
     }
 
     /// Routing keys of an exchange can be any number, so that an exchange has one lane for all of them.
@@ -68,18 +106,41 @@ impl Publisher {
         }
     }
 
-    /// Publishes and waits for the confirm.
+    /// Publishes and waits for the confirm. What is given up before it is on its way is not published.
     pub(crate) async fn publish(&self, message: Publish) -> Result<()> {
-        let _room = self.room.acquire().await.map_err(|why| {
-            Error::new(ErrorKind::Closed, "the client was closed").with_source(why)
-        })?;
-        let (done, answer) = oneshot::channel();
-        self.submit(message.into_job(Box::new(move |result| {
-            // Whoever asked may have gone; the message is published all the same.
-            let _ = done.send(result);
-        }))?);
-        answer
-            .await
-            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the client was closed")))
+        let asker = Arc::new(());
+        let published = async {
+            // Kept until the message is answered, not only while somebody waits for that.
+            let room = Arc::clone(&self.room).acquire_owned().await;
+            let room = room.map_err(|why| closed().with_source(why))?;
+            let (done, answer) = oneshot::channel();
+            let done = Box::new(move |result| {
+                drop(room);
+                // Whoever asked may have gone.
+                let _ = done.send(result);
+            });
+            let job = message.into_job(self.link.header_room(), done)?;
+            self.hand_over(Task::new(job, Some(Arc::downgrade(&asker))));
+            answer.await.unwrap_or_else(|_| Err(closed()))
+        };
+        let mut published = pin!(published);
+        loop {
+            match timeout(WAIT, &mut published).await {
+                Ok(answer) => return answer,
+                // The lane has a deadline of its own, for which an alarm does not count.
+                Err(_) if !self.link.is_blocked() => {}
+                Err(_) => {
+                    return Err(Error::new(
+                        ErrorKind::Timeout,
+                        "the broker did not confirm a message in time: it reads nothing, because it is short of memory \
+                         or disk",
+                    ));
+                }
+            }
+        }
     }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the client was closed")
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use lapin::message::BasicReturnMessage;
 
-use super::Job;
+use super::job::Task;
 
 /// What a returned message shares with the one that was sent: RabbitMQ returns it as it came.
 #[derive(PartialEq, Eq, Hash)]
@@ -17,7 +17,7 @@ struct Likeness<'a> {
 
 /// For every job of the wave, whether it came back. Where a returned message fits several jobs that are not equal,
 /// all of them count as returned: one too many is published twice, one too few would be lost.
-pub(super) fn returned_jobs(wave: &[Job], returned: &[BasicReturnMessage]) -> Vec<bool> {
+pub(super) fn returned_jobs(wave: &[Task], returned: &[BasicReturnMessage]) -> Vec<bool> {
     let mut back = vec![false; wave.len()];
     if returned.is_empty() {
         return back;
@@ -28,7 +28,7 @@ pub(super) fn returned_jobs(wave: &[Job], returned: &[BasicReturnMessage]) -> Ve
             exchange: job.exchange.as_str(),
             routing_key: job.routing_key.as_str(),
             message_id: job.properties.message_id().as_ref().map(|id| id.as_str()),
-            body: (*job.body).as_ref(),
+            body: job.body(),
         };
         groups.entry(likeness).or_default().push(index);
     }
@@ -72,17 +72,18 @@ mod tests {
 
     use lapin::{BasicProperties, message::Delivery, types::ShortString};
 
-    use super::*;
+    use super::{super::Job, *};
 
-    fn job(routing_key: &str, body: &str, id: &str) -> Job {
-        Job {
+    fn job(routing_key: &str, body: &str, id: &str) -> Task {
+        let job = Job {
             exchange: ShortString::default(),
             routing_key: routing_key.into(),
             properties: BasicProperties::default().with_message_id(id.into()),
             body: Arc::new(body.as_bytes().to_vec()),
             mandatory: true,
             done: Box::new(|_| ()),
-        }
+        };
+        Task::new(job, None)
     }
 
     fn back(routing_key: &str, body: &str, id: &str) -> BasicReturnMessage {

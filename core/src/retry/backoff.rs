@@ -41,7 +41,7 @@ pub enum Backoff {
     Exponential {
         /// The delay before the first retry.
         initial: Duration,
-        /// What every further delay is multiplied by; at least 1.
+        /// What every further delay is multiplied by: 1, or at least 1.001.
         factor: f64,
         /// The longest delay.
         max: Duration,
@@ -106,7 +106,7 @@ impl Backoff {
                 let grown =
                     initial.as_secs_f64() * factor.powi(i32::try_from(steps).unwrap_or(i32::MAX));
                 // `min` also catches the infinity that a large count grows to.
-                Duration::from_secs_f64(grown.min(max.as_secs_f64()))
+                Duration::try_from_secs_f64(grown.min(max.as_secs_f64())).unwrap_or(*max)
             }
         };
         Duration::from_millis(

@@ -25,6 +25,10 @@ impl Default for Limits {
     }
 }
 
+/// Crashes that the queue itself may count: RabbitMQ 4.0 and later drop a message after 20 by default, and its owner may have
+/// chosen less.
+const MOST_COUNTED_BY_QUEUE: u32 = 3;
+
 /// What to do with a message before its handler sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
@@ -32,7 +36,8 @@ pub enum Admission {
     Run,
     /// Hand it out with nothing else outstanding: it may be the one that takes consumers down.
     RunAlone,
-    /// Send a copy through the shortest wait, with this count of crashes on it: its queue counts none.
+    /// Send a copy through the shortest wait, with this count of crashes on it: its queue counts none, or has counted so many
+    /// that its delivery limit may be near.
     Detour {
         /// Crashes, this one included.
         crashes: u32,
@@ -44,7 +49,14 @@ pub enum Admission {
 /// Whether a message may run.
 #[must_use]
 pub fn admit(state: &RetryState, limits: &Limits) -> Admission {
-    if state.own_crashes >= limits.crashes {
+    // What its queue has counted spends a delivery limit that AMQP does not show, and past it the broker drops the message. A
+    // copy begins anew there, and carries the count along.
+    let counted_by_queue = state.crashes.saturating_sub(state.own_crashes);
+    if counted_by_queue >= MOST_COUNTED_BY_QUEUE && !state.uncounted_crash {
+        Admission::Detour {
+            crashes: state.crashes,
+        }
+    } else if state.own_crashes >= limits.crashes {
         Admission::Park(ParkReason::DeliveryLimit)
     } else if state.uncounted_crash {
         let crashes = if state.crashes > state.own_crashes {
@@ -224,18 +236,24 @@ mod tests {
     #[test]
     fn crashes_make_a_suspect_and_then_a_parked_message() {
         let limits = Limits::default();
-        let at = |crashes| {
-            admit(
-                &RetryState {
-                    crashes,
-                    ..RetryState::default()
-                },
-                &limits,
-            )
+        let at = |crashes, own_crashes| {
+            let state = RetryState {
+                crashes,
+                own_crashes,
+                ..RetryState::default()
+            };
+            admit(&state, &limits)
         };
-        assert_eq!([at(0), at(2)], [Admission::Run; 2]);
-        assert_eq!([at(3), at(9)], [Admission::RunAlone; 2]);
-        assert_eq!(at(10), Admission::Park(ParkReason::DeliveryLimit));
+        assert_eq!([at(0, 0), at(2, 0), at(2, 2)], [Admission::Run; 3]);
+        assert_eq!([at(3, 3), at(4, 3), at(9, 9)], [Admission::RunAlone; 3]);
+        assert_eq!(at(10, 8), Admission::Park(ParkReason::DeliveryLimit));
+        for (crashes, own) in [(3, 0), (9, 6), (30, 10)] {
+            assert_eq!(
+                at(crashes, own),
+                Admission::Detour { crashes },
+                "the queue's own count begins anew"
+            );
+        }
         let uncounted = RetryState {
             uncounted_crash: true,
             ..RetryState::default()

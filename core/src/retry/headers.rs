@@ -20,10 +20,13 @@ pub(crate) const PARKED_AT: &str = "x-retry-parked-at";
 pub(crate) const PARKED_REASON: &str = "x-retry-parked-reason";
 pub(crate) const FINGERPRINT: &str = "x-retry-fingerprint";
 pub(crate) const REPLAYS: &str = "x-retry-replays";
+pub(crate) const WALK: &str = "x-retry-walk";
 
 pub(crate) const DELIVERY_COUNT: &str = "x-delivery-count";
 pub(crate) const ACQUIRED_COUNT: &str = "x-acquired-count";
 pub(crate) const DEATH: &str = "x-death";
+/// How long the delayed-message plugin keeps a message, in ms.
+pub(crate) const DELAY: &str = "x-delay";
 /// The count of the delayed-exchange pipelines in use before us, honoured once.
 pub(crate) const LEGACY_RETRIES: &str = "x-retries";
 
@@ -37,12 +40,22 @@ const MOST: i64 = 1_000_000;
 /// ignored by 4.x, and can make brokers before 4.0.1 drop the message as a cycle; `CC` and `BCC` would route the copy
 /// to other queues.
 pub(crate) fn is_brokers_own(name: &str) -> bool {
-    matches!(name, DELIVERY_COUNT | ACQUIRED_COUNT | "CC" | "BCC") || is_of_death(name)
+    matches!(name, "CC" | "BCC") || is_count(name) || is_of_death(name)
+}
+
+/// What the broker counts up at each delivery.
+pub(crate) fn is_count(name: &str) -> bool {
+    matches!(name, DELIVERY_COUNT | ACQUIRED_COUNT)
 }
 
 /// What the broker writes when it dead-letters a message.
 pub(crate) fn is_of_death(name: &str) -> bool {
     name == DEATH || name.starts_with("x-first-death-") || name.starts_with("x-last-death-")
+}
+
+/// The record of one parking, which no later copy of the message may carry: it would be believed.
+pub(crate) fn is_of_parking(name: &str) -> bool {
+    matches!(name, PARKED_AT | PARKED_REASON | ERROR_STACK | FINGERPRINT)
 }
 
 /// Any integer type of AMQP as `i64`.

@@ -41,6 +41,12 @@ pub struct Policy {
 /// More waiting queues than this for one policy are a mistake, not a need.
 const MOST_DELAYS: usize = 64;
 
+/// A count above this is not believed when it is read from a message, so a policy with more would never end.
+const MOST_RETRIES: u32 = 1_000_000;
+
+/// Whatever grows by less takes thousands of retries to become a millisecond longer.
+const SLOWEST_GROWTH: f64 = 1.001;
+
 impl Policy {
     pub(super) fn new(backoff: Backoff) -> Self {
         Self {
@@ -130,19 +136,41 @@ impl Policy {
         spread[usize::try_from(draw % spread.len() as u64).unwrap_or(0)]
     }
 
-    /// Every delay this policy can ask for, in ascending order: one waiting queue each.
+    /// Every delay this policy can ask for, in ascending order: one waiting queue each. Of a policy that
+    /// [`validate`](Self::validate) refuses for having too many, the first of them.
     #[must_use]
     pub fn delays(&self) -> BTreeSet<Duration> {
+        let last = match &self.backoff {
+            Backoff::List { delays } => u32::try_from(delays.len()).unwrap_or(u32::MAX),
+            _ => MOST_RETRIES,
+        }
+        .min(self.retries);
         let mut delays = BTreeSet::new();
-        for retry in 1..=self.retries {
-            let before = delays.len();
-            delays.extend(self.spread(self.backoff.delay(retry)));
-            let capped = delays.len() == before && !matches!(self.backoff, Backoff::List { .. });
-            if capped || delays.len() > MOST_DELAYS {
-                break; // from here on the delays repeat, or `validate` refuses anyway
-            }
+        let mut retry = 1;
+        while retry <= last && delays.len() <= MOST_DELAYS {
+            let delay = self.backoff.delay(retry);
+            delays.extend(self.spread(delay));
+            retry = match self.backoff {
+                Backoff::List { .. } => retry + 1,
+                _ => self.first_longer(delay, retry, last),
+            };
         }
         delays
+    }
+
+    /// The first retry after `retry` whose delay is longer than `delay`, or the one after `last`. Delays that grow slowly
+    /// repeat when they are rounded to milliseconds, so it is searched for, and not looked for one by one.
+    fn first_longer(&self, delay: Duration, retry: u32, last: u32) -> u32 {
+        let (mut not_yet, mut found) = (retry, last + 1);
+        while found - not_yet > 1 {
+            let middle = not_yet + (found - not_yet) / 2;
+            if self.backoff.delay(middle) > delay {
+                found = middle;
+            } else {
+                not_yet = middle;
+            }
+        }
+        found
     }
 
     fn spread(&self, delay: Duration) -> [Duration; 3] {
@@ -201,9 +229,16 @@ impl Policy {
             );
         }
         if let Backoff::Exponential { factor, .. } = &self.backoff
-            && !(factor.is_finite() && *factor >= 1.0)
+            && !(factor.is_finite() && (*factor == 1.0 || *factor >= SLOWEST_GROWTH))
         {
-            return bad("cannot work: `factor` must be a number of at least 1".into());
+            return bad(format!(
+                "cannot work: `factor` must be 1, or a number of at least {SLOWEST_GROWTH}"
+            ));
+        }
+        if self.retries > MOST_RETRIES {
+            return bad(format!(
+                "cannot work: `retries` must be at most {MOST_RETRIES}"
+            ));
         }
         if !(0.0..=0.9).contains(&self.jitter) {
             return bad("cannot work: `jitter` must lie between 0 and 0.9".into());

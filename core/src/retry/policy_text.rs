@@ -171,6 +171,8 @@ impl fmt::Display for Policy {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -251,6 +253,13 @@ mod tests {
             ("fixed(1s, jitter=NaN)", "`jitter`"),
             ("exponential(1s, factor=0.5)", "`factor`"),
             ("exponential(1s, factor=inf)", "`factor`"),
+            ("exponential(1s, factor=1.0000001)", "`factor`"),
+            ("list(1s, retries=4294967295)", "`retries`"),
+            ("fixed(1s, retries=1000001)", "`retries`"),
+            (
+                "exponential(10ms, factor=1.05, max=1s, retries=100)",
+                "waiting queues",
+            ),
             ("exponential(10m)", "longer than `max`"),
             ("linear(10s, max=1s)", "longer than `max`"),
             (
@@ -262,6 +271,42 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::InvalidPolicy, "{text}");
             assert!(error.to_string().contains(part), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn delays_that_repeat_by_rounding_do_not_end_the_plan() {
+        let policy: Policy = "exponential(10ms, factor=1.05, max=1s, retries=30)"
+            .parse()
+            .unwrap();
+        let every: BTreeSet<_> = (1..=30).map(|retry| policy.delay(retry, 2)).collect();
+        assert_eq!(policy.delays(), every);
+        assert!(every.len() > 20, "{every:?}");
+    }
+
+    #[test]
+    fn as_many_retries_as_can_be_counted_cost_nothing() {
+        for text in [
+            "list(1s, 2s, retries=1000000)",
+            "exponential(1ms, factor=1.001, max=60ms, retries=1000000)",
+            "linear(1s, step=0.001ms, max=10s, retries=60000)",
+        ] {
+            for _ in 0..20 {
+                text.parse::<Policy>().unwrap();
+            }
+        }
+    }
+
+    /// What grows slowly, in short steps, where rounding repeats delays.
+    fn slow_policy() -> impl Strategy<Value = Policy> {
+        let policy = (1u64..200, 1u32..400, 1u64..200, 1u32..=1_000_000, 0u32..=4);
+        let slow = policy.prop_map(|(ms, thousandths, longest, retries, jitter)| {
+            Backoff::exponential(Duration::from_millis(ms))
+                .factor(1.0 + f64::from(thousandths) / 1000.0)
+                .max(Duration::from_millis(ms + longest))
+                .retries(retries)
+                .jitter(f64::from(jitter) / 10.0)
+        });
+        slow.prop_filter("has too many delays", |policy| policy.validate().is_ok())
     }
 
     fn any_policy() -> impl Strategy<Value = Policy> {
@@ -297,6 +342,15 @@ mod tests {
             let delay = policy.delay(retry.min(policy.max_retries().max(1)), draw);
             prop_assert!(policy.max_retries() == 0 || policy.delays().contains(&delay));
             prop_assert!(delay >= Duration::from_millis(1));
+        }
+
+        #[test]
+        fn every_delay_of_a_slow_policy_has_its_queue(policy in slow_policy(), retry: u32, draw: u64) {
+            let delays = policy.delays();
+            for retry in [1 + retry % policy.max_retries(), 1 + retry % 100.min(policy.max_retries())] {
+                prop_assert!(delays.contains(&policy.delay(retry, draw)), "{} at retry {}", policy, retry);
+            }
+            prop_assert!(delays.len() <= 64);
         }
 
         #[test]

@@ -55,7 +55,7 @@ impl Rule {
     }
 
     /// Holds where the error's type matches, or one of the [further kinds](Failure::kinds) that the error is of; `*`
-    /// stands for any text.
+    /// stands for any text. [`Consumer::error_type`](crate::Consumer::error_type) says which types of Rust are known.
     #[must_use]
     pub fn error(mut self, pattern: impl Into<String>) -> Self {
         self.conditions.push(Condition::Error(pattern.into()));
@@ -204,15 +204,16 @@ fn scalar_text(value: &AMQPValue) -> Option<String> {
 
 /// AMQP topic matching: `*` is exactly one word, `#` any number of words.
 fn topic_matches(pattern: &str, key: &str) -> bool {
-    let pattern: Vec<&str> = pattern.split('.').collect();
-    let key: Vec<&str> = if key.is_empty() {
-        Vec::new()
-    } else {
-        key.split('.').collect()
-    };
+    /// As RabbitMQ has it: nothing has no words, not one that is empty.
+    fn words(text: &str) -> Vec<&str> {
+        if text.is_empty() {
+            return Vec::new();
+        }
+        text.split('.').collect()
+    }
     wild(
-        &pattern,
-        &key,
+        &words(pattern),
+        &words(key),
         |word| *word == "#",
         |word, with| *word == "*" || word == with,
     )
@@ -267,6 +268,10 @@ mod tests {
     fn topics_match_as_in_bindings() {
         for (pattern, key, expected) in [
             ("#", "", true),
+            ("", "", true),
+            ("", "a", false),
+            ("*", "", false),
+            ("a.", "a", false),
             ("#", "a.b", true),
             ("*", "a", true),
             ("*", "a.b", false),

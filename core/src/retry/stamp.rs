@@ -29,11 +29,10 @@ pub(crate) struct Stamp<'a> {
     pub(crate) state: &'a RetryState,
     /// Seconds since 1970.
     pub(crate) now: u64,
+    /// Bytes that all headers and properties of a copy may take, by the frame size of the connection that publishes it.
+    pub(crate) budget: usize,
 }
 
-/// Bytes that all headers and properties of a copy may take: one frame of 131 072 bytes, and room to spare for what
-/// the broker adds on its way (`x-death`, `x-delivery-count`).
-const FRAME_BUDGET: usize = 126 * 1024;
 const ERROR_MAX: usize = 1024;
 const HISTORY_MAX: usize = 8 * 1024;
 const STACK_MAX: usize = 16 * 1024;
@@ -100,35 +99,33 @@ impl Stamp<'_> {
         self.finish(copy, None)
     }
 
-    /// A fresh copy of a parked message, without the broker's count of deliveries: that starts again. The deaths stay:
-    /// of a message that the broker parked they are all that says why.
-    pub(crate) fn renewed(&self) -> BasicProperties {
+    /// A fresh copy of a parked message, without the broker's count of deliveries: that starts again. The record of its
+    /// parking stays, and so do the deaths: of a message that the broker parked they are all that says why.
+    pub(crate) fn renewed(&self, walk: &str) -> BasicProperties {
         let mut copy = self.copy();
         if let Some(original) = self.properties.headers() {
             for (name, value) in original {
-                if headers::is_of_death(name.as_str()) {
+                if headers::is_of_death(name.as_str()) || headers::is_of_parking(name.as_str()) {
                     copy.insert(name.clone(), value.clone());
                 }
             }
         }
+        insert(&mut copy, headers::WALK, long(walk));
         self.finish(copy, None)
     }
 
     /// The copy that goes back to its work queue from a parking queue: no retries spent, one replay more.
-    pub(crate) fn replay(&self) -> BasicProperties {
+    pub(crate) fn replay(&self, walk: &str) -> BasicProperties {
         let mut copy = self.copy();
         for name in [
             headers::COUNT,
             headers::DEFERRALS,
             headers::CRASHES,
             headers::FIRST_FAILED_AT,
-            headers::PARKED_AT,
-            headers::PARKED_REASON,
-            headers::ERROR_STACK,
-            headers::FINGERPRINT,
         ] {
             remove(&mut copy, name);
         }
+        insert(&mut copy, headers::WALK, long(walk));
         self.count(
             &mut copy,
             headers::REPLAYS,
@@ -137,12 +134,14 @@ impl Stamp<'_> {
         self.finish(copy, None)
     }
 
-    /// The message's own headers without the broker's, and with what every copy of ours carries.
+    /// The message's own headers without the broker's and those of an earlier parking, and with what every copy of ours
+    /// carries.
     fn copy(&self) -> FieldTable {
         let mut table = FieldTable::default();
         if let Some(original) = self.properties.headers() {
             for (name, value) in original {
-                if !headers::is_brokers_own(name.as_str()) {
+                let name_is = name.as_str();
+                if !headers::is_brokers_own(name_is) && !headers::is_of_parking(name_is) {
                     table.insert(name.clone(), value.clone());
                 }
             }
@@ -205,37 +204,48 @@ impl Stamp<'_> {
     /// Properties of the copy: all of the original's but `user_id` (a broker refuses one that is not the connection's
     /// own) and `expiration` (which would cut the wait short), persistent, and small enough for one frame.
     fn finish(&self, mut table: FieldTable, expiration: Option<u64>) -> BasicProperties {
-        let old = self.properties;
-        let mut new = BasicProperties::default().with_delivery_mode(2);
-        let mut names = 0;
-        macro_rules! keep {
-            ($($get:ident => $set:ident),*) => {$(
-                if let Some(value) = old.$get() {
-                    names += value.as_str().len() + 1;
-                    new = new.$set(value.clone());
-                }
-            )*};
-        }
-        keep!(
-            content_type => with_content_type, content_encoding => with_content_encoding,
-            correlation_id => with_correlation_id, reply_to => with_reply_to, message_id => with_message_id,
-            kind => with_type, app_id => with_app_id, cluster_id => with_cluster_id
-        );
-        if let Some(priority) = old.priority() {
-            new = new.with_priority(*priority);
-        }
-        if let Some(timestamp) = old.timestamp() {
-            new = new.with_timestamp(*timestamp);
-        }
+        let (mut new, names) = carried(self.properties);
         if let Some(ms) = expiration {
             new = new.with_expiration(ShortString::from(ms.to_string()));
         }
-        let budget = FRAME_BUDGET - names;
+        let budget = self.budget.saturating_sub(names);
         if encoded_size(&table) > budget {
             fit(&mut table, budget);
         }
         new.with_headers(table)
     }
+}
+
+/// The properties that every copy keeps, and the bytes that they take.
+fn carried(old: &BasicProperties) -> (BasicProperties, usize) {
+    let mut new = BasicProperties::default().with_delivery_mode(2);
+    let mut names = 0;
+    macro_rules! keep {
+        ($($get:ident => $set:ident),*) => {$(
+            if let Some(value) = old.$get() {
+                names += value.as_str().len() + 1;
+                new = new.$set(value.clone());
+            }
+        )*};
+    }
+    keep!(
+        content_type => with_content_type, content_encoding => with_content_encoding,
+        correlation_id => with_correlation_id, reply_to => with_reply_to, message_id => with_message_id,
+        kind => with_type, app_id => with_app_id, cluster_id => with_cluster_id
+    );
+    if let Some(priority) = old.priority() {
+        new = new.with_priority(*priority);
+    }
+    if let Some(timestamp) = old.timestamp() {
+        new = new.with_timestamp(*timestamp);
+    }
+    (new, names)
+}
+
+/// The properties of a copy when it has waited: the broker takes its expiration off.
+pub(crate) fn waited(copy: &BasicProperties) -> BasicProperties {
+    let headers = copy.headers().clone().unwrap_or_default();
+    carried(copy).0.with_headers(headers)
 }
 
 fn insert(table: &mut FieldTable, name: &str, value: AMQPValue) {

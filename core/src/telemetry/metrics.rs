@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
+use super::Event;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -91,6 +92,28 @@ counters! {
     publish_failures = "publish_failures": "Copies that could not be stored at once.",
     reconnects = "consumer_reconnects": "Times the consumer came back after a loss.",
     pauses = "consumer_pauses": "Times the consumer paused because too many attempts failed.",
+}
+
+impl Counters {
+    /// Counts what an event tells.
+    pub(crate) fn note(&self, event: &Event) {
+        let counter = match event {
+            Event::Retried { .. } => &self.retried,
+            Event::Deferred { .. } => &self.deferred,
+            Event::Parked { .. } => &self.parked,
+            Event::Detoured { .. } => &self.detoured,
+            Event::Rejected { .. } => &self.rejected,
+            Event::AlreadyHandled { .. } => &self.already_handled,
+            Event::PublishFailed { .. } => &self.publish_failures,
+            Event::Requeued { .. } => &self.requeued,
+            Event::Paused { .. } => &self.pauses,
+            Event::Replayed { .. }
+            | Event::Disconnected { .. }
+            | Event::Reconnected { .. }
+            | Event::Resumed { .. } => return,
+        };
+        counter.inc();
+    }
 }
 
 /// The metrics of one client.

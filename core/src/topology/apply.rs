@@ -2,17 +2,17 @@
 
 use lapin::{
     ExchangeKind,
-    options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
-    types::FieldTable,
+    options::{BasicConsumeOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
+    types::{AMQPValue, FieldTable, ShortString},
 };
 
 use super::{
-    Item, Plan,
-    plan::{WORK_QUEUE, field_table, name},
+    Item, Missing, Plan,
+    plan::{field_table, name},
 };
 use crate::{
     Error, ErrorKind, Result,
-    client::{Connection, Doing, OpenChannel, ask},
+    client::{Connection, Doing, OpenChannel, ask, look},
 };
 
 /// What became of one item of a plan.
@@ -49,6 +49,8 @@ pub(crate) enum Mode {
     Apply,
     /// Make nothing, refuse what is missing.
     Require,
+    /// As `Require`, and streams are as good as queues.
+    Exist,
 }
 
 /// Goes through `plan` on `connection`, which should be used for nothing else: every refusal closes a channel, and some
@@ -73,11 +75,18 @@ pub(crate) async fn apply(
                 name,
                 arguments,
                 any_arguments,
-                purpose,
-            } => broker
-                .queue(name, field_table(arguments), *any_arguments, mode)
-                .await
-                .map_err(|error| with_way_out(error, purpose))?,
+                missing,
+                ..
+            } => {
+                let sought = Sought {
+                    queue: name,
+                    arguments: field_table(arguments),
+                    any: *any_arguments,
+                    missing: *missing,
+                    is_work_queue: item.is_work_queue(),
+                };
+                broker.queue(sought, mode).await?
+            }
             Item::Exchange {
                 name,
                 kind,
@@ -105,14 +114,50 @@ pub(crate) async fn apply(
     Ok(findings)
 }
 
-/// A work queue is not what the strategy needs: names the strategy that takes it as it is.
-fn with_way_out(error: Error, purpose: &str) -> Error {
-    if error.kind() != ErrorKind::Mismatch || !purpose.starts_with(WORK_QUEUE) {
-        return error;
+/// A queue that is looked for.
+struct Sought<'a> {
+    queue: &'a str,
+    arguments: FieldTable,
+    any: bool,
+    missing: Missing,
+    is_work_queue: bool,
+}
+
+impl Sought<'_> {
+    fn is_missing(&self) -> Error {
+        let queue = self.queue;
+        let message = if self.is_work_queue && self.missing == Missing::Refused {
+            format!(
+                "the queue `{queue}` is gone, and is not made again here: it was there before this consumer, and only its \
+                 owner knows its arguments and bindings; declare it as it was, and it is consumed again"
+            )
+        } else {
+            format!(
+                "the queue `{queue}` does not exist; declare it (`retryrmq topology --apply` does), or let a consumer \
+                 make it, which it does with `dlx` and `declare` on"
+            )
+        };
+        Error::new(ErrorKind::QueueNotFound, message)
     }
-    let message =
-        format!("{error}; or use the strategy retry-queues, which takes the work queue as it is");
-    Error::new(ErrorKind::Mismatch, message).with_source(error)
+
+    fn is_a_stream(&self) -> String {
+        let queue = self.queue;
+        format!(
+            "the queue `{queue}` is a stream: what is acknowledged stays in it, and what is put back goes to all its \
+             readers; name a quorum or classic queue, for example one that is bound to the same exchange"
+        )
+    }
+
+    /// A work queue is not what the strategy needs: names the strategy that takes it as it is.
+    fn with_way_out(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::Mismatch || !self.is_work_queue {
+            return error;
+        }
+        let message = format!(
+            "{error}; or use the strategy retry-queues, which takes the work queue as it is"
+        );
+        Error::new(ErrorKind::Mismatch, message).with_source(error)
+    }
 }
 
 struct Broker<'a> {
@@ -131,62 +176,77 @@ impl Broker<'_> {
             .ok_or_else(|| Error::new(ErrorKind::ConnectionLost, "the connection was lost"))
     }
 
-    async fn queue(
-        &mut self,
-        queue: &str,
-        arguments: FieldTable,
-        any: bool,
-        mode: Mode,
-    ) -> Result<Status> {
+    async fn queue(&mut self, sought: Sought<'_>, mode: Mode) -> Result<Status> {
+        let queue = sought.queue;
         let durable = QueueDeclareOptions {
             durable: true,
             ..QueueDeclareOptions::default()
         };
-        let passive = QueueDeclareOptions {
-            passive: true,
-            ..durable
-        };
         let wire = name(queue)?;
-        let channel = self.channel().await?.lapin();
-        let looked = ask(
-            Doing::Looking(queue),
-            channel.queue_declare(wire.clone(), passive, FieldTable::default()),
-        )
-        .await;
+        let looked = look(self.channel().await?.lapin(), wire.clone()).await;
+        let makes = mode == Mode::Apply && sought.missing != Missing::Refused;
         let present = match looked {
             Ok(_) => true,
             Err(error) if error.kind() == ErrorKind::QueueNotFound => false,
             // RabbitMQ 4.3 wants a permission for a look; the declaration, if there is one, will say which.
-            Err(error) if error.kind() == ErrorKind::AccessRefused && mode == Mode::Apply => false,
+            Err(error) if error.kind() == ErrorKind::AccessRefused && makes => false,
             Err(error) => return Err(error),
         };
-        match (present, mode) {
-            (true, Mode::Require) => return Ok(Status::Present),
-            (true, _) if any => return Ok(Status::Present),
-            (false, Mode::Compare) => return Ok(Status::Missing),
-            (false, Mode::Require) => {
-                return Err(Error::new(
-                    ErrorKind::QueueNotFound,
-                    format!(
-                        "the queue `{queue}` does not exist; declare it (`retryrmq topology --apply` does), or let a consumer make it, which it does with `dlx` and `declare` on"
-                    ),
-                ));
+        if present {
+            if (sought.any || sought.is_work_queue)
+                && mode != Mode::Exist
+                && self.is_stream(queue).await?
+            {
+                return match mode {
+                    Mode::Compare => Ok(Status::Differs(sought.is_a_stream())),
+                    _ => Err(Error::new(ErrorKind::Mismatch, sought.is_a_stream())),
+                };
             }
-            _ => {}
+            if sought.any || matches!(mode, Mode::Require | Mode::Exist) {
+                return Ok(Status::Present);
+            }
+        } else if !makes {
+            return match mode {
+                Mode::Compare => Ok(Status::Missing),
+                Mode::Require if sought.missing == Missing::DoneWithout => Ok(Status::Missing),
+                _ => Err(sought.is_missing()),
+            };
         }
         let channel = self.channel().await?.lapin();
-        match ask(
-            Doing::Declaring(queue),
-            channel.queue_declare(wire, durable, arguments),
-        )
-        .await
-        {
+        let declared = channel.queue_declare(wire, durable, sought.arguments.clone());
+        match ask(Doing::Declaring(queue), declared).await {
             Ok(_) if present => Ok(Status::Present),
             Ok(_) => Ok(Status::Created),
             Err(error) if error.kind() == ErrorKind::Mismatch && mode == Mode::Compare => {
                 Ok(Status::Differs(error.to_string()))
             }
-            Err(error) => Err(error),
+            Err(error) => Err(sought.with_way_out(error)),
+        }
+    }
+
+    /// Whether a queue is a stream. Consuming from an offset is refused by every other type, and by a stream without a
+    /// prefetch: no consumer comes of it in any case.
+    async fn is_stream(&mut self, queue: &str) -> Result<bool> {
+        let mut offset = FieldTable::default();
+        offset.insert(
+            ShortString::from("x-stream-offset"),
+            AMQPValue::LongString("next".into()),
+        );
+        let wire = name(queue)?;
+        let channel = self.channel().await?.lapin();
+        let consumed = channel.basic_consume(
+            wire,
+            ShortString::default(),
+            BasicConsumeOptions::default(),
+            offset,
+        );
+        match ask(Doing::Consuming(queue), consumed).await {
+            Err(error) if error.is_transient() => Err(error),
+            // Whoever may not read from it is told so when it is consumed.
+            answer => {
+                Ok(answer
+                    .is_err_and(|error| error.to_string().contains("prefetch count is not set")))
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! `dead-letter`: reject → dead-letter route → waiting queue → back. The broker does it all; the count is in `x-death`.
 
 use super::{
-    Item, Plan, QueueType,
+    Item, Missing, Plan, QueueType,
     plan::{self, text, waiting_queue},
     scheme::{Route, Scheme, Target, Wait, refused},
 };
@@ -64,8 +64,10 @@ impl Scheme for DeadLetter {
                 .chain(at_least_once(target.queue_type))
                 .collect(),
                 any_arguments: false,
+                missing: Missing::Made,
                 purpose: "the work queue, dead-lettering to where messages wait",
             });
+            items.extend(target.detour());
         }
         Plan { items }
     }

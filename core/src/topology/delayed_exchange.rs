@@ -4,7 +4,7 @@
 use super::{
     Item, Plan,
     plan::{self, text},
-    scheme::{Route, Scheme, Target, Wait, refused},
+    scheme::{Route, Scheme, Target, Wait, detour_delay, refused},
 };
 use crate::{Result, client::Server, retry::Counting};
 
@@ -38,6 +38,11 @@ impl Scheme for DelayedExchange {
 
     fn plan(&self, target: &Target<'_>) -> Plan {
         let queue = target.queue.to_owned();
+        let detour = plan::detour(
+            target.queue,
+            detour_delay(target.shortest()),
+            target.queue_type,
+        );
         Plan {
             items: vec![
                 plan::parking(target.queue, target.queue_type),
@@ -53,6 +58,7 @@ impl Scheme for DelayedExchange {
                     routing_key: queue.clone(),
                     queue,
                 },
+                detour,
             ],
         }
     }

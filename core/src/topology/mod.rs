@@ -10,17 +10,24 @@
 mod apply;
 mod dead_letter;
 mod delayed_exchange;
+mod maker;
 mod native;
+mod parking;
+mod patience;
 mod plan;
 mod retry_queues;
 mod scheme;
 mod strategy;
+mod substitute;
 mod waits;
 
 pub use apply::{Finding, Status};
 pub(crate) use apply::{Mode, apply};
-pub use plan::{Argument, Item, Plan, QueueType, parking_queue, waiting_queue};
-pub(crate) use plan::{exact_parking, existing, name};
+pub(crate) use parking::{Inspection, inspect_parking, warn_of_parking};
+pub use plan::{
+    Argument, Item, Missing, Plan, QueueType, parking_queue, waiting_queue, work_queue_of,
+};
+pub(crate) use plan::{existing, name};
 pub(crate) use scheme::{Route, Target, Wait, detour};
 pub use strategy::Strategy;
 pub(crate) use waits::Waits;

@@ -2,7 +2,7 @@
 //! `min × delivery count`, at most `max`, and comes back at the head.
 
 use super::{
-    Argument, Item, Plan, QueueType,
+    Argument, Item, Missing, Plan, QueueType,
     plan::{self, parking_queue, text},
     scheme::{Route, Scheme, Target, Wait, refused},
 };
@@ -90,6 +90,7 @@ impl Scheme for Native {
                     ("x-overflow", text("reject-publish")),
                 ],
                 any_arguments: false,
+                missing: Missing::Made,
                 purpose: "the work queue, delaying what is returned",
             });
         }

@@ -4,6 +4,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
+use super::{Finding, Status};
 use crate::{Error, ErrorKind, Result};
 
 /// The type of the queues in which messages wait and are parked.
@@ -63,6 +64,17 @@ impl fmt::Display for Argument {
     }
 }
 
+/// What is done about a queue that does not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// It is made; where nothing may be made, its lack is an error.
+    Made,
+    /// It is made; where nothing may be made, it is done without.
+    DoneWithout,
+    /// Its lack is an error: somebody else makes it, with whatever is bound to it.
+    Refused,
+}
+
 /// One thing that must exist on the broker. All of them are durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
@@ -72,8 +84,10 @@ pub enum Item {
         name: String,
         /// Its arguments, `x-queue-type` always among them.
         arguments: Vec<(&'static str, Argument)>,
-        /// Whether one that exists is taken as it is. Otherwise it must have exactly these arguments.
+        /// Whether one that exists is taken as it is, unless it is a stream. Otherwise it must have exactly these arguments.
         any_arguments: bool,
+        /// What is done when it does not exist.
+        missing: Missing,
         /// What it is for, in a few words.
         purpose: &'static str,
     },
@@ -108,6 +122,11 @@ impl Item {
             | Self::Exchange { name, .. }
             | Self::Binding { queue: name, .. } => name,
         }
+    }
+
+    /// Whether it is a queue that is consumed.
+    pub(super) fn is_work_queue(&self) -> bool {
+        matches!(self, Self::Queue { purpose, .. } if purpose.starts_with(WORK_QUEUE))
     }
 }
 
@@ -149,6 +168,28 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// This plan for whoever comes back to what it `found`: a work queue that was there before us is not made again when it
+    /// is gone, because what was bound to it, and how it was declared, only its owner knows.
+    #[must_use]
+    pub(crate) fn again(&self, found: &[Finding]) -> Self {
+        let is_anothers = |of: &Item| {
+            of.is_work_queue()
+                && found
+                    .iter()
+                    .any(|finding| finding.item == *of && finding.status == Status::Present)
+        };
+        let mut again = self.clone();
+        for item in &mut again.items {
+            let is_anothers = is_anothers(item);
+            if let Item::Queue { missing, .. } = item
+                && is_anothers
+            {
+                *missing = Missing::Refused;
+            }
+        }
+        again
+    }
+
     /// Checks every name.
     ///
     /// # Errors
@@ -176,6 +217,24 @@ pub fn waiting_queue(queue: &str, delay: Duration) -> String {
 #[must_use]
 pub fn parking_queue(queue: &str) -> String {
     format!("{queue}.parked")
+}
+
+/// The work queue of a queue whose name is one that waiting and parking queues have: `orders` of `orders.parked` and of
+/// `orders.retry.1000`; `None` for any other name.
+#[must_use]
+pub fn work_queue_of(name: &str) -> Option<&str> {
+    let work = name.strip_suffix(".parked").or_else(|| {
+        name.rsplit_once(".retry.")
+            .filter(|(_, ms)| !ms.is_empty() && ms.bytes().all(|digit| digit.is_ascii_digit()))
+            .map(|(work, _)| work)
+    });
+    work.filter(|work| !work.is_empty())
+}
+
+/// How long messages of `queue` wait in the queue `name`; `None` if it is not one in which they wait.
+pub(super) fn waits_for(queue: &str, name: &str) -> Option<Duration> {
+    let ms = name.strip_prefix(queue)?.strip_prefix(".retry.")?;
+    ms.parse().ok().map(Duration::from_millis)
 }
 
 /// A name that AMQP can carry: at most 255 bytes.
@@ -231,7 +290,28 @@ pub(super) fn waiting(queue: &str, delay: Duration, queue_type: QueueType) -> It
         name: waiting_queue(queue, delay),
         arguments,
         any_arguments: false,
+        missing: Missing::Made,
         purpose: "messages wait here",
+    }
+}
+
+/// The queue of the detour that messages take whose own queue does not count crashes. A consumer of a quorum queue can do
+/// without it.
+pub(super) fn detour(queue: &str, delay: Duration, queue_type: QueueType) -> Item {
+    match waiting(queue, delay, queue_type) {
+        Item::Queue {
+            name,
+            arguments,
+            any_arguments,
+            ..
+        } => Item::Queue {
+            name,
+            arguments,
+            any_arguments,
+            missing: Missing::DoneWithout,
+            purpose: "messages wait here whose consumer went away",
+        },
+        other => other,
     }
 }
 
@@ -247,9 +327,13 @@ pub(super) fn parking(queue: &str, queue_type: QueueType) -> Item {
         name: parking_queue(queue),
         arguments,
         any_arguments: true,
-        purpose: "messages are parked here",
+        missing: Missing::Made,
+        purpose: PARKED_HERE,
     }
 }
+
+/// The purpose of a parking queue.
+pub(super) const PARKED_HERE: &str = "messages are parked here";
 
 /// What the purpose of a work queue begins with.
 pub(super) const WORK_QUEUE: &str = "the work queue";
@@ -266,6 +350,7 @@ pub(crate) fn exact_parking(queue: &str, queue_type: QueueType) -> Item {
             name,
             arguments,
             any_arguments: false,
+            missing: Missing::Made,
             purpose,
         },
         other => other,
@@ -285,6 +370,7 @@ pub(super) fn work(queue: &str) -> Item {
             ("x-overflow", text("reject-publish")),
         ],
         any_arguments: true,
+        missing: Missing::Made,
         purpose: WORK_QUEUE,
     }
 }
@@ -295,6 +381,7 @@ pub(crate) fn existing(queue: &str) -> Item {
         name: queue.to_owned(),
         arguments: Vec::new(),
         any_arguments: true,
+        missing: Missing::Refused,
         purpose: "must exist",
     }
 }

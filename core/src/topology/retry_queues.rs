@@ -32,6 +32,7 @@ impl Scheme for RetryQueues {
                 .into_iter()
                 .map(|delay| plan::waiting(target.queue, delay, target.queue_type)),
         );
+        items.extend(target.detour());
         Plan { items }
     }
 

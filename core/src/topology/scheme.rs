@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
-use super::{Plan, QueueType, plan};
+use super::{Item, Plan, QueueType, plan};
 use crate::{
     Error, ErrorKind, Result,
     client::Server,
@@ -23,6 +23,17 @@ impl Target<'_> {
             .policies()
             .flat_map(|policy| policy.delays())
             .collect()
+    }
+
+    /// The shortest delay of the consumer's own policy.
+    pub(super) fn shortest(&self) -> Option<Duration> {
+        self.rules.otherwise.delays().first().copied()
+    }
+
+    /// The queue of the detour, where no policy has one that serves.
+    pub(super) fn detour(&self) -> Option<Item> {
+        let delay = detour_delay(self.shortest());
+        (!self.delays().contains(&delay)).then(|| plan::detour(self.queue, delay, self.queue_type))
     }
 
     /// The single delay of a strategy that has no more than one.
@@ -125,9 +136,12 @@ pub(super) fn refused(strategy: &str, why: impl fmt::Display, instead: &str) -> 
 
 /// The way of a message whose queue does not count crashes: a copy through the shortest wait there is.
 pub(crate) fn detour(queue: &str, shortest: Option<Duration>) -> Route {
-    const SHORTEST: Duration = Duration::from_millis(100);
-    match shortest {
-        Some(delay) if delay <= Duration::from_secs(1) => Route::policy(queue, delay),
-        _ => Route::ladder(queue, SHORTEST),
-    }
+    Route::policy(queue, detour_delay(shortest))
+}
+
+/// The policy's shortest delay, unless it is long: a message that nothing is wrong with should not wait for minutes.
+pub(super) fn detour_delay(shortest: Option<Duration>) -> Duration {
+    const LONGEST: Duration = Duration::from_secs(1);
+    const RUNG: Duration = Duration::from_millis(100);
+    shortest.filter(|delay| *delay <= LONGEST).unwrap_or(RUNG)
 }

@@ -1,112 +1,400 @@
-//! The waiting queues that are known to exist, and since when they are a safe place.
+//! The waiting and parking queues that are known to exist, and since when they are a safe place.
+//!
+//! ```text
+//!            ensure                    found, or made                    2 s
+//! unknown ───────────► being made ─────────────────────► known, young ────────► known, safe
+//!    ▲                     │ ▲                                  │                   │
+//!    │             refused ▼ │ after a pause                    │                   │
+//!    │                  refused                                 │                   │
+//!    └──────────────────────────── returned, or reconnected ────┴───────────────────┘
+//! ```
+
+#[cfg(test)]
+mod tests;
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
+    collections::{BTreeSet, HashMap},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
-use tokio::time::Instant;
-
-use super::{Finding, Item, Mode, Plan, QueueType, Status, apply, plan};
-use crate::{
-    Result,
-    client::{Address, Connection},
+use lapin::{BasicProperties, types::ShortString};
+use tokio::{
+    sync::{Semaphore, watch},
+    time::Instant,
 };
+use tracing::warn;
+
+use super::{
+    Finding, Item, Mode, QueueType, Status,
+    maker::{Make, Maker},
+    patience::Patience,
+    plan::{self, parking_queue, waiting_queue, waits_for},
+    substitute::substitute,
+};
+use crate::{Error, ErrorKind, Result, client::Address};
 
 /// A quorum queue younger than about a second comes back empty when its broker is killed, confirmed messages included.
 const SAFE_AGE: Duration = Duration::from_secs(2);
 
-/// The waiting queues of one consumer.
-pub(crate) struct Waits {
-    address: Arc<Address>,
+/// As many queues are looked for or made at a time. One that does not answer holds up no more than its own messages.
+const AT_A_TIME: usize = 8;
+
+/// The waiting and parking queues of one work queue. Each is made once, whoever asks for it meanwhile.
+pub(crate) struct Waits<M = Maker>(Arc<Inner<M>>);
+
+struct Inner<M> {
+    maker: M,
     queue: String,
     queue_type: QueueType,
     declare: bool,
-    /// By queue name, the time from which it is a safe place.
-    safe_from: Mutex<HashMap<String, Instant>>,
-    /// One at a time: a burst of failures asks for the same rung many times over.
-    making: tokio::sync::Mutex<()>,
+    patience: Patience,
+    /// Counts the connections that were lost: what was known of queues before may not be true any more.
+    losses: Arc<AtomicU64>,
+    /// By queue name: the policies' queues, those of the ladder, the parking queue and the work queue itself.
+    places: Mutex<HashMap<String, Place>>,
+    permits: Semaphore,
+}
+
+/// What is known of one queue.
+enum Place {
+    Known {
+        safe_from: Instant,
+        losses: u64,
+    },
+    Making {
+        answer: watch::Receiver<Option<Result<Instant>>>,
+        before: Option<Refusal>,
+    },
+    Refused(Refusal),
+}
+
+/// Why a queue could not be had, and when it is worth another try.
+struct Refusal {
+    error: Error,
+    until: Instant,
+    times: u32,
+}
+
+impl Refusal {
+    fn after(before: Option<Self>, error: Error, patience: Patience) -> Self {
+        let times = before.map_or(1, |before| before.times.saturating_add(1));
+        let until = Instant::now() + patience.pause(error.kind(), times);
+        Self {
+            error,
+            until,
+            times,
+        }
+    }
 }
 
 impl Waits {
+    /// The queues of a consumer. With `declare` off none is made. `losses` counts the client's lost connections.
     pub(crate) fn new(
         address: Arc<Address>,
         queue: String,
         queue_type: QueueType,
         declare: bool,
+        losses: Arc<AtomicU64>,
     ) -> Self {
-        let (safe_from, making) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self {
-            address,
+        let maker = Maker::new(address);
+        Self::with(
+            maker,
             queue,
             queue_type,
             declare,
-            safe_from,
-            making,
-        }
+            losses,
+            Patience::Consumer,
+        )
     }
 
-    /// Takes note of what a plan found or made.
+    /// The queues for messages that are published to `queue` with a delay.
+    pub(crate) fn of_publisher(
+        address: Arc<Address>,
+        queue: String,
+        queue_type: QueueType,
+        losses: Arc<AtomicU64>,
+    ) -> Self {
+        let maker = Maker::new(address);
+        Self::with(maker, queue, queue_type, true, losses, Patience::Publisher)
+    }
+}
+
+impl<M: Make> Waits<M> {
+    fn with(
+        maker: M,
+        queue: String,
+        queue_type: QueueType,
+        declare: bool,
+        losses: Arc<AtomicU64>,
+        patience: Patience,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            maker,
+            queue,
+            queue_type,
+            declare,
+            patience,
+            losses,
+            places: Mutex::default(),
+            permits: Semaphore::new(AT_A_TIME),
+        }))
+    }
+
+    /// Takes note of what a plan found or made. How old a queue is that was found, nobody can tell, not even when it was
+    /// known before: somebody may have deleted it and made it again. So it is young, like one that was made.
     pub(crate) fn note(&self, findings: &[Finding]) {
-        let now = Instant::now();
         for finding in findings {
-            let mut known = self.lock();
-            let name = finding.item.name().to_owned();
-            if finding.status == Status::Created {
-                known.insert(name, now + SAFE_AGE); // also when one of that name was known before
-            } else {
-                known.entry(name).or_insert(now);
-            }
+            let Item::Queue { name, .. } = &finding.item else {
+                continue;
+            };
+            let place = match finding.status {
+                Status::Present | Status::Created => self.0.young(),
+                Status::Missing => {
+                    let why = format!("the queue `{name}` does not exist");
+                    let error = Error::new(ErrorKind::QueueNotFound, why);
+                    Place::Refused(Refusal::after(None, error, self.0.patience))
+                }
+                Status::Differs(_) | Status::Unknown => continue,
+            };
+            self.0.places().insert(name.clone(), place);
         }
     }
 
     /// Forgets a queue that turned out to be missing.
     pub(crate) fn forget(&self, name: &str) {
-        self.lock().remove(name);
+        let mut places = self.0.places();
+        if let Some(Place::Known { .. }) = places.get(name) {
+            places.remove(name);
+        }
     }
 
-    /// From when on a message in the queue `name` survives a crash of the broker; `None` if the queue is not known.
+    /// From when on a message in the queue `name` survives a crash of the broker; `None` if it has to be
+    /// [looked for](Self::ensure) first.
     pub(crate) fn safe_from(&self, name: &str) -> Option<Instant> {
-        self.lock().get(name).copied()
+        self.0.known(name)
     }
 
-    /// Makes sure that the waiting or parking queue `name` exists.
+    /// When a copy that was confirmed just now in the queue `name` will be safe there: until then its original must not be
+    /// let go of. `None` for what is neither a waiting nor the parking queue, such as the work queue itself.
+    pub(crate) fn matures(&self, name: &str) -> Option<Instant> {
+        let is_ours =
+            waits_for(&self.0.queue, name).is_some() || name == parking_queue(&self.0.queue);
+        is_ours.then(|| {
+            self.safe_from(name)
+                .unwrap_or_else(|| Instant::now() + SAFE_AGE)
+        })
+    }
+
+    /// Makes sure that the queue `name` exists: a waiting or parking queue, or the work queue, which is never made. All who
+    /// ask for the same queue at the same time share one try and its failure, and one that was refused is not tried again
+    /// before a pause is over.
     ///
     /// # Errors
-    /// As [`apply`] and [`Connection::open`].
+    /// As [`apply`](super::apply) and [`Connection::open`](crate::client::Connection::open).
     pub(crate) async fn ensure(&self, name: &str) -> Result<Instant> {
-        let _one = self.making.lock().await;
-        if let Some(safe) = self.safe_from(name) {
-            return Ok(safe);
-        }
-        let item = self.item(name);
-        let connection = Connection::open(&self.address, "topology").await?;
-        let mode = if self.declare {
-            Mode::Apply
-        } else {
-            Mode::Require
+        let mut answer = match self.0.ask(name) {
+            Asked::Known(safe_from) => return Ok(safe_from),
+            Asked::Refused(error) => return Err(error),
+            Asked::Making(answer) => answer,
+            Asked::Begin(answer, told) => {
+                let (inner, name) = (Arc::clone(&self.0), name.to_owned());
+                // On its own, so that it comes to its end whoever gives up waiting.
+                tokio::spawn(async move { inner.make(&name, &told).await });
+                answer
+            }
         };
-        let findings = apply(&connection, &Plan { items: vec![item] }, mode).await;
-        connection.close().await;
-        self.note(&findings?);
-        Ok(self.safe_from(name).unwrap_or_else(Instant::now))
+        match answer.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(Ok(safe_from))) => Ok(*safe_from),
+            Ok(Some(Err(error))) => Err(error.duplicate()),
+            Ok(None) | Err(_) => Err(Error::new(
+                ErrorKind::ConnectionLost,
+                format!("declaring the queue `{name}` was broken off"),
+            )),
+        }
+    }
+
+    /// The queue in which a copy for the queue `routing_key` is to wait, and its properties there: where that queue cannot
+    /// be had, another one that exists.
+    pub(crate) fn adapt(
+        &self,
+        routing_key: String,
+        properties: BasicProperties,
+    ) -> (String, BasicProperties) {
+        let Some(delay) = waits_for(&self.0.queue, &routing_key) else {
+            return (routing_key, properties);
+        };
+        let expiration = properties
+            .expiration()
+            .as_ref()
+            .and_then(|ms| ms.as_str().parse().ok());
+        let wanted = expiration.map_or(delay, Duration::from_millis);
+        let Some(there_is) = self.substitute(&routing_key, wanted) else {
+            return (routing_key, properties);
+        };
+        let name = waiting_queue(&self.0.queue, there_is);
+        if there_is < wanted {
+            warn!(
+                queue = %self.0.queue,
+                ?wanted,
+                ?there_is,
+                "the queue `{routing_key}` cannot be had, and no waiting queue is as long: a message comes back early"
+            );
+        }
+        let expiration = ShortString::from(wanted.as_millis().to_string());
+        (name, properties.with_expiration(expiration))
+    }
+
+    /// How long messages wait in the queue that is to take the place of `name`; `None` while `name` may do.
+    fn substitute(&self, name: &str, wanted: Duration) -> Option<Duration> {
+        let worth_a_try = {
+            let places = self.0.places();
+            let refusal = match places.get(name)? {
+                Place::Refused(refusal) => refusal,
+                Place::Making {
+                    before: Some(refusal),
+                    ..
+                } => refusal,
+                _ => return None,
+            };
+            if refusal.error.is_transient() {
+                return None;
+            }
+            refusal.until <= Instant::now()
+        };
+        let there_is = substitute(wanted, &self.0.known_delays())?;
+        if worth_a_try {
+            // Somebody may have made it since. Nobody waits for the answer: the next message has use of it.
+            let (waits, name) = (Self(Arc::clone(&self.0)), name.to_owned());
+            tokio::spawn(async move { waits.ensure(&name).await });
+        }
+        Some(there_is)
+    }
+}
+
+/// What comes of asking for a queue.
+enum Asked {
+    Known(Instant),
+    Refused(Error),
+    Making(watch::Receiver<Option<Result<Instant>>>),
+    Begin(
+        watch::Receiver<Option<Result<Instant>>>,
+        watch::Sender<Option<Result<Instant>>>,
+    ),
+}
+
+impl<M: Make> Inner<M> {
+    fn ask(&self, name: &str) -> Asked {
+        if let Some(safe_from) = self.known(name) {
+            return Asked::Known(safe_from);
+        }
+        let mut places = self.places();
+        match places.get(name) {
+            // Without a sender the task that made it is gone, and nobody would ever answer.
+            Some(Place::Making { answer, .. }) if answer.has_changed().is_ok() => {
+                return Asked::Making(answer.clone());
+            }
+            Some(Place::Refused(refusal)) if refusal.until > Instant::now() => {
+                return Asked::Refused(refusal.error.duplicate());
+            }
+            _ => {}
+        }
+        let before = match places.remove(name) {
+            Some(Place::Refused(refusal)) => Some(refusal),
+            Some(Place::Making { before, .. }) => before,
+            Some(Place::Known { .. }) | None => None,
+        };
+        let (told, answer) = watch::channel(None);
+        let making = Place::Making {
+            answer: answer.clone(),
+            before,
+        };
+        places.insert(name.to_owned(), making);
+        Asked::Begin(answer, told)
+    }
+
+    async fn make(&self, name: &str, told: &watch::Sender<Option<Result<Instant>>>) {
+        let permit = self.permits.acquire().await;
+        let losses = self.losses();
+        let made = self.maker.make(self.item(name), self.mode(name)).await;
+        drop(permit);
+        let answer = {
+            let mut places = self.places();
+            let before = match places.remove(name) {
+                Some(Place::Making { before, .. }) => before,
+                _ => None,
+            };
+            match made {
+                Ok(()) => {
+                    let safe_from = Instant::now() + SAFE_AGE;
+                    let known = Place::Known { safe_from, losses };
+                    places.insert(name.to_owned(), known);
+                    Ok(safe_from)
+                }
+                Err(error) => {
+                    let answer = Err(error.duplicate());
+                    let refusal = Refusal::after(before, error, self.patience);
+                    if refusal.until > Instant::now() {
+                        places.insert(name.to_owned(), Place::Refused(refusal));
+                    }
+                    answer
+                }
+            }
+        };
+        told.send_replace(Some(answer));
     }
 
     fn item(&self, name: &str) -> Item {
-        let delay = name
-            .strip_prefix(self.queue.as_str())
-            .and_then(|rest| rest.strip_prefix(".retry."))
-            .and_then(|ms| ms.parse().ok());
-        match delay {
-            Some(ms) => plan::waiting(&self.queue, Duration::from_millis(ms), self.queue_type),
+        match waits_for(&self.queue, name) {
+            Some(delay) => plan::waiting(&self.queue, delay, self.queue_type),
+            None if name == self.queue => plan::existing(name),
             None => plan::parking(&self.queue, self.queue_type),
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Instant>> {
-        self.safe_from
-            .lock()
-            .unwrap_or_else(|poison| poison.into_inner())
+    fn mode(&self, name: &str) -> Mode {
+        if name == self.queue {
+            Mode::Exist
+        } else if self.declare {
+            Mode::Apply
+        } else {
+            Mode::Require
+        }
+    }
+
+    fn young(&self) -> Place {
+        Place::Known {
+            safe_from: Instant::now() + SAFE_AGE,
+            losses: self.losses(),
+        }
+    }
+
+    fn known(&self, name: &str) -> Option<Instant> {
+        let now = self.losses();
+        match self.places().get(name) {
+            Some(Place::Known { safe_from, losses }) if *losses == now => Some(*safe_from),
+            _ => None,
+        }
+    }
+
+    /// How long messages wait in those queues that exist as far as is known.
+    fn known_delays(&self) -> BTreeSet<Duration> {
+        let now = self.losses();
+        self.places()
+            .iter()
+            .filter(|(_, place)| matches!(place, Place::Known { losses, .. } if *losses == now))
+            .filter_map(|(name, _)| waits_for(&self.queue, name))
+            .collect()
+    }
+
+    fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Acquire)
+    }
+
+    fn places(&self) -> MutexGuard<'_, HashMap<String, Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

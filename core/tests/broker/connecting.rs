@@ -3,7 +3,7 @@
 use std::{fmt::Debug, time::Duration};
 
 use retryrmq::{Address, Client, Error, ErrorKind, Publish};
-use retryrmq_harness::{Broker, Permissions, eventually, on_every_broker};
+use retryrmq_harness::{Broker, CutProxy, Permissions, eventually, on_every_broker};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -296,6 +296,36 @@ async fn no_password_is_told_to_anybody() {
                 assert!(!text.contains(secret), "a password is told: {text}");
             }
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn no_log_of_the_client_below_holds_the_password() {
+    capture::start();
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let management = broker.management();
+        let (user, password) = (format!("{}-hushed", vhost.name()), "sotto-voce-".repeat(4));
+        management.create_user(&user, &password, "").await.unwrap();
+        management
+            .set_permissions(vhost.name(), &user, Permissions::ALL)
+            .await
+            .unwrap();
+        capture::watch_for(&password);
+        let proxy = CutProxy::to(&vhost.url_as(&user, &password)).await;
+        let client = Client::connect(proxy.url()).await.unwrap();
+        proxy.cut();
+        eventually(PATIENCE, "both connections are back", || async {
+            client.reconnects() >= 2
+        })
+        .await;
+        client.close().await;
+        let url = vhost.url_as(&user, &format!("{password}-wrong"));
+        refused(Client::connect(&url).await, ErrorKind::AuthenticationFailed);
+        management.delete_user(&user).await.unwrap();
+        let leaks = capture::leaks();
+        assert!(leaks.is_empty(), "{} lines: {}", leaks.len(), leaks[0]);
     })
     .await;
 }

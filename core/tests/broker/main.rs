@@ -1,10 +1,17 @@
 //! The core on real brokers: every test runs against every broker of this run. A file per theme.
 #![allow(missing_docs)]
 
+mod alarm;
 mod capture;
 mod connecting;
+mod ending;
+mod errors;
 mod forged;
 mod hostile;
+mod intake;
+mod lacking;
+mod limits;
+mod looking;
 mod options;
 mod outcomes;
 mod parking;
@@ -12,11 +19,13 @@ mod permissions;
 mod plain;
 mod policies;
 mod publishing;
+mod replaying;
 mod routes;
 mod settling;
 mod stage;
 mod stamps;
 mod strategies;
+mod streams;
 mod subscribing;
 mod telemetry;
 mod tls;

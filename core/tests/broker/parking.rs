@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-async fn records(client: &retryrmq::Client) -> Vec<Record> {
+pub(crate) async fn records(client: &retryrmq::Client) -> Vec<Record> {
     let mut walk = client.parked(QUEUE).browse().await.unwrap();
     let mut all = Vec::new();
     while let Some(record) = walk.next().await.unwrap() {
@@ -25,7 +25,7 @@ async fn records(client: &retryrmq::Client) -> Vec<Record> {
     all
 }
 
-fn ids(records: &[Record]) -> Vec<String> {
+pub(crate) fn ids(records: &[Record]) -> Vec<String> {
     records
         .iter()
         .map(|record| record.message().message_id().unwrap().to_owned())
@@ -33,7 +33,7 @@ fn ids(records: &[Record]) -> Vec<String> {
 }
 
 /// Waits until so many are ready in the parking queue.
-async fn ready(amqp: &harness::Amqp, count: u32) {
+pub(crate) async fn ready(amqp: &harness::Amqp, count: u32) {
     harness::eventually(PATIENCE, &format!("{count} are parked"), || async {
         let depth = amqp.depth(PARKED).await;
         if depth == Some(count) {

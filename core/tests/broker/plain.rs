@@ -1,6 +1,6 @@
 //! Consumers with less: without retries, or without parking.
 
-use retryrmq::{Event, defer};
+use retryrmq::{Event, Limits, defer};
 use retryrmq_harness::{self as harness, Policy, on_every_queue_type};
 use serde_json::json;
 
@@ -68,25 +68,56 @@ async fn without_dlx_a_failure_is_rejected_and_the_queue_decides() {
 }
 
 #[tokio::test]
-async fn without_dlx_a_deferred_message_is_held_and_given_back() {
+async fn without_dlx_a_deferred_message_comes_back_however_often() {
+    // RabbitMQ 4 drops a message that was given back 21 times.
+    const TIMES: u32 = 25;
     on_every_queue_type(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await; // without a dead-letter route: what is rejected is gone
         let diary = Diary::default();
         let running = start(client.consumer(QUEUE), &diary, |message| {
-            if message.redelivered() {
+            if message.state().deferrals == TIMES {
                 Ok(())
             } else {
-                Err(defer(ms(100)).into())
+                Err(defer(ms(20)).into())
             }
         })
         .await;
         amqp.publish_all("", [(QUEUE, "later", id("later"))]).await;
-        let attempts = diary.until("later", 2).await;
-        assert!(attempts[1].at - attempts[0].at >= ms(100));
+        let attempts = diary.until("later", TIMES as usize + 1).await;
+        assert!(attempts[1].at - attempts[0].at >= ms(20));
+        assert!(attempts.iter().all(|seen| seen.message.attempt() == 1));
+        settled(&vhost, &amqp, &running, QUEUE).await;
         running.close().await;
-        assert_eq!(amqp.depth(QUEUE).await, Some(0));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_dlx_deferrals_come_to_an_end_as_failures_do() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        amqp.declare("dead", kind).await;
+        let route = table([
+            ("x-dead-letter-exchange", text("")),
+            ("x-dead-letter-routing-key", text("dead")),
+        ]);
+        amqp.declare_with(QUEUE, kind, route).await;
+        let limits = Limits {
+            deferrals: 2,
+            ..Limits::default()
+        };
+        let diary = Diary::default();
+        let consumer = client.consumer(QUEUE).limits(limits);
+        let running = start(consumer, &diary, |_| Err(defer(ms(1)).into())).await;
+        amqp.publish_all("", [(QUEUE, "never", id("never"))]).await;
+        let dead = take(&amqp, "dead", 1).await;
+        assert_eq!(dead[0].text(), "never");
+        assert_eq!(diary.of("never").len(), 3);
+        assert_eq!(diary.event_names(), ["deferred", "deferred", "rejected"]);
+        running.close().await;
     })
     .await;
 }

@@ -224,8 +224,8 @@ async fn without_retries_the_first_failure_parks() {
             .retry(policy("fixed(1s, retries=0)"));
         assert_eq!(
             consumer.plan().unwrap().items.len(),
-            2,
-            "and nothing waits anywhere"
+            3,
+            "and nothing waits anywhere but for the detour"
         );
         let _running = start(consumer, &diary, |_| Err("no".into())).await;
         assert_eq!(parked(&amqp).await.header_int("x-retry-count"), Some(0));

@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use retryrmq::{BasicProperties, Client, ErrorKind, Publish, types};
-use retryrmq_harness::{QueueType, Version, on_every_broker, on_every_queue_type};
+use retryrmq_harness::{
+    CutProxy, Direction, QueueType, Version, on_every_broker, on_every_queue_type,
+};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -361,6 +363,62 @@ async fn a_full_queue_says_no_and_that_is_told() {
             error.is_transient() && error.to_string().contains("basic.nack"),
             "{error}"
         );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_confirm_that_comes_too_late_is_nobody_elses() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        amqp.declare(QUEUE, QueueType::Classic).await;
+        let proxy = CutProxy::to(vhost.url()).await;
+        let client = Client::connect(&format!("{}?heartbeat=60", proxy.url()))
+            .await
+            .unwrap();
+        client
+            .publish(Publish::to_queue(QUEUE, "first"))
+            .await
+            .unwrap();
+        proxy.stall(Direction::ToClient);
+        let mut tasks = JoinSet::new();
+        for _ in 0..20 {
+            let client = client.clone();
+            tasks.spawn(async move { client.publish(Publish::to_queue(QUEUE, "late")).await });
+        }
+        for answer in tasks.join_all().await {
+            refused(answer, ErrorKind::Timeout);
+        }
+        assert_eq!(
+            amqp.depth(QUEUE).await,
+            Some(21),
+            "the broker has confirmed them"
+        );
+        let mut tasks = JoinSet::new();
+        for number in 0..20 {
+            let client = client.clone();
+            tasks.spawn(async move {
+                // The same lane, and only every second one is taken.
+                let exchange = if number % 2 == 0 { "" } else { "amq.topic" };
+                let message = Publish::to_exchange(exchange, QUEUE, "after");
+                (exchange, client.publish(message).await)
+            });
+        }
+        proxy.resume();
+        let mut taken = 0;
+        while let Some(answer) = tasks.join_next().await {
+            match answer.unwrap() {
+                ("", answer) => {
+                    answer.unwrap();
+                    taken += 1;
+                }
+                (_, answer) => drop(refused(answer, ErrorKind::Unroutable)),
+            }
+        }
+        assert_eq!(amqp.depth(QUEUE).await, Some(21 + taken));
+        assert_eq!(client.reconnects(), 0);
+        client.close().await;
     })
     .await;
 }

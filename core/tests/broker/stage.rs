@@ -223,13 +223,14 @@ pub(crate) async fn parked(amqp: &Amqp) -> harness::Message {
 
 /// Waits until the queue is empty and nothing of it is with a consumer any more.
 pub(crate) async fn settled(vhost: &Vhost, amqp: &Amqp, running: &Running, queue: &str) {
+    settled_at(amqp, running, &format!("{queue} of {vhost:?}"), queue).await;
+}
+
+/// As [`settled`], wherever the queue is.
+pub(crate) async fn settled_at(amqp: &Amqp, running: &Running, what: &str, queue: &str) {
     stats(running, "nothing is outstanding", |stats| {
         stats.outstanding == 0
     })
     .await;
-    assert_eq!(
-        amqp.depth(queue).await,
-        Some(0),
-        "{queue} of {vhost:?} is empty"
-    );
+    assert_eq!(amqp.depth(queue).await, Some(0), "{what} is empty");
 }

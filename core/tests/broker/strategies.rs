@@ -12,6 +12,7 @@ use retryrmq_harness::{
 
 use crate::{
     connecting::refused,
+    stage,
     stage::{
         CLOCK, Diary, PARKED, QUEUE, connect, connect_with, id, ms, parked, policy, settled, start,
         stats, take,
@@ -330,6 +331,49 @@ async fn a_delayed_exchange_is_given_the_delay_of_each_copy() {
         let message = parked(&amqp).await;
         assert_eq!(message.header_int("x-retry-count"), Some(2));
         stats(&running, "all is settled", |stats| stats.outstanding == 0).await;
+    })
+    .await;
+}
+
+/// Where every retry is a redelivery, a message that looks like one that was handled may be another one.
+#[tokio::test]
+async fn of_two_messages_that_look_alike_both_are_handled() {
+    on_every_queue_type(|broker, kind| async move {
+        let native = broker.version() >= Version::V4_3 && kind == QueueType::Quorum;
+        let strategies = [
+            (Strategy::DeadLetter, true),
+            (Strategy::RetryQueues, true),
+            (Strategy::Native, native),
+        ];
+        for (strategy, _) in strategies.iter().filter(|(_, can)| *can) {
+            let vhost = broker.vhost().await;
+            let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+            let diary = Diary::default();
+            let consumer = consumer(&client, *strategy, "fixed(100ms, retries=3)").concurrency(1);
+            let running = start(consumer, &diary, |message| {
+                if message.attempt() == 1 {
+                    Err("once".into())
+                } else {
+                    Ok(())
+                }
+            })
+            .await;
+            for number in [1, 2] {
+                let headers = stage::table([("number", stage::int(number))]);
+                let alike = stage::with_headers("alike", headers);
+                amqp.publish_all("", [(QUEUE, "alike", alike)]).await;
+                // One after the other, so that the second meets whatever the first left behind.
+                stats(&running, "it is handled", |stats| {
+                    stats.acked == number as u64
+                })
+                .await;
+            }
+            let attempts = diary.until("alike", 4).await;
+            let numbers: Vec<u32> = attempts.iter().map(|one| one.message.attempt()).collect();
+            assert_eq!(numbers, [1, 2, 1, 2], "{broker}, {kind}, {strategy}");
+            settled(&vhost, &amqp, &running, QUEUE).await;
+            running.close().await;
+        }
     })
     .await;
 }

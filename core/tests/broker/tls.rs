@@ -6,7 +6,9 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
 };
 use retryrmq::{Client, ErrorKind, Publish};
-use retryrmq_harness::{Broker, QueueType, brokers, on_every_broker};
+use retryrmq_harness::{
+    Broker, CutProxy, Direction, QueueType, brokers, eventually, on_every_broker,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{
     TlsAcceptor,
@@ -18,7 +20,11 @@ use tokio_rustls::{
     },
 };
 
-use crate::{connecting::refused, stage::take};
+use crate::{
+    capture,
+    connecting::refused,
+    stage::{PATIENCE, take},
+};
 
 /// An authority, and what it signed: a server's and a client's certificate, as PEM files.
 struct Papers {
@@ -289,4 +295,58 @@ async fn a_server_may_ask_for_a_certificate() {
         let why = refused(Client::connect(&url).await, ErrorKind::TlsFailed);
         assert!(why.contains("certificate"), "{why}");
     }
+}
+
+#[tokio::test]
+async fn a_peer_that_stops_reading_is_given_up() {
+    capture::start();
+    on_every_broker(|broker| async move {
+        let Some(tls) = broker.tls() else {
+            return eprintln!("skipped: {broker} has no TLS listener that is known");
+        };
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        amqp.declare("orders", QueueType::Classic).await;
+        let base = tls.url.trim_end_matches("/%2f").trim_end_matches("/%2F");
+        let proxy = CutProxy::to(&format!("{base}/{}", vhost.name())).await;
+        let url = format!(
+            "{}?cacertfile={}&heartbeat=1",
+            proxy.url(),
+            tls.authority.display()
+        );
+        let client = Client::connect(&url).await.unwrap();
+        proxy.stall(Direction::Both);
+        // More than all buffers on the way hold: what is left to write cannot be written.
+        let stuck: Vec<_> = (0..4)
+            .map(|_| {
+                let client = client.clone();
+                let large = Publish::to_queue("orders", vec![b'x'; 16 << 20]);
+                tokio::spawn(async move { client.publish(large).await })
+            })
+            .collect();
+        for one in stuck {
+            let error = one.await.unwrap().unwrap_err();
+            assert!(error.is_transient(), "{error:?}");
+        }
+        let port = proxy.url().parse::<url::Url>().unwrap().port().unwrap();
+        let at = format!("127.0.0.1:{port}/");
+        eventually(PATIENCE, "both links know that theirs is lost", || async {
+            let lost = |purpose: &str| {
+                capture::lines().iter().any(|line| {
+                    line.contains("connection lost") && line.contains(&at) && line.contains(purpose)
+                })
+            };
+            (lost("publish") && lost("consume"))
+                .then_some(())
+                .ok_or_else(|| format!("{}, {}", lost("publish"), lost("consume")))
+        })
+        .await;
+        proxy.resume();
+        eventually(PATIENCE, "it publishes again", || async {
+            client.publish(Publish::to_queue("orders", "y")).await
+        })
+        .await;
+        client.close().await;
+    })
+    .await;
 }

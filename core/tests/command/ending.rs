@@ -59,7 +59,7 @@ async fn an_idle_consumer_ends() {
 #[tokio::test]
 async fn asked_to_end_it_lets_commands_finish() {
     on_every_broker(|broker| async move {
-        for signal in [Signal::TERM, Signal::INT] {
+        for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
             let desk = Desk::with_queue(&broker).await;
             for _ in 0..3 {
                 desk.amqp.publish(QUEUE, "").await;
@@ -82,15 +82,17 @@ async fn asked_to_end_it_lets_commands_finish() {
 #[tokio::test]
 async fn a_command_that_the_same_signal_ended_has_not_failed() {
     on_every_broker(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        desk.amqp.publish(QUEUE, "").await;
-        let mut running = desk.start(&["--retry=fixed(1h)"], "echo $$; exec sleep 600");
-        let command = process(&running.line().await);
-        running.drain(Signal::TERM).await;
-        kill_process(command, Signal::TERM).unwrap();
-        assert_eq!(running.end().await.code(), Some(0));
-        desk.holds(QUEUE, 1).await;
-        assert_eq!(desk.amqp.depth("orders.retry.3600000").await, Some(0));
+        for signal in [Signal::TERM, Signal::HUP] {
+            let desk = Desk::with_queue(&broker).await;
+            desk.amqp.publish(QUEUE, "").await;
+            let mut running = desk.start(&["--retry=fixed(1h)"], "echo $$; exec sleep 600");
+            let command = process(&running.line().await);
+            running.drain(signal).await;
+            kill_process(command, signal).unwrap();
+            assert_eq!(running.end().await.code(), Some(0));
+            desk.holds(QUEUE, 1).await;
+            assert_eq!(desk.amqp.depth("orders.retry.3600000").await, Some(0));
+        }
     })
     .await;
 }
@@ -130,6 +132,132 @@ async fn a_timeout_ends_all_that_the_command_started() {
         gone(grandchild).await;
         assert_eq!(running.end().await.code(), Some(0));
         desk.holds("orders.retry.3600000", 1).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_whole_group_has_its_grace() {
+    on_every_broker(|broker| async move {
+        // The shell in front dies of the first signal; what it waited for cleans up.
+        let worker =
+            "trap 'sleep 0.2; echo cleaned; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
+        let script = format!("sh -c \"{worker}\"; true");
+        for options in [
+            // Again until the worker was ready before its time was over.
+            &[
+                "--timeout=1s",
+                "--grace=10m",
+                "--retry=fixed(10ms, retries=1000)",
+            ][..],
+            &["--drain=0s", "--grace=10m"],
+        ] {
+            let desk = Desk::with_queue(&broker).await;
+            desk.amqp.publish(QUEUE, "").await;
+            let mut running = desk.start(options, &script);
+            while running.line().await != "ready" {}
+            if options[0].starts_with("--drain") {
+                running.signal(Signal::TERM);
+            }
+            while running.line().await != "cleaned" {}
+            running.signal(Signal::TERM);
+            assert!(running.end().await.code().is_some(), "it was not killed");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_second_signal_cuts_the_grace_of_a_timeout_short() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        desk.amqp.publish(QUEUE, "").await;
+        let deaf = "trap 'echo asked' TERM; while :; do sleep 0.05; done";
+        let options = [
+            "--timeout=1s",
+            "--grace=10m",
+            "--retry=fixed(10ms, retries=1000)",
+        ];
+        let mut running = desk.start(&options, deaf);
+        assert_eq!(running.line().await, "asked");
+        running.drain(Signal::TERM).await;
+        running.signal(Signal::TERM);
+        assert_eq!(running.end().await.code(), Some(130));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_ignored_hangup_stays_ignored() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        let mut running = desk.start_without_hangups("echo handled");
+        for _ in 0..2 {
+            desk.amqp.publish(QUEUE, "").await;
+            assert_eq!(running.line().await, "handled");
+            running.signal(Signal::HUP);
+        }
+        running.signal(Signal::TERM);
+        assert_eq!(running.end().await.code(), Some(0));
+        desk.holds(QUEUE, 0).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn counted_attempts_may_take_as_long_as_they_like() {
+    on_every_broker(|broker| async move {
+        // --drain is for commands that were asked to end, not for the last of a count.
+        let options = ["--count=1", "--drain=0s", "--grace=10m"];
+        let script = "trap 'echo asked; exit 0' TERM; echo ready; n=0; \
+            while [ $n -lt 40 ]; do sleep 0.05; n=$((n+1)); done; echo finished";
+        for (signal, end, left) in [(None, "finished", 0), (Some(Signal::INT), "asked", 1)] {
+            let desk = Desk::with_queue(&broker).await;
+            desk.amqp.publish(QUEUE, "").await;
+            let mut running = desk.start(&options, script);
+            assert_eq!(running.line().await, "ready");
+            if let Some(signal) = signal {
+                running.signal(signal);
+            }
+            assert_eq!(running.line().await, end);
+            assert_eq!(running.end().await.code(), Some(0));
+            desk.holds(QUEUE, left).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_status_that_tells_of_the_same_signal_is_no_failure_either() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        desk.amqp.publish(QUEUE, "").await;
+        // As Java, Node and shells end when a service manager signals the whole group.
+        let script = "trap 'exit 143' TERM; echo $$; while :; do sleep 0.05; done";
+        let mut running = desk.start(&["--retry=fixed(1h)"], script);
+        let command = process(&running.line().await);
+        running.drain(Signal::TERM).await;
+        kill_process(command, Signal::TERM).unwrap();
+        assert_eq!(running.end().await.code(), Some(0));
+        desk.holds(QUEUE, 1).await;
+        assert_eq!(desk.amqp.depth("orders.retry.3600000").await, Some(0));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_command_may_hear_of_the_end_before_we_do() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        desk.amqp.publish(QUEUE, "").await;
+        let mut running = desk.start(&["--retry=fixed(1h)"], "echo $$; exec sleep 600");
+        let command = process(&running.line().await);
+        // A service manager signals one process after the other, in no order.
+        kill_process(command, Signal::TERM).unwrap();
+        running.signal(Signal::TERM);
+        assert_eq!(running.end().await.code(), Some(0));
+        desk.holds(QUEUE, 1).await;
+        assert_eq!(desk.amqp.depth("orders.retry.3600000").await, Some(0));
     })
     .await;
 }

@@ -1,6 +1,7 @@
 //! The command `retryrmq` on real brokers: every test runs it against every broker of this run. A file per theme.
 #![allow(missing_docs)]
 
+mod background;
 mod bad_input;
 mod ending;
 mod environment;
@@ -8,5 +9,9 @@ mod input;
 mod outcomes;
 mod parked;
 mod publishing;
+mod readers;
+mod scarcity;
 mod stage;
 mod topology;
+mod walking;
+mod wishes;

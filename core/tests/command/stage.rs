@@ -33,12 +33,17 @@ pub(crate) fn retryrmq() -> Command {
 }
 
 /// What a run of the command left behind.
-#[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) status: ExitStatus,
     pub(crate) bytes: Vec<u8>,
     pub(crate) out: String,
     pub(crate) err: String,
+}
+
+impl std::fmt::Debug for Done {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}\nout: {}\nerr: {}", self.status, self.out, self.err)
+    }
 }
 
 impl Done {
@@ -155,15 +160,23 @@ impl Desk {
         let mut arguments = vec!["consume", QUEUE, "--dlx"];
         arguments.extend(options);
         arguments.extend(["--", "sh", "-c", script]);
-        let mut child = self
-            .command(&arguments)
-            .spawn()
-            .expect("the command starts");
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let said = BufReader::new(child.stderr.take().unwrap()).lines();
-        Running { child, lines, said }
+        Running::of(self.command(&arguments))
     }
 
+    /// As [`start`](Self::start), deaf to hangups as under `nohup`, which has its own ideas of where output goes.
+    pub(crate) fn start_without_hangups(&self, script: &str) -> Running {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+            .arg(env!("CARGO_BIN_EXE_retryrmq"))
+            .args(["consume", QUEUE, "--dlx", "--", "sh", "-c", script])
+            .env("RETRYRMQ_URL", self.vhost.url())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        Running::of(command)
+    }
     /// Waits until a queue holds so many messages that are ready.
     pub(crate) async fn holds(&self, queue: &str, count: u32) {
         eventually(PATIENCE, &format!("{queue} holds {count}"), || async {
@@ -186,6 +199,13 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    fn of(mut command: Command) -> Self {
+        let mut child = command.spawn().expect("the command starts");
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let said = BufReader::new(child.stderr.take().unwrap()).lines();
+        Self { child, lines, said }
+    }
+
     pub(crate) async fn line(&mut self) -> String {
         let line = timeout(PATIENCE, self.lines.next_line())
             .await
@@ -207,15 +227,32 @@ impl Running {
         timeout(PATIENCE, said).await.expect("it drains");
     }
 
+    /// Reads what it says until it ends, so that it is never held up by that.
+    pub(crate) async fn hear_all(&mut self) {
+        while self.said.next_line().await.unwrap().is_some() {}
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("it runs");
     }
 
-    fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         self.child
             .id()
             .and_then(|id| Pid::from_raw(i32::try_from(id).unwrap()))
             .expect("it runs")
+    }
+
+    /// Closes the pipe that its standard output goes to; then waits for the end.
+    pub(crate) fn end_unread(self) -> impl Future<Output = ExitStatus> {
+        let Self {
+            mut child, lines, ..
+        } = self;
+        drop(lines);
+        async move {
+            let ended = timeout(PATIENCE, child.wait()).await;
+            ended.expect("it ends").unwrap()
+        }
     }
 
     pub(crate) async fn end(mut self) -> ExitStatus {

@@ -187,3 +187,62 @@ async fn the_plan_alone_needs_no_broker() {
         assert!(done.out.contains(words), "{words}: {}", done.out);
     }
 }
+
+#[tokio::test]
+async fn a_stream_is_no_queue_to_be_consumed() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let mut stream = lapin::types::FieldTable::default();
+        let kind = lapin::types::AMQPValue::LongString("stream".into());
+        stream.insert("x-queue-type".into(), kind);
+        let durable = lapin::options::QueueDeclareOptions::durable();
+        let channel = desk.amqp.new_channel().await;
+        channel
+            .queue_declare(QUEUE.into(), durable, stream)
+            .await
+            .unwrap();
+        let compared = desk.run(&["topology", QUEUE]).await.exits(5);
+        assert!(compared.out.contains("is a stream"), "{compared:#?}");
+        for refused in [
+            desk.run(&["topology", QUEUE, "--apply"]).await.exits(5),
+            desk.consume(1, &[], "true").await.exits(5),
+        ] {
+            assert!(refused.err.contains("is a stream"), "{refused:#?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn where_messages_are_parked_is_no_queue_to_be_consumed() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        for queue in [PARKED, "orders.retry.1000"] {
+            desk.amqp.declare(queue, QueueType::Quorum).await;
+            desk.amqp.publish(queue, "kept").await;
+            for command in [
+                &["consume", queue, "--", "true"][..],
+                &["consume", queue, "--dlx", "--", "true"],
+                &["topology", queue, "--apply"],
+            ] {
+                let refused = desk.run(command).await.exits(2);
+                assert!(
+                    refused.err.contains("orders") && refused.err.contains("--reserved-name"),
+                    "{refused:#?}"
+                );
+            }
+            assert_eq!(desk.amqp.depth(queue).await, Some(1));
+            let meant = [
+                "consume",
+                queue,
+                "--reserved-name",
+                "--count=1",
+                "--",
+                "true",
+            ];
+            desk.run(&meant).await.exits(0);
+            assert_eq!(desk.amqp.depth(queue).await, Some(0));
+        }
+    })
+    .await;
+}

@@ -15,7 +15,7 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go"
 )
 
-const queue = "example.parked"
+const queue = "example.replay"
 
 type order struct {
 	Price    float64

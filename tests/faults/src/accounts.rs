@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 /// How long a message may be on its way between two queues.
-const MOVING: Duration = Duration::from_secs(30);
+const MOVING: Duration = Duration::from_secs(120);
 
 /// The books of one queue's load. Clones write into the same.
 #[derive(Clone, Debug)]

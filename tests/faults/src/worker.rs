@@ -6,11 +6,14 @@
 use crate::accounts::Accounts;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use retryrmq::{Client, Running};
+use std::io::Write;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
+use tokio::signal::unix;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -33,6 +36,23 @@ pub struct Orders {
     pub milliseconds: Option<u64>,
     /// The body of the message whose handler ends the process.
     pub poison: Option<String>,
+    /// Whether it parks every message instead of handling it.
+    pub parks: bool,
+}
+
+/// Says a line, in one piece: a kill comes before or after it. For workers.
+pub fn tell(line: std::fmt::Arguments<'_>) {
+    let line = format!("{line}\n");
+    // A reader that is gone has ended the test.
+    let _ = std::io::stdout().lock().write_all(line.as_bytes());
+}
+
+/// Says that it is ready, and consumes until it is told to end. For workers.
+pub async fn until_the_end(mut end: unix::Signal, running: Running, client: Client) {
+    tell(format_args!("ready"));
+    end.recv().await;
+    running.close().await;
+    client.close().await;
 }
 
 impl Orders {
@@ -45,10 +65,11 @@ impl Orders {
             concurrency: 8,
             milliseconds: None,
             poison: None,
+            parks: false,
         }
     }
 
-    /// As a worker reads them: its arguments, and the URL, which holds a password, from the environment.
+    /// As a worker reads them: its arguments, and from the environment the URL, which holds a password, and whether it parks.
     pub fn read() -> Option<Self> {
         let mut arguments = std::env::args().skip(1);
         let mut next = || arguments.next();
@@ -59,6 +80,7 @@ impl Orders {
             concurrency: next()?.parse().ok()?,
             milliseconds: next()?.parse().ok(),
             poison: next(),
+            parks: std::env::var_os("FAULTS_WORKER_PARKS").is_some(),
         })
     }
 
@@ -111,9 +133,26 @@ impl Worker {
     /// # Panics
     /// When it does not start.
     pub fn start(program: &str, orders: &Orders, told: &Told, accounts: &Accounts) -> Self {
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(orders.arguments())
             .env("FAULTS_WORKER_URL", &orders.url)
+            .envs(orders.parks.then_some(("FAULTS_WORKER_PARKS", "1")));
+        let (told, accounts) = (told.clone(), accounts.clone());
+        Worker::run(command, move |kind, what| {
+            if kind == "done" {
+                accounts.handled(what);
+            }
+            told.lines().push((kind.to_owned(), what.to_owned()));
+        })
+    }
+
+    /// Starts any program that tells what it does in such lines; `hears` gets each, taken apart.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn run(mut command: Command, hears: impl Fn(&str, &str) + Send + 'static) -> Self {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -121,17 +160,14 @@ impl Worker {
             .expect("the worker starts");
         let output = child.stdout.take().expect("its output is piped");
         let (is_ready, ready) = watch::channel(false);
-        let (told, accounts) = (told.clone(), accounts.clone());
         let reader = tokio::spawn(async move {
             let mut lines = BufReader::new(output).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 let (kind, what) = line.split_once(' ').unwrap_or((&line, ""));
-                match kind {
-                    "done" => accounts.handled(what),
-                    "ready" => drop(is_ready.send_replace(true)),
-                    _ => {}
+                if kind == "ready" {
+                    is_ready.send_replace(true);
                 }
-                told.lines().push((kind.to_owned(), what.to_owned()));
+                hears(kind, what);
             }
         });
         Worker {
@@ -145,6 +181,11 @@ impl Worker {
     pub async fn ready(&mut self) {
         // An error means that it has ended, which the caller will see.
         let _ = self.ready.wait_for(|ready| *ready).await;
+    }
+
+    /// Whether it has ever consumed.
+    pub fn is_ready(&self) -> bool {
+        *self.ready.borrow()
     }
 
     /// Sends it a signal.
@@ -166,6 +207,14 @@ impl Worker {
         let status = self.child.wait().await.expect("a child can be awaited");
         self.reader.await.expect("its output was read");
         status
+    }
+
+    /// Waits for its end. What it told last may not have been heard yet: [`Worker::ended`] waits for that.
+    ///
+    /// # Panics
+    /// When the wait fails.
+    pub async fn end(&mut self) {
+        self.child.wait().await.expect("a child can be awaited");
     }
 
     /// The worker, or `None` when it has ended. Waits a moment for that.

@@ -1,8 +1,11 @@
 //! A consumer to be killed: handles the load, and tells on standard output what it does. See `retryrmq_faults::worker`.
 
-use retryrmq::{Client, Message};
-use retryrmq_faults::{load, tape::text, worker::Orders};
-use std::io::Write;
+use retryrmq::{Client, Message, park};
+use retryrmq_faults::{
+    load,
+    tape::text,
+    worker::{Orders, tell, until_the_end},
+};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -23,9 +26,9 @@ async fn main() -> retryrmq::Result<()> {
         );
         std::process::exit(64);
     };
-    let mut end = signal(SignalKind::terminate()).expect("signals can be awaited");
+    let end = signal(SignalKind::terminate()).expect("signals can be awaited");
     let client = Client::connect(&orders.url).await?;
-    let (milliseconds, poison) = (orders.milliseconds, orders.poison);
+    let (milliseconds, poison, parks) = (orders.milliseconds, orders.poison, orders.parks);
     let running = client
         .consumer(orders.queue)
         .dlx(true)
@@ -35,13 +38,15 @@ async fn main() -> retryrmq::Result<()> {
         .on_event(|event| tell(format_args!("event {}", event.name())))
         .start(move |message: Message| {
             let poison = poison.clone();
-            async move { handle(&message, milliseconds, poison.as_deref()).await }
+            async move {
+                if parks {
+                    return Err(park("it is told to").into());
+                }
+                handle(&message, milliseconds, poison.as_deref()).await
+            }
         })
         .await?;
-    tell(format_args!("ready"));
-    end.recv().await;
-    running.close().await;
-    client.close().await;
+    until_the_end(end, running, client).await;
     Ok(())
 }
 
@@ -49,7 +54,7 @@ async fn handle(
     message: &Message,
     milliseconds: Option<u64>,
     poison: Option<&str>,
-) -> Result<(), String> {
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let (id, attempt) = (text(message), message.attempt());
     tell(format_args!("begin {id} {attempt}"));
     let time = milliseconds.map_or_else(|| load::duration(&id, attempt), Duration::from_millis);
@@ -58,15 +63,8 @@ async fn handle(
         std::process::exit(POISONED);
     }
     if milliseconds.is_none() && load::fails(&id, attempt) {
-        return Err(format!("attempt {attempt} at {id} fails by rule"));
+        return Err(format!("attempt {attempt} at {id} fails by rule").into());
     }
     tell(format_args!("done {id}"));
     Ok(())
-}
-
-/// One line in one piece: a kill comes before or after it.
-fn tell(line: std::fmt::Arguments<'_>) {
-    let line = format!("{line}\n");
-    // A reader that is gone has ended the test.
-    let _ = std::io::stdout().lock().write_all(line.as_bytes());
 }

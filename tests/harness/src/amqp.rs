@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// lapin waits for ever where a broker does not answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// How many publishes wait for their confirms at once.
 const WAVE: usize = 200;
 const NOT_FOUND: u16 = 404;

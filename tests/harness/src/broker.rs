@@ -94,8 +94,8 @@ impl Broker {
         self.0.url.as_str()
     }
 
-    /// The URL with another vhost as its path.
-    pub(crate) fn url_of_vhost(&self, vhost: &str) -> String {
+    /// The URL with another vhost as its path: for the other nodes of a cluster, which have that vhost as well.
+    pub fn url_of_vhost(&self, vhost: &str) -> String {
         let mut url = self.0.url.clone();
         url.set_path(&format!("/{}", segment(vhost)));
         url.into()

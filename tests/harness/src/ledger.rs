@@ -64,11 +64,16 @@ impl Ledger {
 
     /// Whether every confirmed message has been handled or parked, that is, whether to stop waiting.
     pub fn is_settled(&self) -> bool {
+        self.unsettled().is_empty()
+    }
+
+    /// The confirmed messages that have been neither handled nor parked so far.
+    pub fn unsettled(&self) -> Vec<String> {
         let books = self.books();
-        books
-            .published
-            .iter()
-            .all(|id| books.handled.contains_key(id) || books.parked.contains_key(id))
+        let settled =
+            |id: &&String| books.handled.contains_key(*id) || books.parked.contains_key(*id);
+        let all = books.published.iter();
+        all.filter(|id| !settled(id)).cloned().collect()
     }
 
     /// The balance.

@@ -38,7 +38,7 @@ pub use amqp::Amqp;
 pub use broker::{Broker, Tls, brokers};
 pub use cut_proxy::{CutProxy, Direction};
 pub use eventually::{Sight, eventually};
-pub use everywhere::{on_every_broker, on_every_broker_where, on_every_queue_type};
+pub use everywhere::{on_every_broker, on_every_broker_where, on_every_queue_type, words};
 pub use lapin;
 pub use ledger::{Ledger, Report};
 pub use management::{ConnectionInfo, Management, ManagementError, Permissions, Policy, QueueInfo};

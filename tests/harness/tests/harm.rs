@@ -127,6 +127,42 @@ async fn a_cut_connection_ends_and_a_new_one_is_let_through() {
 }
 
 #[tokio::test]
+async fn a_connection_can_be_cut_within_a_frame() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let direct = vhost.connect().await;
+        direct.declare("orders", QueueType::Classic).await;
+        let proxy = CutProxy::to(vhost.url()).await;
+        for direction in [Direction::ToBroker, Direction::ToClient] {
+            let amqp = Amqp::connect(proxy.url()).await;
+            amqp.publish("orders", "before").await;
+            // A frame's header has seven bytes, and no frame of these is as short as nine.
+            proxy.cut_after(direction, 9);
+            let asked = amqp.connection().create_channel().await;
+            assert!(asked.is_err(), "{direction:?}");
+            eventually(SOON, "the proxy has let go", || async { proxy.open() == 0 }).await;
+        }
+        assert_eq!(direct.depth("orders").await, Some(2));
+        Amqp::connect(proxy.url()).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_proxy_to_several_nodes_takes_the_next_that_is_there() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let nobody = "amqp://127.0.0.1:1/";
+        let proxy = CutProxy::to_any(&[vhost.url(), nobody]).await;
+        for _ in 0..3 {
+            Amqp::connect(proxy.url()).await.close().await;
+        }
+        assert_eq!(proxy.accepted(), 3);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_a_stall_held_back_arrives_when_it_ends() {
     on_every_broker(|broker| async move {
         let vhost = broker.vhost().await;

@@ -13,12 +13,14 @@ pub(crate) enum Exit {
     NotFound = 3,
     Unconnected = 4,
     Refused = 5,
-    /// A second Ctrl-C or SIGTERM: stopped at once.
+    /// Others hold parked messages: what was done may not be all.
+    Held = 6,
+    /// Ctrl-C or SIGTERM: stopped before the end.
     Interrupted = 130,
 }
 
 /// What each of them means.
-const MEANINGS: [(Exit, &[&str]); 7] = [
+const MEANINGS: [(Exit, &[&str]); 8] = [
     (Exit::Ok, &["done; of `topology`: everything is there"]),
     (
         Exit::Failed,
@@ -56,10 +58,17 @@ const MEANINGS: [(Exit, &[&str]); 7] = [
         ],
     ),
     (
+        Exit::Held,
+        &[
+            "of `parked`: others hold messages, so what was shown or done may not be",
+            "all; try again when they are done",
+        ],
+    ),
+    (
         Exit::Interrupted,
         &[
-            "stopped at once by a second Ctrl-C or SIGTERM; what was running goes",
-            "back to its queue",
+            "stopped by Ctrl-C, SIGTERM or SIGHUP before the end; of `consume`: at",
+            "once, by the second one. What was held goes back to its queue",
         ],
     ),
 ];

@@ -33,6 +33,11 @@ impl Fault {
         Self::new(Exit::NotFound, "not_found", sentence)
     }
 
+    /// It may be there, with somebody else.
+    pub(crate) fn held(sentence: impl Into<String>) -> Self {
+        Self::new(Exit::Held, "held_by_others", sentence)
+    }
+
     /// Anything else.
     pub(crate) fn failed(sentence: impl Into<String>) -> Self {
         Self::new(Exit::Failed, "failed", sentence)

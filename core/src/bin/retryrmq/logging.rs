@@ -11,7 +11,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use crate::{global::Global, moment, output::Output};
+use crate::{global::Global, moment, outlet, output::Output};
 
 /// Starts logging. Only this crate is heard: the AMQP client under it logs bodies, and at TRACE level passwords.
 pub(crate) fn start(global: &Global, output: &Output) {
@@ -22,13 +22,32 @@ pub(crate) fn start(global: &Global, output: &Output) {
         _ => LevelFilter::DEBUG,
     };
     let layer = tracing_subscriber::fmt::layer()
-        .with_writer(io::stderr)
+        .with_writer(|| Stderr)
         .with_ansi(output.colors_stderr())
         .event_format(Line);
     let _ = tracing_subscriber::registry() // fails only when one is set already
         .with(layer)
         .with(Targets::new().with_target("retryrmq", level))
         .try_init();
+}
+
+/// Where lines go: each comes in one piece.
+struct Stderr;
+
+impl io::Write for Stderr {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match outlet::err() {
+            Some(outlet) => {
+                let _ = outlet.say(line.to_vec()); // where nobody reads there is nobody to tell
+                Ok(line.len())
+            }
+            None => io::stderr().write(line),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// `03:04:05  warn   what happened  name=value`

@@ -9,11 +9,13 @@ mod global;
 mod json;
 mod logging;
 mod moment;
+mod outlet;
 mod output;
 mod parked;
 mod publish;
 mod redact;
 mod retrying;
+mod signals;
 mod topology;
 mod visible;
 
@@ -88,14 +90,16 @@ fn main() -> ExitCode {
         runtime.shutdown_background();
         result
     });
-    match result {
-        Ok(exit) => exit.into(),
-        Err(fault) if fault.is_closed_pipe() => Exit::Ok.into(),
+    let exit = match result {
+        Ok(exit) => exit,
+        Err(fault) if fault.is_closed_pipe() => Exit::Ok,
         Err(fault) => {
             output.fault(&fault);
-            fault.exit().into()
+            fault.exit()
         }
-    }
+    };
+    outlet::finish();
+    exit.into()
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Fault> {

@@ -12,7 +12,7 @@ use crate::{
     exit::Exit,
     fault::Fault,
     global::{Global, When},
-    moment,
+    moment, outlet,
 };
 
 /// How to print.
@@ -71,6 +71,9 @@ impl Output {
 
     /// A line for people on standard output.
     pub(crate) fn line(&self, text: &str) -> Result<(), Fault> {
+        if let Some(outlet) = outlet::out() {
+            return Ok(outlet.say(format!("{text}\n").into_bytes())?);
+        }
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes())?;
         out.write_all(b"\n")?;
@@ -275,9 +278,11 @@ pub(crate) fn fault_as_json(sentence: &str, code: &str, exit: Exit) {
 
 /// A line on standard error. When that is closed there is nobody left to tell.
 pub(crate) fn err_line(text: &str) {
-    let _ = io::stderr()
-        .lock()
-        .write_all(format!("{text}\n").as_bytes());
+    let line = format!("{text}\n").into_bytes();
+    let _ = match outlet::err() {
+        Some(outlet) => outlet.say(line),
+        None => io::stderr().lock().write_all(&line),
+    };
 }
 
 fn text_of(value: &impl Serialize, pretty: bool) -> Result<String, Fault> {

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use clap::Args;
-use retryrmq::{QueueType, Rule, Rules, Strategy};
+use retryrmq::{QueueType, Rule, Rules, Strategy, work_queue_of};
 
 use crate::fault::Fault;
 
@@ -69,6 +69,17 @@ impl Retrying {
         ]
         .into_iter()
         .find_map(|(option, is_given)| is_given.then_some(option))
+    }
+}
+
+/// Refuses to take a waiting or parking queue for a work queue, unless `is_meant` says that it is one.
+pub(crate) fn not_reserved(queue: &str, is_meant: bool) -> Result<(), Fault> {
+    match work_queue_of(queue).filter(|_| !is_meant) {
+        None => Ok(()),
+        Some(work) => Err(Fault::usage(format!(
+            "messages of {work} wait or are parked in {queue}, and consuming takes them away: name {work}, or look at \
+             `retryrmq parked`; if this is a queue of your own, say so with --reserved-name"
+        ))),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
     fault::Fault,
     global::Global,
     output::{Color, Column, Look, Output},
-    retrying::Retrying,
+    retrying::{Retrying, not_reserved},
     visible,
 };
 
@@ -33,6 +33,10 @@ pub(crate) struct Options {
     /// Only plan; no broker is asked
     #[arg(long)]
     offline: bool,
+
+    /// Plan for QUEUE although its name, `*.parked` or `*.retry.<number>`, is one of those that messages wait or are parked in
+    #[arg(long)]
+    reserved_name: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -54,6 +58,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     if options.queue.is_empty() {
         return Err(Fault::usage("the queue's name is empty"));
     }
+    not_reserved(&options.queue, options.reserved_name)?;
     let plan = strategy.plan(&options.queue, &rules, queue_type)?;
     let findings = if options.offline {
         None

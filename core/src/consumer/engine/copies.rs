@@ -1,234 +1,171 @@
-//! Copies on their way to a waiting or parking queue: confirmed before their originals are acknowledged.
+//! Copies on their way to a waiting, parking or work queue: confirmed before their originals are acknowledged.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    super::{Token, agenda::Task, session::Return},
-    Copying, Engine, FIRST_PAUSE, LONGEST_PAUSE, Mail, Phase, TRIES,
+    super::{Token, agenda::Task},
+    Command, Commands, Engine, LONGEST_KEPT, Moment, Now, Return,
+    entry::{Copying, Held, Phase, Purpose},
+    flaws::{self, Flaw},
 };
-use crate::{
-    Error, ErrorKind, Result,
-    publish::Job,
-    retry::{Failure, ParkReason},
-    telemetry::Event,
-    topology::{self, Route, parking_queue},
-};
+use crate::{Error, Result, telemetry::Event};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// For what the broker will not take as it is: somebody would have to change something first.
+const REFUSED_PAUSE: Duration = Duration::from_secs(60);
+/// After as many tries others do not wait any more for the place that the message takes.
+const TRIES_IN_PLACE: u32 = 2;
+/// After as many a consumer that has no other place lets somebody else be served.
+const TRIES_AS_THE_ONLY_ONE: u32 = 4;
 
 impl Engine {
-    pub(super) fn detour(&mut self, token: Token, crashes: u32) {
-        let Some(entry) = self.entries.get_mut(token) else {
-            return;
-        };
-        let received = Arc::clone(&entry.received);
-        let event = Event::Detoured {
-            queue: self.queue(),
-            message_id: received.message_id(),
-            crashes,
-        };
-        let Route::Copy {
-            exchange,
-            routing_key,
-            expiration,
-            mandatory,
-            ..
-        } = topology::detour(
-            &self.name,
-            self.options.rules.otherwise.delays().first().copied(),
-        )
-        else {
-            return;
-        };
-        let properties = self.stamp(&received).detour(crashes, expiration);
-        self.copy(
-            token,
-            Copying {
-                exchange,
-                routing_key,
-                properties,
-                mandatory,
-                event,
-                tries: 0,
-            },
-        );
-    }
-
-    pub(super) async fn park(&mut self, token: Token, reason: ParkReason, failure: &Failure) {
-        let Some(entry) = self.entries.get_mut(token) else {
-            return;
-        };
-        let received = Arc::clone(&entry.received);
-        let event = Event::Parked {
-            queue: self.queue(),
-            message_id: received.message_id(),
-            attempt: received.state.attempt(),
-            reason,
-            error: failure.error.clone(),
-        };
-        if !self.options.park {
-            warn!(queue = %self.name, %reason, error = failure.error, "a message is given up and dropped, because `park` is off");
-            self.happened(&event);
-            self.release(token);
-            return;
-        }
-        let properties = self.stamp(&received).parked(reason, failure);
-        let routing_key = parking_queue(&self.name);
-        self.copy(
-            token,
-            Copying {
-                exchange: String::new(),
-                routing_key,
-                properties,
-                mandatory: true,
-                event,
-                tries: 0,
-            },
-        );
-    }
-
     /// Publishes a copy; its original stays unacknowledged until the copy is confirmed.
-    pub(super) fn copy(&mut self, token: Token, copying: Copying) {
+    pub(super) fn publish(&mut self, token: Token, mut copying: Box<Copying>, out: &mut Commands) {
         let Some(entry) = self.entries.get_mut(token) else {
             return;
         };
-        let received = Arc::clone(&entry.received);
-        entry.phase = Phase::Copying(Box::new(copying.clone()));
-        let (mail, client, waits) = (
-            self.mail.clone(),
-            self.client.clone(),
-            Arc::clone(&self.waits),
-        );
-        let done = {
-            let mail = mail.clone();
-            Box::new(move |result| {
-                let _ = mail.send(Mail::Copied(token, result));
-            })
-        };
-        let known = !copying.exchange.is_empty()
-            || *copying.routing_key == *self.name
-            || waits.safe_from(&copying.routing_key).is_some();
-        let job = (|| {
-            Ok(Job {
-                exchange: topology::name(&copying.exchange)?,
-                routing_key: topology::name(&copying.routing_key)?,
-                properties: copying.properties,
-                body: received,
-                mandatory: copying.mandatory,
-                done,
-            })
-        })();
-        match job {
-            Ok(job) if known => client.publisher().submit(job),
-            Ok(job) => {
-                tokio::spawn(async move {
-                    match waits.ensure(&copying.routing_key).await {
-                        Ok(_) => client.publisher().submit(job),
-                        Err(error) => (job.done)(Err(error)),
-                    }
-                });
-            }
-            Err(error) => {
-                let _ = mail.send(Mail::Copied(token, Err(error)));
-            }
+        copying.under_way = true;
+        if copying.purpose == Purpose::Detour && !entry.takes_its_place {
+            self.detours += usize::from(!std::mem::replace(&mut entry.on_detour, true));
+        }
+        let copy = Box::new(copying.copy.clone());
+        entry.phase = Phase::Copying(copying);
+        out.add(Command::Publish { token, copy });
+        if flaws::has(Flaw::AcknowledgesFirst)
+            && let Some(entry) = self.entries.get_mut(token)
+            && let Some(channel) = &mut self.channel
+        {
+            channel.acks.settle(entry.tag, Moment::ZERO);
         }
     }
 
-    pub(super) fn copied(&mut self, token: Token, result: Result<()>) {
+    /// A copy is stored, or it is not.
+    pub(super) fn copied(
+        &mut self,
+        token: Token,
+        stored: Result<Option<Moment>>,
+        now: Now,
+        out: &mut Commands,
+    ) {
+        let current = self.channel.as_ref().map(|channel| channel.session);
         let Some(entry) = self.entries.get_mut(token) else {
             return;
         };
         let Phase::Copying(copying) = &mut entry.phase else {
             return;
         };
-        let current = self
-            .session
-            .as_ref()
-            .is_some_and(|session| session.id == entry.session);
-        match result {
-            Ok(()) => {
-                let event = copying.event.clone();
-                let safe = self
-                    .waits
-                    .safe_from(&copying.routing_key)
-                    .filter(|safe| *safe > Instant::now());
-                self.happened(&event);
-                match safe {
+        if !std::mem::replace(&mut copying.under_way, false) {
+            return;
+        }
+        let current = Some(entry.session) == current;
+        copying.stored = stored.is_ok();
+        match stored {
+            Ok(safe_from) => {
+                // What was put off without waiting queues has been told already.
+                if copying.purpose != Purpose::Deferral {
+                    let event = copying.event.clone();
+                    self.tell(event, out);
+                }
+                match safe_from.filter(|safe| *safe > now.at) {
                     Some(safe) if current => self.agenda.add(safe, token, Task::Release),
                     Some(_) => self.forget(token), // what took the connection may have emptied the young queue
-                    None => self.release(token),
+                    None => self.release(token, now),
                 }
             }
             Err(_) if !current => self.forget(token), // its original comes again, and with it another copy
+            Err(error) => self.not_copied(token, &error, now, out),
+        }
+    }
+
+    fn not_copied(&mut self, token: Token, error: &Error, now: Now, out: &mut Commands) {
+        let draining = self.drain.is_some();
+        let Some(entry) = self.entries.get_mut(token) else {
+            return;
+        };
+        let received = Arc::clone(&entry.received);
+        let since = entry.since;
+        let Phase::Copying(copying) = &mut entry.phase else {
+            return;
+        };
+        copying.tries += 1;
+        let (tries, purpose) = (copying.tries, copying.purpose);
+        self.complain(error, received.message_id(), out);
+        match purpose {
             // Into its own queue, which is full or gone: it goes back as it is, at the price of a mark.
-            Err(error) if matches!(copying.event, Event::Requeued { .. }) => {
-                let message_id = entry.received.message_id();
-                self.complain(error, message_id);
-                self.agenda.add(Instant::now(), token, Task::PutBack);
+            Purpose::PutBack => self.give_back(token, Return::Unstarted, out),
+            // Then its handler may see it again here, at the price of a place in the prefetch.
+            Purpose::Deferral if !draining => {
+                self.set_phase(token, Phase::Out);
+                self.admit(token, now, out);
             }
-            Err(error) => {
-                copying.tries += 1;
-                let tries = copying.tries;
-                // Only once: RabbitMQ 4 drops what was returned twenty times, and on older ones it would be parked as
-                // what takes consumers down. After that it is held here for as long as it takes.
-                let received = Arc::clone(&entry.received);
-                let returned = received.redelivered || received.state.own_crashes > 0;
-                if error.kind() == ErrorKind::Unroutable {
-                    self.waits.forget(&copying.routing_key);
+            _ if draining && (error.is_permanent() || tries >= TRIES_IN_PLACE) => {
+                self.give_back_soon(token);
+            }
+            _ => {
+                let refused = error.is_permanent();
+                if refused || tries >= TRIES_IN_PLACE {
+                    self.takes_its_place(token);
                 }
-                self.complain(error, received.message_id());
-                let pause = (FIRST_PAUSE * 2u32.pow(tries.min(8)))
-                    .min(LONGEST_PAUSE)
-                    .mul_f64(0.75 + fastrand::f64() / 2.0);
-                let task = if tries >= TRIES && !returned {
-                    Task::Requeue
+                if refused || tries >= TRIES_AS_THE_ONLY_ONE {
+                    self.is_stuck(token);
+                }
+                let pause = if refused {
+                    REFUSED_PAUSE
                 } else {
-                    Task::Resubmit
+                    (FIRST_PAUSE * 2u32.pow(tries.min(8))).min(LONGEST_PAUSE)
                 };
-                self.agenda.add(Instant::now() + pause, token, task);
+                let again = now.at + self.about(pause);
+                if again > since + LONGEST_KEPT {
+                    self.agenda.add(again, token, Task::GiveBack);
+                } else {
+                    self.agenda.add(again, token, Task::Resubmit);
+                }
             }
         }
     }
 
-    pub(super) fn complain(&self, error: Error, message_id: Option<String>) {
+    fn complain(&self, error: &Error, message_id: Option<String>, out: &mut Commands) {
         warn!(queue = %self.name, %error, "a copy could not be stored; its original is kept, and it is tried again");
-        self.counters.publish_failures.inc();
         let (queue, error) = (self.queue(), error.to_string());
-        self.options.listener.tell(|| Event::PublishFailed {
+        let event = Event::PublishFailed {
             queue,
             message_id,
             error,
-        });
+        };
+        self.tell(event, out);
     }
 
-    pub(super) async fn perform(&mut self, token: Token, task: Task) {
-        let Some(entry) = self.entries.get_mut(token) else {
-            return;
-        };
-        let current = self
-            .session
-            .as_ref()
-            .is_some_and(|session| session.id == entry.session);
-        match task {
-            Task::Release if current => self.release(token),
-            Task::Resubmit if current => {
-                if let Phase::Copying(copying) = &entry.phase {
-                    let copying = (**copying).clone();
-                    self.copy(token, copying);
+    /// Does what was put down for later.
+    pub(super) fn keep_appointments(&mut self, now: Now, out: &mut Commands) {
+        while let Some((token, task)) = self.agenda.due(now.at) {
+            let current = self.channel.as_ref().map(|channel| channel.session);
+            let Some(entry) = self.entries.get_mut(token) else {
+                continue;
+            };
+            if Some(entry.session) != current {
+                // The original comes again. Not remembered as done: a copy in a young queue may have gone with the broker.
+                self.forget(token);
+                continue;
+            }
+            match (task, std::mem::replace(&mut entry.phase, Phase::Out)) {
+                (Task::Release, phase @ Phase::Copying(_)) => {
+                    entry.phase = phase;
+                    self.release(token, now);
                 }
+                (Task::Resubmit, Phase::Copying(copying)) => self.publish(token, copying, out),
+                (Task::Defer, Phase::Held(Held::Deferred(copying))) => {
+                    self.publish(token, copying, out);
+                }
+                (Task::GiveBack, Phase::Held(Held::Spare)) => self.give_back_soon(token),
+                (Task::GiveBack, Phase::Copying(copying)) if copying.waits_for_another_try() => {
+                    self.give_back_soon(token);
+                }
+                // It was settled in another way by then.
+                (_, phase) => entry.phase = phase,
             }
-            Task::PutBack if current => self.give_back(token, Return::Unstarted).await,
-            Task::Requeue if current => {
-                let message_id = entry.received.message_id();
-                let queue = self.queue();
-                self.options
-                    .listener
-                    .tell(|| Event::Requeued { queue, message_id });
-                self.give_back(token, Return::Requeue).await;
-            }
-            // The original comes again. Not remembered as done: a copy in a young queue may have gone with the broker.
-            Task::Release | Task::Resubmit | Task::PutBack | Task::Requeue => self.forget(token),
         }
     }
 }

@@ -1,244 +1,409 @@
-//! Which messages the broker may send, and what becomes of each before a handler sees it.
+//! Which consumers stand on the channel: how many messages the broker may send right now.
+//!
+//! ```text
+//! Goal::Nothing   draining                        no consumer
+//! Goal::One       just started, suspect, pause    one consumer with a prefetch of 1
+//! Goal::Full      all is well                     one consumer with the whole prefetch
+//! ```
+//!
+//! A prefetch belongs to its consumer for life (AMQP `basic.qos`), so to change it is to consume anew. While anything is
+//! consumed there is never a moment without our consumer: the next one is there before the last one goes. An auto-delete queue
+//! would be deleted in that moment, and a single active consumer would lose its place. The new consumer of a queue with a
+//! single active consumer is served only when the active one goes, and then perhaps somebody else's is: so a wider consumer
+//! replaces the narrow one only when it was served itself, and where it never is, the narrow one stays. Only one whose places
+//! are all taken by messages that no handler has, and that cannot be stored, goes first: nothing would come any more, to
+//! anybody.
 
-use std::sync::Arc;
+use super::flaws::{self, Flaw};
 
-use lapin::message::Delivery as Arrival;
-use tracing::{info, warn};
+/// Which messages the broker may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    Nothing,
+    One,
+    Full,
+}
 
-use super::{
-    super::{
-        Delivery, Message, Received, Token,
-        session::{Next, Session},
-    },
-    Engine, Entry, Intake, Phase,
-};
-use crate::{
-    retry::{Admission, Failure, RetryState, admit},
-    telemetry::Event,
-};
+/// What is to be done on the channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Consume { consumer: u64, prefetch: u16 },
+    Cancel { consumer: u64 },
+}
 
-/// As many deliveries are taken in a row.
-const BURST: usize = 32;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Asked for; the broker has not answered yet.
+    Asked,
+    Running,
+    /// Cancelled; the broker has not answered yet.
+    Leaving,
+}
 
-impl Engine {
-    /// Takes deliveries that are there already; not all of them at once, so that acknowledgements go out evenly: a quorum
-    /// queue that hears of everything at the same time has nothing to send meanwhile.
-    pub(super) async fn arrive(&mut self) {
-        for _ in 0..BURST {
-            let Some(next) = self.session.as_mut().and_then(Session::next_now) else {
-                break;
-            };
-            self.take(next).await;
+#[derive(Debug)]
+struct Tap {
+    consumer: u64,
+    prefetch: u16,
+    stage: Stage,
+    /// Messages since the newest consumer began.
+    served: u32,
+    /// Places in its prefetch that are taken for long.
+    taken: usize,
+    /// Those of them that no handler has, and whose messages cannot be stored.
+    stuck: usize,
+}
+
+/// Deliveries to the narrow consumer, while the wide one waits, that show that the queue has a single active consumer: the
+/// broker serves consumers in turn, so one is chance and two are not.
+const IN_A_ROW: u32 = 2;
+
+/// The consumers on the channel.
+#[derive(Debug)]
+pub(super) struct Intake {
+    prefetch: u16,
+    taps: Vec<Tap>,
+    consumers: u64,
+    single_active: bool,
+    /// Whether a classic queue hands out nothing to its next active consumer until something else happens to it, such as the
+    /// coming of a consumer.
+    queues_sleep: bool,
+    /// One that goes before a newer one was served, which may be the active one from then on.
+    goes_first: Option<u64>,
+    /// That one is gone, and the newer one was not served yet.
+    may_sleep: bool,
+}
+
+impl Intake {
+    pub(super) fn new(prefetch: u16, queues_sleep: bool) -> Self {
+        Self {
+            prefetch,
+            taps: Vec::new(),
+            consumers: 0,
+            single_active: false,
+            queues_sleep,
+            goes_first: None,
+            may_sleep: false,
         }
     }
 
-    pub(super) async fn take(&mut self, next: Next) {
-        match next {
-            Next::Arrived(arrival) => self.admit(*arrival).await,
-            Next::Lost => self.lose_session(),
-            Next::Cancelled => {
-                warn!(queue = %self.name, "the broker cancelled the consumer: the queue was deleted or moved");
-                self.lose_session();
+    /// What to do next on the channel for the sake of `goal`. `crowded`: whether messages that take their places for long may
+    /// be ignored, so that others come.
+    pub(super) fn next(&mut self, goal: Goal, crowded: bool) -> Option<Step> {
+        let want = match goal {
+            Goal::Nothing => {
+                let running = self.taps.iter().find(|tap| tap.stage == Stage::Running)?;
+                let consumer = running.consumer;
+                return Some(self.cancel(consumer));
             }
-        }
-    }
-
-    pub(super) async fn admit(&mut self, arrival: Arrival) {
-        let Some(session) = &mut self.session else {
-            return;
+            Goal::One => 1,
+            Goal::Full if self.single_active => 1,
+            Goal::Full => self.prefetch,
         };
-        let tag = arrival.delivery_tag;
-        session.delivered(tag);
-        let mended = session.mended(tag);
-        let state = RetryState::read(
-            &self.name,
-            self.counting,
-            arrival.redelivered,
-            &arrival.properties,
-        );
-        for (header, why) in &state.distrusted {
-            warn!(queue = %self.name, header, why, "a header is not believed and counts as absent");
+        if self.taps.iter().any(|tap| tap.stage == Stage::Asked) {
+            return None;
         }
-        let received = Arc::new(Received {
-            queue: Arc::clone(&self.name),
-            body: arrival.data,
-            properties: arrival.properties,
-            exchange: arrival.exchange,
-            routing_key: arrival.routing_key,
-            redelivered: arrival.redelivered,
-            state,
-            mended,
-        });
-        self.counters.delivered.inc();
-        self.counters.outstanding.inc();
-        let entry = Entry {
-            received: Arc::clone(&received),
-            session: session.id,
-            tag,
-            phase: Phase::Out,
+        if std::mem::take(&mut self.may_sleep) {
+            return Some(self.consume(want));
+        }
+        let fits = |tap: &&Tap| {
+            tap.stage == Stage::Running
+                && tap.prefetch == want
+                && !(crowded && tap.taken >= usize::from(tap.prefetch))
         };
-        if received.state.is_fresh_replay() && !received.redelivered {
-            let (queue, message_id) = (self.queue(), received.message_id());
-            self.options
-                .listener
-                .tell(|| Event::Replayed { queue, message_id });
-        }
-        if self.memory.knows(&received) {
-            let token = self.entries.insert(entry);
-            self.counters.already_handled.inc();
-            let (queue, message_id) = (self.queue(), received.message_id());
-            self.options
-                .listener
-                .tell(|| Event::AlreadyHandled { queue, message_id });
-            self.release(token);
-            return;
-        }
-        let token = self.entries.insert(entry);
-        if self.drain_until.is_some() || self.paused_until.is_some() {
-            self.put_back(token).await;
-            return;
-        }
-        let admission = if self.options.dlx {
-            admit(&received.state, &self.options.limits)
-        } else {
-            Admission::Run
+        // One that is served stays; otherwise the one that has been there for longer, because it may be the active one.
+        let newest_served = self.taps.iter().rfind(|tap| fits(tap) && tap.served > 0);
+        let Some(fit) = newest_served.or_else(|| self.taps.iter().find(fits)) else {
+            let running = self.taps.iter().find(|tap| tap.stage == Stage::Running);
+            return Some(match running.map(|tap| tap.consumer) {
+                Some(consumer) if flaws::has(Flaw::CancelsFirst) => self.cancel(consumer),
+                _ => self.consume(want),
+            });
         };
-        match admission {
-            Admission::Run => {
-                if !self.probing {
-                    self.cautious = false;
-                }
-                self.arrivals.push(Delivery {
-                    token,
-                    message: Message(received),
-                });
-            }
-            // Not back to the queue: that would count as a crash, and a suspect that often waits for others would be
-            // parked for it.
-            Admission::RunAlone if self.suspect.is_some() => {
-                self.detour(token, received.state.crashes);
-            }
-            Admission::RunAlone => {
-                self.set_phase(token, Phase::Suspect);
-                self.suspect = Some(token);
-            }
-            Admission::Detour { crashes } => self.detour(token, crashes),
-            Admission::Park(reason) => {
-                let error = format!(
-                    "it came back without an answer {} times",
-                    received.state.crashes
-                );
-                self.park(token, reason, &Failure::new(error)).await;
-            }
-        }
-    }
-
-    /// Opens or closes the tap, so that the broker sends what may be sent now.
-    pub(super) async fn adjust_intake(&mut self) {
-        let want = if self.drain_until.is_some()
-            || self.paused_until.is_some()
-            || self.suspect.is_some()
-        {
-            Intake::Stopped
-        } else if self.cautious && self.options.prefetch > 1 {
-            Intake::Narrow
-        } else {
-            Intake::Wide
-        };
-        let Some(session) = &mut self.session else {
-            return;
-        };
-        if want == self.intake && (want == Intake::Stopped) != session.is_consuming() {
-            return;
-        }
-        let stopped = session.stop().await;
-        self.intake = Intake::Stopped;
-        let late = match stopped {
-            Ok(late) => late,
-            Err(error) => return self.survive(Err(error)),
-        };
-        for arrival in late {
-            self.admit(arrival).await;
-        }
-        let prefetch = match want {
-            // A suspect may have been among the late ones; the next turn sees to it.
-            _ if self.suspect.is_some() => return,
-            Intake::Stopped => return,
-            Intake::Narrow => 1,
-            Intake::Wide => self.options.prefetch,
-        };
-        let Some(session) = &mut self.session else {
-            return;
-        };
-        match session.start(prefetch).await {
-            Ok(()) => self.intake = want,
-            Err(error) => self.survive(Err(error)),
-        }
-    }
-
-    /// Hands the suspect out, once nothing else is outstanding.
-    pub(super) fn release_suspect(&mut self) {
-        let Some(token) = self.suspect else { return };
-        // What an earlier channel brought is the broker's again, and no crash can count against it.
-        let current = self.session.as_ref().map(|session| session.id);
-        let others =
-            |(other, entry): (Token, &Entry)| other != token && Some(entry.session) == current;
-        if self.intake != Intake::Stopped || self.entries.iter().any(others) {
-            return;
-        }
-        match self.entries.get_mut(token) {
-            Some(entry) if matches!(entry.phase, Phase::Suspect) => {
-                entry.phase = Phase::Out;
-                let message = Message(Arc::clone(&entry.received));
-                info!(queue = %self.name, crashes = message.state().crashes, "a message that may take consumers down runs alone");
-                self.arrivals.push(Delivery { token, message });
-            }
-            Some(_) => {}
-            None => (self.suspect, self.cautious) = (None, true),
-        }
-    }
-
-    /// Stops the intake for a drain or a pause, and gives back what no handler has begun with: in the order in which it
-    /// came, because a quorum queue hands it out in the order of the returns.
-    pub(super) async fn return_the_unstarted(&mut self) {
-        let unstarted = self.take_back_the_unstarted();
-        self.stop_and_return(unstarted).await;
-    }
-
-    /// Stops consuming, and then puts back what was taken from handlers before: the other way round it would come again, and
-    /// taken only now, handlers would have got more of it while the broker answered.
-    pub(super) async fn stop_and_return(&mut self, unstarted: Vec<Token>) {
-        let stopped = match &mut self.session {
-            Some(session) => session.stop().await,
-            None => Ok(Vec::new()),
-        };
-        self.intake = Intake::Stopped;
-        for token in unstarted {
-            self.put_back(token).await;
-        }
-        match stopped {
-            Ok(late) => {
-                for arrival in late {
-                    self.admit(arrival).await;
-                }
-            }
-            Err(error) => self.survive(Err(error)),
-        }
-    }
-
-    pub(super) fn take_back_the_unstarted(&mut self) -> Vec<Token> {
-        let mut unstarted: Vec<Token> = self
-            .inbox
-            .take_back()
-            .into_iter()
-            .chain(self.arrivals.drain(..))
-            .map(|delivery| delivery.token)
-            .collect();
-        let suspects = self
-            .entries
+        let (keep, served) = (fit.consumer, fit.served > 0);
+        let other = self
+            .taps
             .iter()
-            .filter(|(_, entry)| matches!(entry.phase, Phase::Suspect | Phase::Held));
-        unstarted.extend(suspects.map(|(token, _)| token));
-        unstarted
+            .find(|tap| tap.stage == Stage::Running && tap.consumer != keep)?;
+        let stuck = other.stuck >= usize::from(other.prefetch);
+        if !served
+            && !stuck
+            && !flaws::has(Flaw::LosesItsPlace)
+            && (other.prefetch < want || other.taken > 0)
+        {
+            if other.served < IN_A_ROW || other.taken > 0 {
+                return None;
+            }
+            self.single_active = true;
+            return Some(self.cancel(keep));
+        }
+        let leaves = other.consumer;
+        self.goes_first = (!served && leaves < keep).then_some(leaves);
+        Some(self.cancel(leaves))
+    }
+
+    fn consume(&mut self, prefetch: u16) -> Step {
+        self.consumers += 1;
+        self.taps.push(Tap {
+            consumer: self.consumers,
+            prefetch,
+            stage: Stage::Asked,
+            served: 0,
+            taken: 0,
+            stuck: 0,
+        });
+        Step::Consume {
+            consumer: self.consumers,
+            prefetch,
+        }
+    }
+
+    fn cancel(&mut self, consumer: u64) -> Step {
+        if let Some(tap) = self.tap(consumer) {
+            tap.stage = Stage::Leaving;
+        }
+        Step::Cancel { consumer }
+    }
+
+    fn tap(&mut self, consumer: u64) -> Option<&mut Tap> {
+        self.taps.iter_mut().find(|tap| tap.consumer == consumer)
+    }
+
+    /// The broker serves a consumer.
+    pub(super) fn consuming(&mut self, consumer: u64) {
+        for tap in &mut self.taps {
+            tap.served = 0;
+        }
+        if let Some(tap) = self.tap(consumer) {
+            tap.stage = Stage::Running;
+        }
+    }
+
+    /// A consumer is gone.
+    pub(super) fn gone(&mut self, consumer: u64) {
+        self.taps.retain(|tap| tap.consumer != consumer);
+        let went_first = self.goes_first.take_if(|first| *first == consumer);
+        let unserved = self.taps.iter().all(|tap| tap.served == 0);
+        self.may_sleep |= self.queues_sleep && went_first.is_some() && unserved;
+    }
+
+    /// The channel is gone.
+    pub(super) fn lost(&mut self) {
+        self.taps.clear();
+        self.single_active = false;
+        (self.goes_first, self.may_sleep) = (None, false);
+    }
+
+    /// A message came to a consumer.
+    pub(super) fn delivered(&mut self, consumer: u64) {
+        if let Some(tap) = self.tap(consumer) {
+            tap.served = tap.served.saturating_add(1);
+        }
+    }
+
+    /// A message takes its place for long, or no longer.
+    pub(super) fn takes_its_place(&mut self, consumer: u64, taken: bool) {
+        if let Some(tap) = self.tap(consumer) {
+            tap.taken = if taken {
+                tap.taken + 1
+            } else {
+                tap.taken.saturating_sub(1)
+            };
+        }
+    }
+
+    /// A message that takes its place for long is with no handler, and cannot be stored; or no longer.
+    pub(super) fn is_stuck(&mut self, consumer: u64, stuck: bool) {
+        if let Some(tap) = self.tap(consumer) {
+            tap.stuck = if stuck {
+                tap.stuck + 1
+            } else {
+                tap.stuck.saturating_sub(1)
+            };
+        }
+    }
+
+    /// Whether no more than one message at a time can come.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.taps.iter().all(|tap| tap.prefetch == 1)
+    }
+
+    /// Whether nothing can come any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.taps.is_empty()
+    }
+
+    /// Whether a wider consumer was asked for and is not there yet. An acknowledgement now would bring the narrow one
+    /// another message, out of turn.
+    pub(super) fn is_widening(&self) -> bool {
+        let asked = |tap: &Tap| tap.stage == Stage::Asked && tap.prefetch > 1;
+        self.taps.len() > 1 && self.taps.iter().any(asked)
+    }
+
+    /// How many messages may be unacknowledged on this channel now: for the rhythm of acknowledgements.
+    pub(super) fn width(&self) -> u16 {
+        self.taps.iter().map(|tap| tap.prefetch).max().unwrap_or(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn started(prefetch: u16) -> Intake {
+        let mut intake = Intake::new(prefetch, true);
+        assert_eq!(
+            intake.next(Goal::One, false),
+            Some(Step::Consume {
+                consumer: 1,
+                prefetch: 1
+            })
+        );
+        assert_eq!(intake.next(Goal::One, false), None, "not answered yet");
+        intake.consuming(1);
+        intake
+    }
+
+    fn widened() -> Intake {
+        let mut intake = started(64);
+        intake.delivered(1);
+        assert_eq!(
+            intake.next(Goal::Full, false),
+            Some(Step::Consume {
+                consumer: 2,
+                prefetch: 64
+            })
+        );
+        assert!(intake.is_widening());
+        intake.consuming(2);
+        intake
+    }
+
+    #[test]
+    fn the_narrow_consumer_goes_when_the_wide_one_is_served() {
+        let mut intake = widened();
+        assert_eq!(intake.next(Goal::Full, false), None, "not served yet");
+        intake.delivered(2);
+        assert_eq!(
+            intake.next(Goal::Full, false),
+            Some(Step::Cancel { consumer: 1 })
+        );
+        intake.gone(1);
+        assert_eq!(intake.next(Goal::Full, false), None);
+        assert!(!intake.is_narrow());
+    }
+
+    #[test]
+    fn where_the_wide_one_is_never_served_the_narrow_one_stays() {
+        let mut intake = widened();
+        intake.delivered(1);
+        assert_eq!(intake.next(Goal::Full, false), None, "that can be chance");
+        intake.delivered(1);
+        assert_eq!(
+            intake.next(Goal::Full, false),
+            Some(Step::Cancel { consumer: 2 })
+        );
+        intake.gone(2);
+        assert_eq!(intake.next(Goal::Full, false), None);
+        intake.lost();
+        assert_eq!(
+            intake.next(Goal::Full, false),
+            Some(Step::Consume {
+                consumer: 3,
+                prefetch: 64
+            }),
+            "it may be another queue"
+        );
+    }
+
+    #[test]
+    fn narrowing_consumes_anew_before_it_cancels() {
+        let mut intake = widened();
+        intake.delivered(2);
+        intake.next(Goal::Full, false);
+        intake.gone(1);
+        assert_eq!(
+            intake.next(Goal::One, false),
+            Some(Step::Consume {
+                consumer: 3,
+                prefetch: 1
+            })
+        );
+        assert_eq!(intake.next(Goal::One, false), None);
+        intake.consuming(3);
+        assert_eq!(
+            intake.next(Goal::One, false),
+            Some(Step::Cancel { consumer: 2 })
+        );
+        assert!(!intake.is_narrow(), "what was sent can still come");
+        intake.gone(2);
+        assert!(intake.is_narrow());
+    }
+
+    #[test]
+    fn a_message_that_takes_its_place_for_long_gets_company() {
+        let mut intake = started(1);
+        intake.delivered(1);
+        intake.takes_its_place(1, true);
+        assert_eq!(intake.next(Goal::Full, false), None, "if that is allowed");
+        let anew = Step::Consume {
+            consumer: 2,
+            prefetch: 1,
+        };
+        assert_eq!(intake.next(Goal::Full, true), Some(anew));
+        intake.consuming(2);
+        assert_eq!(intake.next(Goal::Full, true), None, "not served yet");
+        intake.delivered(2);
+        assert_eq!(
+            intake.next(Goal::Full, true),
+            Some(Step::Cancel { consumer: 1 })
+        );
+    }
+
+    #[test]
+    fn one_that_is_stuck_goes_although_no_other_is_served() {
+        let mut intake = started(1);
+        intake.delivered(1);
+        intake.takes_its_place(1, true);
+        assert!(intake.next(Goal::Full, true).is_some());
+        intake.consuming(2);
+        assert_eq!(
+            intake.next(Goal::Full, true),
+            None,
+            "it may be stored at the next try"
+        );
+        intake.is_stuck(1, true);
+        assert_eq!(
+            intake.next(Goal::Full, true),
+            Some(Step::Cancel { consumer: 1 })
+        );
+        assert_eq!(intake.next(Goal::Full, true), None);
+        intake.gone(1);
+        let knock = Step::Consume {
+            consumer: 3,
+            prefetch: 1,
+        };
+        assert_eq!(intake.next(Goal::Full, true), Some(knock));
+        intake.consuming(3);
+        assert_eq!(
+            intake.next(Goal::Full, true),
+            Some(Step::Cancel { consumer: 3 }),
+            "the active one stays"
+        );
+        intake.gone(3);
+        assert_eq!(intake.next(Goal::Full, true), None);
+    }
+
+    #[test]
+    fn the_end_cancels_everything() {
+        let mut intake = widened();
+        let cancelled: Vec<_> = std::iter::from_fn(|| intake.next(Goal::Nothing, false)).collect();
+        assert_eq!(
+            cancelled,
+            [Step::Cancel { consumer: 1 }, Step::Cancel { consumer: 2 }]
+        );
+        assert!(!intake.is_closed(), "the broker has not answered");
+        intake.gone(1);
+        intake.gone(2);
+        assert!(intake.is_closed());
     }
 }

@@ -1,336 +1,353 @@
-//! The engine of a consumer: the one task that owns its channel, its tokens and every settlement.
+//! The engine of a consumer, as a value: it takes what happens and gives what is to be done, and has no clock, no task, no
+//! channel and no socket. So every interleaving can be played to it, in a test or from a seed.
+//!
+//! ```text
+//!   broker ── Input ──►  on(input, now)  ─┐                        ┌─ Command ──► broker
+//! handlers ── Input ──►                   ├─► entries, intake, … ──┤
+//!    timer ───────────►  turn(now)       ─┘                        └─ deliveries ─► handlers
+//! ```
+//!
+//! [`on`](Engine::on) takes one thing that happened; [`turn`](Engine::turn) then decides what follows from all of them and
+//! from the time: who may send, who runs alone, what is acknowledged. The shell calls the one for each input and the other once
+//! after them, and again when [`wake_at`](Engine::wake_at) has come.
 
+mod admission;
+mod attempts;
+mod command;
+mod consequence;
 mod copies;
-mod ending;
+mod drain;
+mod entry;
+pub(crate) mod flaws;
+mod input;
 mod intake;
 mod pausing;
-mod reconnection;
+mod sessions;
 mod settlement;
+mod suspects;
 
 use std::{sync::Arc, time::Duration};
 
-use lapin::types::ShortString;
-use tokio::{
-    sync::mpsc,
-    time::{Instant, sleep_until, timeout, timeout_at},
-};
+use tracing::warn;
 
+pub(crate) use command::{Command, Commands, Copy, Return};
+pub(crate) use drain::GOODBYE;
+pub(crate) use input::{Arrival, Input, Moment, Now};
+
+use self::{
+    consequence::Case,
+    drain::Drain,
+    entry::{Entry, Phase},
+    intake::{Goal, Intake, Step},
+    pausing::Pausing,
+    sessions::Channel,
+    suspects::Suspect,
+};
 use super::{
-    Consumer, Delivery, Received, Token,
-    agenda::Agenda,
-    budget::Budget,
-    inbox::{Ending, Inbox},
-    memory::Memory,
-    session::Session,
-    slab::Slab,
+    Consumer, Received, Token, acks::Ack, agenda::Agenda, inbox::Ending, memory::Memory, slab::Slab,
 };
 use crate::{
-    Client, Result,
-    retry::{Counting, Origin, Stamp},
-    telemetry::{Counters, Event, HOST},
-    topology::{self, Mode, Plan, Target, Waits},
+    retry::{Counting, Origin},
+    telemetry::{Counters, Event},
 };
 
-/// How often a copy is offered to the broker before its original goes back to the queue, the first time.
-const TRIES: u32 = 8;
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How long a message is held for its handler where there are no waiting queues: the broker's patience with a message
-/// that is not settled ends after 30 minutes, and the prefetch is short of it.
-const LONGEST_HOLD: Duration = Duration::from_secs(60);
-const GOODBYE: Duration = Duration::from_secs(2);
+/// How long a message is kept without anything happening to it. RabbitMQ's patience with a delivery that is not settled ends
+/// after 30 minutes (`consumer_timeout`), and costs the whole channel.
+const LONGEST_KEPT: Duration = Duration::from_secs(600);
 
-/// A delivery that is not settled yet.
-struct Entry {
-    received: Arc<Received>,
-    session: u64,
-    tag: u64,
-    phase: Phase,
+/// What an engine is made from.
+pub(crate) struct Setup {
+    pub(crate) options: Consumer,
+    pub(crate) origin: Origin,
+    pub(crate) counters: Counters,
+    /// Where the broker keeps the count of retries.
+    pub(crate) counting: Counting,
+    /// Whether quorum queues leave a `basic.nack` uncounted, as RabbitMQ 4.3 does.
+    pub(crate) nack_is_uncounted: bool,
+    /// Whether a classic queue may leave its next active consumer unserved for a while, as RabbitMQ 3.10 does.
+    pub(crate) queues_sleep: bool,
+    /// Bytes that the headers and properties of a copy may take.
+    pub(crate) header_room: usize,
+    /// For jitter.
+    pub(crate) seed: u64,
 }
 
-enum Phase {
-    /// In the inbox, or with a handler.
-    Out,
-    /// A suspect that waits until nothing else is outstanding.
-    Suspect,
-    /// Put off by its handler where there are no waiting queues: held here, and then given back.
-    Held,
-    /// Its copy is on its way to a waiting or parking queue.
-    Copying(Box<Copying>),
-}
-
-/// A copy on its way.
-#[derive(Clone)]
-struct Copying {
-    exchange: String,
-    routing_key: String,
-    properties: lapin::BasicProperties,
-    mandatory: bool,
-    /// What has happened once it is there.
-    event: Event,
-    tries: u32,
-}
-
-/// What comes back to the engine from outside its task.
-enum Mail {
-    Copied(Token, Result<()>),
-    Session(Box<Result<Session>>),
-}
-
-/// Which messages the broker may send right now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Intake {
-    Stopped,
-    /// One at a time: after a start it is not known whether the next message is one that takes consumers down.
-    Narrow,
-    Wide,
-}
-
-pub(super) struct Engine {
+pub(crate) struct Engine {
     options: Consumer,
-    client: Client,
-    plan: Plan,
-    wire_queue: ShortString,
     name: Arc<str>,
-    counting: Counting,
     origin: Origin,
-    waits: Arc<Waits>,
-    inbox: Arc<Inbox>,
     counters: Counters,
-    mail: mpsc::UnboundedSender<Mail>,
-    mailbox: mpsc::UnboundedReceiver<Mail>,
+    counting: Counting,
+    nack_is_uncounted: bool,
+    header_room: usize,
+    draws: fastrand::Rng,
     entries: Slab<Entry>,
-    session: Option<Session>,
+    channel: Option<Channel>,
+    /// Channels so far; the newest has this number.
     sessions: u64,
+    /// Channels that were lost or could not be opened since one was last consumed from.
+    failures: u32,
     intake: Intake,
     agenda: Agenda,
     memory: Memory,
-    budget: Option<Budget>,
-    /// Until the first message that is no suspect, and while a probe decides about the end of a pause.
+    pausing: Pausing,
+    /// Until the first message that is no suspect: after a start it is not known whether the next message is one that takes
+    /// consumers down, and a crash counts against everything that was prefetched with it.
     cautious: bool,
-    probing: bool,
-    paused_until: Option<Instant>,
-    suspect: Option<Token>,
-    drain_until: Option<Instant>,
-    /// Nobody waits for handlers any more.
-    abandoned: bool,
+    /// How many of those it takes.
+    suspicion: u32,
+    suspect: Option<Suspect>,
+    /// One that had its time alone and still runs, and until when others keep away from it.
+    lingering: Option<(Token, Moment)>,
+    /// When the next message that keeps a cautious consumer from others has done so for too long.
+    relief: Option<Moment>,
+    drain: Option<Drain>,
+    /// What the narrow consumer brought while nothing might run.
+    spares: Vec<Token>,
+    /// What goes back to its queue as soon as it would not come again at once.
+    returning: Vec<Token>,
+    /// Messages on their detour.
+    detours: usize,
+    /// Messages that take their places in the prefetch for long.
+    places_taken: usize,
     warned_without_dlx: bool,
-    outcomes: Vec<(Token, Ending)>,
-    arrivals: Vec<Delivery>,
 }
 
 impl Engine {
-    /// Checks the options, prepares the broker and opens the first channel.
-    pub(super) async fn subscribe(
-        options: Consumer,
-        client: Client,
-        inbox: Arc<Inbox>,
-        counters: Counters,
-    ) -> Result<Self> {
-        options.validate()?;
-        let plan = options.plan()?;
-        let wire_queue = topology::name(&options.queue)?;
-        let queue_type = client.options().queue_type;
-        if options.dlx {
-            let target = Target {
-                queue: &options.queue,
-                rules: &options.rules,
-                queue_type,
-            };
-            options
-                .strategy
-                .scheme()
-                .check_server(client.server(), &target)?;
-        }
-        let mode = if options.declare && options.dlx {
-            Mode::Apply
-        } else {
-            Mode::Require
-        };
-        let findings = client.examine(&plan, mode).await?;
-        let waits = Waits::new(
-            Arc::clone(client.address()),
-            options.queue.clone(),
-            queue_type,
-            options.declare,
-        );
-        waits.note(&findings);
-        let connection = client.consuming().connection().await?;
-        let mut session = Session::open(connection, wire_queue.clone(), 1).await?;
-        session.start(1).await?;
-        let (mail, mailbox) = mpsc::unbounded_channel();
-        Ok(Self {
-            plan,
-            wire_queue,
-            name: options.queue.as_str().into(),
-            counting: if options.dlx {
-                options.strategy.scheme().counting(client.server())
-            } else {
-                Counting::Header
-            },
-            origin: Origin {
-                host: HOST.clone(),
-                app_version: client.options().app_version.clone(),
-            },
-            waits: Arc::new(waits),
-            inbox,
-            counters,
-            mail,
-            mailbox,
-            entries: Slab::new(),
-            session: Some(session),
-            sessions: 1,
-            intake: Intake::Narrow,
-            agenda: Agenda::default(),
-            memory: Memory::new(options.prefetch),
-            budget: options.pause.map(Budget::new),
-            cautious: true,
-            probing: false,
-            paused_until: None,
-            suspect: None,
-            drain_until: None,
-            abandoned: false,
-            warned_without_dlx: false,
-            outcomes: Vec::new(),
-            arrivals: Vec::new(),
-            client,
+    pub(crate) fn new(setup: Setup) -> Self {
+        let Setup {
             options,
-        })
+            origin,
+            counters,
+            counting,
+            nack_is_uncounted,
+            queues_sleep,
+            header_room,
+            seed,
+        } = setup;
+        // Where every retry is a redelivery, a message that is known from before may be one that has yet to run.
+        let remembers = counting == Counting::Header;
+        Self {
+            name: options.queue.as_str().into(),
+            origin,
+            counters,
+            counting,
+            nack_is_uncounted,
+            header_room,
+            draws: fastrand::Rng::with_seed(seed),
+            entries: Slab::new(),
+            channel: None,
+            sessions: 1,
+            failures: 0,
+            intake: Intake::new(options.prefetch, queues_sleep),
+            agenda: Agenda::default(),
+            memory: Memory::new(if remembers { options.prefetch } else { 0 }),
+            pausing: Pausing::new(options.pause),
+            cautious: true,
+            suspicion: 0,
+            suspect: None,
+            lingering: None,
+            relief: None,
+            drain: None,
+            spares: Vec::new(),
+            returning: Vec::new(),
+            detours: 0,
+            places_taken: 0,
+            warned_without_dlx: false,
+            options,
+        }
     }
 
-    /// Runs until the end was asked for and everything is settled.
-    pub(super) async fn run(mut self) {
-        loop {
-            let closing = self.inbox.is_closing() && self.drain_until.is_none();
-            if closing {
-                self.drain_until = Some(Instant::now() + self.options.drain_timeout);
-                self.inbox.end();
+    /// Takes what happened. Nothing is refused: what belongs to a lost channel or was settled before does nothing.
+    pub(crate) fn on(&mut self, input: Input, now: Now, out: &mut Commands) {
+        match input {
+            Input::Opened { session } => self.opened(session),
+            Input::OpenFailed { session, error } => self.open_failed(session, &error, now, out),
+            Input::Consuming { session, consumer } if self.is_current(session) => {
+                self.consuming(session, consumer, out);
             }
-            if self.inbox.is_abandoned() && !self.abandoned {
-                self.abandoned = true;
-                let soon = Instant::now() + GOODBYE;
-                self.drain_until = Some(self.drain_until.map_or(soon, |until| until.min(soon)));
+            Input::Cancelled { session, consumer } if self.is_current(session) => {
+                self.intake.gone(consumer);
             }
-            // A broker that does not answer must not hold up the end.
-            match self.drain_until {
-                None => self.turn().await,
-                Some(until) => {
-                    let turn = async {
-                        if closing {
-                            self.return_the_unstarted().await;
-                        }
-                        self.turn().await;
-                    };
-                    if timeout_at(until, turn).await.is_err() {
-                        break;
+            Input::CancelledByBroker { session, consumer } if self.is_current(session) => {
+                self.cancelled_by_broker(consumer, now, out);
+            }
+            Input::Delivered {
+                session,
+                consumer,
+                arrival,
+            } if self.is_current(session) => {
+                self.delivered(session, consumer, *arrival, now, out);
+            }
+            Input::Lost { session, why } if self.is_current(session) => {
+                match why {
+                    Some(error) if self.drain.is_some() => {
+                        tracing::debug!(queue = %self.name, %error, "the channel went before the end");
                     }
+                    Some(error) => warn!(queue = %self.name, %error, "the channel failed"),
+                    None => {}
                 }
+                self.lost(now, out);
             }
-            if self.is_done() {
-                break;
-            }
-            self.wait().await;
-        }
-        if let Some(mut session) = self.session.take() {
-            // The broker redelivers what it does not hear of.
-            let _ = timeout(GOODBYE, session.flush(true)).await;
-            session.close().await;
-        }
-        self.counters
-            .outstanding
-            .dec_by(i64::try_from(self.entries.len()).unwrap_or(0));
-        self.inbox.end();
-    }
-
-    /// Everything that can be done without waiting for anybody.
-    async fn turn(&mut self) {
-        let now = Instant::now();
-        if self.paused_until.is_some_and(|until| now >= until) {
-            self.paused_until = None;
-            (self.probing, self.cautious) = (true, true);
-        }
-        self.arrive().await;
-        while let Ok(mail) = self.mailbox.try_recv() {
-            self.receive(mail).await;
-        }
-        let mut outcomes = std::mem::take(&mut self.outcomes);
-        self.inbox.outcomes(&mut outcomes);
-        for (token, ending) in outcomes.drain(..) {
-            match ending {
-                Ending::Settled(outcome) => self.settle(token, outcome).await,
-                Ending::Unstarted => self.take_back(token).await,
-            }
-        }
-        self.outcomes = outcomes;
-        while let Some((token, task)) = self.agenda.due(now) {
-            self.perform(token, task).await;
-        }
-        self.adjust_intake().await;
-        self.release_suspect();
-        self.inbox.deliver(&mut self.arrivals);
-        if let Some(session) = &mut self.session {
-            let flushed = session.flush(self.drain_until.is_some()).await;
-            self.survive(flushed);
+            Input::Copied { token, stored } => self.copied(token, stored, now, out),
+            Input::Ended { token, ending } => match ending {
+                Ending::Settled(outcome) => self.ended(token, &outcome, now, out),
+                Ending::Unstarted => self.not_begun(token),
+            },
+            Input::Recalled(tokens) => self.recalled(&tokens),
+            Input::Close => self.close(now, out),
+            Input::Abandon => self.abandon(now, out),
+            // Of a channel that is gone.
+            Input::Consuming { .. }
+            | Input::Cancelled { .. }
+            | Input::CancelledByBroker { .. }
+            | Input::Delivered { .. }
+            | Input::Lost { .. } => {}
         }
     }
 
-    /// Waits for whatever comes next.
-    async fn wait(&mut self) {
-        let deadline = [
+    /// Does what follows from all inputs so far and from the time.
+    pub(crate) fn turn(&mut self, now: Now, out: &mut Commands) {
+        self.keep_appointments(now, out);
+        self.end_pause(now);
+        self.release_suspect(now, out);
+        self.readmit(now, out);
+        self.return_what_can(now, out);
+        self.relieve(now);
+        self.adjust_intake(out);
+        self.flush(now, out);
+    }
+
+    /// When something is due for a message that is kept.
+    pub(crate) fn next_appointment(&self) -> Option<Moment> {
+        [
             self.agenda.next(),
-            self.session.as_ref().and_then(Session::deadline),
-            self.paused_until,
-            self.drain_until,
+            self.pausing.until(),
+            self.suspect.as_ref().and_then(Suspect::deadline),
         ]
         .into_iter()
         .flatten()
-        .min();
-        let arrival = async {
-            match &mut self.session {
-                Some(session) => session.next().await,
-                None => std::future::pending().await,
-            }
-        };
-        let event = tokio::select! {
-            biased;
-            () = self.inbox.knock() => return,
-            Some(mail) = self.mailbox.recv() => Some(mail),
-            next = arrival => {
-                self.take(next).await;
-                return;
-            }
-            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => None,
-        };
-        if let Some(mail) = event {
-            self.receive(mail).await;
+        .min()
+    }
+
+    /// When the next [`turn`](Self::turn) is due, if nothing happens before.
+    pub(crate) fn wake_at(&self) -> Option<Moment> {
+        let acks = self
+            .channel
+            .as_ref()
+            .filter(|_| !self.intake.is_widening())
+            .and_then(|channel| channel.acks.deadline());
+        [
+            self.next_appointment(),
+            acks,
+            self.relief,
+            self.drain.as_ref().map(|drain| drain.until),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// The broker may have agreed to another frame size on the next connection.
+    pub(crate) fn set_header_room(&mut self, header_room: usize) {
+        self.header_room = header_room;
+    }
+
+    /// The queue's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The body of a delivery that is not settled, for its copy.
+    pub(crate) fn body(&mut self, token: Token) -> Option<Arc<Received>> {
+        let entry = self.entries.get_mut(token)?;
+        Some(Arc::clone(&entry.received))
+    }
+
+    /// Whether a message is with whoever runs handlers.
+    pub(crate) fn is_handed_out(&mut self, token: Token) -> bool {
+        self.entries
+            .get_mut(token)
+            .is_some_and(|entry| matches!(entry.phase, Phase::Out))
+    }
+
+    /// How many deliveries are not settled.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Sends the acknowledgements that are due.
+    fn flush(&mut self, now: Now, out: &mut Commands) {
+        if self.intake.is_widening() && self.drain.is_none() {
+            return;
+        }
+        let all = self.drain.is_some();
+        if let Some(channel) = &mut self.channel {
+            let session = channel.session;
+            channel.acks.flush(now.at, all, |Ack { tag, multiple }| {
+                out.list.push(Command::Ack {
+                    session,
+                    tag,
+                    multiple,
+                });
+            });
         }
     }
 
-    fn is_done(&self) -> bool {
-        let Some(until) = self.drain_until else {
-            return false;
+    /// Has the broker send what may be sent now.
+    fn adjust_intake(&mut self, out: &mut Commands) {
+        let Some(channel) = &self.channel else {
+            return;
         };
-        let done = if self.abandoned {
-            // Copies that are on their way: their originals would come again as duplicates.
-            !self
-                .entries
-                .iter()
-                .any(|(_, entry)| matches!(entry.phase, Phase::Copying(_)))
+        let session = channel.session;
+        let goal = if self.drain.is_some() {
+            Goal::Nothing
+        } else if self.cautious || self.suspect.is_some() || !self.pausing.is_off() {
+            Goal::One
         } else {
-            self.entries.len() == 0
+            Goal::Full
         };
-        done || Instant::now() >= until
+        let crowded = !self.pausing.is_pausing() && self.places_taken < self.most_places_taken();
+        while let Some(step) = self.intake.next(goal, crowded) {
+            out.add(match step {
+                Step::Consume { consumer, prefetch } => Command::Consume {
+                    session,
+                    consumer,
+                    prefetch,
+                },
+                Step::Cancel { consumer } => Command::Cancel { session, consumer },
+            });
+        }
+        if let Some(channel) = &mut self.channel {
+            channel.acks.set_prefetch(self.intake.width());
+        }
     }
 
-    fn happened(&self, event: &Event) {
-        match event {
-            Event::Retried { .. } => self.counters.retried.inc(),
-            Event::Deferred { .. } => self.counters.deferred.inc(),
-            Event::Parked { .. } => self.counters.parked.inc(),
-            Event::Detoured { .. } => self.counters.detoured.inc(),
-            _ => 0,
-        };
-        self.options.listener.tell(|| event.clone());
+    /// Messages beyond the prefetch that are held because they cannot be stored: those behind them must run all the same, and
+    /// memory must not grow without end.
+    fn most_places_taken(&self) -> usize {
+        let prefetch = usize::from(self.options.prefetch);
+        prefetch + prefetch.max(64)
+    }
+
+    fn is_current(&self, session: u64) -> bool {
+        self.channel
+            .as_ref()
+            .is_some_and(|channel| channel.session == session)
+    }
+
+    fn case<'a>(&'a self, received: &'a Received, now: Now) -> Case<'a> {
+        Case {
+            options: &self.options,
+            origin: &self.origin,
+            received,
+            header_room: self.header_room,
+            now: now.unix,
+        }
+    }
+
+    fn queue(&self) -> String {
+        self.name.to_string()
     }
 
     fn set_phase(&mut self, token: Token, phase: Phase) {
@@ -339,25 +356,15 @@ impl Engine {
         }
     }
 
-    fn stamp<'a>(&'a self, received: &'a Received) -> Stamp<'a> {
-        Stamp {
-            origin: &self.origin,
-            properties: &received.properties,
-            exchange: received.exchange(),
-            routing_key: received.routing_key(),
-            state: &received.state,
-            now: now(),
-        }
+    fn tell(&self, event: Event, out: &mut Commands) {
+        out.add(Command::Tell(event));
     }
 
-    fn queue(&self) -> String {
-        self.name.to_string()
+    /// A bit of difference between consumers that would otherwise all try again at once.
+    fn about(&mut self, pause: Duration) -> Duration {
+        pause.mul_f64(0.75 + self.draws.f64() / 2.0)
     }
 }
 
-/// Seconds since 1970, the resolution of AMQP's timestamps.
-fn now() -> u64 {
-    std::time::SystemTime::UNIX_EPOCH
-        .elapsed()
-        .map_or(0, |since| since.as_secs())
-}
+#[cfg(test)]
+mod world;

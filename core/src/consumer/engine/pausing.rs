@@ -1,41 +1,87 @@
 //! The retry budget at work: stop taking messages, and let one probe decide when to go on.
 
-use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::Engine;
+use super::{
+    super::budget::{Budget, Pause},
+    Command, Commands, Engine, Moment, Now,
+};
 use crate::telemetry::Event;
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Off,
+    Until(Moment),
+    /// One message decides.
+    Probing,
+}
+
+#[derive(Debug)]
+pub(super) struct Pausing {
+    budget: Option<Budget>,
+    stage: Stage,
+}
+
+impl Pausing {
+    pub(super) fn new(rule: Option<Pause>) -> Self {
+        Self {
+            budget: rule.map(Budget::new),
+            stage: Stage::Off,
+        }
+    }
+
+    pub(super) fn is_off(&self) -> bool {
+        self.stage == Stage::Off
+    }
+
+    pub(super) fn is_pausing(&self) -> bool {
+        matches!(self.stage, Stage::Until(_))
+    }
+
+    pub(super) fn is_probing(&self) -> bool {
+        self.stage == Stage::Probing
+    }
+
+    pub(super) fn until(&self) -> Option<Moment> {
+        match self.stage {
+            Stage::Until(until) => Some(until),
+            Stage::Off | Stage::Probing => None,
+        }
+    }
+}
+
 impl Engine {
-    pub(super) async fn note_attempt(&mut self, failed: bool) {
-        let Some(budget) = &mut self.budget else {
+    /// Takes note of the end of an attempt.
+    pub(super) fn note_attempt(&mut self, failed: bool, now: Now, out: &mut Commands) {
+        let Some(budget) = &mut self.pausing.budget else {
             return;
         };
         let pause = budget.pause();
-        if self.probing {
-            self.probing = false;
-            budget.reset();
-            if !failed {
-                self.cautious = false;
-                info!(queue = %self.name, "the probe succeeded; taking messages again");
-                let queue = self.queue();
-                self.options.listener.tell(|| Event::Resumed { queue });
-                return;
+        match self.pausing.stage {
+            Stage::Probing => {
+                budget.reset();
+                if !failed {
+                    (self.pausing.stage, self.cautious) = (Stage::Off, false);
+                    info!(queue = %self.name, "the probe succeeded; taking messages again");
+                    let queue = self.queue();
+                    self.tell(Event::Resumed { queue }, out);
+                    return;
+                }
             }
-        } else if self.paused_until.is_some() || !budget.note(failed) {
-            return;
-        }
-        if let Some(budget) = &mut self.budget {
-            budget.reset();
+            Stage::Until(_) => return,
+            Stage::Off if !budget.note(failed) => return,
+            Stage::Off => budget.reset(),
         }
         warn!(queue = %self.name, ?pause, "too many attempts fail; pausing");
-        self.counters.pauses.inc();
-        self.paused_until = Some(Instant::now() + pause);
-        let unstarted = self.take_back_the_unstarted();
+        self.pausing.stage = Stage::Until(now.at + pause);
+        out.add(Command::Recall);
         let queue = self.queue();
-        self.options
-            .listener
-            .tell(|| Event::Paused { queue, pause });
-        self.stop_and_return(unstarted).await;
+        self.tell(Event::Paused { queue, pause }, out);
+    }
+
+    pub(super) fn end_pause(&mut self, now: Now) {
+        if self.pausing.until().is_some_and(|until| now.at >= until) {
+            (self.pausing.stage, self.cautious) = (Stage::Probing, true);
+        }
     }
 }

@@ -53,6 +53,42 @@ async fn a_consumer_can_be_replaced_on_its_channel_while_deliveries_are_held() {
     .await;
 }
 
+/// Fact 58. The acknowledgement makes a place free, so the next message is on its way when the consumer is cancelled.
+#[tokio::test]
+async fn what_is_on_its_way_to_a_cancelled_consumer_of_a_quorum_queue_is_taken_back_and_counted() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        amqp.declare("work", QueueType::Quorum).await;
+        send(&amqp, "work", 40).await;
+        for tag in (0..20).map(|number| number.to_string()) {
+            let channel = amqp.new_channel().await;
+            let mut consumer = consume(&channel, "work", &tag, 1).await;
+            let held = next(&mut consumer).await;
+            let (acked, cancelled) = tokio::join!(
+                channel.basic_ack(held.delivery_tag, Default::default()),
+                channel.basic_cancel((&*tag).into(), BasicCancelOptions::default())
+            );
+            acked.unwrap();
+            cancelled.unwrap();
+            if timeout(PATIENCE, consumer.next()).await.unwrap().is_none() {
+                settled_depth(&amqp, "work", 39).await;
+                let all = amqp.drain("work").await;
+                let again = all.iter().find(|message| message.redelivered);
+                let again = again.expect("one was on its way");
+                let counted = (broker.version() < Version::V4_3).then_some(1);
+                assert_eq!(count(&again.properties, "x-delivery-count"), counted);
+                return;
+            } // or it had passed the channel before
+            channel.close(200, "".into()).await.unwrap();
+            amqp.drain("work").await;
+            send(&amqp, "work", 40).await;
+        }
+        panic!("nothing was on its way to any of twenty consumers");
+    })
+    .await;
+}
+
 /// Fact 22.
 #[tokio::test]
 async fn a_new_prefetch_means_nothing_to_a_consumer_that_runs() {

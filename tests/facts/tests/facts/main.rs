@@ -16,4 +16,5 @@ mod parking;
 mod permissions;
 mod policies;
 mod publishing;
+mod streams;
 mod time;

@@ -119,6 +119,28 @@ async fn thirty_looks_at_a_parked_message_drop_it_without_a_high_delivery_limit(
     .await;
 }
 
+/// Fact 45.
+#[tokio::test]
+async fn quorum_queues_of_4_hand_out_what_has_a_priority_first() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        amqp.declare("parked", QueueType::Quorum).await;
+        for (body, priority) in [("old", 0), ("urgent", 9)] {
+            let properties = BasicProperties::default().with_priority(priority);
+            amqp.publish_with("parked", body, properties).await;
+        }
+        let first = amqp.take("parked").await.unwrap();
+        let expected = if broker.version() < Version::V4_0 {
+            "old"
+        } else {
+            "urgent"
+        };
+        assert_eq!(first.text(), expected);
+    })
+    .await;
+}
+
 /// How the broker came to dead-letter a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {

@@ -155,3 +155,30 @@ async fn applied(vhost: &Vhost, policy: &str) {
     })
     .await;
 }
+
+/// Fact 44. The limit that a client sees in the arguments is not the one that counts.
+#[tokio::test]
+async fn the_lower_of_two_delivery_limits_counts_and_a_declaration_does_not_show_the_policys() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let policy = Policy::new("^work$", json!({ "delivery-limit": 2 }));
+        vhost.put_policy("limit", &policy).await.unwrap();
+        let arguments = || table([("x-delivery-limit", int(1_000_000_000))]);
+        amqp.declare_with("work", QueueType::Quorum, arguments())
+            .await;
+        // Again, with the policy in force: not a word.
+        amqp.declare_with("work", QueueType::Quorum, arguments())
+            .await;
+        amqp.publish("work", "").await;
+        let mut deliveries = 0;
+        while deliveries < 10 && comes_back(&amqp, "work").await {
+            let channel = amqp.new_channel().await;
+            hold(&channel, "work").await;
+            channel.close(200, "".into()).await.unwrap();
+            deliveries += 1;
+        }
+        assert_eq!(deliveries, 3);
+    })
+    .await;
+}

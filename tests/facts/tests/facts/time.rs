@@ -126,7 +126,7 @@ async fn a_messages_time_may_be_zero_to_ten_years_and_else_costs_the_channel() {
 async fn a_lease_on_a_quorum_queue_is_renewed_neither_by_declaring_nor_by_publishing() {
     on_every_broker(|broker| async move {
         let vhost = broker.vhost().await;
-        let amqp = vhost.connect().await;
+        let mut amqp = vhost.connect().await;
         amqp.declare("dead", QueueType::Quorum).await;
         let mut arguments = dead_letters_to("dead");
         arguments.push(("x-expires", int(1_500)));
@@ -145,7 +145,11 @@ async fn a_lease_on_a_quorum_queue_is_renewed_neither_by_declaring_nor_by_publis
                 b"",
                 durable(),
             );
-            publish.await.unwrap().await.unwrap();
+            let stored = async { publish.await?.await };
+            if stored.await.is_err() {
+                // The queue went in this very moment: 3.10 ends the connection then (541).
+                amqp = vhost.connect().await;
+            }
             sleep(Duration::from_millis(50)).await;
             amqp.declare_with("leased", QueueType::Quorum, table(arguments.clone()))
                 .await;

@@ -2,5 +2,6 @@
 //! its own, so that it disturbs no other, and needs brokers that it may start.
 #![allow(missing_docs)]
 
+mod cancelled;
 mod killed;
 mod patience;

@@ -7,46 +7,69 @@ use retryrmq_faults::tape::Tape;
 use retryrmq_faults::{PATIENCE, load, publisher};
 use retryrmq_harness::{eventually, on_every_queue_type};
 
+/// A work queue that this consumer made is made again; one that was there before it is waited for: what was bound to it
+/// only its owner knows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_work_queue_that_is_deleted_is_made_again_and_consumed() {
+async fn a_work_queue_that_is_deleted_is_consumed_when_it_is_there_again() {
     on_every_queue_type(|broker, kind| async move {
-        let stage = Stage::set(&broker, kind).await;
-        let client = stage.client().await;
-        let accounts = Accounts::new(QUEUE);
-        let (tape, books) = (Tape::new(), accounts.clone());
-        let running = client
-            .consumer(QUEUE)
-            .dlx(true)
-            .retry(load::policy())
-            .on_event(tape.listener())
-            .start(loaded(&tape, move |id| books.handled(id)))
-            .await
-            .unwrap();
-        for round in 0..4 {
-            for number in round * 25..(round + 1) * 25 {
-                publisher::publish(&client, QUEUE, number, &accounts).await;
+        for is_ours in [true, false] {
+            let what = format!("{broker}, {kind}, work queue deleted, made by us: {is_ours}");
+            let stage = Stage::set(&broker, kind).await;
+            if is_ours {
+                stage.amqp.delete(QUEUE).await;
             }
-            accounts.settled(&stage.amqp).await; // what is in a queue goes with it, of course
-            stage.amqp.delete(QUEUE).await;
-            eventually(PATIENCE, "it is there again, and consumed", || async {
-                stage.amqp.consumers(QUEUE).await == Some(1)
-            })
-            .await;
+            let client = stage.client().await;
+            let accounts = Accounts::new(QUEUE);
+            let (tape, books) = (Tape::new(), accounts.clone());
+            let running = client
+                .consumer(QUEUE)
+                .dlx(true)
+                .retry(load::policy())
+                .on_event(tape.listener())
+                .start(loaded(&tape, move |id| books.handled(id)))
+                .await
+                .unwrap();
+            for round in 0..3 {
+                for number in round * 25..(round + 1) * 25 {
+                    publisher::publish(&client, QUEUE, number, &accounts).await;
+                }
+                accounts.settled(&stage.amqp).await; // what is in a queue goes with it, of course
+                stage.amqp.delete(QUEUE).await;
+                if !is_ours {
+                    seen("the consumer is without its queue", || {
+                        tape.count("disconnected") > round
+                    })
+                    .await;
+                    stays_away(&stage).await;
+                    stage.amqp.declare(QUEUE, kind).await;
+                }
+                eventually(PATIENCE, "it is there again, and consumed", || async {
+                    stage.amqp.consumers(QUEUE).await == Some(1)
+                })
+                .await;
+                seen("the consumer has noticed", || {
+                    tape.count("reconnected") > round
+                })
+                .await;
+            }
+            assert_eq!(tape.count("reconnected"), 3, "{what}");
+            running.close().await;
+            client.close().await;
+            accounts
+                .balance(&broker, stage.vhost.name(), &stage.amqp, &what)
+                .await;
+            stage.no_connection_is_left().await;
         }
-        assert_eq!(tape.count("reconnected"), 4);
-        running.close().await;
-        client.close().await;
-        accounts
-            .balance(
-                &broker,
-                stage.vhost.name(),
-                &stage.amqp,
-                &format!("{broker}, {kind}, work queue deleted"),
-            )
-            .await;
-        stage.no_connection_is_left().await;
     })
     .await;
+}
+
+/// Looks for a while at a queue that should not come back by itself.
+async fn stays_away(stage: &Stage) {
+    for _ in 0..20 {
+        assert_eq!(stage.amqp.depth(QUEUE).await, None, "it was made again");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
 }
 
 /// The originals are still unacknowledged when the broker says that it has no such queue.
@@ -140,8 +163,8 @@ async fn without_leave_to_declare_the_originals_are_kept_until_the_queue_is_back
                 .await
                 .unwrap();
         }
-        seen("all copies have failed", || {
-            tape.count("publish_failed") >= 10
+        seen("all were attempted, and all copies have failed", || {
+            tape.count("publish_failed") >= 10 && tape.attempts().len() == 10
         })
         .await;
         assert_eq!(

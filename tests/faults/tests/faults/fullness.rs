@@ -1,10 +1,13 @@
 //! Queues that refuse messages because they are full.
 
-use crate::stage::{Gate, QUEUE, Stage, seen};
+use crate::stage::{Gate, QUEUE, Stage, WORKER, seen};
 use lapin::types::{AMQPValue, FieldTable};
+use nix::sys::signal::Signal;
 use retryrmq::{Client, Message, Policy, Publish};
 use retryrmq_faults::PATIENCE;
+use retryrmq_faults::accounts::Accounts;
 use retryrmq_faults::tape::Tape;
+use retryrmq_faults::worker::{Orders, Told, Worker};
 use retryrmq_harness::{Node, QueueType, eventually, on_every_queue_type};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -172,4 +175,48 @@ fn at_most(messages: i64) -> FieldTable {
         AMQPValue::LongString("reject-publish".into()),
     );
     arguments
+}
+
+/// A message that is to be parked and cannot be is kept, however often its consumer ends: a broker drops what has spent its
+/// delivery limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_parked_outlives_any_number_of_restarts() {
+    const RESTARTS: usize = 25;
+    on_every_queue_type(|broker, kind| async move {
+        let what = format!("{broker}, {kind}, parking queue full, restarts");
+        let stage = Stage::set(&broker, kind).await;
+        stage
+            .amqp
+            .declare_with("orders.parked", QueueType::Classic, at_most(1))
+            .await;
+        stage.amqp.publish("orders.parked", "full").await;
+        stage.amqp.publish(QUEUE, "kept").await;
+        let (told, accounts) = (Told::default(), Accounts::new(QUEUE));
+        let mut orders = Orders::load(stage.vhost.url(), QUEUE);
+        orders.parks = true;
+        for restart in 0..RESTARTS {
+            let worker = Worker::start(WORKER, &orders, &told, &accounts);
+            seen("its copy was refused once more", || {
+                told.count_of("event", "publish_failed") > restart
+            })
+            .await;
+            if restart % 5 == 4 {
+                worker.signal(Signal::SIGTERM);
+                worker.ended().await;
+            } else {
+                worker.kill().await;
+            }
+        }
+        stage.amqp.drain("orders.parked").await;
+        let worker = Worker::start(WORKER, &orders, &told, &accounts);
+        eventually(PATIENCE, "it is parked", || async {
+            (stage.amqp.depth("orders.parked").await == Some(1)).then_some(())
+        })
+        .await;
+        worker.kill().await;
+        let parked = stage.amqp.drain("orders.parked").await;
+        assert_eq!(parked[0].text(), "kept", "{what}");
+        println!("{what}: {} attempts", told.count("begin"));
+    })
+    .await;
 }

@@ -14,3 +14,4 @@ mod restarts;
 mod rungs;
 mod settlements;
 mod stage;
+mod unheard;

@@ -8,10 +8,10 @@ use retryrmq_faults::worker::{Orders, Told, Worker};
 use retryrmq_harness::{Amqp, QueueType, on_every_queue_type};
 use std::collections::BTreeMap;
 
-const MESSAGES: usize = 400;
-const RESTARTS: usize = 5;
+const MESSAGES: usize = 240;
+const RESTARTS: usize = 4;
 
-/// A worker that has more prefetched than it works on is ended in good order, five times.
+/// A worker that has more prefetched than it works on is ended in good order, several times.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restarts_in_good_order_cost_nothing() {
     on_every_queue_type(|broker, kind| async move {

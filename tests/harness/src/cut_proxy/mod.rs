@@ -44,14 +44,16 @@ impl CutProxy {
     /// # Panics
     /// When the URL has no host and port, or no port is free.
     pub async fn to(url: &str) -> Self {
-        let mut url: Url = url.parse().expect("the broker's URL is a URL");
-        let host = url
-            .host_str()
-            .expect("the broker's URL names a host")
-            .trim_matches(['[', ']'])
-            .to_owned();
-        let default_port = if url.scheme() == "amqps" { 5671 } else { 5672 };
-        let target = (host, url.port().unwrap_or(default_port));
+        Self::to_any(&[url]).await
+    }
+
+    /// A proxy to the nodes of a cluster, as a balancer is one: each connection goes to the next of them that is there.
+    ///
+    /// # Panics
+    /// As [`CutProxy::to`], and when there is no URL.
+    pub async fn to_any(urls: &[&str]) -> Self {
+        let targets: Vec<_> = urls.iter().map(|url| target(&parse(url))).collect();
+        let mut url = parse(urls.first().expect("a proxy is to at least one broker"));
         let listener = TcpListener::bind("127.0.0.1:0")
             .await
             .expect("a port is free");
@@ -67,7 +69,7 @@ impl CutProxy {
         let (accepted, open) = (Arc::default(), Arc::default());
         let listening = tokio::spawn(listen(
             listener,
-            target,
+            targets.into(),
             rules.clone(),
             Arc::clone(&accepted),
             Arc::clone(&open),
@@ -94,6 +96,17 @@ impl CutProxy {
     /// Ends every connection in good order (FIN), without a word of AMQP. New ones are let through.
     pub fn close(&self) {
         self.rules.send_modify(|rules| rules.closes += 1);
+    }
+
+    /// Ends every connection after so many more bytes in this direction, most probably in the middle of a frame. New ones are
+    /// let through.
+    pub fn cut_after(&self, direction: Direction, bytes: usize) {
+        self.rules.send_modify(|rules| {
+            rules.each(direction, |way| {
+                way.cuts += 1;
+                way.bytes = bytes;
+            });
+        });
     }
 
     /// Resets new connections from now on, until [`CutProxy::resume`]. Those that are open stay.
@@ -146,16 +159,39 @@ impl fmt::Debug for CutProxy {
     }
 }
 
+type Target = (String, u16);
+
+fn parse(url: &str) -> Url {
+    url.parse().expect("the broker's URL is a URL")
+}
+
+fn target(url: &Url) -> Target {
+    let host = url.host_str().expect("the broker's URL names a host");
+    let default_port = if url.scheme() == "amqps" { 5671 } else { 5672 };
+    let host = host.trim_matches(['[', ']']).to_owned();
+    (host, url.port().unwrap_or(default_port))
+}
+
+/// The next of the targets, or the first after it that is there.
+async fn reach(targets: &[Target], next: usize) -> Option<TcpStream> {
+    for turn in 0..targets.len() {
+        if let Ok(broker) = TcpStream::connect(&targets[(next + turn) % targets.len()]).await {
+            return Some(broker);
+        }
+    }
+    None
+}
+
 async fn listen(
     listener: TcpListener,
-    target: (String, u16),
+    targets: Arc<[Target]>,
     rules: Arc<watch::Sender<Rules>>,
     accepted: Arc<AtomicUsize>,
     open: Arc<AtomicUsize>,
 ) {
     while let Ok((client, _)) = listener.accept().await {
-        accepted.fetch_add(1, Ordering::Relaxed);
-        let (rules, target, open) = (rules.subscribe(), target.clone(), Arc::clone(&open));
+        let next = accepted.fetch_add(1, Ordering::Relaxed);
+        let (rules, targets, open) = (rules.subscribe(), Arc::clone(&targets), Arc::clone(&open));
         let since = rules.borrow().clone();
         if since.refuse {
             pump::reset(&client);
@@ -163,7 +199,7 @@ async fn listen(
         }
         tokio::spawn(async move {
             // A broker that is down looks to the client as it would without us.
-            let Ok(broker) = TcpStream::connect(target).await else {
+            let Some(broker) = reach(&targets, next).await else {
                 return pump::reset(&client);
             };
             open.fetch_add(1, Ordering::Relaxed);

@@ -22,6 +22,21 @@ pub(super) struct Rules {
 pub(super) struct Way {
     pub(super) stalled: bool,
     pub(super) delay: Duration,
+    /// Grows with each cut that is to come in the middle of what flows.
+    pub(super) cuts: u64,
+    /// How many bytes still pass before it.
+    pub(super) bytes: usize,
+}
+
+impl Way {
+    /// What outlives [`Rules::resume`]: a cut that has been asked for comes.
+    fn resumed(self) -> Self {
+        Way {
+            cuts: self.cuts,
+            bytes: self.bytes,
+            ..Way::default()
+        }
+    }
 }
 
 impl Rules {
@@ -36,7 +51,7 @@ impl Rules {
 
     pub(super) fn resume(&mut self) {
         self.refuse = false;
-        self.each(Direction::Both, |way| *way = Way::default());
+        self.each(Direction::Both, |way| *way = way.resumed());
     }
 
     fn way(&self, direction: Direction) -> Way {
@@ -110,6 +125,7 @@ async fn pump(
     mut rules: watch::Receiver<Rules>,
 ) -> io::Result<()> {
     let mut piece = vec![0; 64 * 1024];
+    let mut left = Left::new(&rules.borrow().way(direction));
     loop {
         // While stalled nothing is read, so that the sender's buffers fill as they would with a dead peer.
         flowing(&mut rules, direction).await;
@@ -120,7 +136,43 @@ async fn pump(
         let delay = rules.borrow().way(direction).delay;
         tokio::time::sleep(delay).await;
         flowing(&mut rules, direction).await; // the stall may have come while we waited for bytes
-        to.write_all(&piece[..read]).await?;
+        let passing = left.pass(&rules.borrow().way(direction), read);
+        to.write_all(&piece[..passing]).await?;
+        if passing < read {
+            // An end in good order, so that the first half of what was cut surely arrives.
+            return to.shutdown().await;
+        }
+    }
+}
+
+/// How many bytes may still pass before a cut that was asked for.
+struct Left {
+    cuts: u64,
+    bytes: usize,
+}
+
+impl Left {
+    /// For a connection that opens under this rule: cuts asked for earlier do not concern it.
+    fn new(way: &Way) -> Self {
+        Left {
+            cuts: way.cuts,
+            bytes: usize::MAX,
+        }
+    }
+
+    /// How many of `read` bytes pass; fewer than all means that the cut has come.
+    fn pass(&mut self, way: &Way, read: usize) -> usize {
+        if way.cuts > self.cuts {
+            *self = Left {
+                cuts: way.cuts,
+                bytes: way.bytes,
+            };
+        }
+        let passing = read.min(self.bytes);
+        if self.bytes != usize::MAX {
+            self.bytes -= passing;
+        }
+        passing
     }
 }
 

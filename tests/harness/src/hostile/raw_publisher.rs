@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 use url::Url;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 const METHOD: u8 = 1;
 const HEADER: u8 = 2;
 const BODY: u8 = 3;

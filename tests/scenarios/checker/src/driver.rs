@@ -192,13 +192,18 @@ impl fmt::Display for Undescribed {
 
 impl std::error::Error for Undescribed {}
 
+/// A driver that is asked what it can do has this long, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What a driver that said something else may still have to say.
+const MOMENT: Duration = Duration::from_secs(5);
+
 /// Asks a driver what it can do.
 pub async fn describe(command: &DriverCommand) -> Result<Described, Undescribed> {
     let failed = |why: String| Undescribed(format!("driver {}: {why}", command.name));
     let mut driver = Driver::start(command, Task::Describe)
         .await
         .map_err(|error| failed(error.to_string()))?;
-    let answer = tokio::time::timeout(Duration::from_secs(30), driver.hear()).await;
+    let answer = tokio::time::timeout(PATIENCE, driver.hear()).await;
     match answer {
         Ok(Heard::Line(Line::Driver { can, .. })) => Ok(Described {
             command: command.clone(),
@@ -206,13 +211,16 @@ pub async fn describe(command: &DriverCommand) -> Result<Described, Undescribed>
         }),
         Ok(Heard::Noise(noise)) => Err(failed(noise)),
         Ok(other) => {
-            driver.ended(Duration::from_secs(1)).await;
+            driver.ended(MOMENT).await;
             Err(failed(format!(
                 "expected a line \"driver\", saw {other:?}\n      {}",
                 driver.last_words()
             )))
         }
-        Err(_) => Err(failed("it did not describe itself within 30 s".into())),
+        Err(_) => Err(failed(format!(
+            "it did not describe itself within {} s",
+            PATIENCE.as_secs()
+        ))),
     }
 }
 
@@ -262,8 +270,8 @@ mod tests {
         };
         let id: i32 = noise.rsplit(": ").next().unwrap().trim().parse().unwrap();
         driver.stop();
-        driver.ended(Duration::from_secs(5)).await;
-        let deadline = std::time::Instant::now() + Duration::from_secs(5);
+        driver.ended(PATIENCE).await;
+        let deadline = std::time::Instant::now() + PATIENCE;
         while kill(Pid::from_raw(id), None).is_ok() && !is_zombie(id) {
             assert!(
                 std::time::Instant::now() < deadline,

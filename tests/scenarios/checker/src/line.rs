@@ -43,6 +43,14 @@ pub enum Line {
         /// The error's text.
         message: String,
     },
+    /// It is about to replay a parked message (answer to `replay`).
+    Parked {
+        /// The message.
+        id: String,
+        /// What the library showed of it: `reason`, `by_broker`, `home`, `error`, `error_type`, `attempts`.
+        #[serde(flatten)]
+        record: Map<String, Value>,
+    },
     /// It published a message (answer to `publish`).
     Published {
         /// The message.

@@ -130,7 +130,7 @@ async fn judge_cell(cell: &Cell, manner: Manner) -> Verdict {
         .collect();
     let (result, because) = if missing.is_empty() {
         // beyond every deadline inside a run there is one around it: a hang of the checker is a result, too
-        let limit = cell.scenario.expect.within.0 + Duration::from_secs(120);
+        let limit = cell.scenario.expect.within.0 + Duration::from_secs(300);
         let run = AssertUnwindSafe(run(
             &cell.scenario,
             &cell.broker,

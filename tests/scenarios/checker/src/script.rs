@@ -17,7 +17,7 @@ pub enum Order {
     Describe,
     /// Consume until SIGTERM.
     Consume(Box<Play>),
-    /// Replay everything parked for the queue.
+    /// Replay everything parked for the queue, printing `parked` for each.
     Replay {
         /// The broker.
         url: String,

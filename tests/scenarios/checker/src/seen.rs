@@ -21,6 +21,8 @@ pub struct Seen {
     pub settled: BTreeMap<(String, usize), u64>,
     /// The events that the driver reported, by name.
     pub events: Vec<String>,
+    /// What each replay showed of the message that it was about, with the message's id, in order.
+    pub replayed: Vec<(String, Value)>,
     /// Code and text of the refusal, if the subscription was refused.
     pub refused: Option<(String, String)>,
     /// How often the driver was started again after an `exit` step.
@@ -81,6 +83,7 @@ impl Seen {
                 self.settled.insert((id, run), at_ms);
             }
             Line::Event { kind, .. } => self.events.push(kind),
+            Line::Parked { id, record } => self.replayed.push((id, Value::Object(record))),
             Line::Refused { code, message } => self.refused = Some((code, message)),
             Line::Published { id, at_ms } => {
                 self.published.insert(id, at_ms);

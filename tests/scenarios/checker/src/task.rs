@@ -50,7 +50,7 @@ pub enum Task<'a> {
         /// How often the handler ran before the driver was started again.
         runs: BTreeMap<String, usize>,
     },
-    /// Replay everything parked for the work queue, and end.
+    /// Replay everything parked for a queue, and end.
     Replay {
         /// The broker, the virtual host in its path.
         url: &'a str,

@@ -16,7 +16,7 @@ import (
 
 // All steps and options that the module has.
 var can = []string{"error", "error_type", "fatal", "retry_after", "park", "defer", "panic", "exit", "rules",
-	"handler_timeout", "pause", "declare", "queue_type", "crash_limit", "defer_limit", "replay", "publish", "events",
+	"handler_timeout", "pause", "declare", "queue_type", "crash_limit", "defer_limit", "replay", "records", "publish", "events",
 	"refused"}
 
 type order struct {
@@ -177,6 +177,8 @@ func replay(ctx context.Context, o order) error {
 		if err != nil {
 			return err
 		}
+		say(map[string]any{"line": "parked", "id": identity(parked.Message), "reason": none(parked.Reason), "by_broker": parked.ByBroker,
+			"home": parked.Home, "error": parked.Error, "error_type": parked.ErrorType, "attempts": parked.Attempts})
 		if err := parked.Replay(ctx); err != nil {
 			return err
 		}

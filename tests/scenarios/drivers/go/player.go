@@ -59,11 +59,16 @@ func (p *player) next(id string) (int, step) {
 	return run, steps[min(run, len(steps))-1]
 }
 
-func (p *player) handle(ctx context.Context, m *retryrmq.Message) error {
-	id, ok := m.Headers()["scenario-id"].(string)
-	if !ok {
-		id = m.MessageID
+// Which message of the scenario it is.
+func identity(m *retryrmq.Message) string {
+	if id, ok := m.Headers()["scenario-id"].(string); ok {
+		return id
 	}
+	return m.MessageID
+}
+
+func (p *player) handle(ctx context.Context, m *retryrmq.Message) error {
+	id := identity(m)
 	run, step := p.next(id)
 	say(attempt(id, run, m))
 	if step.SleepMS > 0 {

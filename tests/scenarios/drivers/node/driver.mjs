@@ -23,6 +23,7 @@ const CAN = [
   'crash_limit',
   'defer_limit',
   'replay',
+  'records',
   'publish',
   'events',
   'refused',
@@ -49,6 +50,9 @@ const snake = (name) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCas
 const snaked = (object, of = (value) => value) =>
   Object.fromEntries(Object.entries(object).map(([name, value]) => [snake(name), of(value)]))
 
+/** Which message of the scenario it is. */
+const identity = (msg) => String(msg.headers['scenario-id'] ?? msg.messageId ?? '')
+
 /** What the consumer's options call fatal. */
 class Hopeless extends Error {}
 
@@ -60,7 +64,7 @@ class Script {
   }
 
   begin(msg) {
-    const id = String(msg.headers['scenario-id'] ?? msg.messageId ?? '')
+    const id = identity(msg)
     const run = (this.runs.get(id) ?? 0) + 1
     this.runs.set(id, run)
     const steps = this.steps.get(id) ?? [{ do: 'ok' }]
@@ -145,7 +149,11 @@ async function consume(order) {
 
 async function replay(order) {
   const rmq = await connect(order.url)
-  for await (const it of rmq.parked(order.queue)) await it.replay()
+  for await (const it of rmq.parked(order.queue)) {
+    const { reason, byBroker, home, error, errorType, attempts } = it
+    say('parked', { id: identity(it.message), reason, by_broker: byBroker, home, error, error_type: errorType, attempts })
+    await it.replay()
+  }
   await rmq.close()
 }
 

@@ -38,6 +38,7 @@ CAN = [
     "crash_limit",
     "defer_limit",
     "replay",
+    "records",
     "publish",
     "events",
     "refused",
@@ -77,6 +78,11 @@ class Panic(BaseException):
     """What no handler should raise."""
 
 
+def identity(msg: retryrmq.Message) -> str:
+    """Which message of the scenario it is."""
+    return str(msg.headers.get("scenario-id", msg.message_id or ""))
+
+
 class Script:
     """Which step of which message comes next."""
 
@@ -86,8 +92,7 @@ class Script:
         self._lock = threading.Lock()
 
     def begin(self, msg: retryrmq.Message) -> tuple[str, int, dict[str, Any]]:
-        headers = msg.headers
-        name = str(headers.get("scenario-id", msg.message_id or ""))
+        headers, name = msg.headers, identity(msg)
         with self._lock:
             self._runs[name] += 1
             run = self._runs[name]
@@ -181,8 +186,18 @@ def replay(order: dict[str, Any]) -> None:
         retryrmq.connect_blocking(order["url"]) as client,
         client.parked(order["queue"]) as parked,
     ):
-        for message in parked:
-            parked.replay(message)
+        for it in parked:
+            say(
+                "parked",
+                id=identity(it.message),
+                reason=it.reason,
+                by_broker=it.by_broker,
+                home=it.home,
+                error=it.error,
+                error_type=it.error_type,
+                attempts=it.attempts,
+            )
+            parked.replay(it)
 
 
 async def publish(order: dict[str, Any]) -> None:

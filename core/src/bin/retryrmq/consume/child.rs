@@ -4,27 +4,37 @@ use std::{
     io,
     os::unix::process::ExitStatusExt,
     process::{ExitStatus, Stdio},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use retryrmq::Message;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::io::Errno;
 use tokio::{
     io::AsyncWriteExt,
-    process::Command,
+    process::{Child, Command},
     sync::watch,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use super::{
+    channel::Channel,
     environment::{self, Environment},
-    tail::{Tail, pass_on},
+    group::{Group, Groups},
+    tail::Passing,
     verdict::Ending,
     warden::Warden,
 };
 
-/// How long to try again when the machine has no process to spare.
+/// How long to try again when the machine has no process, memory or file to spare, although no command of ours runs
+/// that will give some back.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two such tries.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Between two remarks on that.
+const SILENCE: Duration = Duration::from_secs(60);
+/// A service manager signals all processes one after the other: how much later than a command we may hear of it.
+const LATER: Duration = Duration::from_millis(500);
 
 /// How urgently running commands have to end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +42,8 @@ pub(super) enum Urgency {
     /// In their own time.
     #[default]
     None,
+    /// In their own time; what has not begun does not begin.
+    Drain,
     /// SIGTERM, and SIGKILL after the grace period.
     Soon,
     /// SIGKILL.
@@ -49,52 +61,36 @@ pub(super) struct Program {
     /// Whether our standard output is for JSON alone.
     pub(super) keep_stdout: bool,
     pub(super) warden: Warden,
+    pub(super) groups: Groups,
+    pub(super) shortage: Shortage,
 }
 
 /// How a run ended.
 pub(super) enum Run {
-    /// By itself or by its timeout; with the end of its standard error.
-    Ended(Ending, Vec<u8>),
+    /// By itself or by its timeout.
+    Ended {
+        ending: Ending,
+        /// The end of its standard error.
+        tail: Vec<u8>,
+        /// What it wrote to the pipe that is meant for that.
+        said: Vec<u8>,
+    },
     /// By us: no attempt, the message goes back to its queue.
     Stopped,
 }
 
-/// The process group of a command. Unless it was let go, all of it is killed when this is dropped.
-struct Group {
-    id: Option<Pid>,
-    warden: Warden,
-    let_go: bool,
-}
+/// When it was last said that commands wait to be started.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shortage(Arc<Mutex<Option<Instant>>>);
 
-impl Group {
-    fn of(child: &tokio::process::Child, warden: &Warden) -> Self {
-        let id = child
-            .id()
-            .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        if let Some(id) = id {
-            warden.began(id);
-        }
-        Self {
-            id,
-            warden: warden.clone(),
-            let_go: false,
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(group) = self.id {
-            let _ = kill_process_group(group, signal); // it may be gone
-        }
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if !self.let_go {
-            self.signal(Signal::KILL);
-        }
-        if let Some(group) = self.id {
-            self.warden.ended(group);
+impl Shortage {
+    fn tell(&self, error: &io::Error) {
+        let mut told = self.0.lock().unwrap_or_else(|poison| poison.into_inner());
+        if told.is_none_or(|told| told.elapsed() >= SILENCE) {
+            *told = Some(Instant::now());
+            tracing::warn!(
+                "commands wait until they can be started: {error}; lower --concurrency, or raise the limit (ulimit)"
+            );
         }
     }
 }
@@ -109,13 +105,11 @@ impl Program {
         message: &Message,
         mut urgency: watch::Receiver<Urgency>,
     ) -> io::Result<Run> {
-        let mut child = self.spawn(message).await?;
-        let mut group = Group::of(&child, &self.warden);
-        let tail = Tail::default();
-        let mut passing = tokio::spawn(pass_on(
-            child.stderr.take().ok_or_else(no_pipe)?,
-            tail.clone(),
-        ));
+        let Some((mut child, channel)) = self.spawn(message, &mut urgency).await? else {
+            return Ok(Run::Stopped);
+        };
+        let mut group = Group::of(&child, &self.groups, &self.warden);
+        let passing = Passing::of(child.stderr.take().ok_or_else(no_pipe)?);
         let mut input = child.stdin.take().ok_or_else(no_pipe)?;
         let body = message.clone();
         let feeding = tokio::spawn(async move {
@@ -123,71 +117,91 @@ impl Program {
             let _ = input.write_all(body.body()).await;
             let _ = input.shutdown().await;
         });
+        let ending = tokio::select! {
+            ending = self.follow(&mut child, &group, &mut urgency) => ending,
+            never = channel.listen() => match never {},
+        };
+        feeding.abort();
+        let Some(ending) = ending? else {
+            return Ok(Run::Stopped);
+        };
+        if !matches!(ending, Ending::Timeout(_)) {
+            group.let_go(); // what it left behind on purpose may go on
+        }
+        if ending.is_by_a_signal_to_all() {
+            let asked = urgency.wait_for(|urgency| *urgency >= Urgency::Drain);
+            let _ = timeout(LATER, asked).await;
+        }
+        let said = channel.said();
+        let has_failed = ending != Ending::Exit(0) || !said.is_empty();
+        let tail = passing.settle(has_failed).await;
+        Ok(Run::Ended { ending, tail, said })
+    }
+
+    /// Waits for the end of a command, or brings it about; nothing when that was our wish.
+    async fn follow(
+        &self,
+        child: &mut Child,
+        group: &Group,
+        urgency: &mut watch::Receiver<Urgency>,
+    ) -> io::Result<Option<Ending>> {
         let too_late = async {
             match self.timeout {
-                Some(limit) => sleep(limit).await,
+                Some(limit) => {
+                    sleep(limit).await;
+                    limit
+                }
                 None => std::future::pending().await,
             }
         };
-        let stopped = async {
+        let ending = tokio::select! {
+            status = child.wait() => return Ok(Some(ending(status?))),
+            limit = too_late => Some(Ending::Timeout(limit)),
             // The sender lives as long as the consumer.
-            let _ = urgency.wait_for(|urgency| *urgency >= Urgency::Soon).await;
+            _ = urgency.wait_for(|urgency| *urgency >= Urgency::Soon) => None,
         };
-        let result = tokio::select! {
-            status = child.wait() => Ok(Run::Ended(ending(status?), Vec::new())),
-            () = too_late => {
-                self.end(&mut child, &group).await;
-                Ok(Run::Ended(Ending::Timeout(self.timeout.unwrap_or_default()), Vec::new()))
-            }
-            () = stopped => {
-                let now = async {
-                    let _ = urgency.wait_for(|urgency| *urgency == Urgency::Now).await;
-                };
-                tokio::select! {
-                    () = self.end(&mut child, &group) => {}
-                    () = now => {
-                        group.signal(Signal::KILL);
-                        let _ = child.wait().await;
-                    }
-                }
-                Ok(Run::Stopped)
-            }
-        };
-        feeding.abort();
-        if let Ok(Run::Ended(ending, _)) = result {
-            if !matches!(ending, Ending::Timeout(_)) {
-                group.let_go = true; // what it left behind on purpose may go on
-            }
-            tail.settle(&mut passing).await;
-            return Ok(Run::Ended(ending, tail.bytes()));
-        }
-        result
+        let now = urgency.wait_for(|urgency| *urgency == Urgency::Now);
+        group.end(child, self.grace, now).await;
+        Ok(ending)
     }
 
-    async fn spawn(&self, message: &Message) -> io::Result<tokio::process::Child> {
-        let began = tokio::time::Instant::now();
+    /// Starts the command; nothing when it was not to begin any more.
+    async fn spawn(
+        &self,
+        message: &Message,
+        urgency: &mut watch::Receiver<Urgency>,
+    ) -> io::Result<Option<(Child, Channel)>> {
+        let mut alone = Instant::now();
         let mut environment = environment::of(message);
         loop {
-            match self.command(&environment).spawn() {
-                Ok(child) => return Ok(child),
-                Err(error)
-                    if error.kind() == io::ErrorKind::ArgumentListTooLong
-                        && environment["RETRYRMQ_HEADERS"] != "{}" =>
-                {
-                    environment = environment::without_headers(message);
-                }
-                // No process or memory to spare just now.
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory
-                    ) && began.elapsed() < PATIENCE =>
-                {
-                    sleep(Duration::from_millis(200)).await;
-                }
-                Err(error) => return Err(error),
+            let error = match self.start(&environment) {
+                Ok(started) => return Ok(Some(started)),
+                Err(error) => error,
+            };
+            let is_too_long = error.kind() == io::ErrorKind::ArgumentListTooLong;
+            if is_too_long && environment["RETRYRMQ_HEADERS"] != "{}" {
+                environment = environment::without_headers(message);
+                continue;
+            }
+            // Those that run give back what they have; where none does, nothing may ever change.
+            if !self.groups.are_none() {
+                alone = Instant::now();
+            }
+            if !is_shortage(&error) || alone.elapsed() >= PATIENCE {
+                return Err(error);
+            }
+            self.shortage.tell(&error);
+            tokio::select! {
+                () = sleep(PAUSE) => {}
+                _ = urgency.wait_for(|urgency| *urgency >= Urgency::Drain) => return Ok(None),
             }
         }
+    }
+
+    fn start(&self, environment: &Environment) -> io::Result<(Child, Channel)> {
+        let mut command = self.command(environment);
+        let channel = Channel::to(&mut command)?;
+        Ok((command.spawn()?, channel))
     }
 
     fn command(&self, environment: &Environment) -> Command {
@@ -212,17 +226,12 @@ impl Program {
         command.process_group(0).kill_on_drop(true);
         command
     }
+}
 
-    /// Asks the whole group to end, waits for the command, then makes sure of the rest.
-    async fn end(&self, child: &mut tokio::process::Child, group: &Group) {
-        group.signal(Signal::TERM);
-        group.signal(Signal::CONT); // a stopped process takes no SIGTERM
-        if timeout(self.grace, child.wait()).await.is_err() {
-            group.signal(Signal::KILL);
-            let _ = child.wait().await;
-        }
-        group.signal(Signal::KILL);
-    }
+/// Whether it is the machine that has nothing to spare just now: no fault of the command, and none of the message.
+fn is_shortage(error: &io::Error) -> bool {
+    let short = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
+    Errno::from_io_error(error).is_some_and(|errno| short.contains(&errno))
 }
 
 fn no_pipe() -> io::Error {
@@ -233,5 +242,20 @@ fn ending(status: ExitStatus) -> Ending {
     match (status.code(), status.signal()) {
         (Some(code), _) => Ending::Exit(code),
         (None, signal) => Ending::Signal(signal.unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_with_nothing_to_spare_is_no_mistake_of_the_command() {
+        for errno in [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE] {
+            assert!(is_shortage(&errno.into()), "{errno}");
+        }
+        for errno in [Errno::NOENT, Errno::ACCESS, Errno::TOOBIG] {
+            assert!(!is_shortage(&errno.into()), "{errno}");
+        }
     }
 }

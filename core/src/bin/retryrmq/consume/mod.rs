@@ -1,7 +1,9 @@
 //! `retryrmq consume`: a command per message, and its end decides.
 
+mod channel;
 mod child;
 mod environment;
+mod group;
 mod options;
 mod report;
 mod tail;
@@ -12,7 +14,6 @@ use std::{io, sync::Arc, time::Duration};
 
 use retryrmq::{Client, Delivery, Event, Outcome, Subscription, Token};
 use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
     sync::{mpsc, watch},
     task::JoinSet,
     time::{Instant, sleep, sleep_until},
@@ -23,18 +24,20 @@ use options::Settings;
 pub(crate) use warden::{NAME as WARDEN, watch};
 
 use self::{
-    child::{Program, Run, Urgency},
+    child::{Program, Run, Shortage, Urgency},
+    group::Groups,
     report::Report,
-    verdict::Ending,
+    verdict::Words,
     warden::Warden,
 };
-use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
+use crate::{exit::Exit, fault::Fault, global::Global, outlet, output::Output, signals::Signals};
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let settings = options.settings()?;
+    outlet::start(); // who reads what is printed must not hold up messages
     let rules = options.retrying.rules()?;
     let (strategy, queue_type) = (options.retrying.strategy()?, options.retrying.queue_type()?);
-    let mut signals = Signals::new()?; // before anything is taken: from now on they drain
+    let mut signals = Signals::listen()?; // before anything is taken: from now on they drain
     let client = global.connect_for(queue_type).await?;
     let (events, happened) = mpsc::unbounded_channel();
     let mut consumer = client
@@ -43,9 +46,10 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         .strategy(strategy)
         .prefetch(settings.prefetch)
         .concurrency(options.concurrency.into())
-        .drain_timeout(settings.drain + settings.grace + Duration::from_secs(5))
+        .drain_timeout(settings.longest_end())
         .park(!options.no_park)
         .declare(!options.no_declare)
+        .reserved_name(options.reserved_name)
         .limits(settings.limits)
         .on_event(move |event| {
             let _ = events.send(event.clone()); // at the end nobody listens any more
@@ -70,6 +74,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         grace: settings.grace,
         keep_stdout: global.json,
         warden: Warden::start(settings.grace),
+        groups: Groups::default(),
+        shortage: Shortage::default(),
     };
     let work = Work {
         subscription,
@@ -78,6 +84,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         left: options.count,
         urgency: watch::Sender::new(Urgency::None),
         running: JoinSet::new(),
+        longest: settings.max_retry_after,
+        is_draining: false,
         drain_until: None,
         put_back: 0,
         broken: None,
@@ -106,6 +114,11 @@ struct Work<'a> {
     left: Option<u64>,
     urgency: watch::Sender<Urgency>,
     running: JoinSet<Attempt>,
+    /// The longest delay that a command may choose.
+    longest: Duration,
+    /// Whether nothing begins any more.
+    is_draining: bool,
+    /// When what runs is ended, because somebody asked for an end or there is no other.
     drain_until: Option<Instant>,
     /// Messages that are not settled: the end of the connection returns them to the queue.
     put_back: u64,
@@ -130,33 +143,42 @@ impl Work<'_> {
             if started || !self.running.is_empty() {
                 idle_since = Instant::now();
             }
-            if self.left == Some(0) || self.broken.is_some() {
-                self.drain(settings, false);
+            if self.left == Some(0) {
+                self.drain(false);
             }
-            if self.running.is_empty() && (ended || self.drain_until.is_some()) {
+            if self.broken.is_some() && self.drain_until.is_none() {
+                self.drain(false);
+                self.end_in(settings.drain);
+            }
+            if self.running.is_empty() && (ended || self.is_draining) {
                 break;
             }
-            let takes = !ended && self.drain_until.is_none() && self.running.len() < self.room;
+            let takes = !ended && !self.is_draining && self.running.len() < self.room;
             let idle = settings
                 .idle
                 .filter(|_| takes && self.running.is_empty())
                 .map(|idle| idle_since + idle);
             let deadline = self
                 .drain_until
-                .filter(|_| *self.urgency.borrow() == Urgency::None);
+                .filter(|_| *self.urgency.borrow() < Urgency::Soon);
             tokio::select! {
                 () = signals.next() => {
                     if self.drain_until.is_none() {
-                        self.drain(settings, true);
+                        self.drain(true);
+                        self.end_in(settings.drain);
                     } else {
                         interrupted = true;
                         self.urgency.send_replace(Urgency::Now);
                     }
                 }
                 Some(event) = self.happened.recv() => self.tell(&event),
+                () = nobody_reads(), if self.broken.is_none() => {
+                    let told = self.report.unread();
+                    self.note(told);
+                }
                 Some(attempt) = self.running.join_next() => self.settle(attempt),
                 more = self.subscription.ready(), if takes => ended = !more,
-                () = sleep_until(idle.unwrap_or_else(Instant::now)), if idle.is_some() => self.drain(settings, false),
+                () = sleep_until(idle.unwrap_or_else(Instant::now)), if idle.is_some() => self.drain(false),
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     tracing::warn!("commands still run when the time to drain is over: they are ended, and their messages go back to the queue");
                     self.urgency.send_replace(Urgency::Soon);
@@ -182,7 +204,7 @@ impl Work<'_> {
 
     /// Starts as many attempts as there is room for; whether there were any.
     fn start(&mut self) -> bool {
-        if self.drain_until.is_some() {
+        if self.is_draining {
             return false;
         }
         let left = self.left.map_or(usize::MAX, |left| {
@@ -214,13 +236,21 @@ impl Work<'_> {
     }
 
     /// No more messages; what runs may finish.
-    fn drain(&mut self, settings: &Settings, by_signal: bool) {
-        if self.drain_until.is_none() {
-            self.drain_until = Some(Instant::now() + settings.drain);
+    fn drain(&mut self, by_signal: bool) {
+        if !self.is_draining {
+            self.is_draining = true;
             self.subscription.close();
-            let told = self.report.draining(self.running.len(), by_signal);
-            self.note(told);
+        } else if !by_signal {
+            return;
         }
+        let told = self.report.draining(self.running.len(), by_signal);
+        self.note(told);
+    }
+
+    /// What runs has this long; what waits to be started does not begin.
+    fn end_in(&mut self, drain: Duration) {
+        self.drain_until = Some(Instant::now() + drain);
+        self.urgency.send_replace(Urgency::Drain);
     }
 
     fn settle(&mut self, attempt: Result<Attempt, tokio::task::JoinError>) {
@@ -235,13 +265,20 @@ impl Work<'_> {
             }
         };
         match attempt.run {
-            Ok(Run::Ended(ending, tail)) => {
-                if self.drain_until.is_some() && is_by_the_same_signal(ending) {
+            Ok(Run::Ended { ending, tail, said }) => {
+                if self.drain_until.is_some() && ending.is_by_a_signal_to_all() {
                     self.put_back += 1;
                     return;
                 }
                 self.report.attempts += 1;
-                let (outcome, remark) = verdict::outcome(ending, &tail);
+                let (outcome, remark) = verdict::outcome(
+                    ending,
+                    Words {
+                        tail: &tail,
+                        said: &said,
+                        longest: self.longest,
+                    },
+                );
                 if let Some(remark) = remark {
                     tracing::warn!(
                         message_id = attempt.id.as_deref().unwrap_or_default(),
@@ -283,9 +320,15 @@ impl Work<'_> {
 
     /// Waits until all outcomes have reached the broker.
     async fn settled(&mut self, signals: &mut Signals, settings: &Settings, interrupted: bool) {
-        if interrupted {
-            return;
+        if !interrupted {
+            self.all_settled(signals, settings).await;
         }
+        // What was decided is written before the connection goes.
+        self.subscription.abandon();
+        let _ = tokio::time::timeout(WRITTEN, self.subscription.wait_closed()).await;
+    }
+
+    async fn all_settled(&mut self, signals: &mut Signals, settings: &Settings) {
         let everything = async {
             if self.put_back == 0 {
                 self.subscription.wait_closed().await;
@@ -305,34 +348,13 @@ impl Work<'_> {
     }
 }
 
-/// A service manager tells the whole group of processes to end, us and the commands: that is no failure of theirs.
-fn is_by_the_same_signal(ending: Ending) -> bool {
-    const SIGINT: i32 = 2;
-    const SIGTERM: i32 = 15;
-    matches!(ending, Ending::Signal(SIGINT | SIGTERM))
-}
+/// How long the end waits until what was decided is written.
+const WRITTEN: Duration = Duration::from_secs(3);
 
-/// Ctrl-C and SIGTERM.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Self, Fault> {
-        let listen = |kind| {
-            signal(kind).map_err(|why| Fault::failed(format!("cannot listen for signals: {why}")))
-        };
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
+/// Waits until whoever read our standard output is gone.
+async fn nobody_reads() {
+    match outlet::out() {
+        Some(outlet) => outlet.broken().await,
+        None => std::future::pending().await,
     }
 }

@@ -3,9 +3,12 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::Args;
-use retryrmq::{Limits, Pause, SECOND, parse_duration};
+use retryrmq::{DAY, Limits, MAX_DELAY, Pause, SECOND, parse_duration};
 
-use crate::{fault::Fault, retrying::Retrying};
+use crate::{
+    fault::Fault,
+    retrying::{Retrying, not_reserved},
+};
 
 /// Run a command for every message of a queue, and retry the messages it fails on
 #[derive(Clone, Debug, Args)]
@@ -54,8 +57,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DURATION", help_heading = "Ending")]
     idle: Option<String>,
 
-    /// How long running commands may take to finish after Ctrl-C or SIGTERM; then they are ended, and their messages go
-    /// back to the queue
+    /// How long running commands may take to finish after Ctrl-C, SIGTERM or SIGHUP; then they are ended, and their
+    /// messages go back to the queue
     #[arg(
         long,
         value_name = "DURATION",
@@ -63,6 +66,10 @@ pub(crate) struct Options {
         help_heading = "Ending"
     )]
     drain: String,
+
+    /// The longest delay that COMMAND may choose with `retry-after` or `defer`; more is cut to this [default: 1d]
+    #[arg(long, value_name = "DURATION", help_heading = "Safety")]
+    max_retry_after: Option<String>,
 
     /// Park a message after so many deferrals [default: 1000]
     #[arg(long, value_name = "N", help_heading = "Safety")]
@@ -84,6 +91,10 @@ pub(crate) struct Options {
     /// Make no queues; they must exist already (`retryrmq topology --apply`)
     #[arg(long, help_heading = "Safety")]
     pub(super) no_declare: bool,
+
+    /// Consume QUEUE although its name, `*.parked` or `*.retry.<number>`, is one of those that messages wait or are parked in
+    #[arg(long, help_heading = "Safety")]
+    pub(super) reserved_name: bool,
 }
 
 /// The options that clap does not read, read.
@@ -97,6 +108,19 @@ pub(super) struct Settings {
     pub(super) pause: Option<Pause>,
     pub(super) prefetch: u16,
     pub(super) program: PathBuf,
+    pub(super) max_retry_after: Duration,
+    is_counted: bool,
+}
+
+impl Settings {
+    /// How long the crate may wait for what runs. It is we who end it; the last of a count may take its time.
+    pub(super) fn longest_end(&self) -> Duration {
+        if self.is_counted {
+            MAX_DELAY
+        } else {
+            self.drain + self.grace + SECOND * 5
+        }
+    }
 }
 
 impl Options {
@@ -107,6 +131,7 @@ impl Options {
                 ("--no-park", self.no_park),
                 ("--max-crashes", self.max_crashes.is_some()),
                 ("--max-deferrals", self.max_deferrals.is_some()),
+                ("--max-retry-after", self.max_retry_after.is_some()),
             ]
             .into_iter()
             .find_map(|(option, is_given)| is_given.then_some(option))
@@ -114,6 +139,7 @@ impl Options {
     }
 
     pub(super) fn settings(&self) -> Result<Settings, Fault> {
+        not_reserved(&self.queue, self.reserved_name)?;
         if let Some(option) = self.needs_dlx().filter(|_| !self.dlx) {
             return Err(Fault::usage(format!(
                 "{option} needs --dlx; without it a failure is rejected, and the message dropped where its queue has no dead-letter route"
@@ -140,6 +166,9 @@ impl Options {
             pause: self.pause.as_deref().map(pause).transpose()?,
             prefetch,
             program: program(&self.command[0])?,
+            max_retry_after: positive("--max-retry-after", self.max_retry_after.as_deref())?
+                .unwrap_or(DAY),
+            is_counted: self.count.is_some(),
         })
     }
 }
@@ -243,22 +272,48 @@ The contract with COMMAND
     exit 75              not now: retry (EX_TEMPFAIL)
     any other, a signal  failed: retry
 
-  The last line on standard error may choose when:
+  A command may also say so itself, in a line on the file descriptor whose
+  number is RETRYRMQ_OUTCOME_FD; in a shell: echo 'defer: 5s' >&3
+
+    RETRYRMQ_OUTCOME_FD    3: write to it before the end
+
+    retry-after: 30s     failed: come back in 30 s, whatever the policy says
+    defer: 5s            come back in 5 s, no attempt is spent
+    park: why            hopeless: parked, with this as the error
+
+  The last line there that is not empty decides, however the command ends; one
+  that is not understood is a failed attempt. Nothing but the command itself
+  writes there, so no message can choose its own delay.
+
+  As long as nothing was written there, not even an empty line, the last line
+  on standard error may choose when:
 
     retry-after: 30s     after a failure: come back in 30 s, whatever the
                          policy says
     defer: 5s            with exit 75: come back in 5 s, no attempt is spent
 
-  Such a line is never the error. The last line before it on standard error is
-  what `parked ls` shows;
-  its last 8 KiB are kept as the stack. The error's type, for rules, is
-  `exit status N`, `signal N`, or `HandlerTimeout` after --timeout.
+  Such a line is never the error. A handler whose errors repeat what is in a
+  message lets its publisher write that line, and so does best to write to the
+  descriptor: an empty line as its first act is enough. No delay is longer
+  than --max-retry-after, wherever it comes from.
 
-  Ctrl-C or SIGTERM drains: running commands may finish (--drain). A second
-  one stops at once: what runs is killed, and its message goes back to the
-  queue. Nothing is lost either way. A command that dies of the same signal
-  while we drain (service managers signal whole groups) has not failed: its
-  message goes back to the queue.
+  The last line on standard error (before such a line) is what `parked ls`
+  shows; its last 8 KiB are kept as the stack. The error's type, for rules,
+  is `exit status N`, `signal N`, or `HandlerTimeout` after --timeout.
+
+  After --timeout the whole process group is asked to end (SIGTERM), and what
+  is left of it is killed when --grace is over. What a command that ended by
+  itself leaves behind in the background may go on; nobody waits for it.
+
+  Ctrl-C, SIGTERM or SIGHUP (unless started with SIGHUP ignored, as nohup
+  does) drains: running commands may finish (--drain). A second one stops at
+  once: what runs is killed, and its message goes back to the queue. Nothing
+  is lost either way. A command that dies of the same signal while we drain
+  (service managers signal whole groups), or says so by status 129, 130 or
+  143, has not failed: its message goes back to the queue.
+
+  Whoever reads the output and stops does not stop the messages: lines that
+  find no room are dropped, and a line says how many.
 
   If retryrmq itself is killed, its commands are ended a moment later.
 
@@ -272,6 +327,6 @@ Examples:
 
 With --json: one object a line, each with `event`: consuming, handled, retried,
 deferred, parked, rejected, detoured, already_handled, publish_failed, requeued,
-disconnected, reconnected, paused, resumed, draining, and at the end `done` with
-counts. Names in them: queue, message_id, attempt, delay_ms, error, reason,
-crashes, pause_ms, ms (how long the command took), running.";
+disconnected, reconnected, paused, resumed, draining, lines_dropped, and at the
+end `done` with counts. Names in them: queue, message_id, attempt, delay_ms,
+error, reason, crashes, pause_ms, ms (how long the command took), running, lines.";

@@ -4,7 +4,7 @@ use console::Style;
 use retryrmq::{Event, format_duration};
 use serde_json::{Value, json};
 
-use crate::{fault::Fault, output::Output, visible};
+use crate::{fault::Fault, outlet, output::Output, visible};
 
 /// Tells and counts.
 pub(super) struct Report<'a> {
@@ -47,6 +47,11 @@ impl<'a> Report<'a> {
         );
         self.output.happened("start", Style::new().cyan(), &rest);
         Ok(())
+    }
+
+    /// Why nothing can be printed any more.
+    pub(super) fn unread(&self) -> Result<(), Fault> {
+        outlet::out().map_or(Ok(()), |outlet| Ok(outlet.check()?))
     }
 
     /// The end was asked for, or is due.

@@ -4,26 +4,31 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    task::JoinHandle,
-    time::timeout,
+    io::AsyncReadExt,
+    process::ChildStderr,
+    sync::oneshot,
+    time::{sleep, timeout},
 };
+
+use crate::outlet;
 
 /// How much is kept.
 const KEPT: usize = 8 * 1024;
 /// Longer lines are passed on in pieces.
 const LONGEST_LINE: usize = 64 * 1024;
 
+/// How long our own standard error may hold up a command that has ended.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks whether more comes from a pipe that something else still holds.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How many looks, for what never stops writing.
-const LOOKS: u32 = 25;
+const LOOKS: u32 = 5;
 
 /// The end of what was written so far.
 #[derive(Clone, Debug, Default)]
@@ -34,12 +39,10 @@ struct State {
     kept: Mutex<VecDeque<u8>>,
     /// How often something came.
     reads: AtomicU64,
-    /// Whether our own standard error is what it waits for.
-    is_writing: AtomicBool,
 }
 
 impl Tail {
-    fn push(&self, bytes: &[u8]) {
+    pub(super) fn push(&self, bytes: &[u8]) {
         self.0.reads.fetch_add(1, Ordering::SeqCst);
         let mut kept = self
             .0
@@ -51,28 +54,8 @@ impl Tail {
         kept.drain(..over);
     }
 
-    async fn write(&self, bytes: &[u8], out: &mut (impl AsyncWrite + Unpin)) {
-        self.0.is_writing.store(true, Ordering::SeqCst);
-        // Where our own standard error is closed, the command may go on all the same.
-        let _ = out.write_all(bytes).await;
-        let _ = out.flush().await;
-        self.0.is_writing.store(false, Ordering::SeqCst);
-    }
-
-    /// Waits for the rest once the command is gone: until `passing` ends, or nothing comes any more although something
-    /// that the command started keeps the pipe open.
-    pub(super) async fn settle(&self, passing: &mut JoinHandle<()>) {
-        let mut before = None;
-        for _ in 0..LOOKS {
-            if timeout(PAUSE, &mut *passing).await.is_ok() {
-                return;
-            }
-            let reads = self.0.reads.load(Ordering::SeqCst);
-            if before == Some(reads) && !self.0.is_writing.load(Ordering::SeqCst) {
-                return;
-            }
-            before = Some(reads);
-        }
+    fn reads(&self) -> u64 {
+        self.0.reads.load(Ordering::SeqCst)
     }
 
     /// The end as it is now, without a character that was cut in two at its beginning.
@@ -93,29 +76,131 @@ impl Tail {
     }
 }
 
-/// Passes `from` on until it ends. Whole lines, so that commands that run at the same time do not mix them up.
-pub(super) async fn pass_on(mut from: impl AsyncRead + Unpin, tail: Tail) {
-    let mut pending = Vec::new();
-    let mut chunk = vec![0; 16 * 1024];
-    let mut out = tokio::io::stderr();
-    loop {
-        let read = match from.read(&mut chunk).await {
-            Ok(0) | Err(_) => break, // an error is an end as well
-            Ok(read) => read,
-        };
-        tail.push(&chunk[..read]);
-        pending.extend_from_slice(&chunk[..read]);
-        let whole = match pending.iter().rposition(|byte| *byte == b'\n') {
-            Some(at) => at + 1,
-            None if pending.len() > LONGEST_LINE => pending.len(),
-            None => continue,
-        };
-        tail.write(&pending[..whole], &mut out).await;
-        pending.drain(..whole);
+/// A standard error that is passed on until it ends, for as long as anybody writes to it.
+pub(super) struct Passing {
+    tail: Tail,
+    /// To be told that the command has ended, and to answer when all that it wrote is passed on.
+    ended: oneshot::Sender<oneshot::Sender<()>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Passing {
+    pub(super) fn of(from: ChildStderr) -> Self {
+        let tail = Tail::default();
+        let (ended, told) = oneshot::channel();
+        let task = tokio::spawn(pass_on(from, tail.clone(), told));
+        Self { tail, ended, task }
     }
-    if !pending.is_empty() {
-        pending.push(b'\n');
-        tail.write(&pending, &mut out).await;
+
+    /// What the command wrote, now that it is gone. It is in the pipe, so that nobody has to be waited for who writes to
+    /// the same pipe later.
+    ///
+    /// `with_rest`: also what comes shortly after from those who have not finished yet, such as `2> >(sed …)` in a shell.
+    pub(super) async fn settle(self, with_rest: bool) -> Vec<u8> {
+        let Self {
+            tail,
+            ended,
+            mut task,
+        } = self;
+        let (passed, is_passed) = oneshot::channel();
+        if ended.send(passed).is_ok() {
+            let _ = timeout(PATIENCE, is_passed).await; // no answer: the pipe has ended, and all is passed on
+        }
+        for _ in 0..if with_rest { LOOKS } else { 0 } {
+            let before = tail.reads();
+            tokio::select! {
+                _ = &mut task => break,
+                () = sleep(PAUSE) => {}
+            }
+            if before == tail.reads() {
+                break;
+            }
+        }
+        tail.bytes()
+    }
+}
+
+/// Passes `from` on until it ends, and answers when all that the command wrote itself is through.
+async fn pass_on(from: ChildStderr, tail: Tail, mut ended: oneshot::Receiver<oneshot::Sender<()>>) {
+    let mut lines = Lines {
+        from,
+        tail,
+        chunk: vec![0; 16 * 1024],
+        pending: Vec::new(),
+    };
+    let passed = loop {
+        tokio::select! {
+            biased;
+            told = &mut ended => break told.ok(),
+            read = lines.read() => match read {
+                Some(_) => lines.pass_whole().await,
+                None => return lines.pass_all().await,
+            }
+        }
+    };
+    let mut left = rustix::io::ioctl_fionread(&lines.from).unwrap_or_default();
+    while left > 0
+        && let Some(read) = lines.read().await
+    {
+        left = left.saturating_sub(read);
+        lines.pass_whole().await;
+    }
+    lines.pass_all().await;
+    if let Some(passed) = passed {
+        let _ = passed.send(()); // it may have lost its patience
+    }
+    while lines.read().await.is_some() {
+        lines.pass_whole().await;
+    }
+    lines.pass_all().await;
+}
+
+/// Whole lines where possible, so that commands that run at the same time do not mix them up.
+struct Lines {
+    from: ChildStderr,
+    tail: Tail,
+    chunk: Vec<u8>,
+    pending: Vec<u8>,
+}
+
+impl Lines {
+    /// How much came; nothing at the end.
+    async fn read(&mut self) -> Option<u64> {
+        // An error is an end as well.
+        let read = self
+            .from
+            .read(&mut self.chunk)
+            .await
+            .ok()
+            .filter(|n| *n > 0)?;
+        self.tail.push(&self.chunk[..read]);
+        self.pending.extend_from_slice(&self.chunk[..read]);
+        Some(read as u64)
+    }
+
+    async fn pass_whole(&mut self) {
+        let whole = match self.pending.iter().rposition(|byte| *byte == b'\n') {
+            Some(at) => at + 1,
+            None if self.pending.len() > LONGEST_LINE => self.pending.len(),
+            None => return,
+        };
+        let rest = self.pending.split_off(whole);
+        write(&std::mem::replace(&mut self.pending, rest)).await;
+    }
+
+    async fn pass_all(&mut self) {
+        let mut all = std::mem::take(&mut self.pending);
+        if all.last().is_some_and(|byte| *byte != b'\n') {
+            all.push(b'\n');
+        }
+        write(&all).await;
+    }
+}
+
+async fn write(bytes: &[u8]) {
+    if let Some(outlet) = outlet::err().filter(|_| !bytes.is_empty()) {
+        // Where our own standard error is closed, the command may go on all the same.
+        let _ = outlet.offer(bytes.to_vec()).await;
     }
 }
 

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use retryrmq::{Failure, Outcome, ParkReason, format_duration, parse_duration};
 
+use super::channel;
+use crate::visible;
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
@@ -13,64 +16,141 @@ pub(super) enum Ending {
     Timeout(Duration),
 }
 
+impl Ending {
+    /// A service manager tells all processes to end, us and the commands: that is no failure of theirs. Shells, Java and
+    /// Node tell of a signal by a status.
+    pub(super) fn is_by_a_signal_to_all(self) -> bool {
+        const SIGHUP: i32 = 1;
+        const SIGINT: i32 = 2;
+        const SIGTERM: i32 = 15;
+        let ends = |signal| [SIGHUP, SIGINT, SIGTERM].contains(&signal);
+        match self {
+            Self::Signal(signal) => ends(signal),
+            Self::Exit(status) => ends(status.saturating_sub(128)),
+            Self::Timeout(_) => false,
+        }
+    }
+}
+
 /// `EX_DATAERR` of sysexits.h: no retry can help.
 const PARK: i32 = 65;
 /// `EX_TEMPFAIL`: may come with `defer:`.
 const TEMPORARY: i32 = 75;
 
-/// A wish on the last line of standard error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a command asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Wish {
     RetryAfter(Duration),
     Defer(Duration),
+    Park(String),
 }
 
-/// What follows from how the command ended and from the last it wrote to standard error. The text is a remark to make
-/// about it.
-pub(super) fn outcome(ending: Ending, tail: &[u8]) -> (Outcome, Option<String>) {
-    if ending == Ending::Exit(0) {
-        return (Outcome::Ack, None);
-    }
-    let text = String::from_utf8_lossy(tail);
+/// What a command left behind that tells of its message's future.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Words<'a> {
+    /// The end of its standard error, which may repeat what a publisher wrote.
+    pub(super) tail: &'a [u8],
+    /// What it wrote to the pipe that nothing else reaches.
+    pub(super) said: &'a [u8],
+    /// The longest delay that it may choose.
+    pub(super) longest: Duration,
+}
+
+/// What follows from how the command ended and from what it wrote. The text is a remark to make about it.
+pub(super) fn outcome(ending: Ending, words: Words<'_>) -> (Outcome, Option<String>) {
+    let text = String::from_utf8_lossy(words.tail);
     let text = text.trim_end();
+    let (wish, text, remark) = if words.said.is_empty() {
+        if ending == Ending::Exit(0) {
+            return (Outcome::Ack, None);
+        }
+        of_standard_error(ending, text)
+    } else {
+        match of_the_pipe(words.said) {
+            None if ending == Ending::Exit(0) => return (Outcome::Ack, None),
+            None => (None, text, None),
+            Some(Ok(wish)) => (Some(wish), text, None),
+            Some(Err(why)) => (None, text, Some(why)),
+        }
+    };
+    let (wish, cut) = bounded(wish, words.longest);
+    let failure = |said: Option<String>| failure(ending, text, said);
+    let parked = |failure| Outcome::Park {
+        reason: ParkReason::Requested,
+        failure,
+    };
+    let outcome = match (ending, wish) {
+        (_, Some(Wish::Defer(delay))) => Outcome::Defer { delay },
+        (_, Some(Wish::Park(reason))) => parked(failure(Some(reason))),
+        (Ending::Exit(PARK), _) => parked(failure(None)),
+        (_, Some(Wish::RetryAfter(delay))) => Outcome::Retry {
+            failure: failure(None),
+            delay: Some(delay),
+        },
+        _ => Outcome::retry(failure(None)),
+    };
+    (outcome, remark.or(cut))
+}
+
+/// The last line of standard error, and what stands before it.
+fn of_standard_error(ending: Ending, text: &str) -> (Option<Wish>, &str, Option<String>) {
     let (before, last) = text.rsplit_once('\n').unwrap_or(("", text));
-    let (wish, text, remark) = match wish(last) {
-        None => (None, text, None),
+    let before = before.trim_end();
+    match wish(last) {
+        // Parking takes a status or the pipe, as it ends a message.
+        None | Some(Ok(Wish::Park(_))) => (None, text, None),
         Some(Ok(Wish::Defer(_))) if ending != Ending::Exit(TEMPORARY) => {
             let remark = format!(
                 "`{}` needs exit status {TEMPORARY}; this attempt counts as failed",
-                last.trim()
+                visible::line(last.trim())
             );
-            (None, before.trim_end(), Some(remark))
+            (None, before, Some(remark))
         }
-        Some(Ok(wish)) => (Some(wish), before.trim_end(), None),
+        Some(Ok(wish)) => (Some(wish), before, None),
         // Never the error, understood or not: it would hide the one before it.
-        Some(Err(why)) => (
-            None,
-            before.trim_end(),
-            Some(format!("on the last line of standard error: {why}")),
-        ),
-    };
-    if let Some(Wish::Defer(delay)) = wish {
-        return (Outcome::Defer { delay }, None);
+        Some(Err(why)) => {
+            let why = format!("on the last line of standard error: {why}");
+            (None, before, Some(visible::line(&why).into_owned()))
+        }
     }
-    let failure = failure(ending, text);
-    let outcome = match (ending, wish) {
-        (Ending::Exit(PARK), _) => Outcome::Park {
-            reason: ParkReason::Requested,
-            failure,
-        },
-        (_, Some(Wish::RetryAfter(delay))) => Outcome::Retry {
-            failure,
-            delay: Some(delay),
-        },
-        _ => Outcome::retry(failure),
-    };
-    (outcome, remark)
 }
 
-/// The failure of a command that ended so, `text` being the tail of its standard error.
-fn failure(ending: Ending, text: &str) -> Failure {
+/// The last line that is not empty; who wrote one that nobody understands did not mean that all is well.
+fn of_the_pipe(said: &[u8]) -> Option<Result<Wish, String>> {
+    let said = String::from_utf8_lossy(said);
+    let last = said.trim_end().lines().next_back()?.trim();
+    let wish = match wish(last) {
+        Some(wish) => wish.map_err(|why| why.to_string()),
+        None => {
+            let start: String = last.chars().take(80).collect();
+            Err(format!(
+                "`{start}` is not known; write `retry-after: 30s`, `defer: 5s` or `park: why`"
+            ))
+        }
+    };
+    Some(wish.map_err(|why| {
+        let why = format!("on the descriptor {}: {why}", channel::NAME);
+        visible::line(&why).into_owned()
+    }))
+}
+
+/// `wish` with a delay of at most `longest`, and a remark if it wanted more.
+fn bounded(wish: Option<Wish>, longest: Duration) -> (Option<Wish>, Option<String>) {
+    let (make, delay): (fn(Duration) -> Wish, _) = match wish {
+        Some(Wish::RetryAfter(delay)) if delay > longest => (Wish::RetryAfter, delay),
+        Some(Wish::Defer(delay)) if delay > longest => (Wish::Defer, delay),
+        other => return (other, None),
+    };
+    let remark = format!(
+        "the command asks for a delay of {}, and --max-retry-after is {}: it comes back after that",
+        format_duration(delay),
+        format_duration(longest)
+    );
+    (Some(make(longest)), Some(remark))
+}
+
+/// The failure of a command that ended so, `text` being the tail of its standard error and `said` its own words.
+fn failure(ending: Ending, text: &str, said: Option<String>) -> Failure {
     let (error_type, plain) = match ending {
         Ending::Exit(status) => (
             format!("exit status {status}"),
@@ -90,13 +170,16 @@ fn failure(ending: Ending, text: &str) -> Failure {
         .rev()
         .map(str::trim)
         .find(|line| !line.is_empty());
-    let error = match ending {
-        Ending::Timeout(_) => plain,
-        _ => last.map_or(plain, str::to_owned),
+    let said = said.filter(|said| !said.is_empty());
+    let is_all_there_is = said.is_none() && !matches!(ending, Ending::Timeout(_));
+    let error = match (said, ending) {
+        (Some(said), _) => said,
+        (None, Ending::Timeout(_)) => plain,
+        (None, _) => last.map_or(plain, str::to_owned),
     };
     let failure = Failure::new(error).of_type(error_type);
     let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
-    if lines > 1 || (lines == 1 && matches!(ending, Ending::Timeout(_))) {
+    if lines > 1 || (lines == 1 && !is_all_there_is) {
         failure.with_stack(text)
     } else {
         failure
@@ -104,20 +187,38 @@ fn failure(ending: Ending, text: &str) -> Failure {
 }
 
 fn wish(line: &str) -> Option<Result<Wish, retryrmq::Error>> {
-    let (word, delay) = line.split_once(':')?;
-    let make = match word.trim().to_ascii_lowercase().as_str() {
-        "retry-after" => Wish::RetryAfter,
-        "defer" => Wish::Defer,
+    let (word, rest) = line.split_once(':')?;
+    let (rest, delay) = (rest.trim(), || parse_duration(rest.trim()));
+    Some(match word.trim().to_ascii_lowercase().as_str() {
+        "retry-after" => delay().map(Wish::RetryAfter),
+        "defer" => delay().map(Wish::Defer),
+        "park" => Ok(Wish::Park(rest.to_owned())),
         _ => return None,
-    };
-    Some(parse_duration(delay.trim()).map(make))
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use retryrmq::SECOND;
+    use retryrmq::{DAY, MINUTE, SECOND};
 
     use super::*;
+
+    /// With nothing on the pipe.
+    fn outcome(ending: Ending, tail: &[u8]) -> (Outcome, Option<String>) {
+        said(ending, tail, b"")
+    }
+
+    fn said(ending: Ending, tail: &[u8], said: &[u8]) -> (Outcome, Option<String>) {
+        let longest = DAY;
+        super::outcome(
+            ending,
+            Words {
+                tail,
+                said,
+                longest,
+            },
+        )
+    }
 
     fn retried(outcome: Outcome) -> (Failure, Option<Duration>) {
         match outcome {
@@ -211,5 +312,72 @@ mod tests {
             None,
             "not the last line"
         );
+    }
+    #[test]
+    fn standard_error_cannot_park_nor_ask_for_more_than_the_longest() {
+        let (outcome_, _) = outcome(Ending::Exit(1), b"x\npark: y");
+        assert_eq!(retried(outcome_).0.error, "park: y");
+        for (text, delay) in [("365d", DAY), ("1d", DAY), ("23h", DAY - 60 * MINUTE)] {
+            let tail = format!("x\nretry-after: {text}");
+            let (outcome_, remark) = outcome(Ending::Exit(1), tail.as_bytes());
+            assert_eq!(retried(outcome_).1, Some(delay));
+            assert_eq!(remark.is_some(), text == "365d", "{text}");
+        }
+        let (outcome_, remark) = outcome(Ending::Exit(75), b"defer: 2d");
+        assert_eq!(outcome_, Outcome::Defer { delay: DAY });
+        assert!(remark.unwrap().contains("--max-retry-after is 1d"));
+    }
+
+    #[test]
+    fn remarks_hold_nothing_that_a_terminal_obeys() {
+        for (ending, tail, pipe) in [
+            (Ending::Exit(1), &b"retry-after: \x1b[2J"[..], &b""[..]),
+            (Ending::Exit(1), b"", b"\x1b[2J"),
+            (Ending::Exit(1), b"", b"defer: \x1b[2J"),
+        ] {
+            let remark = said(ending, tail, pipe).1.unwrap();
+            assert!(!remark.contains('\x1b'), "{remark}");
+        }
+    }
+
+    #[test]
+    fn the_pipe_decides_whatever_the_end_and_standard_error_say() {
+        let echo = b"busy\nretry-after: 3h";
+        for ending in [
+            Ending::Exit(0),
+            Ending::Exit(1),
+            Ending::Exit(75),
+            Ending::Signal(9),
+            Ending::Timeout(SECOND),
+        ] {
+            let (outcome, remark) = said(ending, echo, b"park: no\nRetry-After: 30s\n\n");
+            let (failure, delay) = retried(outcome);
+            assert_eq!((delay, remark), (Some(30 * SECOND), None));
+            assert!(failure.error == "retry-after: 3h" || ending == Ending::Timeout(SECOND));
+            assert_eq!(
+                said(ending, echo, b"defer: 5s").0,
+                Outcome::Defer { delay: 5 * SECOND }
+            );
+            let Outcome::Park { failure, .. } = said(ending, echo, b"park: no such: x").0 else {
+                panic!("parked")
+            };
+            assert_eq!(failure.error, "no such: x");
+            assert_eq!(failure.stack.as_deref(), Some("busy\nretry-after: 3h"));
+        }
+    }
+
+    #[test]
+    fn a_pipe_without_a_wish_leaves_it_to_the_end_and_closes_the_other_way() {
+        let echo = b"busy\nretry-after: 3h";
+        assert_eq!(said(Ending::Exit(0), echo, b"\n").0, Outcome::Ack);
+        let (failure, delay) = retried(said(Ending::Exit(1), echo, b"\n").0);
+        assert_eq!((failure.error.as_str(), delay), ("retry-after: 3h", None));
+        for words in [&b"ok"[..], b"defer: soon", b"requeue: 1s", b"\xff"] {
+            let (outcome, remark) = said(Ending::Exit(0), echo, words);
+            assert_eq!(retried(outcome).1, None, "not what all is well looks like");
+            assert!(remark.unwrap().contains("RETRYRMQ_OUTCOME_FD"));
+        }
+        let (parked, _) = said(Ending::Exit(65), echo, b"defer: soon");
+        assert!(matches!(parked, Outcome::Park { .. }));
     }
 }

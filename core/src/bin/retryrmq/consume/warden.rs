@@ -4,8 +4,9 @@
 //! operating system tells nobody of our end except through a pipe that closes: a second process of ours waits for that.
 
 use std::{
-    collections::HashSet,
-    io::{self, Write},
+    collections::{HashSet, VecDeque},
+    io,
+    os::fd::OwnedFd,
     process::Stdio,
     sync::{Arc, Mutex},
     time::Duration,
@@ -14,6 +15,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
+    net::unix::pipe::Sender,
     signal::unix::{SignalKind, signal},
     time::{Instant, sleep},
 };
@@ -25,7 +27,7 @@ pub(crate) const NAME: &str = "__warden";
 
 /// The line to the second process. It ends when the last clone is gone.
 #[derive(Clone, Debug)]
-pub(super) struct Warden(Option<Arc<Mutex<std::process::ChildStdin>>>);
+pub(super) struct Warden(Option<Arc<Line>>);
 
 impl Warden {
     /// Starts the second process. Without it everything works; only after a SIGKILL commands would go on.
@@ -45,10 +47,10 @@ impl Warden {
                 .take()
                 .ok_or_else(|| io::Error::other("a pipe is missing"))?;
             std::thread::spawn(move || child.wait()); // leaves no zombie if it ends before us
-            Ok(line)
+            Ok(Line::to(Sender::from_owned_fd(OwnedFd::from(line))?))
         });
         match started {
-            Ok(line) => Self(Some(Arc::new(Mutex::new(line)))),
+            Ok(line) => Self(Some(line)),
             Err(error) => {
                 tracing::warn!(%error, "commands will go on if this process is killed: the process that would end them cannot be started");
                 Self(None)
@@ -68,8 +70,83 @@ impl Warden {
 
     fn say(&self, sign: char, group: Pid) {
         if let Some(line) = &self.0 {
-            let mut line = line.lock().unwrap_or_else(|poison| poison.into_inner());
-            let _ = line.write_all(format!("{sign}{}\n", group.as_raw_nonzero()).as_bytes()); // it may be gone
+            line.say(sign, group);
+        }
+    }
+}
+
+/// A pipe to a process that may be slow to read, or stopped: nobody waits for it.
+#[derive(Debug)]
+struct Line {
+    to: Sender,
+    unsaid: Mutex<Unsaid>,
+}
+
+/// What does not fit into the pipe now. As much as there are groups: what began and ended unsaid is forgotten.
+#[derive(Debug, Default)]
+struct Unsaid {
+    news: VecDeque<(char, Pid)>,
+    /// Whether a task waits to say it.
+    is_waiting: bool,
+    is_broken: bool,
+}
+
+impl Line {
+    fn to(to: Sender) -> Arc<Self> {
+        let unsaid = Mutex::default();
+        Arc::new(Self { to, unsaid })
+    }
+
+    fn say(self: &Arc<Self>, sign: char, group: Pid) {
+        let mut unsaid = self.unsaid();
+        if sign == '-'
+            && let Some(at) = unsaid.news.iter().position(|news| *news == ('+', group))
+        {
+            unsaid.news.remove(at);
+            return;
+        }
+        unsaid.news.push_back((sign, group));
+        // Past tokio, which may not know yet that there is room: it is said when this returns, if it can be.
+        unsaid.flush(|line| Ok(rustix::io::write(&self.to, line)?));
+        if !unsaid.news.is_empty() && !unsaid.is_waiting {
+            unsaid.is_waiting = true;
+            let line = Arc::clone(self);
+            tokio::spawn(async move {
+                while line.to.writable().await.is_ok() {
+                    let mut unsaid = line.unsaid();
+                    unsaid.flush(|bytes| line.to.try_write(bytes));
+                    if unsaid.news.is_empty() {
+                        unsaid.is_waiting = false;
+                        break;
+                    }
+                }
+            });
+        }
+    }
+
+    fn unsaid(&self) -> std::sync::MutexGuard<'_, Unsaid> {
+        self.unsaid
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner())
+    }
+}
+
+impl Unsaid {
+    /// Says as much as there is room for. A line is short enough that it is written whole or not at all.
+    fn flush(&mut self, mut write: impl FnMut(&[u8]) -> io::Result<usize>) {
+        while let Some((sign, group)) = self.news.front() {
+            match write(format!("{sign}{}\n", group.as_raw_nonzero()).as_bytes()) {
+                Ok(_) => {
+                    self.news.pop_front();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    self.news.clear();
+                    if !std::mem::replace(&mut self.is_broken, true) {
+                        tracing::warn!(%error, "commands will go on if this process is killed: the process that would end them is gone");
+                    }
+                }
+            }
         }
     }
 }
@@ -115,4 +192,56 @@ pub(crate) async fn watch(grace: Duration) -> Result<Exit, Fault> {
     }
     drop(ignored);
     Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::AsyncReadExt,
+        net::unix::pipe::{Receiver, pipe},
+    };
+
+    use super::*;
+
+    fn group(id: i32) -> Pid {
+        Pid::from_raw(id).expect("a process id")
+    }
+
+    async fn said(from: &mut Receiver, expected: &str) {
+        let mut said = vec![0; expected.len()];
+        from.read_exact(&mut said).await.unwrap();
+        assert_eq!(String::from_utf8(said).unwrap(), expected);
+    }
+
+    #[tokio::test]
+    async fn what_finds_no_room_is_said_later_and_in_order() {
+        let (to, mut from) = pipe().unwrap();
+        let line = Line::to(to);
+        line.say('+', group(1));
+        said(&mut from, "+1\n").await;
+        let mut filling = String::new();
+        while rustix::io::write(&line.to, b"\n").is_ok() {
+            filling.push('\n');
+        }
+        for (sign, id) in [('+', 2), ('+', 3), ('-', 2), ('-', 1), ('+', 4), ('+', 2)] {
+            line.say(sign, group(id));
+        }
+        let warden = Warden(Some(line));
+        said(&mut from, &format!("{filling}+3\n-1\n+4\n+2\n")).await;
+        warden.ended(group(3));
+        said(&mut from, "-3\n").await;
+        drop(warden);
+        assert_eq!(from.read(&mut [0]).await.unwrap(), 0, "the line ends");
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_cut_stops_nobody() {
+        let (to, from) = pipe().unwrap();
+        drop(from);
+        let line = Line::to(to);
+        for id in 1..10_000 {
+            line.say('+', group(id));
+        }
+        assert!(line.unsaid().news.is_empty());
+    }
 }

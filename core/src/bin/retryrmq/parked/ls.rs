@@ -3,10 +3,10 @@
 use std::{collections::HashMap, time::SystemTime};
 
 use clap::Args;
-use retryrmq::{Browse, ParkReason, Record};
+use retryrmq::{ParkReason, Record};
 use serde_json::json;
 
-use super::record;
+use super::{order::Ordered, others::Others, record, selection::handle, stop::Stop};
 use crate::{
     exit::Exit,
     fault::Fault,
@@ -23,7 +23,7 @@ pub(crate) struct Options {
     /// The queue whose parked messages to list (its own name, not that of the parking queue)
     queue: String,
 
-    /// Look at this many messages at most; 0 is all of them
+    /// List this many messages at most; 0 is all of them
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
 
@@ -38,34 +38,54 @@ Examples:
   retryrmq parked ls orders --group            which failures, and how often
   retryrmq parked ls orders --json | jq -r .message_id
 
-JSON, one object a line: place, message_id, parked_at, reason, by_broker,
+The first column names a message for the other commands: #1=7c1e09ab.
+
+JSON, one object a line: place, mark, message_id, parked_at, reason, by_broker,
 attempts, error, error_type, fingerprint, exchange, routing_key, replays,
-body_bytes. With --group: count, fingerprint, reason, error, error_type,
+body_bytes, home (the queue it is replayed to). With --group: count, fingerprint, reason, error, error_type,
 first_parked_at, last_parked_at.";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    let stop = Stop::listen()?;
     let client = global.connect().await?;
     let parked = client.parked(&options.queue);
-    let mut browse = parked.browse().await?;
-    let total = browse.remaining();
-    let listed = list(&options, &mut browse, output).await;
-    browse.close().await?;
+    let mut walk = Ordered::new(parked.browse().await?, stop);
+    warn_of(&walk);
+    let total = walk.browse.remaining();
+    let listed = list(&options, &mut walk, output).await;
+    let (others, stopped) = (Others::of(&walk.browse), walk.is_stopped());
+    let closed = walk.browse.close().await;
     client.close().await;
     let seen = listed?;
-    if seen == 0 {
+    closed?;
+    if stopped {
+        return Ok(Exit::Interrupted);
+    }
+    if seen == 0 && !others.hold() {
         output.note(&format!(
             "nothing is parked in {}",
             visible::line(&parked.name())
         ));
     } else if seen < total as usize {
         output.note(&format!(
-            "{seen} of {total} parked messages; --limit 0 looks at all of them"
+            "{seen} of {total} parked messages; --limit 0 lists all of them"
         ));
+    }
+    if others.hold() {
+        output.note(&others.sentence(&parked.name()));
+        return Ok(Exit::Held);
     }
     Ok(Exit::Ok)
 }
 
-async fn list(options: &Options, browse: &mut Browse, output: &Output) -> Result<usize, Fault> {
+/// Tells what is wrong with the parking queue.
+pub(super) fn warn_of(walk: &Ordered) {
+    if let Some(warning) = walk.browse.warning() {
+        tracing::warn!("{}", visible::line(warning));
+    }
+}
+
+async fn list(options: &Options, walk: &mut Ordered, output: &Output) -> Result<usize, Fault> {
     let limit = if options.limit == 0 {
         usize::MAX
     } else {
@@ -75,15 +95,15 @@ async fn list(options: &Options, browse: &mut Browse, output: &Output) -> Result
     let mut rows = Vec::new();
     let mut seen = 0;
     while seen < limit
-        && let Some(record) = browse.next().await?
+        && let Some((place, record)) = walk.next().await?
     {
-        seen += 1;
+        seen = place;
         if options.group {
             groups.add(&record);
         } else if output.is_json() {
-            output.json_line(&record::summary(seen, &record))?;
+            output.json_line(&record::summary(place, &record))?;
         } else {
-            rows.push(row(seen, &record, output));
+            rows.push(row(place, &record, output));
         }
     }
     if options.group {
@@ -102,7 +122,7 @@ pub(super) fn print(rows: Vec<Vec<Text>>, output: &Output) -> Result<(), Fault> 
     let width = output.width().map_or(usize::MAX, usize::from);
     let id = if width < 100 { 18 } else { 32 };
     let mut columns = vec![
-        Column::right("#", 7),
+        Column::left("#", 18),
         Column::left("id", id),
         Column::left("parked", 42),
         Column::left("reason", 16),
@@ -137,7 +157,7 @@ pub(super) fn row(place: usize, record: &Record, output: &Output) -> Vec<Text> {
         record.attempts.to_string()
     };
     let mut row = vec![
-        Look::Dim.of(place),
+        Look::Dim.of(handle(place, record)),
         message
             .message_id()
             .map_or_else(|| Look::Dim.of("-"), |id| Look::Bold.of(visible::line(id))),

@@ -2,10 +2,14 @@
 
 mod body;
 mod ls;
+mod order;
+mod others;
 mod record;
 mod selection;
 mod settle;
 mod show;
+mod stop;
+mod tally;
 
 use clap::Subcommand;
 
@@ -13,8 +17,8 @@ use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 
 /// Look at parked messages, replay them or drop them
 ///
-/// Looking changes nothing: every message is back in its place afterwards. While one looks, others see the messages
-/// being looked at as unacknowledged.
+/// Looking spends nothing: every message is there afterwards. While one looks, others see the messages being looked at as
+/// unacknowledged. Ctrl-C, SIGTERM and SIGHUP end it in good order.
 #[derive(Clone, Debug, Subcommand)]
 #[command(override_usage = "retryrmq parked [OPTIONS] <COMMAND>")]
 pub(crate) enum Command {

@@ -10,6 +10,7 @@ pub(super) fn summary(place: usize, record: &Record) -> Value {
     let message = record.message();
     json!({
         "place": place,
+        "mark": record.mark,
         "message_id": message.message_id(),
         "parked_at": record.parked_at.and_then(moment::rfc3339),
         "reason": record.reason.map(|reason| reason.as_str()),
@@ -22,6 +23,7 @@ pub(super) fn summary(place: usize, record: &Record) -> Value {
         "routing_key": message.routing_key(),
         "replays": message.replays(),
         "body_bytes": message.body().len(),
+        "home": record.home,
     })
 }
 

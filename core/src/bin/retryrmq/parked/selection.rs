@@ -1,4 +1,4 @@
-//! Which parked messages: by id, by place, by fingerprint, by reason, or all.
+//! Which parked messages: by id, by place or mark, by fingerprint, by reason, or all.
 
 use clap::Args;
 use retryrmq::{ParkReason, Record};
@@ -9,7 +9,7 @@ use crate::{fault::Fault, visible};
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = true)]
 pub(super) struct Words {
-    /// Message ids, or places in the order of `parked ls`: #1 is the oldest
+    /// Message ids; or #1=MARK as `parked ls` shows it, which names one message wherever it stands; or a place alone: #1 is the oldest
     #[arg(value_name = "ID")]
     which: Vec<String>,
 
@@ -35,10 +35,18 @@ pub(super) struct Selection {
     reason: Option<ParkReason>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Name {
     Id(String),
     Place(usize),
+    /// A place with the beginning of the message's mark, which holds anywhere, or of its failure's fingerprint, which holds
+    /// at this place only.
+    Guarded(usize, String),
+}
+
+/// How a message is named in what we print: so that it can be copied.
+pub(super) fn handle(place: usize, record: &Record) -> String {
+    format!("#{place}={}", record.mark.get(..8).unwrap_or(&record.mark))
 }
 
 impl Words {
@@ -57,10 +65,7 @@ impl Words {
             })
         });
         let fingerprint = self.fingerprint.as_deref().map(|text| {
-            let text = text.to_ascii_lowercase();
-            let sound =
-                (4..=16).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-            sound.then_some(text).ok_or_else(|| {
+            hexadecimal(text).ok_or_else(|| {
                 Fault::usage(
                     "--fingerprint is 4 to 16 hexadecimal digits, as `parked ls` shows them",
                 )
@@ -74,33 +79,84 @@ impl Words {
     }
 }
 
+/// The beginning of a mark or a fingerprint.
+fn hexadecimal(text: &str) -> Option<String> {
+    let text = text.to_ascii_lowercase();
+    let sound = (4..=16).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    sound.then_some(text)
+}
+
 fn name(word: &str) -> Result<Name, Fault> {
-    match word.strip_prefix('#') {
-        None if word.is_empty() => Err(Fault::usage(
-            "a message id is empty; those without an id are chosen by place, such as #1",
-        )),
-        None => Ok(Name::Id(word.to_owned())),
-        Some(place) => match place.parse() {
-            Ok(place) if place > 0 => Ok(Name::Place(place)),
-            _ => Err(Fault::usage(format!(
-                "`{}` is no place; the oldest message is #1",
-                visible::line(word)
-            ))),
-        },
+    let Some(place) = word.strip_prefix('#') else {
+        return match word {
+            "" => Err(Fault::usage(
+                "a message id is empty; those without an id are chosen as `parked ls` shows them, such as #1",
+            )),
+            id => Ok(Name::Id(id.to_owned())),
+        };
+    };
+    let (number, guard) = match place.split_once('=') {
+        Some((number, guard)) => (number, Some(guard)),
+        None => (place, None),
+    };
+    let number = number.parse().ok().filter(|number| *number > 0);
+    // Fewer digits would name too many.
+    let sound = guard.and_then(hexadecimal).filter(|text| text.len() >= 8);
+    match (number, guard, sound) {
+        (Some(number), None, _) => Ok(Name::Place(number)),
+        (Some(number), Some(_), Some(guard)) => Ok(Name::Guarded(number, guard)),
+        _ => Err(Fault::usage(format!(
+            "`{}` is no place; the oldest message is #1, or #1=MARK as `parked ls` shows it, with 8 to 16 hexadecimal digits",
+            visible::line(word)
+        ))),
+    }
+}
+
+impl Name {
+    fn is(&self, place: usize, record: &Record) -> bool {
+        match self {
+            Self::Id(id) => record.message().message_id() == Some(id.as_str()),
+            Self::Place(wanted) => *wanted == place,
+            Self::Guarded(wanted, guard) => {
+                record.mark.starts_with(guard.as_str())
+                    || (*wanted == place && record.fingerprint.starts_with(guard.as_str()))
+            }
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Self::Id(id) => format!("`{}`", visible::line(id)),
+            Self::Place(place) => format!("#{place}"),
+            Self::Guarded(place, guard) => format!("#{place}={guard}"),
+        }
     }
 }
 
 impl Selection {
+    /// Whether messages are chosen one by one.
+    pub(super) fn is_named(&self) -> bool {
+        !self.named.is_empty()
+    }
+
+    /// A place that is not guarded: it names whatever stands there by then.
+    pub(super) fn bare_place(&self) -> Option<String> {
+        self.named
+            .iter()
+            .find(|(name, _)| matches!(name, Name::Place(_)))
+            .map(|(name, _)| name.shown())
+    }
+
     /// Whether the record at `place` (1 is the oldest) is among them.
     pub(super) fn takes(&mut self, place: usize, record: &Record) -> bool {
         if !self.named.is_empty() {
-            let message = record.message();
             let mut taken = false;
             for (name, seen) in &mut self.named {
-                let is = match name {
-                    Name::Id(id) => message.message_id() == Some(id.as_str()),
-                    Name::Place(wanted) => *wanted == place,
-                };
+                // A mark names one message: of several that are equal in everything, the first.
+                if matches!(name, Name::Guarded(..)) && (*seen || taken) {
+                    continue;
+                }
+                let is = name.is(place, record);
                 (*seen, taken) = (*seen || is, taken || is);
             }
             return taken;
@@ -116,29 +172,41 @@ impl Selection {
     /// Whether nothing after this place can be among them.
     pub(super) fn ends_by(&self, place: usize) -> bool {
         !self.named.is_empty()
-            && self
-                .named
-                .iter()
-                .all(|(name, _)| matches!(name, Name::Place(wanted) if *wanted <= place))
+            && self.named.iter().all(|(name, seen)| match name {
+                Name::Id(_) => false,
+                Name::Place(wanted) => *wanted <= place,
+                Name::Guarded(..) => *seen,
+            })
     }
 
-    /// An error that names what was asked for by name and is not there.
-    pub(super) fn missing(&self, parking: &str) -> Option<Fault> {
+    /// An error for the first id that several of the chosen messages have.
+    pub(super) fn ambiguous(&self, chosen: &[(usize, Record)]) -> Option<Fault> {
+        self.named.iter().find_map(|(name, _)| {
+            let Name::Id(_) = name else { return None };
+            let like: Vec<String> = chosen
+                .iter()
+                .filter(|(place, record)| name.is(*place, record))
+                .map(|(place, record)| handle(*place, record))
+                .collect();
+            (like.len() > 1).then(|| {
+                Fault::usage(format!(
+                    "{} messages have the id {}; nothing was dropped: say which, {}",
+                    like.len(),
+                    name.shown(),
+                    like.join(" or ")
+                ))
+            })
+        })
+    }
+
+    /// What was asked for by name and is not there.
+    pub(super) fn missing(&self) -> Option<String> {
         let missing: Vec<String> = self
             .named
             .iter()
             .filter(|(_, seen)| !seen)
-            .map(|(name, _)| match name {
-                Name::Id(id) => format!("`{}`", visible::line(id)),
-                Name::Place(place) => format!("#{place}"),
-            })
+            .map(|(name, _)| name.shown())
             .collect();
-        (!missing.is_empty()).then(|| {
-            Fault::not_found(format!(
-                "no message {} in `{}`; see `retryrmq parked ls`",
-                missing.join(", "),
-                visible::line(parking)
-            ))
-        })
+        (!missing.is_empty()).then(|| missing.join(", "))
     }
 }

@@ -3,31 +3,47 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use clap::Args;
-use retryrmq::{Browse, Parked, Record};
+use retryrmq::Record;
 use serde_json::json;
 
 use super::{
-    ls, record,
+    ls,
+    order::Ordered,
+    others::Others,
+    record,
     selection::{Selection, Words},
+    stop::Stop,
+    tally::{SHOWN, Tally},
 };
-use crate::{exit::Exit, fault::Fault, global::Global, output::Output, visible};
+use crate::{
+    exit::Exit,
+    fault::Fault,
+    global::Global,
+    output::{self, Output},
+    visible,
+};
 
 /// Send parked messages back to the tail of their queue, their attempts counted from the start
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "\
 Examples:
-  retryrmq parked replay orders order-17 '#3'
+  retryrmq parked replay orders order-17 '#3=7c1e09ab'
   retryrmq parked replay orders --fingerprint 3f2a9c01
   retryrmq parked replay orders --all --limit 100 --dry-run
 
 A message leaves the parking queue after its copy is confirmed: if we die in
-between it may come twice, it is never lost.",
+between it may come twice, it is never lost. What the broker dead-lettered out
+of another queue goes back to that queue, unless --to names one.",
     override_usage = "retryrmq parked replay [OPTIONS] <QUEUE> <ID…|--fingerprint <HEX>|--reason <REASON>|--all>"
 )]
 pub(crate) struct Replay {
     #[command(flatten)]
     choice: Choice,
+
+    /// Send them to this queue, whichever they came from
+    #[arg(long, value_name = "QUEUE")]
+    to: Option<String>,
 }
 
 /// Drop parked messages for good
@@ -35,11 +51,12 @@ pub(crate) struct Replay {
 #[command(
     after_help = "\
 Examples:
-  retryrmq parked drop orders '#1'
+  retryrmq parked drop orders '#1=7c1e09ab'
   retryrmq parked drop orders --reason expired --yes
   retryrmq parked drop orders --all --dry-run
 
-Without --yes it asks, and needs a terminal for that.",
+Without --yes it asks, and needs a terminal for that. With --yes a place alone
+(#1) is refused, because places move, and so is an id that several messages have.",
     override_usage = "retryrmq parked drop [OPTIONS] <QUEUE> <ID…|--fingerprint <HEX>|--reason <REASON>|--all>"
 )]
 pub(crate) struct Drop {
@@ -68,20 +85,27 @@ struct Choice {
     dry_run: bool,
 }
 
-/// As many are shown one by one.
-const SHOWN: usize = 10;
-
-#[derive(Clone, Copy)]
+#[derive(Clone, Debug)]
 enum Deed {
-    Replay,
+    /// To the queue that was named, or each to its own.
+    Replay(Option<String>),
     Drop,
 }
 
 impl Deed {
-    fn done(self) -> &'static str {
+    fn done(&self) -> &'static str {
         match self {
-            Self::Replay => "replayed",
+            Self::Replay(_) => "replayed",
             Self::Drop => "dropped",
+        }
+    }
+
+    /// Where this one goes.
+    fn target<'a>(&'a self, record: &'a Record) -> Option<&'a str> {
+        match self {
+            Self::Replay(Some(to)) => Some(to),
+            Self::Replay(None) => Some(&record.home),
+            Self::Drop => None,
         }
     }
 }
@@ -91,7 +115,12 @@ pub(super) async fn replay(
     global: &Global,
     output: &Output,
 ) -> Result<Exit, Fault> {
-    act(options.choice, Deed::Replay, true, global, output).await
+    if options.to.as_deref() == Some("") {
+        return Err(Fault::usage("--to names no queue"));
+    }
+    let selection = options.choice.which.read()?;
+    let deed = Deed::Replay(options.to);
+    act(options.choice, selection, deed, true, global, output).await
 }
 
 pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Result<Exit, Fault> {
@@ -102,74 +131,119 @@ pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Res
             "dropped messages are gone for good: say --yes, or look first with --dry-run",
         ));
     }
-    act(options.choice, Deed::Drop, sure, global, output).await
+    let selection = options.choice.which.read()?;
+    if let Some(place) = selection
+        .bare_place()
+        .filter(|_| options.yes && !options.choice.dry_run)
+    {
+        return Err(Fault::usage(format!(
+            "{place} alone is no name for what is dropped for good, because places move: say {place}=MARK, as `parked ls` shows it, or the message's id"
+        )));
+    }
+    act(options.choice, selection, Deed::Drop, sure, global, output).await
 }
 
 async fn act(
     choice: Choice,
+    selection: Selection,
     deed: Deed,
     sure: bool,
     global: &Global,
     output: &Output,
 ) -> Result<Exit, Fault> {
-    let selection = choice.which.read()?;
+    let stop = Stop::listen()?;
     let client = global.connect().await?;
-    let parked = client.parked(&choice.queue);
+    let parked = client.parked(&choice.queue).name();
+    let ordered = Ordered::new(client.parked(&choice.queue).browse().await?, stop);
     let mut walk = Walk {
-        browse: parked.browse().await?,
+        // Every message that a name may mean has to be seen before one is gone for good.
+        thorough: matches!(deed, Deed::Drop) && selection.is_named(),
+        ordered,
         selection,
-        place: 0,
         left: choice.limit.unwrap_or(u64::MAX),
     };
-    let done = if sure {
-        on_the_way(&mut walk, &choice, deed, output).await
+    let mut tally = Tally::default();
+    let done = if walk.thorough || !sure {
+        all_at_once(&mut walk, &choice, &deed, sure, &mut tally, output).await
     } else {
-        after_a_question(&mut walk, &parked, deed, output).await
+        on_the_way(&mut walk, &choice, &deed, &mut tally, output).await
     };
     let Walk {
-        browse,
+        ordered,
         selection,
         left,
         ..
     } = walk;
-    browse.close().await?;
+    let (others, stopped) = (Others::of(&ordered.browse), ordered.is_stopped());
+    let closed = ordered.browse.close().await.map_err(Fault::from);
     client.close().await;
-    let done = done?;
-    // With a limit the rest was not looked for.
-    let missing = selection.missing(&parked.name()).filter(|_| left > 0);
-    if missing.is_none() || done.count > 0 {
-        tell(&done, &choice, deed, output);
+    let summary = summary(&tally, &choice, &deed);
+    done.and(closed).map_err(|fault| fault.after(&summary))?;
+    // With a limit, or when we were stopped, the rest was not looked for.
+    let missing = selection.missing().filter(|_| left > 0 && !stopped);
+    if missing.is_none() || tally.count > 0 {
+        tell(&tally, &summary, &deed, output)?;
     }
-    missing.map_or(Ok(Exit::Ok), Err)
+    if stopped {
+        return Ok(Exit::Interrupted);
+    }
+    if let Some(missing) = missing {
+        return Err(others.or_not_found(&missing, &parked));
+    }
+    if others.hold() && !selection.is_named() && left > 0 {
+        output.note(&others.sentence(&parked));
+        return Ok(Exit::Held);
+    }
+    Ok(Exit::Ok)
 }
 
 /// A walk past the chosen messages.
 struct Walk {
-    browse: Browse,
+    ordered: Ordered,
     selection: Selection,
-    place: usize,
     left: u64,
+    /// Goes to the end, whatever has been found.
+    thorough: bool,
 }
 
 impl Walk {
     async fn next(&mut self) -> Result<Option<(usize, Record)>, Fault> {
         while self.left > 0
-            && !self.selection.ends_by(self.place)
-            && let Some(record) = self.browse.next().await?
+            && (self.thorough || !self.selection.ends_by(self.ordered.place))
+            && let Some((place, record)) = self.ordered.next().await?
         {
-            self.place += 1;
-            if self.selection.takes(self.place, &record) {
+            if self.selection.takes(place, &record) {
                 self.left -= 1;
-                return Ok(Some((self.place, record)));
+                return Ok(Some((place, record)));
             }
         }
         Ok(None)
     }
 
-    async fn act(&mut self, deed: Deed, record: &Record) -> Result<(), Fault> {
-        match deed {
-            Deed::Replay => self.browse.replay(record).await?,
-            Deed::Drop => self.browse.discard(record).await?,
+    /// Does it, unless this is a rehearsal, and tells.
+    async fn act(
+        &mut self,
+        (place, record): (usize, &Record),
+        choice: &Choice,
+        deed: &Deed,
+        tally: &mut Tally,
+        output: &Output,
+    ) -> Result<(), Fault> {
+        let target = deed.target(record);
+        if !choice.dry_run {
+            match target {
+                Some(target) => self.ordered.browse.replay_to(record, target).await?,
+                None => self.ordered.browse.discard(record).await?,
+            }
+        }
+        tally.note(place, record, target);
+        if output.is_json() {
+            let mut line = record::summary(place, record);
+            line[deed.done()] = json!(!choice.dry_run);
+            if let Some(target) = target {
+                line["to"] = json!(target);
+            }
+            tally.print(|| output.json_line(&line));
         }
         Ok(())
     }
@@ -179,61 +253,85 @@ impl Walk {
 async fn on_the_way(
     walk: &mut Walk,
     choice: &Choice,
-    deed: Deed,
+    deed: &Deed,
+    tally: &mut Tally,
     output: &Output,
-) -> Result<Done, Fault> {
-    let progress = output.progress(Some(walk.browse.remaining().into()), "looked at");
-    let mut done = Done::default();
+) -> Result<(), Fault> {
+    let total = walk.ordered.browse.remaining();
+    let progress = output.progress(Some(total.into()), "looked at");
     let mut rows = Vec::new();
-    while let Some((place, record)) = walk.next().await? {
-        if choice.dry_run {
-            if !output.is_json() {
+    let done = async {
+        while let Some((place, record)) = walk.next().await? {
+            if choice.dry_run && !output.is_json() {
                 rows.push(ls::row(place, &record, output));
             }
-        } else if let Err(fault) = walk.act(deed, &record).await {
-            progress.finish_and_clear();
-            return Err(fault.after(&format!(
-                "{} messages before it were {}",
-                done.count,
-                deed.done()
-            )));
+            walk.act((place, &record), choice, deed, tally, output)
+                .await?;
+            progress.set_position(walk.ordered.place as u64);
         }
-        done.note(&record);
-        if output.is_json() {
-            let mut line = record::summary(place, &record);
-            line[deed.done()] = json!(!choice.dry_run);
-            output.json_line(&line)?;
-        }
-        progress.set_position(walk.place as u64);
+        Ok(())
     }
+    .await;
     progress.finish_and_clear();
     if !rows.is_empty() {
-        ls::print(rows, output)?;
+        tally.print(|| ls::print(rows, output));
     }
-    Ok(done)
+    done
 }
 
-/// Holds exactly the messages that are asked about while the question stands.
-async fn after_a_question(
+/// Holds exactly the messages that are meant, and looks at all others, before anything is done; asks, if it has to.
+async fn all_at_once(
     walk: &mut Walk,
-    parked: &Parked,
-    deed: Deed,
+    choice: &Choice,
+    deed: &Deed,
+    sure: bool,
+    tally: &mut Tally,
     output: &Output,
-) -> Result<Done, Fault> {
+) -> Result<(), Fault> {
     let mut chosen = Vec::new();
     while let Some(next) = walk.next().await? {
         chosen.push(next);
     }
-    if let Some(fault) = walk
-        .selection
-        .missing(&parked.name())
-        .filter(|_| walk.left > 0)
+    if chosen.is_empty() || walk.ordered.is_stopped() {
+        return Ok(());
+    }
+    if sure {
+        if let Some(fault) = walk
+            .selection
+            .ambiguous(&chosen)
+            .filter(|_| !choice.dry_run)
+        {
+            return Err(fault);
+        }
+    } else if (walk.selection.missing().is_some() && walk.left > 0)
+        || !agreed(walk, choice, &chosen, output).await?
     {
-        return Err(fault);
+        return Ok(());
     }
-    if chosen.is_empty() {
-        return Ok(Done::default());
+    if choice.dry_run && !output.is_json() {
+        let rows = chosen
+            .iter()
+            .map(|(place, record)| ls::row(*place, record, output));
+        let rows = rows.collect();
+        tally.print(|| ls::print(rows, output));
     }
+    for (place, record) in &chosen {
+        if walk.ordered.is_stopped() {
+            break;
+        }
+        walk.act((*place, record), choice, deed, tally, output)
+            .await?;
+    }
+    Ok(())
+}
+
+/// Shows what would be gone, and asks.
+async fn agreed(
+    walk: &mut Walk,
+    choice: &Choice,
+    chosen: &[(usize, Record)],
+    output: &Output,
+) -> Result<bool, Fault> {
     let rows = chosen
         .iter()
         .take(SHOWN)
@@ -248,98 +346,61 @@ async fn after_a_question(
     } else {
         "messages"
     };
-    let mut asked = Done::default();
-    chosen.iter().for_each(|(_, record)| asked.note(record));
-    let question = format!(
-        "Drop {} {plural} of {} for good{}? [y/N] ",
-        chosen.len(),
-        visible::line(&parked.name()),
-        asked.names()
-    );
-    if !agreed(&question).await? {
-        return Ok(Done::default());
+    let mut asked = Tally::default();
+    for (place, record) in chosen {
+        asked.note(*place, record, None);
     }
-    let mut done = Done::default();
-    for (place, record) in &chosen {
-        walk.act(deed, record).await.map_err(|fault| {
-            fault.after(&format!(
-                "{} messages before it were {}",
-                done.count,
-                deed.done()
-            ))
-        })?;
-        done.note(record);
-        if output.is_json() {
-            let mut line = record::summary(*place, record);
-            line[deed.done()] = json!(true);
-            output.json_line(&line)?;
-        }
-    }
-    Ok(done)
-}
-
-async fn agreed(question: &str) -> Result<bool, Fault> {
     let mut err = io::stderr().lock();
-    err.write_all(question.as_bytes())?;
+    err.write_all(
+        format!(
+            "Drop {} {plural} parked for {} for good{}? [y/N] ",
+            chosen.len(),
+            visible::line(&choice.queue),
+            asked.names()
+        )
+        .as_bytes(),
+    )?;
     err.flush()?;
     std::mem::drop(err);
     let answer = tokio::task::spawn_blocking(|| {
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer).map(|_| answer)
-    })
-    .await;
-    match answer {
-        Ok(answer) => Ok(matches!(
-            answer?.trim().to_ascii_lowercase().as_str(),
-            "y" | "yes"
-        )),
-        Err(_) => Ok(false),
+    });
+    tokio::select! {
+        answer = answer => match answer {
+            Ok(answer) => Ok(matches!(
+                answer?.trim().to_ascii_lowercase().as_str(),
+                "y" | "yes"
+            )),
+            Err(_) => Ok(false),
+        },
+        () = walk.ordered.stopped() => Ok(false),
     }
 }
 
-/// How many are done with, and the first of them by name: `#2` alone says little once it is gone.
-#[derive(Default)]
-struct Done {
-    count: u64,
-    names: Vec<String>,
-}
-
-impl Done {
-    fn note(&mut self, record: &Record) {
-        self.count += 1;
-        if self.names.len() < SHOWN {
-            let message = record.message();
-            self.names.push(match message.message_id() {
-                Some(id) => visible::line(id).into_owned(),
-                None => format!("(no id, fingerprint {})", record.fingerprint),
-            });
-        }
-    }
-
-    fn names(&self) -> String {
-        let more = if self.count > SHOWN as u64 {
-            ", …"
-        } else {
-            ""
-        };
-        match self.names.join(", ") {
-            names if names.is_empty() => names,
-            names => format!(": {names}{more}"),
-        }
-    }
-}
-
-fn tell(done: &Done, choice: &Choice, deed: Deed, output: &Output) {
-    let count = done.count;
+fn summary(tally: &Tally, choice: &Choice, deed: &Deed) -> String {
+    let count = tally.count;
     let plural = if count == 1 { "message" } else { "messages" };
     let would = if choice.dry_run { "would be " } else { "" };
-    let target = match deed {
-        Deed::Replay => format!(" to {}", visible::line(&choice.queue)),
-        Deed::Drop => String::new(),
-    };
-    output.note(&format!(
-        "{count} {plural} {would}{}{target}{}",
+    format!(
+        "{count} {plural} {would}{}{}{}",
         deed.done(),
-        done.names()
-    ));
+        tally.targets(),
+        tally.names()
+    )
+}
+
+/// Tells what was done, also where nobody read the lines that told of each.
+fn tell(tally: &Tally, summary: &str, deed: &Deed, output: &Output) -> Result<(), Fault> {
+    output.note(summary);
+    match &tally.unheard {
+        Some(fault) if fault.is_closed_pipe() => {
+            if output.is_json() {
+                output::err_line(&json!({ deed.done(): tally.count }).to_string());
+            }
+            Ok(())
+        }
+        Some(fault) => Err(Fault::failed(format!("{}; {summary}", fault.sentence()))),
+        None => Ok(()),
+    }
 }

@@ -6,8 +6,12 @@ use retryrmq::Record;
 
 use super::{
     body::{self, Form},
-    ls, record,
-    selection::Words,
+    ls,
+    order::Ordered,
+    others::Others,
+    record,
+    selection::{Words, handle},
+    stop::Stop,
 };
 use crate::{exit::Exit, fault::Fault, global::Global, json, moment, output::Output, visible};
 
@@ -30,6 +34,7 @@ const EXAMPLES: &str = "\
 Examples:
   retryrmq parked show orders order-17
   retryrmq parked show orders '#1'                     the oldest
+  retryrmq parked show orders '#3=7c1e09ab'            as `parked ls` shows it
   retryrmq parked show orders '#1' --raw | protoc --decode_raw
   retryrmq parked show orders --all --json | jq .headers
 
@@ -38,15 +43,15 @@ properties, headers, and body (text) or body_base64.";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let mut selection = options.which.read()?;
+    let stop = Stop::listen()?;
     let client = global.connect().await?;
     let parked = client.parked(&options.queue);
-    let mut browse = parked.browse().await?;
+    let mut walk = Ordered::new(parked.browse().await?, stop);
     let shown = async {
-        let (mut place, mut shown) = (0, 0);
-        while !selection.ends_by(place)
-            && let Some(record) = browse.next().await?
+        let mut shown = 0;
+        while !selection.ends_by(walk.place)
+            && let Some((place, record)) = walk.next().await?
         {
-            place += 1;
             if selection.takes(place, &record) {
                 show(&options, place, &record, shown, output)?;
                 shown += 1;
@@ -55,17 +60,24 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         Ok::<_, Fault>(shown)
     }
     .await;
-    browse.close().await?;
+    let (others, stopped) = (Others::of(&walk.browse), walk.is_stopped());
+    let closed = walk.browse.close().await;
     client.close().await;
     let shown = shown?;
-    if let Some(fault) = selection.missing(&parked.name()) {
-        return Err(fault);
+    closed?;
+    if stopped {
+        return Ok(Exit::Interrupted);
+    }
+    let name = parked.name();
+    if let Some(missing) = selection.missing() {
+        return Err(others.or_not_found(&missing, &name));
     }
     if shown == 0 {
-        return Err(Fault::not_found(format!(
-            "no parked message of `{}` is like that",
-            visible::line(&options.queue)
-        )));
+        return Err(others.or_not_found("like that", &name));
+    }
+    if others.hold() && !selection.is_named() {
+        output.note(&others.sentence(&name));
+        return Ok(Exit::Held);
     }
     Ok(Exit::Ok)
 }
@@ -99,7 +111,7 @@ fn people(place: usize, record: &Record, output: &Output) -> Result<(), Fault> {
         .map_or("unknown reason", |reason| reason.as_str());
     output.line(&format!(
         "{} {}  {}",
-        output.dim(format!("#{place}")),
+        output.dim(handle(place, record)),
         output.bold(id),
         output.paint(reason, Style::new().yellow())
     ))?;
@@ -149,6 +161,9 @@ fn people(place: usize, record: &Record, output: &Output) -> Result<(), Fault> {
             visible::line(message.routing_key())
         ),
     )?;
+    if record.home != message.queue() {
+        field("belongs to", &visible::line(&record.home))?;
+    }
     field("fingerprint", &visible::line(&record.fingerprint))?;
     let properties: Vec<String> = json::properties(message.properties())
         .iter()

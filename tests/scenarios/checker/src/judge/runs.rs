@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Published;
 use crate::line::Attempt;
 use crate::matcher::{self, Seen as Sighting};
-use crate::scenario::{MessageExpect, Span};
+use crate::scenario::{MessageExpect, Sight, Span};
 use crate::seen::Seen;
 
 /// Both ends of a space are cut to whole milliseconds, by different clocks' ticks.
@@ -38,6 +38,7 @@ pub(super) fn judge(
             first.at_ms,
         ));
     }
+    complaints.extend(replays(id, &expected.replayed, seen));
     for (index, run) in runs.iter().enumerate() {
         let place = format!("{id}, run {}", index + 1);
         if published.message.hostile.is_none() {
@@ -128,6 +129,36 @@ fn original(published: &Published<'_>, place: &str, run: &Attempt) -> Vec<String
     ));
     complaints.extend(published.body_differs(place, run.body_bytes, &run.body_sha256));
     complaints
+}
+
+/// What replays were shown of the message.
+fn replays(id: &str, expected: &[Sight], seen: &Seen) -> Vec<String> {
+    let shown: Vec<&Value> = seen
+        .replayed
+        .iter()
+        .filter(|(whose, _)| whose == id)
+        .map(|(_, record)| record)
+        .collect();
+    if !expected.is_empty() && shown.len() != expected.len() {
+        return vec![format!(
+            "{id}: expected {} replays, saw {}",
+            expected.len(),
+            shown.len()
+        )];
+    }
+    let pairs = expected.iter().zip(shown).enumerate();
+    pairs
+        .flat_map(|(index, (sight, record))| {
+            sight.iter().flat_map(move |(field, value)| {
+                let found = record.get(field).map(Sighting::Told);
+                matcher::differences(
+                    &format!("{id}, replay {}, {field}", index + 1),
+                    value,
+                    found,
+                )
+            })
+        })
+        .collect()
 }
 
 /// What the scenario says that this run saw.

@@ -22,7 +22,7 @@ expect:
   messages:
     good: {runs: 2, spacing: [300ms], not_before: 100ms, sees: {1: {headers: {x-retry-count: {$absent: true}}}, last: {last_error: it failed}}, ends: handled}
     bad: {runs: 1, ends: {parked: exhausted, record: {headers: {x-retry-error: it failed}, properties: {message_id: {$absent: true}}}}}
-    copy: {runs: 0, ends: {in: audit}}
+    copy: {runs: 0, replayed: [{home: orders, reason: {$absent: true}}], ends: {in: audit}}
   order: [good, bad, good]
   together: 1
   queues: {orders.parked: {type: quorum}, orders.retry.300: null}
@@ -132,6 +132,7 @@ fn as_expected() -> Seen {
         ]
         .into(),
         events: vec!["retried".into(), "parked".into()],
+        replayed: vec![("copy".into(), json!({"home": "orders"}))],
         left: [
             ("orders".into(), Vec::new()),
             ("orders.parked".into(), vec![left("bad", &parked_headers())]),
@@ -181,6 +182,12 @@ fn every_difference_is_found() {
         }),
         ("from publication to run 1", |seen| {
             seen.attempts[0].at_ms = 1098
+        }),
+        ("copy: expected 1 replays, saw 0", |seen| {
+            seen.replayed.clear()
+        }),
+        ("copy, replay 1, home", |seen| {
+            seen.replayed[0].1 = json!({"home": "billing"})
         }),
         ("expected the exchange 'shop'", |seen| {
             seen.attempts[2].exchange = String::new()

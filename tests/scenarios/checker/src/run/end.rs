@@ -7,6 +7,9 @@ use crate::driver::{Driver, Heard};
 use crate::line::Line;
 use crate::stage::Trouble;
 
+/// What was unsettled when the driver ended comes back to its queue within this, also where the broker is busy.
+const RETURN: Duration = Duration::from_secs(30);
+
 impl Run<'_> {
     /// SIGTERM: the driver settles what runs, prints `done`, and ends with status 0.
     pub(super) async fn stop(&mut self, driver: &mut Driver) -> Result<(), Trouble> {
@@ -47,8 +50,7 @@ impl Run<'_> {
 
     /// Reads what is left in every queue of the virtual host.
     pub(super) async fn take_stock(&mut self) {
-        // what was unsettled when the driver ended comes back to its queue a moment later
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + RETURN;
         while !self.all_in_place(self.stage.queues().await).await && Instant::now() < deadline {
             tokio::time::sleep(LOOK_EVERY).await;
         }

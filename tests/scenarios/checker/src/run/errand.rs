@@ -22,10 +22,10 @@ impl Run<'_> {
             })
             .await?;
         }
-        if later.replay {
+        if let Some(queue) = later.replay.queue(&self.scenario.topology.queue.name) {
             self.errand(Task::Replay {
                 url: self.stage.url(),
-                queue: &self.scenario.topology.queue.name,
+                queue,
             })
             .await?;
         }

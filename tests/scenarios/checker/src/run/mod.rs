@@ -22,7 +22,7 @@ use crate::stage::{Stage, Trouble};
 use crate::task::{self, Task};
 
 /// A driver that is asked to end has this long to drain.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the broker is asked while a condition does not hold yet.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 

@@ -18,7 +18,7 @@ pub type Sight = BTreeMap<String, Value>;
 #[serde(deny_unknown_fields)]
 pub struct Expect {
     /// When all of it must have been seen.
-    #[serde(default = "a_minute")]
+    #[serde(default = "three_minutes")]
     pub within: Span,
     /// Message by message, by id or pattern. Every message published is named here.
     #[serde(default)]
@@ -39,8 +39,8 @@ pub struct Expect {
     pub restarts: Count,
 }
 
-fn a_minute() -> Span {
-    Span(Duration::from_secs(60))
+fn three_minutes() -> Span {
+    Span(Duration::from_secs(180))
 }
 
 /// What is expected of one message.
@@ -59,6 +59,9 @@ pub struct MessageExpect {
     /// What runs saw: by number, `last`, or `each`.
     #[serde(default)]
     pub sees: BTreeMap<String, Sight>,
+    /// What each of its replays was shown, in order; not judged when it is empty.
+    #[serde(default)]
+    pub replayed: Vec<Sight>,
     /// Where the message is in the end.
     pub ends: End,
     /// Queues that hold one more copy each, because the publisher's routing put it there.

@@ -101,7 +101,19 @@ impl Scenario {
             ("queue_type", consume.queue_type.is_some()),
             ("crash_limit", consume.crash_limit.is_some()),
             ("defer_limit", consume.defer_limit.is_some()),
-            ("replay", self.then.iter().any(|later| later.replay)),
+            (
+                "replay",
+                self.then
+                    .iter()
+                    .any(|later| later.replay.queue("").is_some()),
+            ),
+            (
+                "records",
+                self.expect
+                    .messages
+                    .values()
+                    .any(|message| !message.replayed.is_empty()),
+            ),
             (
                 "publish",
                 self.then

@@ -110,12 +110,39 @@ pub struct Later {
     /// The driver's own publisher sends these (`needs: [publish]`).
     #[serde(default)]
     pub driver_publish: Vec<Message>,
-    /// The driver replays everything that is parked for the work queue (`needs: [replay]`).
+    /// The driver replays everything that is parked for a queue (`needs: [replay]`).
     #[serde(default)]
-    pub replay: bool,
+    pub replay: Replay,
     /// The driver is asked to stop (SIGTERM) and is not started again.
     #[serde(default)]
     pub stop: bool,
+}
+
+/// Whether parked messages are replayed, and those of which queue.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Replay {
+    /// `true`: those of the work queue; `false`: none.
+    OfWork(bool),
+    /// Those of this queue.
+    Of(String),
+}
+
+impl Default for Replay {
+    fn default() -> Self {
+        Self::OfWork(false)
+    }
+}
+
+impl Replay {
+    /// The queue whose parked messages are replayed.
+    pub fn queue<'a>(&'a self, work: &'a str) -> Option<&'a str> {
+        match self {
+            Self::OfWork(true) => Some(work),
+            Self::OfWork(false) => None,
+            Self::Of(queue) => Some(queue),
+        }
+    }
 }
 
 /// What must hold before something happens.

@@ -1,9 +1,12 @@
 //! The other subcommands: one thing each, and an end.
 
-use std::process::Stdio;
+use std::{
+    io::BufRead,
+    process::{ExitStatus, Stdio},
+};
 
 use retryrmq_scenarios::script::{Outgoing, now_ms, say};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::process::Command;
 
 use crate::Failed;
@@ -12,7 +15,23 @@ use crate::command::{ms, retryrmq};
 pub(crate) async fn replay(url: &str, queue: &str) -> Result<(), Failed> {
     let mut command = retryrmq(url);
     command.args(["parked", "replay", queue, "--all"]);
-    succeed(command).await
+    let output = command.stdin(Stdio::null()).output().await?;
+    for line in output.stdout.lines() {
+        let record: Map<String, Value> = serde_json::from_str(&line?)?;
+        let mut said = json!({"line": "parked", "id": record["message_id"].as_str().unwrap_or("")});
+        for name in [
+            "reason",
+            "by_broker",
+            "home",
+            "error",
+            "error_type",
+            "attempts",
+        ] {
+            said[name] = record.get(name).cloned().unwrap_or_default();
+        }
+        say(&said);
+    }
+    ended(output.status)
 }
 
 pub(crate) async fn publish(url: &str, messages: Vec<Outgoing>) -> Result<(), Failed> {
@@ -50,6 +69,10 @@ async fn succeed(mut command: Command) -> Result<(), Failed> {
         .stdout(Stdio::null())
         .status()
         .await?;
+    ended(status)
+}
+
+fn ended(status: ExitStatus) -> Result<(), Failed> {
     if status.success() {
         Ok(())
     } else {

@@ -24,7 +24,7 @@ use serde_json::json;
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// What the command can do. It has no fatal errors: exit status 65 parks, whatever the reason.
-const CAN: [&str; 17] = [
+const CAN: [&str; 18] = [
     "error",
     "exit_status",
     "retry_after",
@@ -40,6 +40,7 @@ const CAN: [&str; 17] = [
     "crash_limit",
     "defer_limit",
     "replay",
+    "records",
     "publish",
     "events",
 ];

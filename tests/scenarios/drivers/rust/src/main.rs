@@ -17,7 +17,7 @@ use crate::handler::Consuming;
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// All steps and options that the crate has.
-const CAN: [&str; 18] = [
+const CAN: [&str; 19] = [
     "error",
     "error_type",
     "fatal",
@@ -34,6 +34,7 @@ const CAN: [&str; 18] = [
     "crash_limit",
     "defer_limit",
     "replay",
+    "records",
     "publish",
     "events",
 ];
@@ -151,6 +152,16 @@ async fn replay(url: &str, queue: &str) -> Result<(), Failed> {
     let client = Client::connect(url).await?;
     let mut parked = client.parked(queue).browse().await?;
     while let Some(record) = parked.next().await? {
+        say(&json!({
+            "line": "parked",
+            "id": player::id(&record.message()),
+            "reason": record.reason.map(|reason| reason.as_str()),
+            "by_broker": record.by_broker,
+            "home": record.home,
+            "error": record.error,
+            "error_type": record.error_type,
+            "attempts": record.attempts,
+        }));
         parked.replay(&record).await?;
     }
     parked.close().await?;

@@ -23,7 +23,7 @@ pub(crate) async fn play(script: &Script, message: &Message) -> Act {
     step.act
 }
 
-fn id(message: &Message) -> String {
+pub(crate) fn id(message: &Message) -> String {
     let mark = message
         .headers()
         .and_then(|headers| headers.inner().get("scenario-id"));

@@ -1,0 +1,202 @@
+package retryrmq
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
+)
+
+// An attempt that has failed, or that may fail without its handler, by its deadline.
+//
+// It counts among those that run until none of people's code runs for it any more: not the handler, not what is asked of its
+// error, not the log. So nothing of that holds up the end for longer than the drain timeout.
+type attempt struct {
+	w *workers
+	m *Message
+	// With the lock of the workers: goroutines that run people's code for it,
+	inside int
+	// whether one of them settles it, the handler's or that of the deadline,
+	begun bool
+	// and whether it is settled.
+	settled bool
+	// Settles it when what is asked of its error takes too long.
+	last *time.Timer
+}
+
+// One call of the handler, and its end.
+func (w *workers) attempt(m *Message) {
+	if w.limit > 0 {
+		w.attemptWithin(m)
+		return
+	}
+	returned := false
+	defer func() {
+		if !returned { // the handler has ended this goroutine
+			w.failed(m, goexit())
+		}
+	}()
+	err := call(w.handling, w.handler, m)
+	returned = true
+	if err != nil {
+		w.failed(m, err)
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running--
+	w.handled++
+	w.acknowledge(m)
+}
+
+// With the lock, which it may give up for a while.
+func (w *workers) acknowledge(m *Message) {
+	w.acks.Add(m.token)
+	if w.acks.Len() >= mostAcks {
+		w.flush()
+	}
+}
+
+func (w *workers) failed(m *Message, err error) {
+	a := &attempt{w: w, m: m, inside: 1, begun: true}
+	defer a.leave()
+	a.failed(err)
+}
+
+// As attempt, with a deadline: what comes first, the handler's end or the deadline, ends the attempt.
+func (w *workers) attemptWithin(m *Message) {
+	a := &attempt{w: w, m: m, inside: 1}
+	defer a.leave()
+	ctx, cancel, limit := newLimit(w.handling, w.limit)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() {
+		if context.Cause(ctx) == errTooLong {
+			a.overdue(&tooLong{w.limit})
+		}
+	})
+	defer stop()
+	returned := false
+	defer func() {
+		if !returned {
+			a.returned(limit.counts(goexit()))
+		}
+	}()
+	err := call(ctx, w.handler, m)
+	returned = true
+	a.returned(limit.counts(err))
+}
+
+// The handler has returned; nobody hears of it if the deadline came first.
+func (a *attempt) returned(err error) {
+	w := a.w
+	w.mu.Lock()
+	if a.begun {
+		w.mu.Unlock()
+		return
+	}
+	a.begun = true
+	if err == nil {
+		a.settled = true
+		w.settled++
+		w.acknowledge(a.m)
+		w.mu.Unlock()
+		return
+	}
+	w.mu.Unlock()
+	a.failed(err)
+}
+
+// As long may take what is asked of an error that came at its deadline; or as long as the handler, if that may take longer.
+const longestJudgement = 10 * time.Second
+
+// The deadline has come. A handler that still runs has failed. What is asked of its error, or of the one with which it has just
+// returned, is people's code as well: that has its time, too, and then the message goes on without it.
+func (a *attempt) overdue(late *tooLong) {
+	w := a.w
+	w.mu.Lock()
+	if a.settled {
+		w.mu.Unlock()
+		return
+	}
+	a.last = time.AfterFunc(max(w.limit, longestJudgement), func() { a.giveUp(late) })
+	if a.begun {
+		w.mu.Unlock()
+		return
+	}
+	a.begun = true
+	a.enter()
+	w.mu.Unlock()
+	defer w.all.Done()
+	defer a.leave()
+	a.failed(late)
+}
+
+// What is asked of its error takes too long.
+func (a *attempt) giveUp(late *tooLong) {
+	w := a.w
+	w.mu.Lock()
+	if a.settled {
+		w.mu.Unlock()
+		return
+	}
+	a.enter()
+	w.mu.Unlock()
+	defer w.all.Done()
+	defer a.leave()
+	a.settle(&native.Ending{What: native.Retry, Error: late.Error(), ErrorType: late.ErrorType()})
+}
+
+// Another goroutine is about to run people's code for an attempt that is not settled: there is one that does so already, since
+// none leaves before it is. With the lock.
+func (a *attempt) enter() {
+	a.w.all.Add(1)
+	a.inside++
+}
+
+// The goroutine runs no more of people's code for it.
+func (a *attempt) leave() {
+	w := a.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	a.inside--
+	if a.inside == 0 {
+		w.running--
+		w.settled--
+		w.handled++
+	}
+}
+
+// Ends an attempt that failed.
+func (a *attempt) failed(err error) {
+	ending := &native.Ending{What: native.Retry, Error: errGoexit.Error(), ErrorType: "error"}
+	// Deferred for the case that an error's method or a function of Fatal ends this goroutine.
+	defer func() { a.settle(ending) }()
+	ending = judge(err, a.w.fatal, a.w.hasRules, a.m.mayPark)
+}
+
+// Settles it, once, and tells the log.
+func (a *attempt) settle(ending *native.Ending) {
+	a.w.mu.Lock()
+	first := !a.settled
+	if first {
+		a.settled = true
+		a.w.settled++
+		if a.last != nil {
+			a.last.Stop()
+		}
+	}
+	a.w.mu.Unlock()
+	if !first {
+		return
+	}
+	settle(a.m, ending, a.w.subscription.Settle)
+	switch {
+	case ending.What == native.Defer:
+		say(slog.LevelDebug, "retryrmq: a message is deferred", "message", a.m, "delay", time.Duration(*ending.Delay))
+	case a.m.mayPark || ending.What != native.Retry:
+		say(slog.LevelWarn, "retryrmq: a handler failed", "message", a.m, "error", short(ending.Error))
+	default:
+		say(slog.LevelDebug, "retryrmq: a handler failed", "message", a.m, "error", short(ending.Error))
+	}
+}

@@ -1,0 +1,162 @@
+package retryrmq_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/retryrmq/retryrmq/bindings-go"
+)
+
+func TestAReservedNameIsConsumedWhenItIsSaidTwice(t *testing.T) {
+	everywhere(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders.parked", "quorum")
+		s.publish(conn, "orders.parked", "7")
+		seen := make(chan string, 1)
+		handler := func(_ context.Context, m *retryrmq.Message) error {
+			seen <- string(m.Body)
+			return nil
+		}
+		err := conn.Consume(t.Context(), "orders.parked", handler)
+		if !errors.Is(err, retryrmq.ErrInvalidOption) || !strings.HasSuffix(err.Error(), "`ReservedName`") {
+			t.Errorf("got %v", err)
+		}
+		c := s.consume(conn, "orders.parked", handler, retryrmq.ReservedName())
+		if body := <-seen; body != "7" {
+			t.Errorf("got %q", body)
+		}
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		if acked := conn.Stats("orders.parked").Acked; acked != 1 {
+			t.Errorf("%d are acknowledged", acked)
+		}
+		// Only the option's name is put in Go's words.
+		err = conn.Consume(t.Context(), "retry.parked", handler)
+		if err == nil || !strings.Contains(err.Error(), "name `retry`, ") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestWhatAnotherQueueLostGoesHomeOrWhereItIsSent(t *testing.T) {
+	everywhere(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "quorum")
+		s.queue("orders.parked", "quorum")
+		s.queueWith("billing", map[string]any{"x-queue-type": "quorum", "x-dead-letter-exchange": "",
+			"x-dead-letter-routing-key": "orders.parked"})
+		s.publish(conn, "billing", "home", "away")
+		c := s.consume(conn, "billing", func(context.Context, *retryrmq.Message) error { return errors.New("no") })
+		eventually(t, "both are rejected", func() bool { return conn.Stats("billing").Rejected == 2 })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+
+		marks := func() map[string]string {
+			found := map[string]string{}
+			for parked, err := range conn.Parked(t.Context(), "orders") {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if parked.Home != "billing" || !parked.ByBroker || len(parked.Mark) != 16 {
+					t.Errorf("%+v", parked)
+				}
+				found[string(parked.Message.Body)] = parked.Mark
+			}
+			return found
+		}
+		eventually(t, "both are parked", func() bool { return len(marks()) == 2 })
+		first := marks()
+		if again := marks(); first["home"] == first["away"] || !reflect.DeepEqual(again, first) {
+			t.Errorf("%v, and again %v", first, again)
+		}
+		for parked, err := range conn.Parked(t.Context(), "orders") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(parked.Message.Body) == "home" {
+				err = parked.Replay(t.Context())
+			} else {
+				if err := parked.ReplayTo(t.Context(), "nowhere"); !errors.Is(err, retryrmq.ErrUnroutable) {
+					t.Errorf("got %v", err)
+				}
+				err = parked.ReplayTo(t.Context(), "orders")
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		for queue, body := range map[string]string{"billing": "home", "orders": "away"} {
+			seen := make(chan *retryrmq.Message, 2)
+			c := s.consume(conn, queue, func(_ context.Context, m *retryrmq.Message) error {
+				seen <- m
+				return nil
+			})
+			if m := <-seen; string(m.Body) != body || m.Replays != 1 {
+				t.Errorf("%s has %q, replayed %d times", queue, m.Body, m.Replays)
+			}
+			if err := c.end(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestALoopTellsWhoElseIsThere(t *testing.T) {
+	everywhere(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queueWith("orders.parked", map[string]any{"x-queue-type": "quorum", "x-delivery-limit": 1_000_000_000})
+		s.publish(conn, "orders.parked", numbered(40)...) // a loop is sent 32 at first
+		var early, late retryrmq.ParkedWalk
+		seen, taken := 0, 0
+		for _, err := range conn.Parked(t.Context(), "orders", retryrmq.Watch(&early)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen++
+			if want := (retryrmq.ParkedWalk{Remaining: 40 - seen}); early != want {
+				t.Errorf("got %+v, want %+v", early, want)
+			}
+			if seen > 1 {
+				continue
+			}
+			for parked, err := range conn.Parked(t.Context(), "orders", retryrmq.Watch(&late)) {
+				if err == nil {
+					err = parked.Drop(t.Context())
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				taken++
+			}
+		}
+		if taken == 0 || seen+taken != 40 || late != (retryrmq.ParkedWalk{Others: 1}) || early != (retryrmq.ParkedWalk{Missed: taken}) {
+			t.Errorf("seen %d: %+v; taken %d: %+v", seen, early, taken, late)
+		}
+	})
+}
+
+func TestALoopWarnsOfAParkingQueueThatMayDrop(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queueWith("orders.parked", map[string]any{"x-queue-type": "quorum", "x-max-length": 1})
+		var walk retryrmq.ParkedWalk
+		for _, err := range conn.Parked(t.Context(), "orders", retryrmq.Watch(&walk)) {
+			t.Errorf("there is none: %v", err)
+		}
+		if !strings.Contains(walk.Warning, "x-max-length") {
+			t.Errorf("got %+v", walk)
+		}
+		for _, option := range []retryrmq.ParkedOption{nil, retryrmq.Watch(nil)} {
+			for _, err := range conn.Parked(t.Context(), "orders", option) {
+				if !errors.Is(err, retryrmq.ErrInvalidOption) {
+					t.Errorf("got %v", err)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,37 @@
+// What is logged: texts of publishers stay on their line, and steer no terminal.
+
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { fixed, setLogger } from 'retryrmq'
+
+import { client, queue, until } from './broker.mjs'
+
+const EVIL = '\u001b[2J\u001b]0;owned\u0007 a\rb\nretryrmq: forged\u2028\u202e\u009b1m'
+
+test('what publishers write stays on its line of the log', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const lines = []
+  const keep = (line) => lines.push(line)
+  setLogger({ error: keep, warn: keep, info: keep, debug: keep })
+  t.after(() => setLogger(false))
+  const options = { queue: orders, dlx: true, retry: fixed('50ms', { retries: 1 }) }
+  const consumer = await rmq.consume(options, (msg) => {
+    throw new Error(`cannot read ${msg.text()}`)
+  })
+  consumer.on('parked', (event) => {
+    throw new Error(event.error)
+  })
+  await rmq.publish(orders, EVIL, { messageId: EVIL })
+  await until('it is parked', () => consumer.stats().parked === 1)
+  await until('all is logged', () => lines.some((line) => line.includes('a listener of parked')))
+  const failed = lines.filter((line) => / failed: /.test(line))
+  assert.equal(failed.length, 2)
+  assert.match(failed[0], /^retryrmq: .* message \\u001b\[2J.*\\nretryrmq: forged.* failed: cannot read .*\\r.*forged/)
+  assert.match(failed[1], /\n {4}at /)
+  for (const line of lines) {
+    assert.doesNotMatch(line, /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u2028-\u202e]/)
+    const [, ...others] = line.split('\n')
+    for (const other of others) assert.match(other, /^\s/, line)
+  }
+})

@@ -1,0 +1,119 @@
+"""What a handler returned: it does not matter, unless it is work that nobody would ever do."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import functools
+import inspect
+import itertools
+import types
+from collections.abc import AsyncGenerator, Awaitable, Coroutine
+from typing import Any
+
+from ._message import Settled
+from .outcome import Defer, Park, RetryAfter
+
+#: As far is looked into what holds many results.
+_MOST = 1_000
+_METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, *_METHODS)
+
+
+def check(result: Any, is_async: bool) -> None:
+    """Raises when acknowledging would be wrong: for a coroutine that nobody awaits, a generator that nobody runs, a function
+    that nobody calls, a future that is not done. A future that is done is what it came to, and a signal counts as raised.
+
+    Only types are asked: what people return may be a proxy that raises whenever it is looked at.
+    """
+    kind = type(result)
+    if issubclass(kind, RetryAfter | Park | Defer):
+        raise result
+    if kind in (list, tuple, set, dict):
+        _check_all(kind, result.values() if kind is dict else result, is_async)
+    elif hasattr(kind, "_asyncio_future_blocking") or issubclass(kind, concurrent.futures.Future):
+        _check_future(kind, result, is_async)
+    elif is_unawaited(result):
+        write = f"`return await {_called(result)}`" if is_async else "`async def` for the handler, and await it"
+        _let_go(result)
+        raise TypeError(f"the handler returned {_named(result)}, which nobody awaits; write {write}")
+    elif issubclass(kind, types.GeneratorType | AsyncGenerator):
+        if not _is_over(result):
+            raise TypeError(
+                f"the handler returned {_named(result)}, which nobody runs; do the work before returning, in a loop over it "
+                "for example"
+            )
+    elif issubclass(kind, (*_FUNCTIONS, functools.partial)):
+        raise TypeError(f"the handler returned {_named(result)}, which nobody calls; call it before returning")
+
+
+def is_unawaited(result: Any) -> bool:
+    """Whether its work is done by who awaits it, and nobody has."""
+    return issubclass(type(result), Awaitable) and type(result) is not Settled and not _is_over(result)
+
+
+def _check_all(kind: type, results: Any, is_async: bool) -> None:
+    undone = [result for result in itertools.islice(results, _MOST) if is_unawaited(result) and not _is_done(result)]
+    if undone:
+        for result in undone:
+            _let_go(result)
+        write = (
+            "`return await asyncio.gather(*…)`" if is_async else "`async def`, and `return await asyncio.gather(*…)`"
+        )
+        raise TypeError(
+            f"the handler returned a {kind.__name__} with {_named(undone[0])}, which nobody awaits; write {write}"
+        )
+
+
+def _check_future(kind: type, future: Any, is_async: bool) -> None:
+    if future.done():
+        future.result()
+        return
+    if issubclass(kind, concurrent.futures.Future):
+        how = "wait for its `result()`, in an `async def` by `await asyncio.wrap_future(…)`"
+    else:
+        how = "write `return await …`" if is_async else "write `async def` for the handler, and await it"
+    raise TypeError(f"the handler returned a {kind.__name__} that is not done; {how}")
+
+
+def _is_done(result: Any) -> bool:
+    return hasattr(type(result), "_asyncio_future_blocking") and bool(result.done())
+
+
+def _is_over(result: Any) -> bool:
+    """Whether a coroutine or a generator has run to its end."""
+    kind = type(result)
+    if kind is types.CoroutineType:
+        return inspect.getcoroutinestate(result) == inspect.CORO_CLOSED
+    if kind is types.GeneratorType:
+        return inspect.getgeneratorstate(result) == inspect.GEN_CLOSED
+    return kind is types.AsyncGeneratorType and result.ag_frame is None
+
+
+def _let_go(result: Any) -> None:
+    """Without a warning that it was never awaited: the error says so."""
+    if issubclass(type(result), Coroutine) and not _has_begun(result):
+        with contextlib.suppress(BaseException):
+            result.close()
+
+
+def _has_begun(result: Any) -> bool:
+    return type(result) is types.CoroutineType and inspect.getcoroutinestate(result) != inspect.CORO_CREATED
+
+
+def _called(result: Any) -> str:
+    return f"{result.__name__}(…)" if type(result) is types.CoroutineType else "…"
+
+
+def _named(result: Any) -> str:
+    kind = type(result)
+    for what, kinds in (
+        ("coroutine", types.CoroutineType),
+        ("generator", types.GeneratorType),
+        ("async generator", types.AsyncGeneratorType),
+        ("method", _METHODS),
+        ("function", types.FunctionType),
+    ):
+        if issubclass(kind, kinds):
+            return f"the {what} `{result.__qualname__}`"
+    return f"a {kind.__name__}"

@@ -1,0 +1,107 @@
+//! The process group of a command: all that it started and that did not leave on purpose.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use rustix::process::{
+    Pid, Signal, WaitOptions, kill_process_group, test_kill_process_group, waitpgid,
+};
+use tokio::{process::Child, time::sleep};
+
+use super::warden::Warden;
+
+/// Between two looks whether a group is empty.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How many groups there are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Groups(Arc<AtomicUsize>);
+
+impl Groups {
+    pub(super) fn are_none(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == 0
+    }
+}
+
+/// A process group. Unless it was let go, all of it is killed when this is dropped.
+pub(super) struct Group {
+    id: Option<Pid>,
+    all: Groups,
+    warden: Warden,
+    let_go: bool,
+}
+
+impl Group {
+    pub(super) fn of(child: &Child, all: &Groups, warden: &Warden) -> Self {
+        let id = child
+            .id()
+            .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        if let Some(id) = id {
+            warden.began(id);
+        }
+        all.0.fetch_add(1, Ordering::SeqCst);
+        Self {
+            id,
+            all: all.clone(),
+            warden: warden.clone(),
+            let_go: false,
+        }
+    }
+
+    /// What `child` left behind may go on.
+    pub(super) fn let_go(&mut self) {
+        self.let_go = true;
+    }
+
+    /// Asks the whole group to end, and kills what is left of it when its grace is over, or at once when `now` comes.
+    pub(super) async fn end(&self, child: &mut Child, grace: Duration, now: impl Future) {
+        self.signal(Signal::TERM);
+        self.signal(Signal::CONT); // a stopped process takes no SIGTERM
+        let gone = async {
+            let _ = child.wait().await;
+            while !self.is_empty() {
+                sleep(PAUSE).await;
+            }
+        };
+        tokio::select! {
+            () = gone => {}
+            () = sleep(grace) => {}
+            _ = now => {}
+        }
+        self.signal(Signal::KILL);
+        let _ = child.wait().await;
+    }
+
+    /// Whether nobody is left, now that the command itself has been waited for.
+    fn is_empty(&self) -> bool {
+        self.id.is_none_or(|group| {
+            // Whose parents are gone are ours where we are process 1, as in a container: the dead count until they are
+            // waited for.
+            while let Ok(Some(_)) = waitpgid(group, WaitOptions::NOHANG) {}
+            test_kill_process_group(group).is_err()
+        })
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = self.id {
+            let _ = kill_process_group(group, signal); // it may be gone
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if !self.let_go {
+            self.signal(Signal::KILL);
+        }
+        if let Some(group) = self.id {
+            self.warden.ended(group);
+        }
+        self.all.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,74 @@
+//! What was done with parked messages, for the summary: how many, the first of them by name, and where they went.
+
+use std::collections::BTreeMap;
+
+use retryrmq::Record;
+
+use super::selection::handle;
+use crate::{fault::Fault, visible};
+
+/// As many are shown one by one.
+pub(super) const SHOWN: usize = 10;
+
+/// How many are done with, and the first of them by name: `#2` alone says little once it is gone.
+#[derive(Default)]
+pub(super) struct Tally {
+    pub(super) count: u64,
+    names: Vec<String>,
+    targets: BTreeMap<String, u64>,
+    /// Why nothing more is printed. What was asked for goes on without.
+    pub(super) unheard: Option<Fault>,
+}
+
+impl Tally {
+    /// Notes a message, and the queue that it went to.
+    pub(super) fn note(&mut self, place: usize, record: &Record, target: Option<&str>) {
+        self.count += 1;
+        if let Some(target) = target {
+            *self.targets.entry(target.to_owned()).or_default() += 1;
+        }
+        if self.names.len() < SHOWN {
+            let message = record.message();
+            self.names.push(match message.message_id() {
+                Some(id) => visible::line(id).into_owned(),
+                None => format!("(no id, {})", handle(place, record)),
+            });
+        }
+    }
+
+    /// Prints, as long as anybody listens.
+    pub(super) fn print(&mut self, print: impl FnOnce() -> Result<(), Fault>) {
+        if self.unheard.is_none() {
+            self.unheard = print().err();
+        }
+    }
+
+    /// `: a, b, …`
+    pub(super) fn names(&self) -> String {
+        let more = if self.count > SHOWN as u64 {
+            ", …"
+        } else {
+            ""
+        };
+        match self.names.join(", ") {
+            names if names.is_empty() => names,
+            names => format!(": {names}{more}"),
+        }
+    }
+
+    /// ` to orders`, or how many to which.
+    pub(super) fn targets(&self) -> String {
+        let each: Vec<String> = self
+            .targets
+            .iter()
+            .map(|(queue, count)| match self.targets.len() {
+                1 => visible::line(queue).into_owned(),
+                _ => format!("{} ({count})", visible::line(queue)),
+            })
+            .collect();
+        match each.join(", ") {
+            all if all.is_empty() => all,
+            all => format!(" to {all}"),
+        }
+    }
+}

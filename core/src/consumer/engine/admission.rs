@@ -1,0 +1,181 @@
+//! What becomes of a delivery before a handler sees it.
+
+use std::sync::Arc;
+
+use tracing::warn;
+
+use super::{
+    super::{Delivery, Message, Received, Token, agenda::Task},
+    Arrival, Commands, Engine, LONGEST_KEPT, Now,
+    entry::{Entry, Held, Phase},
+    flaws::{self, Flaw},
+};
+use crate::{
+    retry::{Admission, Failure, RetryState, admit},
+    telemetry::Event,
+};
+
+/// Messages that are no suspects, at most, that come one at a time after suspects came together. Each of those takes a detour,
+/// and a connection that is lost meanwhile doubles it.
+const MOST_SUSPICION: u32 = 16;
+
+impl Engine {
+    pub(super) fn delivered(
+        &mut self,
+        session: u64,
+        consumer: u64,
+        arrival: Arrival,
+        now: Now,
+        out: &mut Commands,
+    ) {
+        self.intake.delivered(consumer);
+        if let Some(channel) = &mut self.channel {
+            channel.acks.delivered(arrival.tag);
+        }
+        let tag = arrival.tag;
+        let received = Arc::new(self.read(arrival));
+        self.counters.delivered.inc();
+        self.counters.outstanding.inc();
+        if received.state.is_fresh_replay() && !received.redelivered {
+            let (queue, message_id) = (self.queue(), received.message_id());
+            self.tell(Event::Replayed { queue, message_id }, out);
+        }
+        let token = self.entries.insert(Entry {
+            received: Arc::clone(&received),
+            session,
+            consumer,
+            tag,
+            since: now.at,
+            phase: Phase::Out,
+            awaited: false,
+            on_detour: false,
+            takes_its_place: false,
+            is_stuck: false,
+        });
+        if self.memory.recalls(&received, now.at) {
+            let (queue, message_id) = (self.queue(), received.message_id());
+            self.tell(Event::AlreadyHandled { queue, message_id }, out);
+            self.release(token, now);
+        } else if self.drain.is_some() || self.pausing.is_pausing() {
+            self.keep(token, now);
+        } else {
+            self.admit(token, now, out);
+        }
+    }
+
+    fn read(&self, arrival: Arrival) -> Received {
+        let state = RetryState::read(
+            &self.name,
+            self.counting,
+            arrival.redelivered,
+            &arrival.properties,
+        );
+        for (header, why) in &state.distrusted {
+            warn!(queue = %self.name, header, why, "a header is not believed and counts as absent");
+        }
+        Received {
+            queue: Arc::clone(&self.name),
+            body: arrival.body,
+            properties: arrival.properties,
+            exchange: arrival.exchange,
+            routing_key: arrival.routing_key,
+            redelivered: arrival.redelivered,
+            state,
+            mended: arrival.mended,
+        }
+    }
+
+    /// Keeps a message that may not run now. The one that the narrow consumer brings stays, so that it brings no more; what a
+    /// wide one still brings goes back.
+    fn keep(&mut self, token: Token, now: Now) {
+        if self.drain.is_none() && self.intake.is_narrow() {
+            self.set_phase(token, Phase::Held(Held::Spare));
+            self.spares.push(token);
+            self.agenda
+                .add(now.at + LONGEST_KEPT, token, Task::GiveBack);
+        } else {
+            self.give_back_soon(token);
+        }
+    }
+
+    pub(super) fn admit(&mut self, token: Token, now: Now, out: &mut Commands) {
+        let Some(entry) = self.entries.get_mut(token) else {
+            return;
+        };
+        let received = Arc::clone(&entry.received);
+        let admission = if self.options.dlx {
+            admit(&received.state, &self.options.limits)
+        } else {
+            Admission::Run
+        };
+        match admission {
+            Admission::Run if self.must_wait_for_the_suspect() => self.keep(token, now),
+            // A crash now would have both come again, the message on its detour and its copy, and every crash doubled them.
+            Admission::Run if received.state.crashes > 0 && self.detours > 0 => {
+                self.set_phase(token, Phase::Held(Held::Spare));
+                self.spares.push(token);
+            }
+            Admission::Run => {
+                if !self.pausing.is_probing() {
+                    // Among many suspects one that is none says little of the next.
+                    self.cautious = self.suspicion > 0;
+                    self.suspicion = self.suspicion.saturating_sub(1);
+                }
+                self.await_before_suspect(token, now);
+                self.hand_out(token, out);
+            }
+            Admission::RunAlone if self.suspect.is_none() && !self.a_suspect_lingers(now) => {
+                self.suspect(token, now);
+            }
+            Admission::RunAlone if self.suspect.is_some() && self.intake.is_narrow() => {
+                self.keep(token, now);
+            }
+            // Not back to the queue: that would count as a crash, and a suspect that often waits for others would be parked
+            // for it.
+            Admission::RunAlone => {
+                self.suspicion = (self.suspicion * 2 + 1).min(MOST_SUSPICION);
+                let consequence = self.case(&received, now).detour(received.state.crashes);
+                self.follow(token, consequence, now, out);
+            }
+            Admission::Detour { .. }
+                if !received.state.uncounted_crash && flaws::has(Flaw::SpendsTheLimit) =>
+            {
+                self.hand_out(token, out);
+            }
+            Admission::Detour { crashes } => {
+                let consequence = self.case(&received, now).detour(crashes);
+                self.follow(token, consequence, now, out);
+            }
+            Admission::Park(reason) => {
+                let crashes = received.state.crashes;
+                let failure =
+                    Failure::new(format!("it came back without an answer {crashes} times"));
+                let consequence = self.case(&received, now).park(reason, &failure);
+                self.follow(token, consequence, now, out);
+            }
+        }
+    }
+
+    pub(super) fn hand_out(&mut self, token: Token, out: &mut Commands) {
+        if let Some(entry) = self.entries.get_mut(token) {
+            entry.phase = Phase::Out;
+            let message = Message(Arc::clone(&entry.received));
+            out.deliveries.push(Delivery { token, message });
+        }
+    }
+
+    /// Lets what was kept for a while have its turn: as the next suspect, as the probe, or as one of many.
+    pub(super) fn readmit(&mut self, now: Now, out: &mut Commands) {
+        if self.suspect.is_some() || self.pausing.is_pausing() || self.drain.is_some() {
+            return;
+        }
+        for token in std::mem::take(&mut self.spares) {
+            let held = self.entries.get_mut(token).is_some_and(Entry::is_spare);
+            if held && self.suspect.is_some() {
+                self.spares.push(token);
+            } else if held {
+                self.admit(token, now, out);
+            }
+        }
+    }
+}

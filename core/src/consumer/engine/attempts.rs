@@ -1,0 +1,175 @@
+//! The end of an attempt, and what follows from it.
+
+use std::sync::Arc;
+
+use tracing::warn;
+
+use super::{
+    super::{Token, agenda::Task},
+    Commands, Engine, Now, Return,
+    entry::{Consequence, Held, Phase},
+};
+use crate::{retry::Outcome, telemetry::Event};
+
+impl Engine {
+    /// A handler came to an end.
+    pub(super) fn ended(&mut self, token: Token, outcome: &Outcome, now: Now, out: &mut Commands) {
+        let current = self.channel.as_ref().map(|channel| channel.session);
+        let Some(entry) = self
+            .entries
+            .get_mut(token)
+            .filter(|entry| matches!(entry.phase, Phase::Out))
+        else {
+            self.counters.stale.inc();
+            return;
+        };
+        if Some(entry.session) != current {
+            // The message comes again. If it is known by then that it was handled, it does not run again.
+            if *outcome == Outcome::Ack {
+                self.release(token, now);
+            } else {
+                self.counters.stale.inc();
+                self.forget(token);
+            }
+            return;
+        }
+        let received = Arc::clone(&entry.received);
+        let failed = !matches!(outcome, Outcome::Ack | Outcome::Defer { .. });
+        if failed {
+            self.counters.failed.inc();
+        } else if *outcome == Outcome::Ack {
+            self.counters.acked.inc();
+            self.release(token, now);
+            self.note_attempt(false, now, out);
+            return;
+        }
+        let draw = self.draws.u64(..);
+        let consequence = self.case(&received, now).after(outcome, draw);
+        self.follow(token, consequence, now, out);
+        if failed {
+            self.note_attempt(true, now, out);
+        }
+    }
+
+    /// Does what follows.
+    pub(super) fn follow(
+        &mut self,
+        token: Token,
+        consequence: Consequence,
+        now: Now,
+        out: &mut Commands,
+    ) {
+        match consequence {
+            Consequence::Ack => self.release(token, now),
+            Consequence::Drop(event) => {
+                if let Event::Parked { reason, error, .. } = &event {
+                    warn!(queue = %self.name, %reason, error, "a message is given up and dropped, because `park` is off");
+                }
+                self.tell(event, out);
+                self.release(token, now);
+            }
+            Consequence::Copy(copying) => self.publish(token, copying, out),
+            // Nothing is kept at the end.
+            Consequence::Later(_, copying) if self.drain.is_some() => {
+                self.tell(copying.event.clone(), out);
+                self.publish(token, copying, out);
+            }
+            Consequence::Later(delay, copying) => {
+                self.tell(copying.event.clone(), out);
+                self.set_phase(token, Phase::Held(Held::Deferred(copying)));
+                self.agenda.add(now.at + delay, token, Task::Defer);
+            }
+            Consequence::Return(how, event) => {
+                if let Event::Rejected { error, .. } = &event
+                    && !std::mem::replace(&mut self.warned_without_dlx, true)
+                {
+                    warn!(
+                        queue = %self.name,
+                        error,
+                        "a message failed and dlx is off: it is rejected, and dropped unless its queue dead-letters"
+                    );
+                }
+                self.tell(event, out);
+                self.give_back(token, how, out);
+            }
+        }
+    }
+
+    /// Messages that were handed out come back without any handler having begun with them.
+    pub(super) fn recalled(&mut self, tokens: &[Token]) {
+        for token in tokens {
+            self.not_begun(*token);
+        }
+    }
+
+    pub(super) fn not_begun(&mut self, token: Token) {
+        let out = |phase: &Phase| matches!(phase, Phase::Out);
+        if self
+            .entries
+            .get_mut(token)
+            .is_some_and(|entry| out(&entry.phase))
+        {
+            self.give_back_soon(token);
+        } else {
+            self.counters.stale.inc();
+        }
+    }
+
+    /// Has a message go back to its queue, as soon as it would not come again at once.
+    pub(super) fn give_back_soon(&mut self, token: Token) {
+        let current = self.channel.as_ref().map(|channel| channel.session);
+        match self.entries.get_mut(token) {
+            Some(entry) if Some(entry.session) == current => {
+                entry.phase = Phase::Held(Held::Returning);
+                self.returning.push(token);
+            }
+            _ => self.forget(token),
+        }
+    }
+
+    /// Puts back what is to go back, in the order in which it came, because a quorum queue hands it out in the order of the
+    /// returns.
+    pub(super) fn return_what_can(&mut self, now: Now, out: &mut Commands) {
+        let quiet = if self.drain.is_some() {
+            self.intake.is_closed()
+        } else {
+            self.intake.is_narrow() || !self.pausing.is_pausing()
+        };
+        if self.returning.is_empty() || !quiet {
+            return;
+        }
+        let mut returning: Vec<_> = std::mem::take(&mut self.returning)
+            .into_iter()
+            .filter_map(|token| {
+                let entry = self.entries.get_mut(token)?;
+                matches!(entry.phase, Phase::Held(Held::Returning)).then_some((entry.tag, token))
+            })
+            .collect();
+        returning.sort_unstable();
+        returning.dedup();
+        for (_, token) in returning {
+            self.put_back(token, now, out);
+        }
+    }
+
+    /// Back to the queue without any handler having begun with it, so that it is not blamed for that.
+    pub(super) fn put_back(&mut self, token: Token, now: Now, out: &mut Commands) {
+        let Some(entry) = self.entries.get_mut(token) else {
+            return;
+        };
+        let received = Arc::clone(&entry.received);
+        let copy = self.options.dlx
+            && crate::retry::returns_as_copy(
+                &received.state,
+                &self.options.limits,
+                self.counting,
+                self.nack_is_uncounted,
+            );
+        if copy {
+            let copying = self.case(&received, now).put_back();
+            self.publish(token, Box::new(copying), out);
+        } else {
+            self.give_back(token, Return::Unstarted, out);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! What follows from the end of an attempt, and from what a message says of its past: a pure function of the message, the
+//! options and the time, for the consumer and for its simulation.
+
+use std::time::Duration;
+
+use super::{
+    super::{Consumer, Received},
+    command::{Copy, Return},
+    entry::{Consequence, Copying, Purpose},
+};
+use crate::{
+    BasicProperties,
+    retry::{Action, Failure, Origin, Outcome, ParkReason, Stamp, decide, headers},
+    telemetry::Event,
+    topology::{self, Route, Wait, parking_queue},
+    types::{AMQPValue, ShortString},
+};
+
+/// How long a message is kept for its handler where there are no waiting queues: it takes a place in the prefetch.
+const LONGEST_HOLD: Duration = Duration::from_secs(60);
+
+/// Crashes that are written down at most. A message with as many is parked; a larger number says nothing more, and one
+/// above a million would not be believed.
+const MOST_CRASHES: u32 = 1_000;
+
+/// One message, and everything that decides what becomes of it.
+pub(super) struct Case<'a> {
+    pub(super) options: &'a Consumer,
+    pub(super) origin: &'a Origin,
+    pub(super) received: &'a Received,
+    /// Bytes that the headers and properties of a copy may take.
+    pub(super) header_room: usize,
+    /// Seconds since 1970.
+    pub(super) now: u64,
+}
+
+impl Case<'_> {
+    /// What follows from the end of an attempt. `draw` is any random number, for the jitter.
+    pub(super) fn after(&self, outcome: &Outcome, draw: u64) -> Consequence {
+        if *outcome == Outcome::Ack {
+            return Consequence::Ack;
+        }
+        if self.options.dlx {
+            self.retried(outcome, draw)
+        } else {
+            self.rejected(outcome)
+        }
+    }
+
+    fn retried(&self, outcome: &Outcome, draw: u64) -> Consequence {
+        let (received, state) = (self.received, &self.received.state);
+        let failure = failure_of(outcome);
+        let policy = self.options.rules.policy(
+            received.routing_key(),
+            received.properties.headers().as_ref(),
+            &failure,
+        );
+        let limits = &self.options.limits;
+        let mut action = decide(state, outcome, policy, limits, self.now, draw);
+        if received.mended.is_some() && matches!(action, Action::Retry { .. }) {
+            action = Action::Park(ParkReason::Undecodable);
+        }
+        match action {
+            Action::Ack => Consequence::Ack,
+            Action::Retry {
+                retry,
+                delay,
+                chosen,
+            } => {
+                let wait = if chosen {
+                    Wait::Ladder(delay)
+                } else {
+                    Wait::Policy(delay)
+                };
+                let event = Event::Retried {
+                    queue: self.queue(),
+                    message_id: received.message_id(),
+                    attempt: state.attempt(),
+                    delay,
+                    error: failure.error.clone(),
+                };
+                self.wait(wait, event, |expiration| {
+                    self.stamp().retry(retry, &failure, expiration)
+                })
+            }
+            Action::Defer { deferral, delay } => {
+                self.wait(Wait::Ladder(delay), self.deferred(delay), |expiration| {
+                    self.stamp().deferral(deferral, expiration)
+                })
+            }
+            Action::Park(reason) => {
+                let failure = match outcome {
+                    Outcome::Defer { .. } => self.deferred_too_often(),
+                    _ => failure,
+                };
+                self.park(reason, &failure)
+            }
+        }
+    }
+
+    /// Without retries the queue's own dead-lettering decides. There are no waiting queues either: what is put off is kept
+    /// for a while, and goes to the tail of its queue as a copy. Given back it would spend the broker's delivery limit.
+    fn rejected(&self, outcome: &Outcome) -> Consequence {
+        let state = &self.received.state;
+        let failure = match outcome {
+            Outcome::Defer { delay } => {
+                let deferral = state.deferrals.saturating_add(1);
+                if deferral <= self.options.limits.deferrals {
+                    let copying = self.to_its_own_queue(
+                        self.stamp().deferral(deferral, None),
+                        self.deferred(*delay),
+                        Purpose::Deferral,
+                    );
+                    return Consequence::Later((*delay).min(LONGEST_HOLD), Box::new(copying));
+                }
+                self.deferred_too_often()
+            }
+            _ => failure_of(outcome),
+        };
+        let event = Event::Rejected {
+            queue: self.queue(),
+            message_id: self.received.message_id(),
+            error: failure.error,
+        };
+        Consequence::Return(Return::Reject, event)
+    }
+
+    /// Parks the message, or drops it where that is wanted.
+    pub(super) fn park(&self, reason: ParkReason, failure: &Failure) -> Consequence {
+        let event = Event::Parked {
+            queue: self.queue(),
+            message_id: self.received.message_id(),
+            attempt: self.received.state.attempt(),
+            reason,
+            error: failure.error.clone(),
+        };
+        if !self.options.park {
+            return Consequence::Drop(event);
+        }
+        let copy = Copy {
+            exchange: String::new(),
+            routing_key: parking_queue(&self.options.queue),
+            properties: self.stamp().parked(reason, failure),
+            mandatory: true,
+        };
+        copying(copy, event, Purpose::Next)
+    }
+
+    /// Sends a message that never ran through the shortest wait there is, with this count of crashes on it.
+    pub(super) fn detour(&self, crashes: u32) -> Consequence {
+        let crashes = crashes.min(MOST_CRASHES);
+        let event = Event::Detoured {
+            queue: self.queue(),
+            message_id: self.received.message_id(),
+            crashes,
+        };
+        let shortest = self.options.rules.otherwise.delays().first().copied();
+        match topology::detour(&self.options.queue, shortest) {
+            Route::Copy {
+                exchange,
+                routing_key,
+                expiration,
+                mandatory,
+                ..
+            } => {
+                let copy = Copy {
+                    exchange,
+                    routing_key,
+                    properties: self.stamp().detour(crashes, expiration),
+                    mandatory,
+                };
+                copying(copy, event, Purpose::Detour)
+            }
+            Route::DeadLetter | Route::Requeue => Consequence::Return(Return::Unstarted, event),
+        }
+    }
+
+    /// A copy to the tail of its own queue, with its crashes as they are, for a message that never ran.
+    pub(super) fn put_back(&self) -> Copying {
+        let event = Event::Requeued {
+            queue: self.queue(),
+            message_id: self.received.message_id(),
+        };
+        let crashes = self.received.state.crashes.min(MOST_CRASHES);
+        self.to_its_own_queue(self.stamp().detour(crashes, None), event, Purpose::PutBack)
+    }
+
+    fn to_its_own_queue(
+        &self,
+        properties: BasicProperties,
+        event: Event,
+        purpose: Purpose,
+    ) -> Copying {
+        let copy = Copy {
+            exchange: String::new(),
+            routing_key: self.queue(),
+            properties,
+            mandatory: true,
+        };
+        Copying::new(copy, event, purpose)
+    }
+
+    /// Sends a message to where it waits.
+    fn wait(
+        &self,
+        wait: Wait,
+        event: Event,
+        stamped: impl FnOnce(Option<u64>) -> BasicProperties,
+    ) -> Consequence {
+        let route = self
+            .options
+            .strategy
+            .scheme()
+            .route(&self.options.queue, wait);
+        match route {
+            Route::Copy {
+                exchange,
+                routing_key,
+                expiration,
+                delay_header,
+                mandatory,
+            } => {
+                let properties = match delay_header {
+                    Some(ms) => with_delay(stamped(expiration), ms),
+                    None => stamped(expiration),
+                };
+                let copy = Copy {
+                    exchange,
+                    routing_key,
+                    properties,
+                    mandatory,
+                };
+                copying(copy, event, Purpose::Next)
+            }
+            Route::DeadLetter => Consequence::Return(Return::DeadLetter, event),
+            Route::Requeue => Consequence::Return(Return::Requeue, event),
+        }
+    }
+
+    fn deferred(&self, delay: Duration) -> Event {
+        Event::Deferred {
+            queue: self.queue(),
+            message_id: self.received.message_id(),
+            delay,
+        }
+    }
+
+    fn deferred_too_often(&self) -> Failure {
+        Failure::new(format!(
+            "it was deferred {} times",
+            self.received.state.deferrals
+        ))
+    }
+
+    fn stamp(&self) -> Stamp<'_> {
+        Stamp {
+            origin: self.origin,
+            properties: &self.received.properties,
+            exchange: self.received.exchange(),
+            routing_key: self.received.routing_key(),
+            state: &self.received.state,
+            now: self.now,
+            budget: self.header_room,
+        }
+    }
+
+    fn queue(&self) -> String {
+        self.options.queue.clone()
+    }
+}
+
+fn copying(copy: Copy, event: Event, purpose: Purpose) -> Consequence {
+    Consequence::Copy(Box::new(Copying::new(copy, event, purpose)))
+}
+
+fn failure_of(outcome: &Outcome) -> Failure {
+    match outcome {
+        Outcome::Retry { failure, .. } | Outcome::Park { failure, .. } => failure.clone(),
+        Outcome::Defer { .. } => Failure::new("deferred"),
+        Outcome::Ack => Failure::default(),
+    }
+}
+
+fn with_delay(properties: BasicProperties, ms: i64) -> BasicProperties {
+    let mut table = properties.headers().clone().unwrap_or_default();
+    table.insert(
+        ShortString::from(headers::DELAY),
+        AMQPValue::LongLongInt(ms),
+    );
+    properties.with_headers(table)
+}

@@ -1,0 +1,81 @@
+//! The end: take nothing more, let what runs finish, give back the rest.
+
+use std::time::Duration;
+
+use super::{
+    Command, Commands, Engine, Moment, Now,
+    entry::{Held, Phase},
+};
+
+/// How long the end takes that waits for no handler.
+pub(crate) const GOODBYE: Duration = Duration::from_secs(2);
+
+/// The end, once it is wanted.
+#[derive(Debug)]
+pub(super) struct Drain {
+    pub(super) until: Moment,
+    /// Nobody waits for handlers any more.
+    abandoned: bool,
+}
+
+impl Engine {
+    pub(super) fn close(&mut self, now: Now, out: &mut Commands) {
+        if self.drain.is_some() {
+            return;
+        }
+        self.drain = Some(Drain {
+            until: now.at.saturating_add(self.options.drain_timeout),
+            abandoned: false,
+        });
+        out.add(Command::EndIntake);
+        out.add(Command::Recall);
+        self.suspect = None;
+        // What waits for another try at its copy goes back as well: a restart may come before that succeeds.
+        let mut kept: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| match &entry.phase {
+                Phase::Held(held) => *held != Held::Returning,
+                Phase::Copying(copying) => copying.waits_for_another_try(),
+                Phase::Out => false,
+            })
+            .map(|(token, entry)| (entry.tag, token))
+            .collect();
+        kept.sort_unstable();
+        for (_, token) in kept {
+            self.give_back_soon(token);
+        }
+    }
+
+    pub(super) fn abandon(&mut self, now: Now, out: &mut Commands) {
+        self.close(now, out);
+        if let Some(drain) = &mut self.drain
+            && !drain.abandoned
+        {
+            drain.abandoned = true;
+            drain.until = drain.until.min(now.at + GOODBYE);
+        }
+    }
+
+    /// Whether all is settled that will be.
+    pub(crate) fn is_finished(&self, now: Now) -> bool {
+        let Some(drain) = &self.drain else {
+            return false;
+        };
+        let done = if drain.abandoned {
+            // Copies that are on their way: their originals would come again as duplicates.
+            !self
+                .entries
+                .iter()
+                .any(|(_, entry)| matches!(entry.phase, Phase::Copying(_) | Phase::Held(_)))
+        } else {
+            self.entries.len() == 0 && (self.channel.is_none() || self.intake.is_closed())
+        };
+        done || now.at >= drain.until
+    }
+
+    /// When the end comes at the latest, once it is wanted.
+    pub(crate) fn ends_at(&self) -> Option<Moment> {
+        self.drain.as_ref().map(|drain| drain.until)
+    }
+}

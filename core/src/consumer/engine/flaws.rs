@@ -1,0 +1,52 @@
+//! Defects that tests put back, to see that the simulation finds them. Elsewhere there are none.
+
+/// A defect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// Acknowledges a message before its copy is confirmed.
+    AcknowledgesFirst,
+    /// Takes whatever has the same id for the message that was handled.
+    BelievesIds,
+    /// Lets crashes spend the delivery limit of the queue.
+    SpendsTheLimit,
+    /// Replaces a consumer that may be the active one by another that has not been served.
+    LosesItsPlace,
+    /// Cancels a consumer before it consumes anew.
+    CancelsFirst,
+    /// A walk through a parking queue gives back whatever it was sent, as if no queue counted that.
+    TrustsTheLimit,
+    /// A walk acknowledges before the fresh copy is confirmed.
+    LetsGoFirst,
+}
+
+/// Whether this defect is put back.
+#[cfg(not(test))]
+pub(crate) const fn has(_: Flaw) -> bool {
+    false
+}
+
+#[cfg(test)]
+pub(crate) use put_back::{has, with};
+
+#[cfg(test)]
+mod put_back {
+    use std::cell::Cell;
+
+    use super::Flaw;
+
+    thread_local! {
+        static FLAW: Cell<Option<Flaw>> = const { Cell::new(None) };
+    }
+
+    pub(crate) fn has(flaw: Flaw) -> bool {
+        FLAW.get() == Some(flaw)
+    }
+
+    /// Does something on this thread with a defect put back.
+    pub(crate) fn with<T>(flaw: Flaw, act: impl FnOnce() -> T) -> T {
+        FLAW.set(Some(flaw));
+        let done = act();
+        FLAW.set(None);
+        done
+    }
+}

@@ -1,0 +1,123 @@
+//! The channel, its loss, and the next one.
+
+use std::time::Duration;
+
+use tracing::{error, warn};
+
+use super::{super::acks::AckWindow, Command, Commands, Engine, Now, entry::Phase};
+use crate::{Error, ErrorKind, telemetry::Event};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// An open channel.
+#[derive(Debug)]
+pub(super) struct Channel {
+    pub(super) session: u64,
+    pub(super) acks: AckWindow,
+}
+
+impl Engine {
+    pub(super) fn opened(&mut self, session: u64) {
+        if session != self.sessions || self.drain.is_some() {
+            return;
+        }
+        self.channel = Some(Channel {
+            session,
+            acks: AckWindow::new(1),
+        });
+        self.cautious = true;
+    }
+
+    pub(super) fn open_failed(
+        &mut self,
+        session: u64,
+        error: &Error,
+        now: Now,
+        out: &mut Commands,
+    ) {
+        if session != self.sessions || self.drain.is_some() {
+            return;
+        }
+        if error.kind() == ErrorKind::Closed {
+            self.abandon(now, out);
+            return;
+        }
+        error!(queue = %self.name, %error, "cannot consume; trying again");
+        let pause = if error.is_transient() {
+            FIRST_PAUSE
+        } else {
+            LONGEST_PAUSE
+        };
+        self.open(pause, out);
+    }
+
+    /// The first channel is open already when there is an engine.
+    fn open(&mut self, pause: Duration, out: &mut Commands) {
+        self.sessions += 1;
+        let pause = self.about(pause);
+        out.add(Command::Open {
+            session: self.sessions,
+            pause,
+        });
+    }
+
+    pub(super) fn consuming(&mut self, session: u64, consumer: u64, out: &mut Commands) {
+        self.intake.consuming(consumer);
+        let returned = session > 1 && std::mem::take(&mut self.failures) > 0;
+        if returned {
+            self.counters.reconnects.inc();
+            let queue = self.queue();
+            self.tell(Event::Reconnected { queue }, out);
+        }
+    }
+
+    pub(super) fn cancelled_by_broker(&mut self, consumer: u64, now: Now, out: &mut Commands) {
+        self.intake.gone(consumer);
+        warn!(queue = %self.name, "the broker cancelled the consumer: its queue was deleted or moved, or a message was held for longer than its `consumer_timeout`");
+        self.lost(now, out);
+    }
+
+    /// The channel is gone: what was not begun will come again, what runs may finish, and a new channel is opened.
+    pub(super) fn lost(&mut self, now: Now, out: &mut Commands) {
+        let Some(Channel { session, .. }) = self.channel.take() else {
+            return;
+        };
+        out.add(Command::Drop { session });
+        // Forgotten as soon as they are back: their channel is not the current one.
+        out.add(Command::Recall);
+        self.intake.lost();
+        let queue = self.queue();
+        self.tell(Event::Disconnected { queue }, out);
+        let unsettled = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.session == session)
+            .map(|(_, entry)| &*entry.received);
+        self.memory.lose(unsettled, now.at);
+        // Copies on their way are still of interest: once stored, their originals need not run again. So is what handlers
+        // hold: a success counts when the message comes again, and the end waits for all of them.
+        let kept: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| matches!(entry.phase, Phase::Held(_)))
+            .map(|(token, _)| token)
+            .collect();
+        for token in kept {
+            self.forget(token);
+        }
+        self.returning.clear();
+        self.spares.clear();
+        (self.suspect, self.cautious) = (None, true);
+        self.lingering = None;
+        if self.drain.is_none() {
+            self.failures += 1;
+            let pause = if self.failures == 1 {
+                Duration::ZERO
+            } else {
+                (FIRST_PAUSE * 2u32.pow(self.failures.min(6))).min(LONGEST_PAUSE)
+            };
+            self.open(pause, out);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Messages that may take consumers down run alone: a crash counts against everything that is outstanding, and nothing
+//! innocent may be parked for it.
+//!
+//! Anybody can forge a suspect, and any handler can hang. So waiting for the others has a bound, and so has running alone;
+//! after that the suspect is a message like any other. What is outstanding beside it then is blamed for its crash as well, but
+//! only until it is a suspect itself, and those never run beside each other.
+
+use std::time::Duration;
+
+use tracing::info;
+
+use super::{
+    super::Token,
+    Commands, Engine, Moment, Now,
+    entry::{Held, Phase},
+};
+
+/// How long a suspect waits for others, and how long the others wait for a suspect that runs. What has been with its handler
+/// for as long already is not waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long other suspects take detours around one that runs beside others by now.
+const LINGERS: Duration = Duration::from_secs(60);
+
+/// The suspect, of which there is one at a time.
+#[derive(Debug)]
+pub(super) struct Suspect {
+    token: Token,
+    stage: Stage,
+    /// How many messages it waits for.
+    awaited: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    WaitsUntil(Moment),
+    RunsAloneUntil(Moment),
+}
+
+impl Suspect {
+    pub(super) fn deadline(&self) -> Option<Moment> {
+        match self.stage {
+            Stage::WaitsUntil(until) | Stage::RunsAloneUntil(until) => Some(until),
+        }
+    }
+}
+
+impl Engine {
+    /// This message is the suspect now, and waits for what is outstanding.
+    pub(super) fn suspect(&mut self, token: Token, now: Now) {
+        self.set_phase(token, Phase::Held(Held::Suspect));
+        let session = self.channel.as_ref().map(|channel| channel.session);
+        let mut awaited = 0;
+        for (other, entry) in self.entries.iter_mut() {
+            // What an earlier channel brought is the broker's again, and no crash can count against it.
+            entry.awaited = other != token
+                && Some(entry.session) == session
+                && !entry.takes_its_place
+                && !matches!(entry.phase, Phase::Held(_))
+                && entry.since + PATIENCE > now.at;
+            awaited += usize::from(entry.awaited);
+        }
+        self.suspect = Some(Suspect {
+            token,
+            stage: Stage::WaitsUntil(now.at + PATIENCE),
+            awaited,
+        });
+    }
+
+    /// Whether a message that may run has to wait: beside a suspect runs only what a wide consumer had brought already.
+    pub(super) fn must_wait_for_the_suspect(&self) -> bool {
+        self.suspect.is_some() && self.intake.is_narrow()
+    }
+
+    /// A message that runs before the suspect does.
+    pub(super) fn await_before_suspect(&mut self, token: Token, now: Now) {
+        if let Some(suspect) = &mut self.suspect
+            && matches!(suspect.stage, Stage::WaitsUntil(_))
+            && let Some(entry) = self.entries.get_mut(token)
+        {
+            entry.awaited = true;
+            suspect.awaited += 1;
+            suspect.stage = Stage::WaitsUntil(now.at + PATIENCE);
+        }
+    }
+
+    /// A message that the suspect waited for is settled, or takes too long.
+    pub(super) fn no_longer_awaited(&mut self) {
+        if let Some(suspect) = &mut self.suspect {
+            suspect.awaited = suspect.awaited.saturating_sub(1);
+        }
+    }
+
+    /// Hands the suspect out once nothing else is outstanding, and ends its time alone.
+    pub(super) fn release_suspect(&mut self, now: Now, out: &mut Commands) {
+        let Some(suspect) = &mut self.suspect else {
+            return;
+        };
+        let token = suspect.token;
+        match suspect.stage {
+            Stage::WaitsUntil(until) => {
+                let quiet = suspect.awaited == 0 && self.intake.is_narrow();
+                if !quiet && now.at < until {
+                    return;
+                }
+                suspect.stage = Stage::RunsAloneUntil(now.at + PATIENCE);
+                if let Some(entry) = self.entries.get_mut(token) {
+                    if !matches!(entry.phase, Phase::Held(Held::Suspect)) {
+                        self.suspect = None;
+                        return;
+                    }
+                    let crashes = entry.received.state.crashes;
+                    info!(queue = %self.name, crashes, "a message that may take consumers down runs alone");
+                }
+                self.hand_out(token, out);
+            }
+            Stage::RunsAloneUntil(until) if now.at >= until => {
+                info!(queue = %self.name, "a message that may take consumers down takes its time; others run beside it");
+                self.suspect = None;
+                self.cautious = false;
+                self.lingering = Some((token, now.at + LINGERS));
+                // With a prefetch of 1 nothing is to run beside it.
+                if self.options.prefetch > 1 {
+                    self.takes_its_place(token);
+                }
+            }
+            Stage::RunsAloneUntil(_) => {}
+        }
+    }
+
+    /// While the consumer is cautious it takes one message at a time. One that takes its time would keep it from all others.
+    pub(super) fn relieve(&mut self, now: Now) {
+        self.relief = None;
+        if !self.cautious || self.suspect.is_some() || self.options.prefetch == 1 {
+            return;
+        }
+        let session = self.channel.as_ref().map(|channel| channel.session);
+        let with_handlers = self.entries.iter().filter(|(_, entry)| {
+            Some(entry.session) == session
+                && !entry.takes_its_place
+                && matches!(entry.phase, Phase::Out)
+        });
+        let (late, early): (Vec<_>, Vec<_>) = with_handlers
+            .map(|(token, entry)| (entry.since + PATIENCE, token))
+            .partition(|(late_from, _)| *late_from <= now.at);
+        self.relief = early.into_iter().map(|(late_from, _)| late_from).min();
+        for (_, token) in late {
+            self.takes_its_place(token);
+        }
+    }
+
+    /// Whether a suspect that had its time alone still runs: another one must not run beside it.
+    pub(super) fn a_suspect_lingers(&self, now: Now) -> bool {
+        self.lingering.is_some_and(|(_, until)| now.at < until)
+    }
+
+    /// The suspect is settled, or the broker's again.
+    pub(super) fn suspect_ended(&mut self, token: Token) {
+        self.lingering.take_if(|(lingering, _)| *lingering == token);
+        if self
+            .suspect
+            .as_ref()
+            .is_some_and(|suspect| suspect.token == token)
+        {
+            (self.suspect, self.cautious) = (None, true);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! What was published, what its handlers are like, and what became of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use retryrmq_model::{Broker, Frame, Method};
+
+use super::{PARKED, Setting, replica::Choice};
+use crate::{
+    BasicProperties,
+    retry::headers::{self, integer},
+};
+
+/// What the handlers of a message do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Fine,
+    /// Succeeds at the second attempt.
+    FailsOnce,
+    FailsAlways,
+    Parks,
+    /// Is put off twice.
+    Defers,
+    /// Succeeds after seven seconds.
+    Slow,
+    /// Succeeds at once when it runs again, and the first time only after more than half an hour.
+    Hangs,
+    /// Succeeds, and says later that it failed.
+    AnswersTwice,
+    /// Takes its process along, always.
+    Poison,
+    /// Takes its process along when it runs for the first time.
+    CrashesOnce,
+    /// Is fine, and came with a forged count of crashes.
+    Forged(i64),
+}
+
+impl Kind {
+    pub(super) fn choose(random: &mut fastrand::Rng, setting: &Setting) -> Self {
+        // Operators want something to walk through.
+        if setting.operators > 0 && random.u8(0..3) == 0 {
+            return Self::Parks;
+        }
+        match random.u8(0..40) {
+            0..4 => Self::FailsOnce,
+            4..6 => Self::FailsAlways,
+            6..8 => Self::Parks,
+            8..10 => Self::Defers,
+            10 => Self::Slow,
+            11 if setting.faults.poison => Self::Poison,
+            12 if setting.faults.poison => Self::CrashesOnce,
+            15 if setting.faults.poison && random.bool() => Self::Hangs,
+            16 => Self::AnswersTwice,
+            13..15 => Self::Forged(random.i64(1..10)),
+            _ => Self::Fine,
+        }
+    }
+
+    /// Whether it may end in the parking queue for this reason, when its handler lost its connection or its process so often.
+    fn may_be_parked(self, reason: &str, hits: u32) -> bool {
+        match reason {
+            "exhausted" => self == Self::FailsAlways,
+            "requested" => self == Self::Parks,
+            // Nine forged crashes and a real one make ten. What is to be parked anyway, and cannot be stored, is blamed for every
+            // connection that is lost meanwhile. Any other may be blamed for three that hit its neighbours, and not for more.
+            "delivery-limit" => {
+                !self.may_be_handled() || matches!(self, Self::Forged(_)) || hits >= 7
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether nothing keeps it from being handled soon.
+    fn is_healthy(self) -> bool {
+        matches!(self, Self::Fine | Self::FailsOnce)
+    }
+
+    fn may_be_handled(self) -> bool {
+        !matches!(self, Self::FailsAlways | Self::Parks | Self::Poison)
+    }
+}
+
+#[derive(Debug)]
+struct Page {
+    kind: Kind,
+    confirmed: bool,
+    handled: bool,
+    parked: bool,
+    /// An operator named it, and wanted it to be gone.
+    dropped: bool,
+    /// It may have been in a queue that an operator emptied.
+    forgiven: bool,
+    runs: u32,
+    /// How often its handler lost its connection or its process.
+    hits: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Books {
+    pages: BTreeMap<u32, Page>,
+    unsettled: BTreeSet<u32>,
+    /// Scratch of the steps, which are many.
+    pub(super) choices: Vec<Choice>,
+}
+
+impl Books {
+    pub(super) fn published(&mut self, number: u32, kind: Kind) {
+        let page = Page {
+            kind,
+            confirmed: false,
+            handled: false,
+            parked: false,
+            dropped: false,
+            forgiven: false,
+            runs: 0,
+            hits: 0,
+        };
+        self.pages.insert(number, page);
+    }
+
+    pub(super) fn confirmed(&mut self, number: u32) {
+        if let Some(page) = self.pages.get_mut(&number) {
+            page.confirmed = true;
+            if !page.handled && !page.parked && !page.forgiven {
+                self.unsettled.insert(number);
+            }
+        }
+    }
+
+    /// Its publisher does not know: it may be there or not, and both are right.
+    pub(super) fn doubtful(&mut self, _: u32) {}
+
+    pub(super) fn kind(&self, number: u32) -> Kind {
+        self.pages.get(&number).map_or(Kind::Fine, |page| page.kind)
+    }
+
+    /// An attempt begins; how many there were before.
+    pub(super) fn runs(&mut self, number: u32) -> u32 {
+        let Some(page) = self.pages.get_mut(&number) else {
+            return 0;
+        };
+        page.runs += 1;
+        page.runs - 1
+    }
+
+    /// The connection or the process of its handler is gone.
+    pub(super) fn hit(&mut self, number: u32) {
+        if let Some(page) = self.pages.get_mut(&number) {
+            page.hits += 1;
+        }
+    }
+
+    pub(super) fn handled(&mut self, number: u32) {
+        if let Some(page) = self.pages.get_mut(&number) {
+            page.handled = true;
+        }
+        self.unsettled.remove(&number);
+    }
+
+    /// A consumer was told that the copy in the parking queue is confirmed.
+    pub(super) fn parked(&mut self, number: u32) {
+        if let Some(page) = self.pages.get_mut(&number) {
+            page.parked = true;
+        }
+        self.unsettled.remove(&number);
+    }
+
+    /// An operator has emptied the work queue: what was not handled by then may be gone.
+    pub(super) fn forgive(&mut self) {
+        for page in self.pages.values_mut() {
+            page.forgiven |= !page.handled;
+        }
+        self.unsettled.clear();
+    }
+
+    pub(super) fn dropped(&mut self, number: u32) {
+        if let Some(page) = self.pages.get_mut(&number) {
+            page.dropped = true;
+        }
+        self.unsettled.remove(&number);
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.unsettled.is_empty()
+    }
+
+    pub(super) fn left(&self) -> String {
+        let left: Vec<_> = self
+            .unsettled
+            .iter()
+            .map(|number| format!("{number} ({:?})", self.kind(*number)))
+            .collect();
+        left.join(", ")
+    }
+
+    /// While nothing but a queue that takes nothing was in the way, healthy messages must have been handled.
+    pub(super) fn nobody_was_kept(&self) -> Result<(), String> {
+        let kept = self.pages.iter().find(|(_, page)| {
+            page.kind.is_healthy() && page.confirmed && !page.handled && !page.parked
+        });
+        match kept {
+            Some((number, page)) => Err(format!(
+                "message {number} ({:?}) was kept from running by others",
+                page.kind
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Holds what was told against what the broker has.
+    pub(super) fn balance(&self, broker: &mut Broker) -> Result<(), String> {
+        let parked = parked(broker);
+        for (number, reason) in &parked {
+            let Some(page) = self.pages.get(number) else {
+                return Err(format!(
+                    "a message {number} is parked that nobody published"
+                ));
+            };
+            if !page.kind.may_be_parked(reason, page.hits) {
+                return Err(format!(
+                    "message {number} ({:?}) is parked as {reason} after {} hits",
+                    page.kind, page.hits
+                ));
+            }
+        }
+        for (number, page) in &self.pages {
+            let found = parked.iter().any(|(parked, _)| parked == number);
+            if page.confirmed && !page.handled && !page.dropped && !page.forgiven && !found {
+                return Err(format!("message {number} ({:?}) is lost", page.kind));
+            }
+            if page.handled && !page.kind.may_be_handled() {
+                return Err(format!("message {number} ({:?}) was handled", page.kind));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The number that a message was published with.
+pub(super) fn number(properties: &BasicProperties) -> u32 {
+    let number = properties
+        .headers()
+        .as_ref()
+        .and_then(|table| table.inner().get("number"))
+        .and_then(integer);
+    number
+        .and_then(|number| number.try_into().ok())
+        .unwrap_or(0)
+}
+
+/// What is in the parking queue: numbers and reasons.
+fn parked(broker: &mut Broker) -> Vec<(u32, String)> {
+    let mut all = Vec::new();
+    let Some(reader) = broker.connect() else {
+        return all;
+    };
+    broker.send(reader, 1, Method::OpenChannel);
+    loop {
+        let queue = PARKED.into();
+        broker.send(
+            reader,
+            1,
+            Method::Get {
+                queue,
+                no_ack: true,
+            },
+        );
+        let found =
+            std::iter::from_fn(|| broker.receive(reader)).find_map(|(_, frame)| match frame {
+                Frame::Got(delivery) => Some(Some(delivery)),
+                Frame::GetEmpty | Frame::CloseChannel(_) => Some(None),
+                _ => None,
+            });
+        let Some(Some(delivery)) = found else {
+            return all;
+        };
+        let table = delivery.properties.headers().clone().unwrap_or_default();
+        let reason = headers::string(&table, headers::PARKED_REASON);
+        all.push((
+            number(&delivery.properties),
+            reason.unwrap_or_else(|| "what the broker says".into()),
+        ));
+    }
+}

@@ -1,0 +1,216 @@
+//! What is done to everybody.
+
+use std::time::Duration;
+
+use retryrmq_model::{Declare, Policy, QueueType};
+
+use super::{PARKED, QUEUE, World};
+
+/// Which kinds of harm there are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Faults {
+    pub(super) cuts: bool,
+    pub(super) kills: bool,
+    pub(super) stops: bool,
+    pub(super) broker: bool,
+    pub(super) poison: bool,
+    /// The parking queue takes nothing while harm is done.
+    pub(super) full_parking: bool,
+    /// An operator's delivery limit on the work queue.
+    pub(super) delivery_limit: bool,
+    /// Alarms of the broker, during which it reads nothing from those who publish.
+    pub(super) alarms: bool,
+    /// Operators who purge the work queue, make it anew, or leave it no room.
+    pub(super) tidying: bool,
+}
+
+impl Faults {
+    pub(super) fn choose(random: &mut fastrand::Rng) -> Self {
+        let mut often = || random.u8(0..3) > 0;
+        Self {
+            cuts: often(),
+            kills: often(),
+            stops: often(),
+            broker: often(),
+            poison: often(),
+            full_parking: !often(),
+            delivery_limit: !often(),
+            alarms: !often(),
+            tidying: !often(),
+        }
+    }
+}
+
+impl Faults {
+    /// Whether nobody is taken away from anybody.
+    pub(super) fn are_quiet(self) -> bool {
+        !(self.cuts
+            || self.kills
+            || self.stops
+            || self.broker
+            || self.poison
+            || self.alarms
+            || self.tidying)
+    }
+
+    pub(super) fn are_none(self) -> bool {
+        self.are_quiet() && !self.full_parking && !self.delivery_limit
+    }
+
+    pub(super) fn quiet(self) -> Self {
+        Self {
+            cuts: false,
+            kills: false,
+            stops: false,
+            broker: false,
+            poison: false,
+            alarms: false,
+            tidying: false,
+            ..self
+        }
+    }
+}
+
+impl World {
+    pub(super) fn prepare(&mut self) {
+        if self.setting.faults.full_parking {
+            let full = Declare::durable(PARKED, QueueType::Classic)
+                .with_number("x-max-length", 0)
+                .with("x-overflow", "reject-publish");
+            let _ = self.broker.make_queue(&full);
+        }
+        self.set_work_policy(false);
+        if self.setting.parking_limit.is_some() {
+            let policy = Policy {
+                delivery_limit: self.setting.parking_limit,
+                ..Policy::default()
+            };
+            self.broker.set_policy(PARKED, Some(policy));
+        }
+    }
+
+    /// A policy on the work queue: of its delivery limit, and of its room.
+    fn set_work_policy(&mut self, capped: bool) {
+        let quorum = self.setting.work == QueueType::Quorum;
+        let limited = self.setting.faults.delivery_limit && quorum;
+        let policy = Policy {
+            delivery_limit: limited.then_some(5),
+            max_length: capped.then_some(3),
+            reject_publish: capped.then_some(true),
+            ..Policy::default()
+        };
+        self.broker
+            .set_policy(QUEUE, (limited || capped).then_some(policy));
+    }
+
+    /// Alarms end, and there is room again.
+    pub(super) fn end_troubles(&mut self) {
+        let over = |ends: &mut Duration| *ends <= self.now || self.now >= self.faults_until;
+        if self.alarm_ends.take_if(over).is_some() {
+            self.note(|| "the alarm is over".into());
+            self.broker.set_alarm(false);
+        }
+        let over = |ends: &mut Duration| *ends <= self.now || self.now >= self.faults_until;
+        if self.cap_ends.take_if(over).is_some() {
+            self.note(|| "the work queue has room".into());
+            self.set_work_policy(false);
+        }
+    }
+
+    /// What an operator does to the work queue.
+    fn tidy(&mut self) {
+        match self.random.u8(0..3) {
+            0 => {
+                self.note(|| "the work queue is purged".into());
+                self.books.forgive();
+                self.broker.purge_queue(QUEUE);
+            }
+            // What is young when the broker is killed is gone.
+            1 if !self.setting.faults.broker => {
+                self.note(|| "the work queue is made anew".into());
+                self.books.forgive();
+                self.broker.delete_queue(QUEUE);
+                let _ = self.broker.make_queue(&self.setting.work_queue());
+            }
+            // What comes back into a full classic queue is dropped.
+            2 if self.setting.work == QueueType::Quorum => {
+                self.note(|| "the work queue has no room".into());
+                self.set_work_policy(true);
+                let time = Duration::from_millis(self.random.u64(100..10_000));
+                self.cap_ends = Some(self.now + time);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn do_harm(&mut self) {
+        self.next_fault = self.now + Duration::from_millis(self.random.u64(100..4_000));
+        let faults = self.setting.faults;
+        let at = self.random.usize(..self.replicas.len());
+        match self.random.u8(0..11) {
+            9 if faults.alarms && self.alarm_ends.is_none() => {
+                self.note(|| "an alarm".into());
+                self.broker.set_alarm(true);
+                let time = Duration::from_millis(self.random.u64(100..30_000));
+                self.alarm_ends = Some(self.now + time);
+            }
+            10 if faults.tidying && self.broker.is_running() => self.tidy(),
+            7 | 8 if !self.operators.is_empty() && self.may_interrupt() => {
+                let at = self.random.usize(..self.operators.len());
+                self.interruptions += i64::from(!self.operators[at].is_away());
+                self.interrupt(at);
+            }
+            0 | 1 if faults.cuts => self.cut_consuming(at),
+            2 if faults.cuts => self.cut_publishing(at),
+            3 if faults.kills => self.kill(at),
+            4 | 5 if faults.stops => self.stop(at),
+            // A classic waiting queue dead-letters at most once: what is on its way when the broker goes is gone.
+            6 if faults.broker
+                && self.broker.is_running()
+                && self.setting.waiting == QueueType::Quorum
+                && self.may_interrupt() =>
+            {
+                let kill = self.random.bool();
+                self.note(|| format!("the broker is {}", if kill { "killed" } else { "stopped" }));
+                if kill {
+                    self.broker.kill();
+                } else {
+                    self.broker.stop();
+                }
+                self.interruptions += 1;
+                for at in 0..self.operators.len() {
+                    self.interrupt(at);
+                }
+                for at in 0..self.replicas.len() {
+                    self.cut_consuming(at);
+                    self.cut_publishing(at);
+                }
+                let away = Duration::from_millis(self.random.u64(10..5_000));
+                self.broker_returns = Some(self.now + away);
+            }
+            _ => {}
+        }
+    }
+
+    /// What a walk holds when it is killed has been delivered once more, and before that it may have been given back once: no
+    /// walk can keep a limit from striking that is lower than that.
+    pub(super) fn may_interrupt(&self) -> bool {
+        let limit = self.setting.parking_limit;
+        limit.is_none_or(|limit| self.interruptions < limit - 1)
+    }
+
+    /// From now on nothing is done to anybody, and what was taken away is given back.
+    pub(super) fn stop_harm(&mut self) -> Result<(), String> {
+        if std::mem::replace(&mut self.harm_has_stopped, true) {
+            return Ok(());
+        }
+        if self.setting.faults.are_quiet() {
+            self.books.nobody_was_kept()?;
+        }
+        if std::mem::take(&mut self.setting.faults.full_parking) {
+            self.note(|| "the parking queue has room".into());
+            self.broker.delete_queue(PARKED);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,294 @@
+//! Whole lives of consumers against a model of the broker, everything from one seed: replicas that start, drain and are
+//! killed, brokers that die and forget, connections that are cut between any two frames, handlers that succeed, fail, hang and
+//! take their process along.
+//!
+//! ```text
+//!  publisher ─► model of the broker ◄─ frames, one at a time ─► shell ─► Engine
+//!                      ▲                                          ▲
+//!                   faults ────────────── seed ──────────────► handlers
+//! ```
+//!
+//! A run fails with its seed and the end of its trace. `RETRYRMQ_SIMULATE_SEED` plays one seed alone,
+//! `RETRYRMQ_SIMULATE_SECONDS` says how long to go on (`make simulate`).
+
+mod books;
+mod faults;
+mod operator;
+mod publisher;
+mod replica;
+mod runs;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    time::Duration,
+};
+
+use retryrmq_model::{Broker, ConnectionId, Declare, Profile, QueueType, Seeded, Version};
+
+use self::{books::Books, faults::Faults, operator::Operator, replica::Replica};
+use crate::{Policy, Strategy, types::AMQPValue};
+
+const QUEUE: &str = "orders";
+const PARKED: &str = "orders.parked";
+
+/// What a run is like, apart from its seed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting {
+    version: Version,
+    work: QueueType,
+    waiting: QueueType,
+    replicas: usize,
+    prefetch: u16,
+    concurrency: usize,
+    messages: u32,
+    single_active: bool,
+    auto_delete: bool,
+    strategy: Strategy,
+    /// Who walk through the parking queue.
+    operators: usize,
+    /// A policy's delivery limit on the parking queue.
+    parking_limit: Option<i64>,
+    priorities: bool,
+    faults: Faults,
+}
+
+/// A run that broke a promise.
+pub(super) struct Broken {
+    seed: u64,
+    setting: Setting,
+    why: String,
+    trace: Vec<String>,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}: {}\n{:?}", self.seed, self.why, self.setting)?;
+        for line in &self.trace {
+            writeln!(f, "  {line}")?;
+        }
+        Ok(())
+    }
+}
+
+struct World {
+    random: fastrand::Rng,
+    setting: Setting,
+    now: Duration,
+    broker: Broker,
+    replicas: Vec<Replica>,
+    operators: Vec<Operator>,
+    /// How often walks were interrupted, each of which spends a delivery.
+    interruptions: i64,
+    publisher: Option<ConnectionId>,
+    /// What was published on this connection, by the number of its confirm.
+    unconfirmed: BTreeMap<u64, u32>,
+    publishes: u64,
+    published: u32,
+    books: Books,
+    faults_until: Duration,
+    next_fault: Duration,
+    harm_has_stopped: bool,
+    next_publish: Duration,
+    broker_returns: Option<Duration>,
+    /// Until when the broker reads nothing from those who publish, and until when the work queue has no room.
+    alarm_ends: Option<Duration>,
+    cap_ends: Option<Duration>,
+    trace: VecDeque<String>,
+    steps: u64,
+}
+
+/// How long the end may take once nothing is done to anybody any more. A dead letter that could not be stored is tried again
+/// after three minutes, and a delivery that is not settled is taken back after thirty.
+const BOUND: Duration = Duration::from_secs(4 * 3600);
+const MOST_STEPS: u64 = 2_000_000;
+const TRACE: usize = 60;
+
+impl Setting {
+    /// What the consumer's strategy needs.
+    fn policy(&self) -> Policy {
+        let text = match self.strategy {
+            Strategy::RetryQueues | Strategy::DelayedExchange => "list(100ms, 1s)",
+            Strategy::DeadLetter | Strategy::Native => "fixed(100ms, retries=2)",
+        };
+        text.parse().expect("the policy can be read")
+    }
+
+    fn work_queue(&self) -> Declare {
+        let mut work = match self.strategy {
+            Strategy::RetryQueues | Strategy::DelayedExchange => Declare::durable(QUEUE, self.work),
+            Strategy::DeadLetter | Strategy::Native => replica::declarations(self)
+                .into_iter()
+                .find(|declare| &*declare.queue == QUEUE)
+                .expect("the plan holds the work queue"),
+        };
+        work.auto_delete = self.auto_delete;
+        if self.single_active {
+            work = work.with_value("x-single-active-consumer", AMQPValue::Boolean(true));
+        }
+        work
+    }
+}
+
+impl World {
+    fn new(seed: u64, setting: Setting) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let chance = Seeded::new(random.u64(..), Duration::from_millis(random.u64(0..30)));
+        let mut broker = Broker::new(Profile::new(setting.version), chance);
+        let _ = broker.make_queue(&setting.work_queue());
+        // A queue that was there for long.
+        broker.advance(Duration::from_secs(10));
+        let replicas = (0..setting.replicas)
+            .map(|number| Replica::new(number, random.u64(..)))
+            .collect();
+        Self {
+            now: broker.now(),
+            faults_until: broker.now() + Duration::from_secs(60),
+            next_fault: broker.now() + Duration::from_secs(2),
+            harm_has_stopped: false,
+            next_publish: broker.now(),
+            random,
+            setting,
+            broker,
+            replicas,
+            operators: (0..setting.operators)
+                .map(|_| Operator::default())
+                .collect(),
+            interruptions: 0,
+            publisher: None,
+            unconfirmed: BTreeMap::new(),
+            publishes: 0,
+            published: 0,
+            books: Books::default(),
+            broker_returns: None,
+            alarm_ends: None,
+            cap_ends: None,
+            trace: VecDeque::new(),
+            steps: 0,
+        }
+    }
+
+    fn note(&mut self, line: impl FnOnce() -> String) {
+        if self.trace.len() == TRACE {
+            self.trace.pop_front();
+        }
+        let line = format!("{:>10.3?} {}", self.now, line());
+        self.trace.push_back(line);
+    }
+
+    /// Plays it to the end: `Ok` with the number of steps, or what was broken.
+    fn play(mut self, seed: u64) -> Result<u64, Box<Broken>> {
+        let why = loop {
+            self.steps += 1;
+            if let Err(why) = self.step() {
+                break why;
+            }
+            if self.is_over() {
+                match self.books.balance(&mut self.broker) {
+                    Ok(()) => return Ok(self.steps),
+                    Err(why) => break why,
+                }
+            }
+            if self.now > self.faults_until + BOUND || self.steps > MOST_STEPS {
+                break format!("it does not come to an end: {}", self.books.left());
+            }
+        };
+        Err(Box::new(Broken {
+            seed,
+            setting: self.setting,
+            why,
+            trace: self.trace.into(),
+        }))
+    }
+
+    fn is_over(&self) -> bool {
+        self.published == self.setting.messages
+            && self.unconfirmed.is_empty()
+            && self.now >= self.faults_until
+            && self.books.is_settled()
+            && self.operators.iter().all(Operator::is_away)
+            && self.broker.is_running()
+            && [QUEUE].into_iter().all(|queue| {
+                self.broker
+                    .queue_view(queue)
+                    .is_some_and(|view| view.ready + view.unsettled + view.delayed + view.dead == 0)
+            })
+            && !self.broker.is_in_transit()
+            && self
+                .broker
+                .queue_names()
+                .filter(|name| name.starts_with("orders.retry."))
+                .all(|name| self.broker.messages(name).next().is_none())
+    }
+
+    /// One thing happens: a frame arrives at one of its ends, or time passes until the next one can.
+    fn step(&mut self) -> Result<(), String> {
+        let mut choices = std::mem::take(&mut self.books.choices);
+        choices.clear();
+        for at in 0..self.replicas.len() {
+            let concurrency = self.setting.concurrency;
+            self.replicas[at].choices(&self.broker, at, concurrency, &mut choices);
+        }
+        for (at, operator) in self.operators.iter().enumerate() {
+            operator.choices(&self.broker, at, &mut choices);
+        }
+        let idle = choices.is_empty() || self.random.u8(..) < 8;
+        let choice = (!idle).then(|| choices[self.random.usize(..choices.len())]);
+        self.books.choices = choices;
+        match choice {
+            Some(choice) => self.replica_step(choice)?,
+            None => self.pass_time(!self.books.choices.is_empty()),
+        }
+        self.look_at_clocks()?;
+        self.publisher_hears();
+        Ok(())
+    }
+
+    /// Until something happens by itself; while frames are on their way, hardly at all.
+    fn pass_time(&mut self, hardly: bool) {
+        let mut next = vec![
+            self.broker.next_event_at(),
+            self.broker_returns,
+            self.alarm_ends,
+            self.cap_ends,
+            (self.published < self.setting.messages).then_some(self.next_publish),
+            (self.now < self.faults_until).then_some(self.next_fault.min(self.faults_until)),
+        ];
+        next.extend(self.replicas.iter().map(Replica::wakes_at));
+        let until = self.faults_until;
+        next.extend(self.operators.iter().map(|one| one.wakes_at(until)));
+        let soonest = next.into_iter().flatten().min();
+        let soonest = soonest.unwrap_or(self.now + Duration::from_secs(1));
+        let soonest = if hardly {
+            soonest.min(self.now + Duration::from_micros(self.random.u64(0..3_000)))
+        } else {
+            soonest
+        };
+        self.now = soonest.max(self.now);
+        self.broker.advance(self.now);
+    }
+
+    fn look_at_clocks(&mut self) -> Result<(), String> {
+        if self.broker_returns.is_some_and(|at| at <= self.now) {
+            self.broker_returns = None;
+            self.broker.start();
+            self.note(|| "the broker is back".into());
+        }
+        self.end_troubles();
+        if self.now < self.faults_until && self.next_fault <= self.now {
+            self.do_harm();
+        } else if self.now >= self.faults_until {
+            self.stop_harm()?;
+        }
+        if self.published < self.setting.messages && self.next_publish <= self.now {
+            self.publish();
+        }
+        for at in 0..self.replicas.len() {
+            self.replica_clock(at)?;
+        }
+        for at in 0..self.operators.len() {
+            self.operator_clock(at)?;
+        }
+        Ok(())
+    }
+}

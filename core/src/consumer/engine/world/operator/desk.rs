@@ -1,0 +1,181 @@
+//! Where an operator sits: two connections, and what has come of what was asked. A walk waits at its desk; the world lets
+//! frames through one at a time, and has the walk go on.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, VecDeque},
+    future::poll_fn,
+    rc::Rc,
+    task::Poll,
+    time::Duration,
+};
+
+use retryrmq_model::{Delivery, Frame, Method};
+
+use super::super::replica::Side;
+
+/// The walk is over, and not because it came to its end.
+#[derive(Debug)]
+pub(super) struct CutShort;
+
+/// What the books must know of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Told {
+    /// The operator names a message, which is to be gone for good.
+    Drops(u32),
+    Replays(u32),
+}
+
+#[derive(Debug, Default)]
+struct Papers {
+    now: Duration,
+    walking: VecDeque<Method>,
+    publishing: VecDeque<Method>,
+    deliveries: VecDeque<Delivery>,
+    answers: VecDeque<Frame>,
+    publishes: u64,
+    confirms: BTreeMap<u64, bool>,
+    /// What was published last before the next confirm came back.
+    came_back: bool,
+    is_over: bool,
+    wakes_at: Option<Duration>,
+    told: Vec<Told>,
+}
+
+/// Shared between the walk and the world.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Desk(Rc<RefCell<Papers>>);
+
+impl Desk {
+    pub(super) fn at(now: Duration) -> Self {
+        let desk = Self::default();
+        desk.0.borrow_mut().now = now;
+        for method in [Method::OpenChannel, Method::SelectConfirms] {
+            desk.write(Side::Publishing, method);
+        }
+        desk.write(Side::Consuming, Method::OpenChannel);
+        desk
+    }
+
+    // What the world does.
+
+    pub(super) fn has_written(&self, side: Side) -> bool {
+        let papers = self.0.borrow();
+        match side {
+            Side::Consuming => !papers.walking.is_empty(),
+            Side::Publishing => !papers.publishing.is_empty(),
+        }
+    }
+
+    pub(super) fn take_written(&self, side: Side) -> Option<Method> {
+        let mut papers = self.0.borrow_mut();
+        match side {
+            Side::Consuming => papers.walking.pop_front(),
+            Side::Publishing => papers.publishing.pop_front(),
+        }
+    }
+
+    pub(super) fn hears(&self, frame: Frame) {
+        let mut papers = self.0.borrow_mut();
+        match frame {
+            Frame::Deliver(delivery) => papers.deliveries.push_back(*delivery),
+            Frame::Return(_) => papers.came_back = true,
+            Frame::Confirm { publish, stored } => {
+                let stored = stored && !std::mem::take(&mut papers.came_back);
+                papers.confirms.insert(publish, stored);
+            }
+            Frame::Cancel { .. } | Frame::CloseChannel(_) | Frame::CloseConnection(_) => {
+                papers.is_over = true;
+            }
+            Frame::ConsumeOk { .. } | Frame::CancelOk { .. } | Frame::Declared { .. } => {
+                papers.answers.push_back(frame);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn passes(&self, now: Duration) {
+        self.0.borrow_mut().now = now;
+    }
+
+    pub(super) fn wakes_at(&self) -> Option<Duration> {
+        self.0.borrow().wakes_at
+    }
+
+    pub(super) fn take_told(&self) -> Vec<Told> {
+        std::mem::take(&mut self.0.borrow_mut().told)
+    }
+
+    // What the walk does.
+
+    pub(super) fn now(&self) -> Duration {
+        self.0.borrow().now
+    }
+
+    pub(super) fn write(&self, side: Side, method: Method) {
+        let mut papers = self.0.borrow_mut();
+        match side {
+            Side::Consuming => papers.walking.push_back(method),
+            Side::Publishing => papers.publishing.push_back(method),
+        }
+    }
+
+    /// Publishes, and says under which number its confirm comes.
+    pub(super) fn publish(&self, method: Method) -> u64 {
+        self.write(Side::Publishing, method);
+        let mut papers = self.0.borrow_mut();
+        papers.publishes += 1;
+        papers.publishes
+    }
+
+    pub(super) fn tell(&self, told: Told) {
+        self.0.borrow_mut().told.push(told);
+    }
+
+    pub(super) async fn confirm(&self, publish: u64) -> Result<bool, CutShort> {
+        self.until(None, |papers| papers.confirms.remove(&publish))
+            .await
+            .map(|stored| stored.unwrap_or(false))
+    }
+
+    pub(super) async fn answer(&self) -> Result<Frame, CutShort> {
+        let answer = self
+            .until(None, |papers| papers.answers.pop_front())
+            .await?;
+        answer.ok_or(CutShort)
+    }
+
+    /// The next delivery, or `None` when nothing came for so long.
+    pub(super) async fn delivery(&self, quiet: Duration) -> Result<Option<Delivery>, CutShort> {
+        let end = self.now() + quiet;
+        self.until(Some(end), |papers| papers.deliveries.pop_front())
+            .await
+    }
+
+    pub(super) fn delivery_at_hand(&self) -> Option<Delivery> {
+        self.0.borrow_mut().deliveries.pop_front()
+    }
+
+    async fn until<T>(
+        &self,
+        end: Option<Duration>,
+        mut take: impl FnMut(&mut Papers) -> Option<T>,
+    ) -> Result<Option<T>, CutShort> {
+        poll_fn(|_| {
+            let mut papers = self.0.borrow_mut();
+            papers.wakes_at = None;
+            if let Some(taken) = take(&mut papers) {
+                return Poll::Ready(Ok(Some(taken)));
+            }
+            if papers.is_over {
+                return Poll::Ready(Err(CutShort));
+            }
+            if end.is_some_and(|end| end <= papers.now) {
+                return Poll::Ready(Ok(None));
+            }
+            papers.wakes_at = end;
+            Poll::Pending
+        })
+        .await
+    }
+}

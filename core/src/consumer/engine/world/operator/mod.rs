@@ -1,0 +1,211 @@
+//! Operators who walk through the parking queue, several at a time: they look, replay and drop, and may be gone at any moment.
+
+mod desk;
+mod supply;
+mod walk;
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use retryrmq_model::{Broker, ConnectionId, QueueType};
+
+use self::{
+    desk::{CutShort, Desk, Told},
+    walk::{Errand, Walk},
+};
+use super::{PARKED, World, replica::Choice, replica::Side};
+
+type Going = Pin<Box<dyn Future<Output = Result<(), CutShort>>>>;
+
+/// Somebody at a desk.
+struct Visit {
+    desk: Desk,
+    walking: ConnectionId,
+    publishing: ConnectionId,
+    /// After as many frames its process is killed.
+    dies_after: Option<u32>,
+    /// `None` when it is over, and what was written is still on its way.
+    walk: Option<Going>,
+}
+
+impl Visit {
+    fn connection(&self, side: Side) -> ConnectionId {
+        match side {
+            Side::Consuming => self.walking,
+            Side::Publishing => self.publishing,
+        }
+    }
+}
+
+/// An operator, who comes again and again.
+#[derive(Default)]
+pub(super) struct Operator {
+    visit: Option<Visit>,
+    next_visit: Duration,
+}
+
+impl Operator {
+    pub(super) fn is_away(&self) -> bool {
+        self.visit.is_none()
+    }
+
+    pub(super) fn choices(&self, broker: &Broker, at: usize, choices: &mut Vec<Choice>) {
+        let Some(visit) = &self.visit else { return };
+        for side in [Side::Consuming, Side::Publishing] {
+            if visit.desk.has_written(side) {
+                choices.push(Choice::OperatorWrites(at, side));
+            }
+            if visit.walk.is_some() && broker.outbound(visit.connection(side)) > 0 {
+                choices.push(Choice::OperatorReads(at, side));
+            }
+        }
+    }
+
+    pub(super) fn wakes_at(&self, harm_until: Duration) -> Option<Duration> {
+        match &self.visit {
+            Some(visit) => visit.desk.wakes_at(),
+            None => (self.next_visit < harm_until).then_some(self.next_visit),
+        }
+    }
+}
+
+impl World {
+    pub(super) fn operator_writes(&mut self, at: usize, side: Side) -> Result<(), String> {
+        if let Some(visit) = &self.operators[at].visit
+            && let Some(method) = visit.desk.take_written(side)
+        {
+            self.broker.send(visit.connection(side), 1, method);
+        }
+        self.operator_goes_on(at)
+    }
+
+    pub(super) fn operator_reads(&mut self, at: usize, side: Side) -> Result<(), String> {
+        if let Some(visit) = &self.operators[at].visit
+            && let Some((_, frame)) = self.broker.receive(visit.connection(side))
+        {
+            if let retryrmq_model::Frame::CloseChannel(why) = &frame
+                && why.text.contains("unknown delivery tag")
+            {
+                return Err(format!("operator {at} settled what it did not hold"));
+            }
+            visit.desk.hears(frame);
+        }
+        self.operator_goes_on(at)
+    }
+
+    pub(super) fn operator_clock(&mut self, at: usize) -> Result<(), String> {
+        let wakes_at = self.operators[at].wakes_at(self.faults_until);
+        if wakes_at.is_none_or(|wakes_at| wakes_at > self.now) {
+            return Ok(());
+        }
+        if self.operators[at].visit.is_none() {
+            self.come(at);
+        }
+        self.operator_goes_on(at)
+    }
+
+    fn come(&mut self, at: usize) {
+        self.operators[at].next_visit =
+            self.now + Duration::from_millis(self.random.u64(500..15_000));
+        let Some(view) = self.broker.queue_view(PARKED) else {
+            return;
+        };
+        let (Some(walking), Some(publishing)) = (self.broker.connect(), self.broker.connect())
+        else {
+            return;
+        };
+        let errand = match self.random.u8(0..6) {
+            0 => Errand::Replay { every: 1 },
+            1 => Errand::Replay { every: 3 },
+            2 => {
+                let published = self.published.max(1);
+                let mut one = || self.random.u32(1..=published);
+                Errand::Drop([one(), one()].into())
+            }
+            _ => Errand::Look,
+        };
+        let enough = match self.random.u8(0..3) {
+            0 => self.random.usize(0..20),
+            _ => usize::MAX,
+        };
+        self.note(|| format!("operator {at} comes: {errand:?}, at most {enough}"));
+        let dies_after = (self.random.u8(0..3) == 0).then(|| self.random.u32(1..120));
+        let desk = Desk::at(self.now);
+        let classic = view.kind == QueueType::Classic;
+        let number = self.random.u64(..);
+        let walk = Walk::go(desk.clone(), errand, enough, number, classic);
+        self.operators[at].visit = Some(Visit {
+            desk,
+            walking,
+            publishing,
+            dies_after,
+            walk: Some(Box::pin(walk)),
+        });
+    }
+
+    fn operator_goes_on(&mut self, at: usize) -> Result<(), String> {
+        let now = self.now;
+        let dies = self.operators[at].visit.as_mut().is_some_and(|visit| {
+            let left = visit.dies_after.map(|left| left.saturating_sub(1));
+            visit.dies_after = left;
+            left == Some(0)
+        });
+        if dies && self.may_interrupt() {
+            self.interruptions += 1;
+            self.interrupt(at);
+        }
+        let Some(visit) = &mut self.operators[at].visit else {
+            return Ok(());
+        };
+        visit.desk.passes(now);
+        let mut end = None;
+        if let Some(walk) = &mut visit.walk
+            && let Poll::Ready(done) = walk.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        {
+            visit.walk = None;
+            end = Some(done.is_ok());
+        }
+        let written = |side| visit.desk.has_written(side);
+        let is_gone = visit.walk.is_none()
+            && (end == Some(false) || !(written(Side::Consuming) || written(Side::Publishing)));
+        for told in visit.desk.take_told() {
+            match told {
+                Told::Drops(number) => {
+                    self.note(|| format!("operator {at} drops {number}"));
+                    self.books.dropped(number);
+                }
+                Told::Replays(number) => self.note(|| format!("operator {at} replays {number}")),
+            }
+        }
+        if let Some(end) = end {
+            self.note(|| {
+                format!(
+                    "operator {at} is {}",
+                    if end { "done" } else { "cut short" }
+                )
+            });
+        }
+        if is_gone {
+            self.hang_up(at);
+        }
+        Ok(())
+    }
+
+    /// Killed, or cut off: what was written and has not arrived never does.
+    pub(super) fn interrupt(&mut self, at: usize) {
+        if !self.operators[at].is_away() {
+            self.note(|| format!("operator {at} is killed"));
+            self.hang_up(at);
+        }
+    }
+
+    fn hang_up(&mut self, at: usize) {
+        if let Some(visit) = self.operators[at].visit.take() {
+            self.broker.cut(visit.publishing);
+            self.broker.cut(visit.walking);
+        }
+    }
+}

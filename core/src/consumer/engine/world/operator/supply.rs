@@ -1,0 +1,114 @@
+//! The deliveries of a walk: consumer by consumer, each with a larger share.
+
+use std::time::Duration;
+
+use retryrmq_model::{Consume, Declare, Delivery, Frame, Method};
+
+use super::{
+    super::{PARKED, replica::Side},
+    desk::{CutShort, Desk},
+    walk::Walk,
+};
+use crate::parking::Source;
+
+/// How long nothing may come before the broker is asked whether there is anything left.
+const QUIET: Duration = Duration::from_millis(100);
+/// How long a queue may say that it has something, and send nothing.
+const ANSWER: Duration = Duration::from_secs(20);
+
+impl Walk {
+    pub(super) fn take(&mut self) -> Option<Delivery> {
+        let delivery = self.ahead.pop_front()?;
+        self.fresh |= !delivery.redelivered;
+        Some(delivery)
+    }
+
+    pub(super) fn has_come(&mut self, source: Source) {
+        match source {
+            Source::Elsewhere => self.left = self.left.saturating_sub(1),
+            Source::Renewed => self.copies = self.copies.saturating_sub(1),
+            Source::Replayed => {}
+        }
+    }
+
+    pub(super) fn came(&mut self, delivery: Delivery) {
+        self.window.came(delivery.body.len());
+        self.ahead.push_back(delivery);
+    }
+
+    pub(super) fn is_at_hand(&mut self) -> bool {
+        if self.ahead.is_empty() {
+            while let Some(delivery) = self.desk.delivery_at_hand() {
+                self.came(delivery);
+            }
+        }
+        !self.ahead.is_empty()
+    }
+
+    pub(super) async fn expect(&mut self) -> Result<bool, CutShort> {
+        if self.left + self.copies == 0 {
+            return Ok(false);
+        }
+        let (end, mut looks) = (self.desk.now() + ANSWER, 0);
+        while self.ahead.is_empty() {
+            if self.consumer.is_none() || self.window.is_used_up() {
+                self.widen().await?;
+                continue;
+            }
+            if let Some(delivery) = self.desk.delivery(QUIET).await? {
+                self.came(delivery);
+                break;
+            }
+            looks = if ready(&self.desk).await? == 0 {
+                looks + 1
+            } else {
+                0
+            };
+            if looks == 2 && !self.is_at_hand() {
+                return Ok(false);
+            }
+            if self.desk.now() >= end {
+                return Err(CutShort);
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) async fn widen(&mut self) -> Result<(), CutShort> {
+        self.stop().await?;
+        if !self.ahead.is_empty() {
+            return Ok(());
+        }
+        let (tag, prefetch) = self.window.open(self.left + self.copies);
+        self.desk.write(Side::Consuming, Method::Qos { prefetch });
+        self.desk
+            .write(Side::Consuming, Method::Consume(Consume::new(PARKED, &tag)));
+        self.consumer = Some(tag);
+        self.desk.answer().await.map(drop)
+    }
+
+    pub(super) async fn stop(&mut self) -> Result<(), CutShort> {
+        let Some(tag) = self.consumer.take() else {
+            return Ok(());
+        };
+        let tag = tag.as_str().into();
+        self.desk.write(Side::Consuming, Method::Cancel { tag });
+        self.desk.answer().await?;
+        while let Some(delivery) = self.desk.delivery_at_hand() {
+            self.came(delivery);
+        }
+        Ok(())
+    }
+}
+
+/// How many messages wait for a consumer.
+pub(super) async fn ready(desk: &Desk) -> Result<u32, CutShort> {
+    desk.write(
+        Side::Consuming,
+        Method::Declare(Box::new(Declare::passive(PARKED))),
+    );
+    match desk.answer().await? {
+        Frame::Declared { messages, .. } => Ok(messages),
+        _ => Err(CutShort),
+    }
+}

@@ -1,0 +1,291 @@
+//! A walk through the parking queue, on the model instead of on lapin. What it decides is decided by what
+//! [`Browse`](crate::Browse) asks as well; this is only the way there.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+
+use retryrmq_model::{Delivery, Method, Publish};
+
+use super::{
+    super::{PARKED, QUEUE, books::number, replica::Side},
+    desk::{CutShort, Desk, Told},
+    supply::ready,
+};
+use crate::{
+    BasicProperties,
+    client::USUAL_HEADER_ROOM,
+    parking::{Marks, Move, NEAR, Record, Seen, Source, Wear, Window, may_go},
+    retry::{Origin, Stamp},
+    types::ShortString,
+};
+
+/// As many copies are on their way at a time.
+const WAVE: usize = 256;
+
+/// What an operator came for.
+#[derive(Clone, Debug)]
+pub(super) enum Errand {
+    Look,
+    /// Every so many of those that are shown.
+    Replay {
+        every: usize,
+    },
+    /// These, and no others.
+    Drop(BTreeSet<u32>),
+}
+
+/// A message that was sent to the walk.
+type Sent = Arc<Delivery>;
+
+pub(super) struct Walk {
+    pub(super) desk: Desk,
+    errand: Errand,
+    /// After as many the operator has seen enough.
+    enough: usize,
+    wear: Wear,
+    marks: Marks,
+    pub(super) window: Window,
+    pub(super) consumer: Option<String>,
+    pub(super) ahead: VecDeque<Delivery>,
+    pub(super) left: u32,
+    pub(super) copies: u32,
+    pub(super) fresh: bool,
+    held: BTreeMap<u64, Option<Sent>>,
+}
+
+fn seen(delivery: &Delivery) -> Seen<'_> {
+    Seen {
+        redelivered: delivery.redelivered,
+        properties: &delivery.properties,
+    }
+}
+
+impl Walk {
+    /// Goes from one end to the other and back to its desk.
+    pub(super) async fn go(
+        desk: Desk,
+        errand: Errand,
+        enough: usize,
+        number: u64,
+        classic: bool,
+    ) -> Result<(), CutShort> {
+        let total = ready(&desk).await?;
+        let mut walk = Self {
+            desk,
+            errand,
+            enough,
+            wear: Wear::of(classic, total),
+            marks: Marks::of(number),
+            window: Window::default(),
+            consumer: None,
+            ahead: VecDeque::new(),
+            left: total,
+            copies: 0,
+            fresh: false,
+            held: BTreeMap::new(),
+        };
+        let mut shown = 0;
+        while shown < walk.enough
+            && let Some(delivery) = walk.next(shown == 0).await?
+        {
+            shown += 1;
+            walk.act(shown, &delivery).await?;
+        }
+        walk.rejoin().await?;
+        walk.refresh().await?;
+        for side in [Side::Consuming, Side::Publishing] {
+            walk.desk.write(side, Method::CloseConnection);
+        }
+        Ok(())
+    }
+
+    async fn act(&mut self, shown: usize, delivery: &Sent) -> Result<(), CutShort> {
+        let number = number(&delivery.properties);
+        match &self.errand {
+            Errand::Replay { every } if shown.is_multiple_of(*every) => {
+                self.desk.tell(Told::Replays(number));
+                let replayed = self.marks.replayed.clone();
+                let properties = stamped(delivery, |stamp| stamp.replay(&replayed));
+                let publish = self.publish(QUEUE, properties, delivery);
+                if may_go(None) {
+                    self.settle(delivery.tag);
+                }
+                let stored = self.desk.confirm(publish).await?;
+                if may_go(Some(stored)) {
+                    self.settle(delivery.tag);
+                }
+            }
+            Errand::Drop(named) if named.contains(&number) => {
+                self.desk.tell(Told::Drops(number));
+                self.settle(delivery.tag);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn next(&mut self, first: bool) -> Result<Option<Sent>, CutShort> {
+        if first {
+            let total = self.left;
+            if self.expect().await?
+                && let Some(front) = self.ahead.front()
+                && self.wear.all_at_once(seen(front))
+            {
+                self.rotate(total, |_, _| true).await?;
+            }
+        }
+        while self.expect().await? {
+            let Some(front) = self.ahead.front() else {
+                break;
+            };
+            let source = self.marks.source(&front.properties);
+            let next_move = self.wear.next_move(seen(front), source, self.left > 0);
+            if next_move == Move::Renew {
+                self.rotate(u32::MAX, |wear, next| wear.at_once(seen(next)))
+                    .await?;
+                continue;
+            }
+            let Some(delivery) = self.take() else { break };
+            self.has_come(source);
+            if next_move == Move::PassOver {
+                self.pass_over(delivery);
+                continue;
+            }
+            let stale = self.wear.at_the_end(seen(&delivery));
+            let delivery = Arc::new(delivery);
+            let renewable = stale.then(|| Arc::clone(&delivery));
+            self.held.insert(delivery.tag, renewable);
+            return Ok(Some(delivery));
+        }
+        (self.left, self.copies) = (0, 0);
+        Ok(None)
+    }
+
+    async fn rotate(
+        &mut self,
+        most: u32,
+        wanted: fn(Wear, &Delivery) -> bool,
+    ) -> Result<(), CutShort> {
+        let mut wave = Vec::new();
+        for _ in 0..most {
+            if !wave.is_empty() && !self.is_at_hand() {
+                self.renew(std::mem::take(&mut wave)).await?;
+            }
+            if !self.expect().await? {
+                break;
+            }
+            let source = match self.ahead.front() {
+                Some(next) if wanted(self.wear, next) => self.marks.source(&next.properties),
+                _ => break,
+            };
+            if source == Source::Replayed {
+                break;
+            }
+            let Some(delivery) = self.take() else { break };
+            self.has_come(source);
+            wave.push(self.keep(delivery));
+        }
+        self.renew(wave).await
+    }
+
+    async fn rejoin(&mut self) -> Result<(), CutShort> {
+        let mut farther = 0;
+        while self.wear.keeps_order() && self.window.has_begun() && !self.fresh && farther < NEAR {
+            if !self.expect().await? {
+                break;
+            }
+            if let Some(delivery) = self.take() {
+                self.has_come(Source::Elsewhere);
+                self.pass_over(delivery);
+            }
+            farther += 1;
+        }
+        Ok(())
+    }
+
+    async fn refresh(&mut self) -> Result<(), CutShort> {
+        if self.wear.counts() && !self.wear.keeps_order() {
+            self.stop().await?;
+            for delivery in std::mem::take(&mut self.ahead) {
+                self.pass_over(delivery);
+            }
+        }
+        let stale = self.held.values().flatten().cloned().collect();
+        self.renew(stale).await
+    }
+
+    fn pass_over(&mut self, delivery: Delivery) {
+        if self.wear.at_the_end(seen(&delivery)) {
+            self.keep(delivery);
+        }
+    }
+
+    fn keep(&mut self, delivery: Delivery) -> Sent {
+        let delivery = Arc::new(delivery);
+        self.held.insert(delivery.tag, Some(Arc::clone(&delivery)));
+        delivery
+    }
+
+    async fn renew(&mut self, stale: Vec<Sent>) -> Result<(), CutShort> {
+        for wave in stale.chunks(WAVE) {
+            let mut published = Vec::new();
+            for delivery in wave {
+                let renewed = self.marks.renewed.clone();
+                let properties = stamped(delivery, |stamp| stamp.renewed(&renewed));
+                published.push(self.publish(PARKED, properties, delivery));
+                if may_go(None) {
+                    self.settle(delivery.tag);
+                }
+            }
+            for (publish, delivery) in published.into_iter().zip(wave) {
+                let stored = self.desk.confirm(publish).await?;
+                if may_go(Some(stored)) {
+                    self.settle(delivery.tag);
+                    self.copies += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn publish(&self, to: &str, properties: BasicProperties, original: &Delivery) -> u64 {
+        let message = Publish::to_queue(to, Arc::clone(&original.body)).with(properties);
+        self.desk.publish(Method::Publish(Box::new(message)))
+    }
+
+    fn settle(&mut self, tag: u64) {
+        if self.held.remove(&tag).is_some() {
+            let multiple = false;
+            self.desk
+                .write(Side::Consuming, Method::Ack { tag, multiple });
+            self.window.settled(tag);
+        }
+    }
+}
+
+/// A copy of what was sent to the walk.
+fn stamped(
+    delivery: &Delivery,
+    copy: impl FnOnce(Stamp<'_>) -> BasicProperties,
+) -> BasicProperties {
+    let record = Record::read(
+        (0, delivery.tag),
+        &Arc::from(QUEUE),
+        delivery.body.to_vec(),
+        (*delivery.properties).clone(),
+        ShortString::from(&*delivery.exchange),
+        ShortString::from(&*delivery.routing_key),
+    );
+    let received = &record.received;
+    copy(Stamp {
+        origin: &Origin::default(),
+        properties: &received.properties,
+        exchange: received.exchange(),
+        routing_key: received.routing_key(),
+        state: &received.state,
+        now: 0,
+        budget: USUAL_HEADER_ROOM,
+    })
+}

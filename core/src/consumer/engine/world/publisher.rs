@@ -1,0 +1,124 @@
+//! Publishers: they reuse ids, forge headers, delay, and believe nothing but a confirm.
+
+use std::time::Duration;
+
+use retryrmq_model::{Frame, Method, Publish};
+
+use super::{QUEUE, World, books::Kind};
+use crate::{
+    BasicProperties, Strategy,
+    types::{AMQPValue, FieldTable},
+};
+
+/// A queue is a safe place when it is as old.
+const SAFE_AGE: Duration = Duration::from_secs(2);
+
+impl World {
+    pub(super) fn publish(&mut self) {
+        self.next_publish = self.now + Duration::from_millis(self.random.u64(0..800));
+        let connection = match self.publisher.filter(|id| self.broker.is_open(*id)) {
+            Some(connection) => connection,
+            None => {
+                // Whether those were stored nobody knows: their publisher publishes them again, or gives up.
+                self.give_up_unconfirmed();
+                let Some(connection) = self.broker.connect() else {
+                    return;
+                };
+                self.broker.send(connection, 1, Method::OpenChannel);
+                self.broker.send(connection, 1, Method::SelectConfirms);
+                self.publisher = Some(connection);
+                self.publishes = 0;
+                connection
+            }
+        };
+        self.published += 1;
+        let number = self.published;
+        let kind = Kind::choose(&mut self.random, &self.setting);
+        self.books.published(number, kind);
+        self.note(|| format!("message {number} is published: {kind:?}"));
+        let mut headers = FieldTable::default();
+        headers.insert("number".into(), AMQPValue::LongLongInt(number.into()));
+        if let Kind::Forged(crashes) = kind {
+            headers.insert("x-retry-crashes".into(), AMQPValue::LongLongInt(crashes));
+        }
+        // A forged count of deliveries is believed where deaths are counted: that parks the message that carries it.
+        if matches!(kind, Kind::Fine | Kind::Slow)
+            && self.setting.strategy == Strategy::RetryQueues
+            && self.random.u8(0..6) == 0
+        {
+            forge(&mut self.random, &mut headers);
+        }
+        let mut properties = BasicProperties::default()
+            .with_delivery_mode(2)
+            .with_headers(headers);
+        match self.random.u8(0..3) {
+            0 => {}
+            // Publishers reuse ids.
+            1 => properties = properties.with_message_id("the same".into()),
+            _ => properties = properties.with_message_id(number.to_string().into()),
+        }
+        if self.setting.priorities && self.random.u8(0..4) == 0 {
+            properties = properties.with_priority(9);
+        }
+        let to = self.queue_for_a_delay().unwrap_or_else(|| QUEUE.into());
+        let message = Publish::to_queue(&to, *b"body").with(properties);
+        self.broker
+            .send(connection, 1, Method::Publish(Box::new(message)));
+        self.publishes += 1;
+        self.unconfirmed.insert(self.publishes, number);
+    }
+
+    fn give_up_unconfirmed(&mut self) {
+        for (_, number) in std::mem::take(&mut self.unconfirmed) {
+            self.books.doubtful(number);
+        }
+    }
+
+    pub(super) fn publisher_hears(&mut self) {
+        let Some(connection) = self.publisher else {
+            return;
+        };
+        let mut came_back = false;
+        while let Some((_, frame)) = self.broker.receive(connection) {
+            if matches!(frame, Frame::Return(_)) {
+                came_back = true;
+            }
+            if let Frame::Confirm { publish, stored } = frame
+                && let Some(number) = self.unconfirmed.remove(&publish)
+            {
+                if stored && !std::mem::take(&mut came_back) {
+                    self.books.confirmed(number);
+                } else {
+                    self.books.doubtful(number);
+                }
+            }
+        }
+        if !self.broker.is_open(connection) {
+            self.give_up_unconfirmed();
+            self.publisher = None;
+        }
+    }
+
+    /// A waiting queue, for a message that is published with a delay.
+    fn queue_for_a_delay(&mut self) -> Option<String> {
+        if self.random.u8(0..6) > 0 {
+            return None;
+        }
+        let queue = format!("{QUEUE}.retry.{}", [100, 1_000][self.random.usize(..2)]);
+        let view = self.broker.queue_view(&queue)?;
+        (view.created + SAFE_AGE <= self.now).then_some(queue)
+    }
+}
+
+/// Headers that mean something to us, with values that nobody of ours has written.
+fn forge(random: &mut fastrand::Rng, headers: &mut FieldTable) {
+    let (name, value) = match random.u8(0..6) {
+        0 => ("x-retry-count", AMQPValue::LongLongInt(-3)),
+        1 => ("x-retry-count", AMQPValue::LongString("many".into())),
+        2 => ("x-retry-crashes", AMQPValue::Boolean(true)),
+        3 => ("x-delivery-count", AMQPValue::LongLongInt(77)),
+        4 => ("x-death", AMQPValue::LongString("yesterday".into())),
+        _ => ("x-retry-deferrals", AMQPValue::LongLongInt(i64::MAX)),
+    };
+    headers.insert(name.into(), value);
+}

@@ -1,0 +1,121 @@
+//! What an engine wants done.
+
+use std::{sync::Arc, time::Duration};
+
+use retryrmq_model::{Consume, Method, Publish};
+
+use super::{
+    super::{QUEUE, World, books::number},
+    lost,
+};
+use crate::{
+    consumer::{
+        Token,
+        engine::{Command, Copy, Input, Return},
+    },
+    telemetry::Event,
+};
+
+impl World {
+    pub(super) fn perform(&mut self, at: usize, command: Command) {
+        let now = self.now();
+        let replica = &mut self.replicas[at];
+        let channel = replica.channel;
+        let mut write = |method| replica.consuming.written.push_back((channel, method));
+        match command {
+            Command::Open { session, pause } => replica.opens = Some((session, now.at + pause)),
+            Command::Drop { .. } => write(Method::CloseChannel),
+            Command::Consume {
+                consumer, prefetch, ..
+            } => {
+                write(Method::Qos { prefetch });
+                write(Method::Consume(Consume::new(QUEUE, &consumer.to_string())));
+            }
+            Command::Cancel { consumer, .. } => write(Method::Cancel {
+                tag: consumer.to_string().into(),
+            }),
+            Command::Ack { tag, multiple, .. } => write(Method::Ack { tag, multiple }),
+            Command::Return { tag, how, .. } => write(match how {
+                Return::Requeue => Method::Reject { tag, requeue: true },
+                Return::Reject => Method::Reject {
+                    tag,
+                    requeue: false,
+                },
+                Return::Unstarted => Method::Nack {
+                    tag,
+                    multiple: false,
+                    requeue: true,
+                },
+                Return::DeadLetter => Method::Nack {
+                    tag,
+                    multiple: false,
+                    requeue: false,
+                },
+            }),
+            Command::Publish { token, copy } => self.publish_copy(at, token, *copy),
+            Command::Recall => {
+                let unstarted = replica.inbox.drain(..).map(|delivery| delivery.token);
+                let input = Input::Recalled(unstarted.collect());
+                if let Some(engine) = &mut replica.engine {
+                    engine.on(input, now, &mut replica.wanted);
+                }
+            }
+            Command::EndIntake => {}
+            Command::Tell(event) => self.told(at, &event),
+        }
+    }
+
+    pub(super) fn told(&mut self, at: usize, event: &Event) {
+        if matches!(event, Event::Requeued { .. } | Event::Detoured { .. }) {
+            self.note(|| format!("replica {at}: {event:?}"));
+        }
+    }
+
+    pub(super) fn publish_copy(&mut self, at: usize, token: Token, copy: Copy) {
+        if !self.replicas[at].safe_from.contains_key(&copy.routing_key)
+            && copy.routing_key != QUEUE
+            && !self.topology(at)
+        {
+            let stored = Err(lost());
+            self.answer_copy(at, token, stored);
+            return;
+        }
+        if self.replicas[at].publishing.connection.is_none() {
+            let Some(id) = self.broker.connect() else {
+                self.answer_copy(at, token, Err(lost()));
+                return;
+            };
+            let line = &mut self.replicas[at].publishing;
+            line.connection = Some(id);
+            line.written.push_back((1, Method::OpenChannel));
+            line.written.push_back((1, Method::SelectConfirms));
+            self.replicas[at].publishes = 0;
+        }
+        let replica = &mut self.replicas[at];
+        replica.publishes += 1;
+        let what = (token, copy.routing_key.clone(), number(&copy.properties));
+        replica.unconfirmed.insert(replica.publishes, what);
+        let message = Publish {
+            exchange: copy.exchange.as_str().into(),
+            routing_key: copy.routing_key.as_str().into(),
+            mandatory: copy.mandatory,
+            properties: Arc::new(copy.properties),
+            body: Arc::from(&b"body"[..]),
+        };
+        let method = Method::Publish(Box::new(message));
+        replica.publishing.written.push_back((1, method));
+    }
+
+    pub(super) fn answer_copy(
+        &mut self,
+        at: usize,
+        token: Token,
+        stored: crate::Result<Option<Duration>>,
+    ) {
+        let now = self.now();
+        let replica = &mut self.replicas[at];
+        if let Some(engine) = &mut replica.engine {
+            engine.on(Input::Copied { token, stored }, now, &mut replica.wanted);
+        }
+    }
+}

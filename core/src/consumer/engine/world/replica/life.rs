@@ -1,0 +1,161 @@
+//! How a replica comes and goes.
+
+use std::{collections::VecDeque, time::Duration};
+
+use retryrmq_model::{Broker, Method};
+
+use super::{
+    super::{PARKED, QUEUE, World},
+    Line, Replica, SAFE_AGE, Side,
+    plan::{consumer, declarations},
+};
+use crate::{
+    Error, ErrorKind, Strategy,
+    consumer::engine::{Engine, Input, Setup},
+    retry::{Counting, Origin},
+    telemetry::Counters,
+};
+
+impl World {
+    pub(super) fn start(&mut self, at: usize) -> Result<(), String> {
+        let setting = self.setting;
+        let replica = &mut self.replicas[at];
+        replica.seed = replica.seed.wrapping_add(1);
+        let engine = Engine::new(Setup {
+            options: consumer(&setting),
+            origin: Origin::default(),
+            counters: Counters::default(),
+            counting: match setting.strategy {
+                Strategy::DeadLetter => Counting::Deaths {
+                    carried: setting.version == retryrmq_model::Version::V4_0,
+                },
+                Strategy::Native => Counting::Deliveries,
+                Strategy::RetryQueues | Strategy::DelayedExchange => Counting::Header,
+            },
+            nack_is_uncounted: setting.version >= retryrmq_model::Version::V4_3,
+            queues_sleep: setting.version < retryrmq_model::Version::V4_0,
+            header_room: crate::client::USUAL_HEADER_ROOM,
+            seed: replica.seed,
+        });
+        *replica = Replica {
+            engine: Some(engine),
+            starts: None,
+            ..Replica::new(replica.number, replica.seed)
+        };
+        self.note(|| format!("replica {at} starts"));
+        self.open(at, 1)
+    }
+
+    /// Looks after the topology, on a connection of its own, and opens a channel.
+    pub(super) fn open(&mut self, at: usize, session: u64) -> Result<(), String> {
+        let opened = self.topology(at) && self.connect(at);
+        if !opened {
+            if session == 1 {
+                // A consumer that cannot subscribe ends, and is started again.
+                self.replicas[at].engine = None;
+                self.replicas[at].starts = Some(self.now + Duration::from_secs(1));
+                return Ok(());
+            }
+            let error = Error::new(ErrorKind::Unreachable, "the broker is away");
+            return self.tell(at, Input::OpenFailed { session, error });
+        }
+        let replica = &mut self.replicas[at];
+        replica.session = session;
+        replica.channel += 1;
+        let channel = replica.channel;
+        replica
+            .consuming
+            .written
+            .push_back((channel, Method::OpenChannel));
+        self.tell(at, Input::Opened { session })
+    }
+
+    pub(super) fn topology(&mut self, at: usize) -> bool {
+        let Some(id) = self.broker.connect() else {
+            return false;
+        };
+        self.broker.send(id, 1, Method::OpenChannel);
+        let all = declarations(&self.setting);
+        let names: Vec<String> = all
+            .iter()
+            .map(|declare| declare.queue.to_string())
+            .collect();
+        for declare in all {
+            let taken_as_it_is = &*declare.queue == PARKED
+                || (&*declare.queue == QUEUE && self.setting.strategy == Strategy::RetryQueues);
+            if !(taken_as_it_is && self.broker.queue_view(&declare.queue).is_some()) {
+                self.broker.send(id, 1, Method::Declare(Box::new(declare)));
+            }
+        }
+        self.broker.send(id, 1, Method::CloseConnection);
+        let safe = self.now + SAFE_AGE;
+        for name in names {
+            self.replicas[at].safe_from.insert(name, safe);
+        }
+        true
+    }
+
+    pub(super) fn connect(&mut self, at: usize) -> bool {
+        let open =
+            |line: &Line, broker: &Broker| line.connection.is_some_and(|id| broker.is_open(id));
+        if !open(&self.replicas[at].consuming, &self.broker) {
+            let connection = self.broker.connect();
+            self.replicas[at].consuming = Line {
+                connection,
+                written: VecDeque::new(),
+            };
+            self.replicas[at].channel = 0;
+        }
+        self.replicas[at].consuming.connection.is_some()
+    }
+
+    /// The process dies without a word.
+    pub(in super::super) fn kill(&mut self, at: usize) {
+        if self.replicas[at].engine.take().is_none() {
+            return;
+        }
+        self.note(|| format!("replica {at} is killed"));
+        self.bury(at);
+    }
+
+    pub(super) fn bury(&mut self, at: usize) {
+        self.hit_running(at);
+        for side in [Side::Consuming, Side::Publishing] {
+            if let Some(id) = self.replicas[at].line(side).connection.take() {
+                self.broker.cut(id);
+            }
+        }
+        let (number, seed) = (self.replicas[at].number, self.replicas[at].seed);
+        let starts = Some(self.now + Duration::from_millis(self.random.u64(50..2_000)));
+        self.replicas[at] = Replica {
+            starts,
+            ..Replica::new(number, seed)
+        };
+    }
+
+    /// Its end is wanted, in good order.
+    pub(in super::super) fn stop(&mut self, at: usize) {
+        if self.replicas[at].engine.is_none() || self.replicas[at].closing {
+            return;
+        }
+        self.note(|| format!("replica {at} is to end"));
+        self.replicas[at].closing = true;
+        let _ = self.tell(at, Input::Close);
+    }
+
+    /// All is settled that will be: what is written arrives, and the connections are closed.
+    pub(super) fn finish(&mut self, at: usize) {
+        self.note(|| format!("replica {at} has ended"));
+        for side in [Side::Consuming, Side::Publishing] {
+            let line = std::mem::take(self.replicas[at].line(side));
+            if let Some(id) = line.connection {
+                for (channel, method) in line.written {
+                    self.broker.send(id, channel, method);
+                }
+            }
+            self.replicas[at].line(side).connection = line.connection;
+        }
+        self.replicas[at].engine = None;
+        self.bury(at);
+    }
+}

@@ -1,0 +1,269 @@
+//! A consumer in its process: the shell of an engine, on the model instead of on lapin.
+
+mod commands;
+mod handlers;
+mod life;
+mod plan;
+mod wire;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use retryrmq_model::{Broker, ConnectionId, Method};
+
+pub(super) use plan::declarations;
+
+use super::{World, books::Kind};
+use crate::{
+    Error, ErrorKind,
+    consumer::{
+        Delivery, Token,
+        engine::{Commands, Engine, Input, Now},
+    },
+};
+
+/// A waiting queue of an unknown age is a safe place when it has been known for so long.
+const SAFE_AGE: Duration = Duration::from_secs(2);
+
+/// Something that can happen to a replica right now.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Choice {
+    /// The oldest method that it has written arrives at the broker.
+    Writes(usize, Side),
+    /// The oldest frame from the broker arrives.
+    Reads(usize, Side),
+    /// A handler takes a message.
+    Begins(usize),
+    /// As the first two, for an operator.
+    OperatorWrites(usize, Side),
+    OperatorReads(usize, Side),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Consuming,
+    Publishing,
+}
+
+/// A connection, and what is on its way to the broker.
+#[derive(Debug, Default)]
+struct Line {
+    connection: Option<ConnectionId>,
+    written: VecDeque<(u16, Method)>,
+}
+
+struct Running {
+    token: Token,
+    number: u32,
+    kind: Kind,
+    earlier: u32,
+    attempt: u32,
+    deferrals: u32,
+    ends_at: Duration,
+}
+
+pub(super) struct Replica {
+    number: usize,
+    seed: u64,
+    engine: Option<Engine>,
+    wanted: Commands,
+    consuming: Line,
+    publishing: Line,
+    /// The channel of the current session, and how many there were on the connection.
+    session: u64,
+    channel: u16,
+    inbox: VecDeque<Delivery>,
+    running: Vec<Running>,
+    /// Publishes that are not confirmed, by their number on the channel.
+    unconfirmed: BTreeMap<u64, (Token, String, u32)>,
+    publishes: u64,
+    /// What came back, until its confirm says which publish it was.
+    returned: Vec<(String, u32)>,
+    /// From when on a queue is a safe place.
+    safe_from: BTreeMap<String, Duration>,
+    opens: Option<(u64, Duration)>,
+    starts: Option<Duration>,
+    closing: bool,
+}
+
+impl Replica {
+    pub(super) fn new(number: usize, seed: u64) -> Self {
+        Self {
+            number,
+            seed,
+            engine: None,
+            wanted: Commands::default(),
+            consuming: Line::default(),
+            publishing: Line::default(),
+            session: 0,
+            channel: 0,
+            inbox: VecDeque::new(),
+            running: Vec::new(),
+            unconfirmed: BTreeMap::new(),
+            publishes: 0,
+            returned: Vec::new(),
+            safe_from: BTreeMap::new(),
+            opens: None,
+            starts: Some(Duration::ZERO),
+            closing: false,
+        }
+    }
+
+    pub(super) fn choices(
+        &self,
+        broker: &Broker,
+        at: usize,
+        concurrency: usize,
+        choices: &mut Vec<Choice>,
+    ) {
+        if self.engine.is_none() {
+            return;
+        }
+        for (side, line) in [
+            (Side::Consuming, &self.consuming),
+            (Side::Publishing, &self.publishing),
+        ] {
+            if !line.written.is_empty() {
+                choices.push(Choice::Writes(at, side));
+            }
+            if line.connection.is_some_and(|id| broker.outbound(id) > 0) {
+                choices.push(Choice::Reads(at, side));
+            }
+        }
+        if !self.inbox.is_empty() && !self.closing && self.running.len() < concurrency {
+            choices.push(Choice::Begins(at));
+        }
+    }
+
+    pub(super) fn wakes_at(&self) -> Option<Duration> {
+        let running = self.running.iter().map(|running| running.ends_at).min();
+        [
+            self.engine.as_ref().and_then(Engine::wake_at),
+            running,
+            self.opens.map(|(_, at)| at),
+            self.starts,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    fn line(&mut self, side: Side) -> &mut Line {
+        match side {
+            Side::Consuming => &mut self.consuming,
+            Side::Publishing => &mut self.publishing,
+        }
+    }
+}
+
+fn lost() -> Error {
+    Error::new(ErrorKind::ConnectionLost, "the connection was lost")
+}
+
+impl World {
+    fn now(&self) -> Now {
+        Now {
+            at: self.now,
+            unix: self.broker.profile().epoch + self.now.as_secs(),
+        }
+    }
+
+    pub(super) fn replica_step(&mut self, choice: Choice) -> Result<(), String> {
+        match choice {
+            Choice::Writes(at, side) => {
+                let line = self.replicas[at].line(side);
+                if let (Some(id), Some((channel, method))) =
+                    (line.connection, line.written.pop_front())
+                {
+                    self.broker.send(id, channel, method);
+                }
+                Ok(())
+            }
+            Choice::Reads(at, side) => {
+                let Some(id) = self.replicas[at].line(side).connection else {
+                    return Ok(());
+                };
+                match self.broker.receive(id) {
+                    None => Ok(()),
+                    Some((channel, frame)) if side == Side::Consuming => {
+                        self.consumer_hears(at, channel, frame)
+                    }
+                    Some((_, frame)) => self.publisher_of_copies_hears(at, frame),
+                }
+            }
+            Choice::Begins(at) => self.begin(at),
+            Choice::OperatorWrites(at, side) => self.operator_writes(at, side),
+            Choice::OperatorReads(at, side) => self.operator_reads(at, side),
+        }
+    }
+
+    pub(super) fn replica_clock(&mut self, at: usize) -> Result<(), String> {
+        let replica = &mut self.replicas[at];
+        if replica.starts.is_some_and(|starts| starts <= self.now) {
+            replica.starts = None;
+            return self.start(at);
+        }
+        if let Some((session, _)) = replica.opens.filter(|(_, opens)| *opens <= self.now) {
+            replica.opens = None;
+            self.open(at, session)?;
+        }
+        while let Some(place) = self.replicas[at]
+            .running
+            .iter()
+            .position(|running| running.ends_at <= self.now)
+        {
+            let running = self.replicas[at].running.swap_remove(place);
+            self.end(at, running)?;
+            if self.replicas[at].engine.is_none() {
+                return Ok(());
+            }
+        }
+        let due = |engine: &Engine| engine.wake_at().is_some_and(|wake| wake <= self.now);
+        if self.replicas[at].engine.as_ref().is_some_and(due) {
+            self.turn(at)?;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, at: usize, input: Input) -> Result<(), String> {
+        let now = self.now();
+        let replica = &mut self.replicas[at];
+        let Some(engine) = &mut replica.engine else {
+            return Ok(());
+        };
+        engine.on(input, now, &mut replica.wanted);
+        self.turn(at)
+    }
+
+    fn turn(&mut self, at: usize) -> Result<(), String> {
+        loop {
+            let now = self.now();
+            let replica = &mut self.replicas[at];
+            let Some(engine) = &mut replica.engine else {
+                return Ok(());
+            };
+            engine.turn(now, &mut replica.wanted);
+            replica.inbox.extend(replica.wanted.deliveries.drain(..));
+            let most = 3 * usize::from(self.setting.prefetch) + 3 * 64 + 2;
+            if engine.outstanding() > most {
+                return Err(format!(
+                    "replica {at} holds {} messages",
+                    engine.outstanding()
+                ));
+            }
+            let finished = engine.is_finished(now);
+            let list = std::mem::take(&mut replica.wanted.list);
+            if list.is_empty() {
+                if finished {
+                    self.finish(at);
+                }
+                return Ok(());
+            }
+            for command in list {
+                self.perform(at, command);
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What a replica consumes with, and which queues it needs for that.
+
+use retryrmq_model::{Declare, QueueType};
+
+use super::super::{QUEUE, Setting};
+use crate::{Argument, Consumer, Item, Strategy};
+
+pub(super) fn consumer(setting: &Setting) -> Consumer {
+    Consumer::new(QUEUE)
+        .dlx(true)
+        .retry(setting.policy())
+        .strategy(setting.strategy)
+        .prefetch(setting.prefetch)
+        .concurrency(setting.concurrency)
+}
+
+/// The queues of a consumer's plan, and those of the ladder that its handlers may ask for.
+pub(in super::super) fn declarations(setting: &Setting) -> Vec<Declare> {
+    let mut all = planned(setting);
+    if setting.strategy != Strategy::RetryQueues {
+        let copies = Setting {
+            strategy: Strategy::RetryQueues,
+            ..*setting
+        };
+        for declare in planned(&copies) {
+            if !all.iter().any(|known| known.queue == declare.queue) && &*declare.queue != QUEUE {
+                all.push(declare);
+            }
+        }
+    }
+    all
+}
+
+fn planned(setting: &Setting) -> Vec<Declare> {
+    let options = consumer(setting);
+    let queue_type = match setting.waiting {
+        QueueType::Classic => crate::QueueType::Classic,
+        QueueType::Quorum => crate::QueueType::Quorum,
+    };
+    let plan = options.strategy.plan(QUEUE, &options.rules, queue_type);
+    let items = plan.expect("the strategy serves the policy").items;
+    items
+        .into_iter()
+        .filter_map(|item| match item {
+            Item::Queue {
+                name, arguments, ..
+            } => {
+                let mut declare = Declare::passive(&name);
+                (declare.passive, declare.durable) = (false, true);
+                Some(
+                    arguments
+                        .into_iter()
+                        .fold(declare, |declare, (name, value)| match value {
+                            Argument::Text(text) => declare.with(name, &text),
+                            Argument::Number(number) => declare.with_number(name, number),
+                        }),
+                )
+            }
+            Item::Exchange { .. } | Item::Binding { .. } => None,
+        })
+        .collect()
+}

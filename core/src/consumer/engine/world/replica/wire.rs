@@ -1,0 +1,148 @@
+//! What a replica hears from the broker, and how its connections end.
+
+use retryrmq_model::{Delivery as Sent, Frame};
+
+use super::{
+    super::{PARKED, World, books::number},
+    Line, lost,
+};
+use crate::{
+    Error, ErrorKind,
+    consumer::engine::{Arrival, Input},
+    types::ShortString,
+};
+
+impl World {
+    pub(super) fn consumer_hears(
+        &mut self,
+        at: usize,
+        channel: u16,
+        frame: Frame,
+    ) -> Result<(), String> {
+        if channel != self.replicas[at].channel && channel != 0 {
+            return Ok(());
+        }
+        let session = self.replicas[at].session;
+        let consumer = |tag: &str| tag.parse().unwrap_or(0);
+        let input = match frame {
+            Frame::ConsumeOk { tag } => Input::Consuming {
+                session,
+                consumer: consumer(&tag),
+            },
+            Frame::CancelOk { tag } => Input::Cancelled {
+                session,
+                consumer: consumer(&tag),
+            },
+            Frame::Cancel { tag } => Input::CancelledByBroker {
+                session,
+                consumer: consumer(&tag),
+            },
+            Frame::Deliver(delivery) => Input::Delivered {
+                session,
+                consumer: consumer(&delivery.consumer),
+                arrival: Box::new(arrival(&delivery)),
+            },
+            Frame::CloseChannel(why) if why.text.contains("unknown delivery tag") => {
+                return Err(format!(
+                    "replica {at} settled what it did not hold: {}",
+                    why.text
+                ));
+            }
+            Frame::CloseChannel(_) => Input::Lost { session, why: None },
+            Frame::CloseConnection(_) => {
+                self.replicas[at].consuming = Line::default();
+                Input::Lost { session, why: None }
+            }
+            _ => return Ok(()),
+        };
+        self.tell(at, input)
+    }
+
+    pub(super) fn publisher_of_copies_hears(
+        &mut self,
+        at: usize,
+        frame: Frame,
+    ) -> Result<(), String> {
+        let replica = &mut self.replicas[at];
+        match frame {
+            Frame::Return(returned) => {
+                let what = (
+                    returned.routing_key.to_string(),
+                    number(&returned.properties),
+                );
+                replica.returned.push(what);
+                Ok(())
+            }
+            Frame::Confirm { publish, stored } => {
+                let Some((token, queue, number)) = replica.unconfirmed.remove(&publish) else {
+                    return Ok(());
+                };
+                let what = (queue, number);
+                let back = replica.returned.iter().position(|seen| *seen == what);
+                let stored = if let Some(back) = back {
+                    replica.returned.swap_remove(back);
+                    replica.safe_from.remove(&what.0);
+                    Err(Error::new(ErrorKind::Unroutable, "there is no such queue"))
+                } else if stored {
+                    if what.0 == PARKED {
+                        self.books.parked(number);
+                    }
+                    Ok(replica.safe_from.get(&what.0).copied())
+                } else {
+                    Err(Error::new(
+                        ErrorKind::NotConfirmed,
+                        "the broker did not take it",
+                    ))
+                };
+                self.tell(at, Input::Copied { token, stored })
+            }
+            Frame::CloseConnection(_) | Frame::CloseChannel(_) => {
+                self.cut_publishing(at);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(in super::super) fn cut_consuming(&mut self, at: usize) {
+        let line = std::mem::take(&mut self.replicas[at].consuming);
+        let Some(id) = line.connection else { return };
+        self.note(|| format!("replica {at}: the consuming connection is cut"));
+        self.broker.cut(id);
+        self.hit_running(at);
+        let session = self.replicas[at].session;
+        let _ = self.tell(at, Input::Lost { session, why: None });
+    }
+
+    pub(super) fn hit_running(&mut self, at: usize) {
+        for running in &self.replicas[at].running {
+            self.books.hit(running.number);
+        }
+    }
+
+    pub(in super::super) fn cut_publishing(&mut self, at: usize) {
+        let replica = &mut self.replicas[at];
+        let line = std::mem::take(&mut replica.publishing);
+        let Some(id) = line.connection else { return };
+        replica.returned.clear();
+        let unconfirmed = std::mem::take(&mut replica.unconfirmed);
+        self.note(|| format!("replica {at}: the publishing connection is cut"));
+        self.broker.cut(id);
+        for (_, (token, ..)) in unconfirmed {
+            let stored = Err(lost());
+            let _ = self.tell(at, Input::Copied { token, stored });
+        }
+    }
+}
+
+fn arrival(sent: &Sent) -> Arrival {
+    Arrival {
+        tag: sent.tag,
+        redelivered: sent.redelivered,
+        exchange: ShortString::from(&*sent.exchange),
+        routing_key: ShortString::from(&*sent.routing_key),
+        properties: (*sent.properties).clone(),
+        body: sent.body.to_vec(),
+        mended: None,
+    }
+}

@@ -1,0 +1,283 @@
+//! Many seeds, and a failing one made small.
+
+use std::time::{Duration, Instant};
+
+use retryrmq_model::{QueueType, Version};
+
+use super::{
+    super::flaws::{self, Flaw},
+    Broken, Faults, Setting, World,
+};
+use crate::Strategy;
+
+fn setting(seed: u64) -> Setting {
+    possible(chosen(seed))
+}
+
+fn chosen(seed: u64) -> Setting {
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x5eed);
+    let kind = |random: &mut fastrand::Rng| QueueType::ALL[random.usize(..2)];
+    let faults = Faults::choose(&mut random);
+    let walked = !faults.full_parking && random.u8(..) < 100;
+    Setting {
+        version: Version::ALL[random.usize(..3)],
+        work: kind(&mut random),
+        waiting: kind(&mut random),
+        replicas: random.usize(1..4),
+        prefetch: [1, 2, 8, 64][random.usize(..4)],
+        concurrency: random.usize(1..6),
+        messages: random.u32(1..60),
+        single_active: random.u8(..) < 40,
+        auto_delete: random.u8(..) < 64,
+        strategy: match random.u8(0..10) {
+            0 => Strategy::DeadLetter,
+            1 => Strategy::Native,
+            _ => Strategy::RetryQueues,
+        },
+        operators: if walked { random.usize(1..4) } else { 0 },
+        parking_limit: random.bool().then(|| random.i64(1..8)),
+        priorities: random.u8(..) < 64,
+        faults,
+    }
+}
+
+pub(super) fn run(seed: u64, setting: Setting) -> Result<u64, Box<Broken>> {
+    let mut world = World::new(seed, setting);
+    world.prepare();
+    world.play(seed)
+}
+
+/// What can be had together, and what a consumer can do something about.
+fn possible(mut setting: Setting) -> Setting {
+    match setting.strategy {
+        Strategy::RetryQueues | Strategy::DelayedExchange => {}
+        Strategy::DeadLetter => setting.work = setting.waiting,
+        Strategy::Native => {
+            setting.version = Version::V4_3;
+            (setting.work, setting.waiting) = (QueueType::Quorum, QueueType::Quorum);
+            // A crash is a retry there.
+            setting.faults = setting.faults.quiet();
+        }
+    }
+    if setting.strategy != Strategy::RetryQueues {
+        setting.single_active = false;
+        setting.faults.delivery_limit = false;
+        setting.faults.tidying = false;
+    }
+    // It goes with its last consumer, and its messages with it.
+    setting.auto_delete &= setting.work == QueueType::Classic
+        && setting.strategy == Strategy::RetryQueues
+        && setting.faults.are_quiet();
+    setting
+}
+
+/// The smallest setting that still breaks the promise: fewer messages, fewer replicas, less harm.
+fn shortest(broken: Box<Broken>) -> Box<Broken> {
+    let mut best = broken;
+    for _ in 0..40 {
+        let from = best.setting;
+        let fewer = |messages| Setting { messages, ..from };
+        let without = |change: fn(&mut Faults)| {
+            let mut faults = from.faults;
+            change(&mut faults);
+            Setting { faults, ..from }
+        };
+        let candidates = [
+            fewer(from.messages / 2),
+            fewer(from.messages.saturating_sub(1)),
+            Setting {
+                replicas: 1,
+                ..from
+            },
+            Setting {
+                single_active: false,
+                ..from
+            },
+            Setting {
+                operators: from.operators.saturating_sub(1),
+                ..from
+            },
+            Setting {
+                parking_limit: None,
+                ..from
+            },
+            Setting {
+                priorities: false,
+                ..from
+            },
+            without(|faults| faults.cuts = false),
+            without(|faults| faults.kills = false),
+            without(|faults| faults.stops = false),
+            without(|faults| faults.broker = false),
+            without(|faults| faults.poison = false),
+            without(|faults| faults.full_parking = false),
+            without(|faults| faults.delivery_limit = false),
+            without(|faults| faults.alarms = false),
+            without(|faults| faults.tidying = false),
+        ];
+        let smaller = candidates
+            .into_iter()
+            .filter(|setting| setting.messages > 0 && format!("{setting:?}") != format!("{from:?}"))
+            .find_map(|setting| (0..4).find_map(|extra| run(best.seed + extra, setting).err()));
+        match smaller {
+            Some(smaller) => best = smaller,
+            None => break,
+        }
+    }
+    best
+}
+
+/// Tells what was found before it is made small, which takes minutes where the smallest still breaks late.
+fn fail(broken: Box<Broken>) -> ! {
+    eprintln!("{broken}\nto be made small:");
+    panic!("{}", shortest(broken));
+}
+
+/// Plays seeds for so long; panics with the first that breaks a promise.
+fn play(from: u64, time: Duration) {
+    let began = Instant::now();
+    let (mut steps, mut seeds) = (0, 0);
+    while began.elapsed() < time {
+        let seed = from + seeds;
+        match run(seed, setting(seed)) {
+            Ok(more) => steps += more,
+            Err(broken) => fail(broken),
+        }
+        seeds += 1;
+    }
+    println!(
+        "{seeds} seeds from {from}, {steps} steps, {:.0} a minute",
+        steps as f64 / began.elapsed().as_secs_f64() * 60.0
+    );
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn every_promise_holds_whatever_happens() {
+    if let Some(seed) = number("RETRYRMQ_SIMULATE_SEED") {
+        if let Err(broken) = run(seed, setting(seed)) {
+            fail(broken);
+        }
+        return;
+    }
+    let seconds = number("RETRYRMQ_SIMULATE_SECONDS").unwrap_or(20);
+    play(
+        number("RETRYRMQ_SIMULATE_FROM").unwrap_or(0),
+        Duration::from_secs(seconds),
+    );
+}
+
+/// Operators above all.
+fn walked(setting: Setting) -> Setting {
+    Setting {
+        operators: setting.operators.max(1),
+        faults: Faults {
+            full_parking: false,
+            ..setting.faults
+        },
+        auto_delete: false,
+        ..setting
+    }
+}
+
+#[test]
+fn a_walk_through_the_parking_queue_loses_nothing() {
+    for seed in 0..100 {
+        if let Err(broken) = run(seed, walked(setting(seed))) {
+            panic!("{broken}");
+        }
+    }
+}
+
+/// Several who take turns, and nothing in their way.
+fn in_turn(setting: Setting) -> Setting {
+    Setting {
+        single_active: true,
+        replicas: setting.replicas.max(2),
+        faults: Faults {
+            full_parking: false,
+            delivery_limit: false,
+            ..setting.faults.quiet()
+        },
+        operators: 0,
+        strategy: Strategy::RetryQueues,
+        auto_delete: false,
+        ..setting
+    }
+}
+
+#[test]
+fn of_those_that_take_turns_one_runs_at_a_time() {
+    for seed in 0..100 {
+        if let Err(broken) = run(seed, in_turn(setting(seed))) {
+            panic!("{broken}");
+        }
+    }
+}
+
+/// Where nothing can be parked, and the consumer has hardly a place for more: those that can be handled are.
+#[test]
+fn what_cannot_be_stored_keeps_nobody_from_running() {
+    for seed in 0..150 {
+        let setting = setting(seed);
+        let setting = Setting {
+            prefetch: setting.prefetch.min(2),
+            single_active: seed % 2 == 0,
+            faults: Faults {
+                full_parking: true,
+                ..setting.faults.quiet()
+            },
+            operators: 0,
+            strategy: Strategy::RetryQueues,
+            auto_delete: seed % 3 == 0 && setting.work == QueueType::Classic,
+            ..setting
+        };
+        if let Err(broken) = run(seed, setting) {
+            panic!("{broken}");
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_plays_the_same_run() {
+    for seed in 0..20 {
+        let steps = || run(seed, setting(seed)).map_err(|broken| broken.to_string());
+        assert_eq!(steps(), steps());
+    }
+}
+
+/// The simulation can fail: these defects, put back, are found within seconds.
+#[test]
+fn defects_that_are_put_back_are_found() {
+    const SEEDS: u64 = 2_000;
+    for flaw in [
+        Flaw::AcknowledgesFirst,
+        Flaw::BelievesIds,
+        Flaw::SpendsTheLimit,
+        Flaw::LosesItsPlace,
+        Flaw::CancelsFirst,
+        Flaw::TrustsTheLimit,
+        Flaw::LetsGoFirst,
+    ] {
+        let setting = |seed| match flaw {
+            Flaw::LosesItsPlace => in_turn(setting(seed)),
+            Flaw::CancelsFirst => Setting {
+                work: QueueType::Classic,
+                single_active: false,
+                auto_delete: true,
+                replicas: 1,
+                ..in_turn(setting(seed))
+            },
+            Flaw::TrustsTheLimit | Flaw::LetsGoFirst => walked(setting(seed)),
+            _ => setting(seed),
+        };
+        let found = flaws::with(flaw, || {
+            (0..SEEDS).find_map(|seed| run(seed, setting(seed)).err())
+        });
+        let found = found.unwrap_or_else(|| panic!("{flaw:?} is not found in {SEEDS} seeds"));
+        println!("{flaw:?}: seed {}: {}", found.seed, found.why);
+    }
+}

@@ -1,0 +1,142 @@
+//! What a handler may return.
+
+use std::{borrow::Cow, error::Error as StdError};
+
+use super::{Cause, Judge};
+use crate::retry::Outcome;
+
+/// What a handler may return: `Result<(), E>`, or an [`Outcome`] that says everything, error types included.
+///
+/// `E` is an error, a report such as `anyhow::Error` or `eyre::Report`, a `Box<dyn Error>` or a text:
+///
+/// ```no_run
+/// # use retryrmq::{Consumer, Message};
+/// # async fn examples(orders: Consumer, mails: Consumer) -> retryrmq::Result<()> {
+/// orders.start(|_: Message| async { Err(std::io::Error::other("the disk is full")) }).await?;
+/// mails.start(|_: Message| async { Err::<(), Box<dyn std::error::Error>>("busy".into()) }).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Nothing else counts as handled. A future or a function within `Ok` would be acknowledged without having run, so that it
+/// does not compile:
+///
+/// ```compile_fail
+/// # use retryrmq::{Consumer, Message};
+/// # async fn example(orders: Consumer) -> retryrmq::Result<()> {
+/// async fn inner(_: Message) -> std::io::Result<()> { Ok(()) }
+/// orders.start(|message: Message| async { Ok::<_, std::io::Error>(inner(message)) }).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// ```compile_fail
+/// # use retryrmq::{Consumer, Message};
+/// # async fn example(orders: Consumer) -> retryrmq::Result<()> {
+/// orders.start(|message: Message| async { Ok::<_, std::io::Error>(move || drop(message)) }).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// ```compile_fail
+/// # use retryrmq::{Consumer, Message};
+/// # async fn example(orders: Consumer) -> retryrmq::Result<()> {
+/// async fn inner(_: Message) -> std::io::Result<()> { Ok(()) }
+/// orders.start(|message: Message| async { inner(message) }).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The parameter `By` is only there to tell these kinds apart, and always inferred. A function of yours that takes a
+/// handler has it, too:
+///
+/// ```
+/// use retryrmq::{Client, IntoOutcome, Message, Running};
+///
+/// async fn orders<F, R, By: 'static>(rmq: Client, handler: F) -> retryrmq::Result<Running>
+/// where
+///     F: Fn(Message) -> R + Send + Sync + 'static,
+///     R: Future<Output: IntoOutcome<By>> + Send + 'static,
+/// {
+///     rmq.consumer("orders").dlx(true).start(handler).await
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say how an attempt ended",
+    label = "this handler does not return `Result<(), E>` or `Outcome`",
+    note = "`E` is an error, a report such as `anyhow::Error`, a `Box<dyn Error>` or a text",
+    note = "what is within `Ok` must be `()`: a future there would never run, so await it first"
+)]
+pub trait IntoOutcome<By = Itself> {
+    /// The outcome of the attempt, as `judge` reads errors.
+    fn into_outcome(self, judge: &Judge) -> Outcome;
+}
+
+/// An answer of a type of its own.
+#[derive(Debug)]
+pub enum Itself {}
+
+/// A result whose error is one.
+#[derive(Debug)]
+pub enum ByError {}
+
+/// A result whose error holds one: a report, or a box.
+#[derive(Debug)]
+pub enum ByReport {}
+
+impl IntoOutcome for Outcome {
+    fn into_outcome(self, _: &Judge) -> Outcome {
+        self
+    }
+}
+
+impl<E: StdError + 'static> IntoOutcome<ByError> for Result<(), E> {
+    fn into_outcome(self, judge: &Judge) -> Outcome {
+        judged(self, |error| {
+            judge.typed(error, Some(std::any::type_name::<E>()))
+        })
+    }
+}
+
+impl<E: AsRef<dyn StdError + 'static>> IntoOutcome<ByReport> for Result<(), E> {
+    fn into_outcome(self, judge: &Judge) -> Outcome {
+        judged(self, |error| judge.outcome(error.as_ref()))
+    }
+}
+
+impl IntoOutcome for Result<(), Cause> {
+    fn into_outcome(self, judge: &Judge) -> Outcome {
+        judged(self, |error| judge.outcome(&**error))
+    }
+}
+
+impl IntoOutcome for Result<(), Box<dyn StdError + Send>> {
+    fn into_outcome(self, judge: &Judge) -> Outcome {
+        judged(self, |error| judge.outcome(&**error))
+    }
+}
+
+impl IntoOutcome for Result<(), String> {
+    fn into_outcome(self, judge: &Judge) -> Outcome {
+        judged(self, |error| judge.text(error))
+    }
+}
+
+impl IntoOutcome for Result<(), &str> {
+    fn into_outcome(self, judge: &Judge) -> Outcome {
+        judged(self, |error| judge.text(error))
+    }
+}
+
+impl IntoOutcome for Result<(), Cow<'_, str>> {
+    fn into_outcome(self, judge: &Judge) -> Outcome {
+        judged(self, |error| judge.text(error))
+    }
+}
+
+fn judged<E>(answer: Result<(), E>, judge: impl FnOnce(&E) -> Outcome) -> Outcome {
+    match answer {
+        Ok(()) => Outcome::Ack,
+        Err(error) => judge(&error),
+    }
+}

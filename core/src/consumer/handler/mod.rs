@@ -1,0 +1,29 @@
+//! Handlers in Rust: a function from a message to a future.
+
+mod answer;
+mod judge;
+mod names;
+mod signal;
+mod workers;
+
+use std::{any::Any, error::Error as StdError};
+
+pub use answer::IntoOutcome;
+pub use judge::Judge;
+pub use signal::{Signal, defer, fatal, park, retry_after};
+pub use workers::Running;
+pub(super) use workers::run_workers;
+
+type Cause = Box<dyn StdError + Send + Sync>;
+
+/// What somebody's code panicked with.
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("(no text)")
+}
+
+#[cfg(test)]
+mod tests;

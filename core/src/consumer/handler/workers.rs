@@ -1,0 +1,154 @@
+//! The tasks that run a consumer's handlers.
+
+use std::{
+    panic::AssertUnwindSafe,
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures_util::FutureExt;
+
+use super::{IntoOutcome, Judge, names, panic_text};
+use crate::{
+    consumer::{Delivery, Message, Subscription},
+    retry::{Failure, Outcome, format_duration},
+    telemetry::Stats,
+};
+
+/// A consumer that runs in the background.
+#[derive(Clone, Debug)]
+pub struct Running {
+    subscription: Arc<Subscription>,
+}
+
+impl Running {
+    /// Drains: takes no more messages, lets handlers finish, settles, gives the rest back, and returns when done.
+    pub async fn close(&self) {
+        self.subscription.close();
+        self.subscription.wait_closed().await;
+    }
+
+    /// Waits for the end, without asking for it.
+    pub async fn closed(&self) {
+        self.subscription.wait_closed().await;
+    }
+
+    /// The numbers of this queue since the client was made.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.subscription.stats()
+    }
+}
+
+/// Starts the workers of a consumer.
+pub(in crate::consumer) fn run_workers<F, R, By>(
+    subscription: Arc<Subscription>,
+    handler: F,
+    judge: Judge,
+    concurrency: usize,
+    timeout: Option<Duration>,
+) -> Running
+where
+    F: Fn(Message) -> R + Send + Sync + 'static,
+    R: Future<Output: IntoOutcome<By>> + Send + 'static,
+    By: 'static,
+{
+    let handling = Arc::new(Handling {
+        handler,
+        judge,
+        timeout,
+    });
+    for _ in 0..concurrency {
+        tokio::spawn(work(Arc::clone(&subscription), Arc::clone(&handling)));
+    }
+    Running { subscription }
+}
+
+/// A handler that keeps its thread longer than this is one that others should not wait behind.
+const QUICK: Duration = Duration::from_micros(100);
+
+/// Between two looks at the clock and the runtime, so that handlers that never wait do not starve other tasks.
+const STRETCH: u32 = 64;
+
+/// One of the consumer's workers: takes a message, handles it, settles it.
+///
+/// A worker that finds more messages wakes another one only when its own handler waits or takes its time. While handlers
+/// are done at once, one worker does it all, and nobody pays for waking the rest.
+async fn work<F, R, By>(subscription: Arc<Subscription>, handling: Arc<Handling<F>>)
+where
+    F: Fn(Message) -> R,
+    R: Future<Output: IntoOutcome<By>>,
+{
+    let mut stretch = 0;
+    loop {
+        let (delivery, more) = subscription.take_one();
+        let Some(delivery) = delivery else {
+            if subscription.ready().await {
+                continue;
+            }
+            return;
+        };
+        let Delivery { token, message } = delivery;
+        let began = Instant::now();
+        let mut attempt = pin!(handling.attempt(message));
+        let outcome = match attempt.as_mut().now_or_never() {
+            Some(outcome) => outcome,
+            None => {
+                if more {
+                    subscription.wake_another();
+                }
+                attempt.await
+            }
+        };
+        if more && began.elapsed() > QUICK {
+            subscription.wake_another();
+        }
+        subscription.settle([(token, outcome)]);
+        stretch += 1;
+        if stretch % STRETCH == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// A handler, and all there is to know to run it.
+struct Handling<F> {
+    handler: F,
+    judge: Judge,
+    timeout: Option<Duration>,
+}
+
+impl<F> Handling<F> {
+    /// One attempt, with everything that can go wrong in it.
+    async fn attempt<R, By>(&self, message: Message) -> Outcome
+    where
+        F: Fn(Message) -> R,
+        R: Future<Output: IntoOutcome<By>>,
+    {
+        // A handler that panics before it returns its future must be caught as well.
+        let handled = AssertUnwindSafe(async {
+            let answer = (self.handler)(message).await;
+            answer.into_outcome(&self.judge)
+        })
+        .catch_unwind();
+        let handled = match self.timeout {
+            None => handled.await,
+            Some(limit) => match tokio::time::timeout(limit, handled).await {
+                Ok(handled) => handled,
+                Err(_) => return Outcome::retry(too_long(limit)),
+            },
+        };
+        handled.unwrap_or_else(|panic| {
+            let error = format!("the handler panicked: {}", panic_text(&*panic));
+            Outcome::retry(Failure::new(error).of_type("panic"))
+        })
+    }
+}
+
+fn too_long(limit: Duration) -> Failure {
+    let error = format!("the handler took longer than {}", format_duration(limit));
+    Failure::new(error)
+        .of_type("HandlerTimeout")
+        .also([names::TIMEOUT])
+}

@@ -1,0 +1,431 @@
+//! One channel of a consumer on lapin, from its opening to its loss: consumers, deliveries and settlements.
+
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+use lapin::{
+    message::Delivery,
+    options::{
+        BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions,
+        BasicQosOptions, BasicRejectOptions,
+    },
+    types::{FieldTable, ShortString},
+};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::{
+    super::engine::{Arrival, Return},
+    places::Places,
+};
+use crate::{
+    Error, Result,
+    client::{Begun, Connection, Doing, LINGER, OpenChannel, ask, look, put_off},
+};
+
+/// As many settlements may be queued and not written before the next message is looked at.
+const UNWRITTEN: usize = 64;
+
+/// What happens on a channel.
+pub(super) enum Happening {
+    Arrived(u64, Box<Arrival>),
+    Consuming(u64),
+    Cancelled(u64),
+    CancelledByBroker(u64),
+    /// The channel or the connection is gone.
+    Lost(Option<Error>),
+}
+
+/// The answer to a question about a consumer.
+enum Answer {
+    Consuming(u64, u16, Result<lapin::Consumer>),
+    /// How many messages wait in the queue, which matters to a consumer that is to go.
+    Looked(u64, Result<u32>),
+    Cancelled(u64, Result<()>),
+}
+
+type Question = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+/// A consumer on the channel.
+struct Served {
+    consumer: u64,
+    stream: lapin::Consumer,
+    places: Places,
+    /// Whether we have cancelled it, so that its end is no news.
+    cancelled: bool,
+}
+
+impl Served {
+    /// Whether it is cancelled as soon as nothing is on its way to it.
+    fn is_parting(&self) -> bool {
+        self.places.is_parting() && !self.cancelled
+    }
+}
+
+/// What becomes of a message on this channel.
+enum Settlement {
+    Ack { tag: u64, multiple: bool },
+    Back { tag: u64, how: Return },
+}
+
+/// An open channel.
+pub(super) struct Channel {
+    pub(super) session: u64,
+    queue: ShortString,
+    connection: Arc<Connection>,
+    channel: OpenChannel,
+    served: Vec<Served>,
+    questions: FuturesUnordered<Question>,
+    gone: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// What came together with something else.
+    backlog: VecDeque<Happening>,
+    /// Settlements that wait until a consumer is cancelled.
+    put_off: Vec<Settlement>,
+    /// Settlements on their way to the socket.
+    unwritten: VecDeque<Begun<'static, lapin::Result<()>>>,
+    /// The oldest of them, when it is waited for.
+    awaited: Option<Pin<Box<dyn Future<Output = Result<()>> + Send>>>,
+    /// When the last settlement was sent.
+    settled: Option<Instant>,
+}
+
+impl Channel {
+    /// Opens a channel; nothing is consumed yet.
+    pub(super) async fn open(
+        connection: Arc<Connection>,
+        queue: ShortString,
+        session: u64,
+    ) -> Result<Self> {
+        let channel = connection.channel().await?;
+        let gone = {
+            let connection = Arc::clone(&connection);
+            Box::pin(async move { connection.gone().await })
+        };
+        Ok(Self {
+            session,
+            queue,
+            connection,
+            channel,
+            served: Vec::new(),
+            questions: FuturesUnordered::new(),
+            gone,
+            backlog: VecDeque::new(),
+            put_off: Vec::new(),
+            unwritten: VecDeque::new(),
+            awaited: None,
+            settled: None,
+        })
+    }
+
+    fn is_open(&self) -> bool {
+        self.channel.is_open() && self.connection.is_open()
+    }
+
+    /// Consumes with a prefetch of its own (AMQP `basic.qos` applies to the consumers that start after it).
+    pub(super) fn consume(&mut self, consumer: u64, prefetch: u16) {
+        let (channel, queue) = (self.channel.lapin().clone(), self.queue.clone());
+        self.questions.push(Box::pin(async move {
+            let begun = async {
+                let doing = || Doing::Consuming(queue.as_str());
+                ask(
+                    doing(),
+                    channel.basic_qos(prefetch, BasicQosOptions::default()),
+                )
+                .await?;
+                let consume = channel.basic_consume(
+                    queue.clone(),
+                    ShortString::default(),
+                    BasicConsumeOptions::default(),
+                    FieldTable::default(),
+                );
+                ask(doing(), consume).await
+            };
+            Answer::Consuming(consumer, prefetch, begun.await)
+        }));
+    }
+
+    /// Cancels a consumer, as soon as nothing is on its way to it.
+    pub(super) fn cancel(&mut self, consumer: u64) {
+        let Some(served) = self.served(consumer) else {
+            self.backlog.push_back(Happening::Cancelled(consumer));
+            return;
+        };
+        served.places.part(Instant::now());
+        self.part(consumer);
+    }
+
+    fn served(&mut self, consumer: u64) -> Option<&mut Served> {
+        let mut served = self.served.iter_mut();
+        served.find(|served| served.consumer == consumer)
+    }
+
+    /// Cancels a consumer that is to go, or looks once more whether it may.
+    fn part(&mut self, consumer: u64) {
+        let (channel, queue) = (self.channel.lapin().clone(), self.queue.clone());
+        let Some(served) = self.served(consumer) else {
+            return;
+        };
+        if !served.is_parting() {
+            return;
+        }
+        if !served.places.may_go(Instant::now()) {
+            let pause = served.places.pause();
+            self.questions.push(Box::pin(async move {
+                if !pause.is_zero() {
+                    sleep(pause).await;
+                }
+                let looked = look(&channel, queue).await;
+                Answer::Looked(consumer, looked.map(|queue| queue.message_count()))
+            }));
+            return;
+        }
+        served.cancelled = true;
+        let tag = served.stream.tag();
+        // Written before the settlements that were put off, or they would make places free once more.
+        let cancel = Begun::new(async move {
+            channel
+                .basic_cancel(tag, BasicCancelOptions::default())
+                .await
+        });
+        self.questions.push(Box::pin(async move {
+            let cancelled = ask(Doing::Consuming(queue.as_str()), cancel.answer()).await;
+            Answer::Cancelled(consumer, cancelled)
+        }));
+        self.settle_what_was_put_off();
+    }
+
+    /// Waits for whatever happens next.
+    pub(super) async fn next(&mut self) -> Happening {
+        put_off(poll_fn(|cx| self.poll_next(cx))).await
+    }
+
+    /// What happens next, if it is there already.
+    pub(super) fn next_now(&mut self) -> Option<Happening> {
+        self.next().now_or_never()
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Happening> {
+        if let Some(happening) = self.backlog.pop_front() {
+            return Poll::Ready(happening);
+        }
+        let mut at = 0;
+        while let Some(served) = self.served.get_mut(at) {
+            match served.stream.poll_next_unpin(cx) {
+                Poll::Pending => at += 1,
+                Poll::Ready(next) => {
+                    if let Some(happening) = self.judge(at, next) {
+                        return Poll::Ready(happening);
+                    }
+                }
+            }
+        }
+        while let Poll::Ready(Some(answer)) = self.questions.poll_next_unpin(cx) {
+            if let Some(happening) = self.answered(answer) {
+                return Poll::Ready(happening);
+            }
+        }
+        if self.gone.as_mut().poll(cx).is_ready() {
+            self.gone = Box::pin(std::future::pending());
+            return Poll::Ready(Happening::Lost(None));
+        }
+        Poll::Pending
+    }
+
+    fn judge(&mut self, at: usize, next: Option<lapin::Result<Delivery>>) -> Option<Happening> {
+        if let Some(Ok(delivery)) = next {
+            let consumer = self.served[at].consumer;
+            self.served[at].places.arrived(delivery.delivery_tag);
+            return Some(Happening::Arrived(consumer, self.arrival(delivery)));
+        }
+        // Polled again it would pend for ever.
+        let Served {
+            consumer,
+            cancelled,
+            ..
+        } = self.served.remove(at);
+        if next.is_some() || !self.is_open() {
+            Some(Happening::Lost(None))
+        } else if cancelled {
+            None
+        } else {
+            Some(Happening::CancelledByBroker(consumer))
+        }
+    }
+
+    fn answered(&mut self, answer: Answer) -> Option<Happening> {
+        match answer {
+            Answer::Consuming(consumer, prefetch, Ok(stream)) => {
+                self.served.push(Served {
+                    consumer,
+                    stream,
+                    places: Places::new(prefetch),
+                    cancelled: false,
+                });
+                Some(Happening::Consuming(consumer))
+            }
+            Answer::Looked(consumer, Ok(ready)) => {
+                if let Some(served) = self.served(consumer) {
+                    served.places.looked(ready);
+                }
+                self.part(consumer);
+                None
+            }
+            Answer::Cancelled(consumer, Ok(())) => {
+                // What the broker sent before its answer is in the stream already.
+                let at = self
+                    .served
+                    .iter()
+                    .position(|served| served.consumer == consumer);
+                if let Some(at) = at {
+                    let mut stream = self.served.remove(at).stream;
+                    while let Some(Some(Ok(delivery))) = stream.next().now_or_never() {
+                        let arrival = self.arrival(delivery);
+                        self.backlog
+                            .push_back(Happening::Arrived(consumer, arrival));
+                    }
+                }
+                self.backlog.push_back(Happening::Cancelled(consumer));
+                self.backlog.pop_front()
+            }
+            Answer::Consuming(_, _, Err(why))
+            | Answer::Looked(_, Err(why))
+            | Answer::Cancelled(_, Err(why)) => Some(Happening::Lost(Some(why))),
+        }
+    }
+
+    fn arrival(&self, delivery: Delivery) -> Box<Arrival> {
+        let tag = delivery.delivery_tag;
+        let mended = self.channel.mended().take(self.channel.lapin().id(), tag);
+        Box::new(Arrival {
+            tag,
+            redelivered: delivery.redelivered,
+            exchange: delivery.exchange,
+            routing_key: delivery.routing_key,
+            properties: delivery.properties,
+            body: delivery.data,
+            mended: mended.map(|mended| mended.to_string()),
+        })
+    }
+
+    pub(super) fn ack(&mut self, tag: u64, multiple: bool) {
+        self.settle_or_put_off(Settlement::Ack { tag, multiple });
+    }
+
+    pub(super) fn give_back(&mut self, tag: u64, how: Return) {
+        self.settle_or_put_off(Settlement::Back { tag, how });
+    }
+
+    fn settle_or_put_off(&mut self, settlement: Settlement) {
+        if self.served.iter().any(Served::is_parting) {
+            self.put_off.push(settlement);
+        } else {
+            self.settle(settlement);
+        }
+    }
+
+    /// At the end nothing more is waited for. A consumer that stayed would be sent what nobody takes.
+    fn cancel_at_once(&mut self) {
+        for served in &mut self.served {
+            if !std::mem::replace(&mut served.cancelled, true) {
+                let (channel, tag) = (self.channel.lapin().clone(), served.stream.tag());
+                let nowait = BasicCancelOptions { nowait: true };
+                drop(Begun::new(async move {
+                    channel.basic_cancel(tag, nowait).await
+                }));
+            }
+        }
+        self.settle_what_was_put_off();
+    }
+
+    fn settle_what_was_put_off(&mut self) {
+        for settlement in std::mem::take(&mut self.put_off) {
+            self.settle_or_put_off(settlement);
+        }
+    }
+
+    fn settle(&mut self, settlement: Settlement) {
+        let channel = self.channel.lapin().clone();
+        match settlement {
+            Settlement::Ack { tag, multiple } => {
+                let options = BasicAckOptions { multiple };
+                self.send(tag, multiple, async move {
+                    channel.basic_ack(tag, options).await
+                });
+            }
+            Settlement::Back { tag, how } => {
+                let requeue = matches!(how, Return::Requeue | Return::Unstarted);
+                self.send(tag, false, async move {
+                    match how {
+                        Return::Requeue | Return::Reject => {
+                            let options = BasicRejectOptions { requeue };
+                            channel.basic_reject(tag, options).await
+                        }
+                        Return::Unstarted | Return::DeadLetter => {
+                            let options = BasicNackOptions {
+                                multiple: false,
+                                requeue,
+                            };
+                            channel.basic_nack(tag, options).await
+                        }
+                    }
+                });
+            }
+        }
+    }
+
+    fn send(
+        &mut self,
+        tag: u64,
+        multiple: bool,
+        settlement: impl Future<Output = lapin::Result<()>> + Send + 'static,
+    ) {
+        for served in &mut self.served {
+            served.places.settled(tag, multiple);
+        }
+        self.settled = Some(Instant::now());
+        self.unwritten.push_back(Begun::new(settlement));
+    }
+
+    /// Looks after the settlements on their way, and waits while there are too many. With `all`, until they are written. Given
+    /// up in the middle, the next call goes on waiting, for no longer than this one would have.
+    pub(super) async fn write(&mut self, all: bool) -> Result<()> {
+        if all {
+            self.cancel_at_once();
+        }
+        loop {
+            if let Some(awaited) = &mut self.awaited {
+                let written = awaited.await;
+                self.awaited = None;
+                written?;
+            }
+            let Some(oldest) = self.unwritten.front_mut() else {
+                return Ok(());
+            };
+            let done = oldest.is_done();
+            if !done && !all && self.unwritten.len() <= UNWRITTEN {
+                return Ok(());
+            }
+            if let Some(oldest) = self.unwritten.pop_front() {
+                let answer = ask(Doing::Settling, oldest.answer());
+                if done {
+                    answer.await?;
+                } else {
+                    self.awaited = Some(Box::pin(answer));
+                }
+            }
+        }
+    }
+
+    /// Closes the channel; what is unacknowledged goes back to the queue.
+    pub(super) async fn close(self) {
+        if let Some(settled) = self.settled.filter(|_| self.is_open()) {
+            sleep_until(settled + LINGER).await;
+        }
+        self.channel.close().await;
+    }
+}

@@ -1,0 +1,492 @@
+//! The shell around an [`Engine`]: the one task that owns its channel, tells it what happens and does what it wants.
+
+mod channel;
+mod places;
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use futures_util::FutureExt;
+use lapin::types::ShortString;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until, timeout},
+};
+
+use self::channel::{Channel, Happening};
+use super::{
+    Consumer, Token,
+    engine::{Command, Commands, Copy, Engine, GOODBYE, Input, Moment, Now, Setup},
+    inbox::{Ending, Inbox},
+};
+use crate::{
+    Client, Error, ErrorKind, Result,
+    publish::{Body, Job},
+    retry::{Counting, Origin},
+    telemetry::{Counters, HOST, Listener},
+    topology::{self, Mode, Plan, Target, Waits},
+};
+
+/// As many things that happened on the channel are taken in a row; not all of them at once, so that acknowledgements go out
+/// evenly: a quorum queue that hears of everything at the same time has nothing to send meanwhile.
+const BURST: usize = 32;
+
+/// What comes back to the shell from other tasks.
+enum Mail {
+    Copied(Token, Result<Option<Instant>>),
+    Opened(u64, Result<Box<Channel>>),
+}
+
+/// A consumer that runs.
+pub(super) struct Shell {
+    engine: Engine,
+    /// What the engine wants done, until it is.
+    wanted: Commands,
+    client: Client,
+    declare: bool,
+    plan: Plan,
+    wire_queue: ShortString,
+    listener: Listener,
+    counters: Counters,
+    waits: Arc<Waits>,
+    inbox: Arc<Inbox>,
+    channel: Option<Box<Channel>>,
+    mail: mpsc::UnboundedSender<Mail>,
+    mailbox: mpsc::UnboundedReceiver<Mail>,
+    outcomes: Vec<(Token, Ending)>,
+    /// When the engine's time began.
+    began: Instant,
+    told_to_close: bool,
+    told_to_abandon: bool,
+}
+
+impl Shell {
+    /// Checks the options, prepares the broker, and consumes.
+    pub(super) async fn subscribe(
+        options: Consumer,
+        client: Client,
+        inbox: Arc<Inbox>,
+        counters: Counters,
+    ) -> Result<Self> {
+        options.validate()?;
+        let plan = options.plan()?;
+        let wire_queue = topology::name(&options.queue)?;
+        let queue_type = client.options().queue_type;
+        let scheme = options.strategy.scheme();
+        if options.dlx {
+            let target = Target {
+                queue: &options.queue,
+                rules: &options.rules,
+                queue_type,
+            };
+            scheme.check_server(client.server(), &target)?;
+        }
+        let declare = options.declare && options.dlx;
+        let findings = client.examine(&plan, mode(declare)).await?;
+        let waits = Waits::new(
+            Arc::clone(client.address()),
+            options.queue.clone(),
+            queue_type,
+            options.declare,
+            client.losses(),
+        );
+        waits.note(&findings);
+        let plan = plan.again(&findings);
+        let connection = client.consuming().connection().await?;
+        let channel = Channel::open(connection, wire_queue.clone(), 1).await?;
+        let (mail, mailbox) = mpsc::unbounded_channel();
+        let listener = options.listener.clone();
+        let engine = Engine::new(Setup {
+            counting: if options.dlx {
+                scheme.counting(client.server())
+            } else {
+                Counting::Header
+            },
+            origin: Origin {
+                host: HOST.clone(),
+                app_version: client.options().app_version.clone(),
+            },
+            counters: counters.clone(),
+            nack_is_uncounted: client.server().at_least(4, 3),
+            queues_sleep: !client.server().at_least(4, 0),
+            header_room: client.header_room(),
+            seed: fastrand::u64(..),
+            options,
+        });
+        let mut shell = Self {
+            engine,
+            wanted: Commands::default(),
+            client,
+            declare,
+            plan,
+            wire_queue,
+            listener,
+            counters,
+            waits: Arc::new(waits),
+            inbox,
+            channel: Some(Box::new(channel)),
+            mail,
+            mailbox,
+            outcomes: Vec::new(),
+            began: Instant::now(),
+            told_to_close: false,
+            told_to_abandon: false,
+        };
+        shell.begin().await?;
+        Ok(shell)
+    }
+
+    /// Waits until the broker serves us: a refusal is the caller's to know.
+    async fn begin(&mut self) -> Result<()> {
+        self.tell(Input::Opened { session: 1 });
+        self.turn();
+        let Some(channel) = &mut self.channel else {
+            return Ok(());
+        };
+        match channel.next().await {
+            Happening::Lost(why) => Err(why.unwrap_or_else(|| {
+                let why = "the connection was lost while the consumer subscribed; try again";
+                Error::new(ErrorKind::ConnectionLost, why)
+            })),
+            happening => {
+                self.happened(happening);
+                Ok(())
+            }
+        }
+    }
+
+    /// Runs until the end was asked for and everything is settled.
+    pub(super) async fn run(mut self) {
+        loop {
+            self.hear_the_end();
+            self.gather();
+            self.turn();
+            if self.engine.is_finished(self.now()) {
+                break;
+            }
+            if self.write().await {
+                self.wait().await;
+            }
+        }
+        if let Some(mut channel) = self.channel.take() {
+            // The broker redelivers what it does not hear of.
+            let _ = timeout(GOODBYE, channel.write(true)).await;
+            channel.close().await;
+        }
+        let left = i64::try_from(self.engine.outstanding()).unwrap_or(0);
+        self.counters.outstanding.dec_by(left);
+        self.inbox.end();
+    }
+
+    fn now(&self) -> Now {
+        Now {
+            at: self.began.elapsed(),
+            unix: SystemTime::UNIX_EPOCH
+                .elapsed()
+                .map_or(0, |since| since.as_secs()),
+        }
+    }
+
+    fn moment(&self, instant: Instant) -> Moment {
+        instant.saturating_duration_since(self.began)
+    }
+
+    fn tell(&mut self, input: Input) {
+        let now = self.now();
+        self.engine.on(input, now, &mut self.wanted);
+    }
+
+    /// Whether the end is wanted and was not before.
+    fn hear_the_end(&mut self) -> bool {
+        let close = self.inbox.is_closing() && !std::mem::replace(&mut self.told_to_close, true);
+        if close {
+            self.tell(Input::Close);
+        }
+        let abandon =
+            self.inbox.is_abandoned() && !std::mem::replace(&mut self.told_to_abandon, true);
+        if abandon {
+            self.tell(Input::Abandon);
+        }
+        close || abandon
+    }
+
+    /// A channel that goes because its client was closed, or after its end was wanted, has not failed.
+    fn hear_the_end_of_the_client(&mut self) {
+        self.hear_the_end();
+        let connection = self.client.consuming().connection().now_or_never();
+        if matches!(connection, Some(Err(_))) {
+            self.tell(Input::Abandon);
+        }
+    }
+
+    /// Tells the engine all that has happened, without waiting for anything.
+    fn gather(&mut self) {
+        let now = self.now();
+        for _ in 0..BURST {
+            let Some(happening) = self.channel.as_mut().and_then(|channel| channel.next_now())
+            else {
+                break;
+            };
+            self.happened_at(happening, now);
+        }
+        while let Ok(mail) = self.mailbox.try_recv() {
+            self.receive(mail);
+        }
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        self.inbox.outcomes(&mut outcomes);
+        for (token, ending) in outcomes.drain(..) {
+            self.engine
+                .on(Input::Ended { token, ending }, now, &mut self.wanted);
+        }
+        self.outcomes = outcomes;
+    }
+
+    /// Has the engine decide, and does what it wants, which may be news to it in turn.
+    fn turn(&mut self) {
+        loop {
+            let now = self.now();
+            self.engine.turn(now, &mut self.wanted);
+            self.inbox.deliver(&mut self.wanted.deliveries);
+            if self.wanted.list.is_empty() {
+                return;
+            }
+            let mut list = std::mem::take(&mut self.wanted.list);
+            for command in list.drain(..) {
+                self.perform(command);
+            }
+            if self.wanted.list.is_empty() {
+                self.wanted.list = list; // its room is used again
+            }
+        }
+    }
+
+    fn perform(&mut self, command: Command) {
+        match command {
+            Command::Open { session, pause } => self.open(session, pause),
+            Command::Drop { session } => {
+                self.channel.take_if(|channel| channel.session == session);
+            }
+            Command::Consume {
+                session,
+                consumer,
+                prefetch,
+            } => self.on_channel(session, |channel| channel.consume(consumer, prefetch)),
+            Command::Cancel { session, consumer } => {
+                self.on_channel(session, |channel| channel.cancel(consumer));
+            }
+            Command::Ack {
+                session,
+                tag,
+                multiple,
+            } => self.on_channel(session, |channel| channel.ack(tag, multiple)),
+            Command::Return { session, tag, how } => {
+                self.on_channel(session, |channel| channel.give_back(tag, how));
+            }
+            Command::Publish { token, copy } => self.publish(token, *copy),
+            Command::Recall => {
+                let unstarted = self.inbox.take_back();
+                let tokens = unstarted.into_iter().map(|delivery| delivery.token);
+                self.tell(Input::Recalled(tokens.collect()));
+            }
+            Command::EndIntake => self.inbox.end(),
+            Command::Tell(event) => {
+                // What is counted has been told.
+                self.listener.tell(|| event.clone());
+                self.counters.note(&event);
+            }
+        }
+    }
+
+    fn on_channel(&mut self, session: u64, act: impl FnOnce(&mut Channel)) {
+        if let Some(channel) = &mut self.channel
+            && channel.session == session
+        {
+            act(channel);
+        }
+    }
+
+    /// Opens the next channel in the background; it arrives as mail.
+    fn open(&self, session: u64, pause: Duration) {
+        let (client, plan, queue) = (
+            self.client.clone(),
+            self.plan.clone(),
+            self.wire_queue.clone(),
+        );
+        let mode = mode(self.declare);
+        let (mail, waits) = (self.mail.clone(), Arc::clone(&self.waits));
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            let opened = async {
+                let connection = client.consuming().connection().await?;
+                // Queues may have been deleted, or lost with their broker, in the meantime.
+                waits.note(&client.examine(&plan, mode).await?);
+                let channel = Channel::open(connection, queue, session).await?;
+                Ok(Box::new(channel))
+            };
+            let _ = mail.send(Mail::Opened(session, opened.await));
+        });
+    }
+
+    /// Publishes a copy, after making the queue that it goes to if nobody knows of that.
+    fn publish(&mut self, token: Token, mut copy: Copy) {
+        (copy.routing_key, copy.properties) = self.waits.adapt(copy.routing_key, copy.properties);
+        let Some(body) = self.engine.body(token) else {
+            return;
+        };
+        let (mail, waits) = (self.mail.clone(), Arc::clone(&self.waits));
+        let own = *copy.routing_key == *self.engine.name();
+        let known =
+            own || !copy.exchange.is_empty() || waits.safe_from(&copy.routing_key).is_some();
+        let queue = copy.routing_key.clone();
+        let done = {
+            let (mail, waits, queue) = (mail.clone(), Arc::clone(&waits), queue.clone());
+            Box::new(move |result: Result<()>| {
+                if let Err(error) = &result
+                    && error.kind() == ErrorKind::Unroutable
+                {
+                    waits.forget(&queue);
+                }
+                let stored = result.map(|()| waits.matures(&queue));
+                let _ = mail.send(Mail::Copied(token, stored));
+            })
+        };
+        let job = match job(copy, body, done) {
+            Ok(job) => job,
+            Err(error) => {
+                let _ = mail.send(Mail::Copied(token, Err(error)));
+                return;
+            }
+        };
+        if known {
+            self.client.publisher().submit(job);
+            return;
+        }
+        let client = self.client.clone();
+        tokio::spawn(async move {
+            match waits.ensure(&queue).await {
+                Ok(_) => client.publisher().submit(job),
+                Err(error) => (job.done)(Err(error)),
+            }
+        });
+    }
+
+    fn happened(&mut self, happening: Happening) {
+        let now = self.now();
+        self.happened_at(happening, now);
+    }
+
+    fn happened_at(&mut self, happening: Happening, now: Now) {
+        let Some(channel) = &self.channel else {
+            return;
+        };
+        let session = channel.session;
+        if matches!(happening, Happening::Lost(_)) {
+            self.hear_the_end_of_the_client();
+        }
+        let input = match happening {
+            Happening::Arrived(consumer, arrival) => Input::Delivered {
+                session,
+                consumer,
+                arrival,
+            },
+            Happening::Consuming(consumer) => Input::Consuming { session, consumer },
+            Happening::Cancelled(consumer) => Input::Cancelled { session, consumer },
+            Happening::CancelledByBroker(consumer) => {
+                Input::CancelledByBroker { session, consumer }
+            }
+            Happening::Lost(why) => Input::Lost { session, why },
+        };
+        self.engine.on(input, now, &mut self.wanted);
+    }
+
+    fn receive(&mut self, mail: Mail) {
+        match mail {
+            Mail::Copied(token, stored) => {
+                let stored = stored.map(|safe| safe.map(|safe| self.moment(safe)));
+                self.tell(Input::Copied { token, stored });
+            }
+            Mail::Opened(session, Ok(channel)) => {
+                // At the end too: then it is closed with everything else.
+                self.channel = Some(channel);
+                self.engine.set_header_room(self.client.header_room());
+                self.tell(Input::Opened { session });
+            }
+            Mail::Opened(session, Err(error)) => self.tell(Input::OpenFailed { session, error }),
+        }
+    }
+
+    /// Sees settlements on their way; whether there is time to wait for something new. A broker that does not take them must
+    /// not hold up the end, nor the wish for it.
+    async fn write(&mut self) -> bool {
+        let Some(channel) = &mut self.channel else {
+            return true;
+        };
+        let session = channel.session;
+        let mut knocked = false;
+        let written = match channel.write(false).now_or_never() {
+            Some(written) => written,
+            None => loop {
+                let end = self.engine.ends_at().map(|end| self.began + end);
+                let Some(channel) = &mut self.channel else {
+                    return false;
+                };
+                tokio::select! {
+                    biased;
+                    written = channel.write(false) => break written,
+                    // What handlers have done meanwhile is gathered afterwards.
+                    () = self.inbox.knock() => {
+                        knocked = true;
+                        if self.hear_the_end() {
+                            return false;
+                        }
+                    }
+                    () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => {
+                        return false;
+                    }
+                }
+            },
+        };
+        if let Err(why) = written {
+            self.hear_the_end_of_the_client();
+            let why = Some(why);
+            self.tell(Input::Lost { session, why });
+            return false;
+        }
+        !knocked
+    }
+
+    /// Waits for whatever comes next.
+    async fn wait(&mut self) {
+        let due = self.engine.wake_at().map(|due| self.began + due);
+        let happening = async {
+            match &mut self.channel {
+                Some(channel) => channel.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.inbox.knock() => {}
+            Some(mail) = self.mailbox.recv() => self.receive(mail),
+            happening = happening => self.happened(happening),
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+        }
+    }
+}
+
+fn mode(declare: bool) -> Mode {
+    if declare { Mode::Apply } else { Mode::Require }
+}
+
+fn job(copy: Copy, body: Body, done: Box<dyn FnOnce(Result<()>) + Send + Sync>) -> Result<Job> {
+    Ok(Job {
+        exchange: topology::name(&copy.exchange)?,
+        routing_key: topology::name(&copy.routing_key)?,
+        properties: copy.properties,
+        body,
+        mandatory: copy.mandatory,
+        done,
+    })
+}

@@ -1,0 +1,282 @@
+//! A queue and its consumer without a broker, on a clock of their own: the engine of the real consumer, and no waiting.
+
+mod broker;
+mod queue;
+mod step;
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    time::{Duration, SystemTime},
+};
+
+pub use step::Step;
+
+use self::queue::Queue;
+use super::{
+    Consumer, Delivery, IntoOutcome, Message, Token,
+    engine::{Arrival, Commands, Engine, Input, Now, Setup},
+    inbox::Ending,
+};
+use crate::{
+    BasicProperties, Error, ErrorKind, Publish, Result, Strategy,
+    client::USUAL_HEADER_ROOM,
+    retry::{Counting, Origin, Outcome},
+    telemetry::{Counters, HOST},
+    types::ShortString,
+};
+
+/// The only channel there is.
+const SESSION: u64 = 1;
+
+/// A work queue and its consumer, simulated for tests: the policy, the rules, the limits and the headers are those of the
+/// real consumer, and time passes only when nothing else is to be done.
+///
+/// ```
+/// use retryrmq::{Consumer, Failure, Outcome, Publish, Simulation, Step};
+///
+/// let consumer = Consumer::new("orders").dlx(true).retry("list(1s, 1m)".parse()?);
+/// let mut simulation = Simulation::new(consumer)?;
+/// simulation.publish(Publish::to_queue("orders", "7"))?;
+/// let mut attempts = 0;
+/// while let Some(delivery) = simulation.next() {
+///     attempts = delivery.message.attempt();
+///     simulation.settle(delivery.token, Outcome::retry(Failure::new("no")));
+/// }
+/// assert_eq!((attempts, simulation.elapsed().as_secs()), (3, 61));
+/// # Ok::<(), retryrmq::Error>(())
+/// ```
+pub struct Simulation {
+    options: Consumer,
+    engine: Engine,
+    wanted: Commands,
+    began: SystemTime,
+    elapsed: Duration,
+    queue: Queue,
+    /// What is handed out, in the order in which it was.
+    ready: VecDeque<Delivery>,
+    /// Parked copies whose consumer has not been told yet.
+    parked: VecDeque<Message>,
+    /// What the last thing that was told led to.
+    steps: VecDeque<Step>,
+}
+
+impl Simulation {
+    /// An empty queue, and `consumer`'s options.
+    ///
+    /// # Errors
+    /// As [`Consumer::validate`].
+    pub fn new(consumer: Consumer) -> Result<Self> {
+        consumer.validate()?;
+        let setup = Setup {
+            origin: Origin {
+                host: HOST.clone(),
+                app_version: String::new(),
+            },
+            counters: Counters::default(),
+            counting: Counting::Header,
+            nack_is_uncounted: true,
+            queues_sleep: false,
+            header_room: USUAL_HEADER_ROOM,
+            // The same jitter in every run of a test.
+            seed: 0,
+            // By which way a message comes back is the broker's business, and there is none.
+            options: consumer.clone().strategy(Strategy::RetryQueues),
+        };
+        let mut simulation = Self {
+            options: consumer,
+            engine: Engine::new(setup),
+            wanted: Commands::default(),
+            began: SystemTime::now(),
+            elapsed: Duration::ZERO,
+            queue: Queue::default(),
+            ready: VecDeque::new(),
+            parked: VecDeque::new(),
+            steps: VecDeque::new(),
+        };
+        simulation.tell(Input::Opened { session: SESSION });
+        Ok(simulation)
+    }
+
+    /// Publishes to the queue, by whatever exchange and routing key: in a simulation everything is routed to it.
+    ///
+    /// # Errors
+    /// As [`Client::publish`](crate::Client::publish) for a message that cannot be published.
+    pub fn publish(&mut self, message: Publish) -> Result<()> {
+        message.validate()?;
+        let delay = message.delay.unwrap_or_default();
+        let (exchange, routing_key, properties, body) = message.into_parts();
+        let name = |text: &str| {
+            ShortString::try_new(text).map_err(|_| {
+                Error::new(
+                    ErrorKind::TooLarge,
+                    "the names of an exchange and a routing key must be at most 255 bytes",
+                )
+            })
+        };
+        self.send(
+            delay,
+            body,
+            properties,
+            name(&exchange)?,
+            name(&routing_key)?,
+        );
+        Ok(())
+    }
+
+    /// The next message, in the order of a queue; the clock moves on to its arrival if it is still on its way. `None`
+    /// when nothing is in the queue or on its way, or as much is handed out and not settled as the prefetch allows.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "`publish` and `settle` are called between two messages"
+    )]
+    pub fn next(&mut self) -> Option<Delivery> {
+        loop {
+            if let Some(delivery) = self.ready.pop_front() {
+                return Some(delivery);
+            }
+            // What is kept for a while, a suspect above all, comes in its own time. Acknowledgements wait for company, and
+            // that shows only where they hold up what comes next.
+            let timer = if self.queue.is_held_up(self.elapsed) {
+                self.engine.wake_at()
+            } else {
+                self.engine.next_appointment()
+            };
+            match (self.queue.next_at(), timer) {
+                (Some(due), timer) if timer.is_none_or(|timer| due <= timer) => {
+                    let (consumer, arrival) = self.queue.hand_out()?;
+                    self.elapsed = self.elapsed.max(due);
+                    self.tell(Input::Delivered {
+                        session: SESSION,
+                        consumer,
+                        arrival: Box::new(arrival),
+                    });
+                }
+                (_, Some(timer)) => {
+                    self.elapsed = self.elapsed.max(timer);
+                    self.turn();
+                }
+                (_, None) => return None,
+            }
+        }
+    }
+
+    /// Whether the message may be parked if this attempt fails, as a
+    /// [`Subscription`](crate::Subscription::may_park) says it.
+    #[must_use]
+    pub fn may_park(&self, message: &Message) -> bool {
+        self.options.dlx
+            && (message.retries() >= self.options.rules.patience() || message.mended().is_some())
+    }
+
+    /// Lets time pass, a handler's for example.
+    pub fn advance(&mut self, by: Duration) {
+        self.elapsed = self.elapsed.saturating_add(by);
+    }
+
+    /// How much time has passed since the simulation was made.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.elapsed
+    }
+
+    /// The time on the simulation's clock.
+    #[must_use]
+    pub fn now(&self) -> SystemTime {
+        self.began + self.elapsed
+    }
+
+    /// Ends an attempt with what a handler returned, or with an [`Outcome`]. `None` for a token that was settled before.
+    ///
+    /// ```
+    /// # use retryrmq::{Consumer, Publish, Simulation, Step, park};
+    /// let mut simulation = Simulation::new(Consumer::new("orders").dlx(true))?;
+    /// simulation.publish(Publish::to_queue("orders", "7"))?;
+    /// let delivery = simulation.next().unwrap();
+    /// let step = simulation.settle(delivery.token, Err(park("no such customer")));
+    /// assert!(matches!(step, Some(Step::Parked { .. })));
+    /// # Ok::<(), retryrmq::Error>(())
+    /// ```
+    ///
+    /// [`Outcome`]: crate::Outcome
+    pub fn settle<By>(&mut self, token: Token, answer: impl IntoOutcome<By>) -> Option<Step> {
+        if !self.engine.is_handed_out(token) {
+            return None;
+        }
+        let outcome = answer.into_outcome(&self.options.judge);
+        let acked = outcome == Outcome::Ack;
+        self.steps.clear();
+        self.tell(Input::Ended {
+            token,
+            ending: Ending::Settled(outcome),
+        });
+        // What follows for other messages comes after.
+        let step = self.steps.pop_front();
+        step.or(acked.then_some(Step::Acked))
+    }
+
+    fn now_for_the_engine(&self) -> Now {
+        Now {
+            at: self.elapsed,
+            unix: self
+                .now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs()),
+        }
+    }
+
+    fn tell(&mut self, input: Input) {
+        let now = self.now_for_the_engine();
+        self.engine.on(input, now, &mut self.wanted);
+        self.turn();
+    }
+
+    /// Does what the engine wants, as a broker would that is never in doubt and never late.
+    fn turn(&mut self) {
+        loop {
+            let now = self.now_for_the_engine();
+            self.engine.turn(now, &mut self.wanted);
+            self.ready.extend(self.wanted.deliveries.drain(..));
+            let commands = std::mem::take(&mut self.wanted.list);
+            if commands.is_empty() {
+                return;
+            }
+            for command in commands {
+                if let Some(answer) = self.perform(command) {
+                    self.engine.on(answer, now, &mut self.wanted);
+                }
+            }
+        }
+    }
+
+    fn send(
+        &mut self,
+        delay: Duration,
+        body: Vec<u8>,
+        properties: BasicProperties,
+        exchange: ShortString,
+        routing_key: ShortString,
+    ) {
+        let arrival = Arrival {
+            exchange,
+            routing_key,
+            properties,
+            body,
+            ..Arrival::default()
+        };
+        self.queue.send(self.elapsed.saturating_add(delay), arrival);
+    }
+}
+
+impl fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulation")
+            .field("consumer", &self.options)
+            .field("elapsed", &self.elapsed)
+            .field("waiting", &self.queue.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

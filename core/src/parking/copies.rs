@@ -1,0 +1,121 @@
+//! The copies that a walk makes: fresh ones at the tail of the parking queue, and replayed ones in a work queue. Each
+//! carries the walk's own mark, so that the walk knows it when it comes by again.
+
+use std::sync::Arc;
+
+use lapin::{BasicProperties, message::Delivery, types::ShortString};
+use tokio::sync::oneshot;
+
+use super::marks::{Marks, Source};
+use crate::{
+    Client, Error, ErrorKind, Result,
+    consumer::Received,
+    publish::Job,
+    retry::{Origin, Stamp},
+    telemetry::HOST,
+    topology::name,
+};
+
+/// A routing key that no queue has.
+const NOBODY: &str = "retryrmq.nobody";
+
+pub(super) struct Copies {
+    client: Client,
+    parking: String,
+    marks: Marks,
+}
+
+impl Copies {
+    pub(super) fn new(client: &Client, parking: &str, walk: u64) -> Self {
+        Self {
+            client: client.clone(),
+            parking: parking.to_owned(),
+            marks: Marks::of(walk),
+        }
+    }
+
+    /// Where a delivery comes from.
+    pub(super) fn source(&self, delivery: &Delivery) -> Source {
+        self.marks.source(&delivery.properties)
+    }
+
+    /// Whether anything can be published to queues; nothing is stored.
+    ///
+    /// # Errors
+    /// Those of publishing, but for the one that is expected.
+    pub(super) async fn may_publish(&self) -> Result<()> {
+        let properties = BasicProperties::default().with_expiration("0".into());
+        let sent = self.publish(NOBODY, properties, Arc::new([0; 0]))?;
+        match answer(sent).await {
+            Err(error) if error.kind() == ErrorKind::Unroutable => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Puts fresh copies at the tail of the parking queue, all at once, and says of each how that went.
+    pub(super) async fn renew(&self, messages: &[Arc<Received>]) -> Vec<Result<()>> {
+        let origin = Origin {
+            host: HOST.clone(),
+            app_version: String::new(),
+        };
+        let sent: Vec<_> = messages
+            .iter()
+            .map(|received| {
+                let properties = self.stamp(&origin, received).renewed(&self.marks.renewed);
+                self.publish(&self.parking, properties, Arc::clone(received) as _)
+            })
+            .collect();
+        let mut results = Vec::with_capacity(sent.len());
+        for sent in sent {
+            results.push(match sent {
+                Ok(sent) => answer(sent).await,
+                Err(error) => Err(error),
+            });
+        }
+        results
+    }
+
+    /// Sends a copy to a work queue.
+    pub(super) async fn replay(&self, received: &Arc<Received>, to: &str) -> Result<()> {
+        let origin = Origin::default();
+        let properties = self.stamp(&origin, received).replay(&self.marks.replayed);
+        answer(self.publish(to, properties, Arc::clone(received) as _)?).await
+    }
+
+    fn stamp<'a>(&self, origin: &'a Origin, received: &'a Received) -> Stamp<'a> {
+        Stamp {
+            origin,
+            properties: &received.properties,
+            exchange: received.exchange(),
+            routing_key: received.routing_key(),
+            state: &received.state,
+            now: 0,
+            budget: self.client.header_room(),
+        }
+    }
+
+    fn publish(
+        &self,
+        to: &str,
+        properties: BasicProperties,
+        body: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    ) -> Result<oneshot::Receiver<Result<()>>> {
+        let (done, answer) = oneshot::channel();
+        self.client.publisher().submit(Job {
+            exchange: ShortString::default(),
+            routing_key: name(to)?,
+            properties,
+            body,
+            mandatory: true,
+            done: Box::new(move |result| {
+                let _ = done.send(result);
+            }),
+        });
+        Ok(answer)
+    }
+}
+
+async fn answer(sent: oneshot::Receiver<Result<()>>) -> Result<()> {
+    sent.await
+        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the client was closed")))
+}

@@ -1,0 +1,60 @@
+//! How long a lane waits for the confirms of a wave.
+
+use std::time::Duration;
+
+use crate::client::ANSWER;
+
+/// Longest wait. Messages that share a lane with one that is never confirmed wait as long.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// Doubles whenever it was in vain: what is not confirmed in time is published again, and a broker that needs half a minute
+/// for each confirm would be given copies without end, and never be waited for long enough.
+#[derive(Debug)]
+pub(super) struct Patience(Duration);
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self(ANSWER)
+    }
+}
+
+impl Patience {
+    pub(super) fn now(&self) -> Duration {
+        self.0
+    }
+
+    /// A wave was not confirmed in time.
+    pub(super) fn was_in_vain(&mut self) {
+        self.0 = (self.0 * 2).min(LONGEST);
+    }
+
+    /// A wave was confirmed, after so long.
+    pub(super) fn was_rewarded(&mut self, took: Duration) {
+        self.0 = (took * 2).clamp(ANSWER, LONGEST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_broker_is_waited_for_long_enough_at_last() {
+        let needs = Duration::from_secs(130);
+        let mut patience = Patience::default();
+        let mut in_vain = 0;
+        while patience.now() < needs {
+            patience.was_in_vain();
+            in_vain += 1;
+        }
+        assert_eq!(in_vain, 3, "as many copies too many");
+        patience.was_rewarded(needs);
+        assert!(patience.now() > needs, "and none for the next message");
+        patience.was_rewarded(Duration::from_millis(3));
+        assert_eq!(patience.now(), ANSWER);
+        for _ in 0..100 {
+            patience.was_in_vain();
+        }
+        assert_eq!(patience.now(), LONGEST);
+    }
+}

@@ -1,0 +1,212 @@
+//! A wave: so many messages sent on one channel, and all their confirms.
+
+use std::{future::Future, pin::pin, time::Duration};
+
+use lapin::{
+    Confirmation,
+    options::BasicPublishOptions,
+    protocol::{AMQPErrorKind, AMQPHardError},
+};
+use tokio::time::{Instant, timeout_at};
+
+use super::{job::Task, message::content_header_size, returned::returned_jobs};
+use crate::{
+    Error, ErrorKind, Result,
+    client::{Begun, Doing, Limits, OpenChannel, put_off, refusal, size_limit},
+};
+
+/// As many bytes of a wave are handed to lapin, which copies them, before they are written.
+const UNWRITTEN: usize = 1 << 20;
+
+/// What became of a wave. Those whose message came back are told already.
+pub(super) struct Sent {
+    /// The channel, unless confirms are still outstanding that would be mixed up with the next wave's.
+    pub(super) channel: Option<OpenChannel>,
+    pub(super) answers: Vec<(Task, Result<()>)>,
+    /// Whether the broker closed the channel because of one message: what became of the others is unknown.
+    pub(super) broken_off: bool,
+    /// Whether the channel was closing already, over the wave before: then messages were not even sent.
+    pub(super) too_late: bool,
+}
+
+/// Why a message need not be sent, if that is known beforehand. A content header above one frame would cost the connection,
+/// a body above the broker's limit the channel, and with them everything else that is outstanding there.
+pub(super) fn refusal_beforehand(task: &Task, limits: &Limits) -> Option<Error> {
+    let header = content_header_size(&task.properties);
+    let room = limits.content_header_max();
+    if header > room {
+        return Some(Error::new(
+            ErrorKind::TooLarge,
+            format!(
+                "the headers and properties take {header} bytes, and a frame of this broker has room for {room}; put \
+                 large values into the body, or raise RabbitMQ's `frame_max`"
+            ),
+        ));
+    }
+    let size = task.body().len();
+    limits.refuses(size).map(|largest| {
+        Error::new(
+            ErrorKind::TooLarge,
+            format!(
+                "the body has {size} bytes, and this broker takes at most {largest}; make it smaller, or raise RabbitMQ's \
+                 `max_message_size`"
+            ),
+        )
+    })
+}
+
+/// The end of the broker's time to answer. While it is short of memory or disk it reads nothing, and no time passes.
+struct Deadline<'a> {
+    channel: &'a OpenChannel,
+    patience: Duration,
+    at: Instant,
+}
+
+impl Deadline<'_> {
+    async fn within<T>(&mut self, answer: impl Future<Output = T>) -> Result<T> {
+        let mut answer = pin!(answer);
+        loop {
+            if let Ok(answer) = timeout_at(self.at, &mut answer).await {
+                return Ok(answer);
+            }
+            if !self.channel.is_blocked() {
+                return Err(Error::new(
+                    ErrorKind::Timeout,
+                    format!(
+                        "the broker did not confirm a message within {} s",
+                        self.patience.as_secs()
+                    ),
+                ));
+            }
+            self.at = Instant::now() + self.patience;
+        }
+    }
+}
+
+/// Sends a wave and awaits all its confirms.
+pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Duration) -> Sent {
+    let (mut broken_off, mut too_late) = (false, false);
+    let mut judge = |why: lapin::Error| {
+        broken_off |= is_of_another_channel(&why);
+        if let Some(largest) = size_limit(&why) {
+            channel.limits().limited(largest);
+        }
+        let error = refusal(&Doing::Publishing, why);
+        broken_off |= is_refusal(error.kind());
+        error
+    };
+    let mut confirms = Vec::with_capacity(wave.len());
+    let mut deadline = Deadline {
+        channel: &channel,
+        patience,
+        at: Instant::now() + patience,
+    };
+    let mut written = async |sent: Begun<'_, lapin::Result<_>>, deadline: &mut Deadline<'_>| {
+        deadline.within(sent.answer()).await?.map_err(|why| {
+            too_late |= matches!(why.kind(), lapin::ErrorKind::InvalidChannelState(..));
+            judge(why)
+        })
+    };
+    let (mut unwritten, mut bytes) = (Vec::new(), 0);
+    for task in &wave {
+        if bytes >= UNWRITTEN {
+            for sent in unwritten.drain(..) {
+                confirms.push(written(sent, &mut deadline).await);
+            }
+            bytes = 0;
+        }
+        let options = BasicPublishOptions {
+            mandatory: task.mandatory,
+            immediate: false,
+        };
+        bytes += task.body().len();
+        unwritten.push(Begun::new(channel.lapin().basic_publish(
+            task.exchange.clone(),
+            task.routing_key.clone(),
+            options,
+            task.body(),
+            task.properties.clone(),
+        )));
+    }
+    for sent in unwritten {
+        confirms.push(written(sent, &mut deadline).await);
+    }
+    let mut results = Vec::with_capacity(wave.len());
+    let mut returned = Vec::new();
+    for (confirm, task) in confirms.into_iter().zip(&wave) {
+        let confirm = match confirm {
+            Ok(confirm) => deadline.within(put_off(confirm)).await,
+            Err(error) => Err(error),
+        };
+        results.push(match confirm {
+            Ok(Ok(Confirmation::Ack(back))) => {
+                channel.limits().took(task.body().len());
+                returned.extend(back);
+                Ok(())
+            }
+            Ok(Ok(Confirmation::Nack(back))) => {
+                channel.limits().took(task.body().len());
+                returned.extend(back);
+                Err(Error::new(
+                    ErrorKind::NotConfirmed,
+                    "the broker did not take the message (basic.nack); try again after a pause",
+                ))
+            }
+            Ok(Ok(Confirmation::NotRequested)) => Err(Error::new(
+                ErrorKind::NotConfirmed,
+                "the channel gives no publisher confirms",
+            )),
+            Ok(Err(why)) => Err(judge(why)),
+            Err(error) => Err(error),
+        });
+    }
+    let unrouted = returned_jobs(&wave, &returned);
+    let timed_out = results
+        .iter()
+        .any(|result| matches!(result, Err(error) if error.kind() == ErrorKind::Timeout));
+    let mut answers = Vec::with_capacity(wave.len());
+    for ((task, result), unrouted) in wave.into_iter().zip(results).zip(unrouted) {
+        if unrouted {
+            let why = if task.exchange.as_str().is_empty() {
+                format!("there is no queue `{}`", task.routing_key)
+            } else {
+                format!(
+                    "no queue takes a message for the exchange `{}` with the routing key `{}`",
+                    task.exchange, task.routing_key
+                )
+            };
+            task.answer(Err(Error::new(ErrorKind::Unroutable, why)));
+        } else {
+            answers.push((task, result));
+        }
+    }
+    Sent {
+        channel: (!timed_out).then_some(channel),
+        answers,
+        broken_off,
+        too_late,
+    }
+}
+
+/// Whether a message with this error may be one that only shared its channel with the guilty one.
+pub(super) fn is_in_doubt(kind: ErrorKind) -> bool {
+    is_refusal(kind) || kind == ErrorKind::ConnectionLost
+}
+
+/// Whether the connection was closed over frames for a channel that the broker had closed before.
+fn is_of_another_channel(why: &lapin::Error) -> bool {
+    matches!(why.kind(), lapin::ErrorKind::ProtocolError(said)
+        if matches!(said.kind(), AMQPErrorKind::Hard(AMQPHardError::CHANNELERROR)))
+}
+
+/// Whether the broker closed the channel because of a message.
+fn is_refusal(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::AccessRefused
+            | ErrorKind::Unroutable
+            | ErrorKind::InvalidOption
+            | ErrorKind::TooLarge
+            | ErrorKind::Broker
+    )
+}

@@ -1,0 +1,64 @@
+//! Who makes a queue on first use: over one connection for all that are asked for at the same time.
+
+use std::sync::{Arc, Weak};
+
+use tokio::sync::Mutex;
+
+use super::{Item, Mode, Plan, apply};
+use crate::{
+    ErrorKind, Result,
+    client::{Address, Connection},
+};
+
+/// Looks for one queue, and makes it.
+pub(crate) trait Make: Send + Sync + 'static {
+    /// Looks for the queue of `item`, and makes it if that is the mode.
+    fn make(&self, item: Item, mode: Mode) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// Makes queues on the broker.
+pub(crate) struct Maker {
+    address: Arc<Address>,
+    /// The connection of those that are being made. It ends with the last of them.
+    open: Mutex<Weak<Connection>>,
+}
+
+impl Maker {
+    pub(super) fn new(address: Arc<Address>) -> Self {
+        Self {
+            address,
+            open: Mutex::default(),
+        }
+    }
+
+    async fn connection(&self) -> Result<Arc<Connection>> {
+        let mut open = self.open.lock().await;
+        if let Some(connection) = open.upgrade().filter(|connection| connection.is_open()) {
+            return Ok(connection);
+        }
+        let connection = Arc::new(Connection::open(&self.address, "topology").await?);
+        *open = Arc::downgrade(&connection);
+        Ok(connection)
+    }
+}
+
+impl Make for Maker {
+    async fn make(&self, item: Item, mode: Mode) -> Result<()> {
+        let plan = Plan { items: vec![item] };
+        let mut is_first = true;
+        loop {
+            let connection = self.connection().await?;
+            let done = apply(&connection, &plan, mode).await;
+            if let Some(last) = Arc::into_inner(connection) {
+                last.close().await;
+            }
+            match done {
+                // What was refused to another may have taken the connection along.
+                Err(error) if is_first && error.kind() == ErrorKind::ConnectionLost => {
+                    is_first = false;
+                }
+                done => return done.map(drop),
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What a client can see of a parking queue that exists, which is taken as it is: only that a declaration of ours would
+//! differ, and in what. Policies show nowhere in AMQP.
+
+use tracing::warn;
+
+use super::{
+    Finding, Item, Plan, QueueType, Status,
+    apply::{Mode, apply},
+    plan::{PARKED_HERE, exact_parking, parking_queue},
+};
+use crate::{Result, client::Connection};
+
+/// What was seen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inspection {
+    /// It is a classic queue, which counts no deliveries.
+    pub(crate) classic: bool,
+    /// It has other arguments than ours; a sentence that quotes the broker.
+    pub(crate) warning: Option<String>,
+}
+
+/// Looks at the parking queue of `queue`. What may not be asked counts as unknown.
+pub(crate) async fn inspect_parking(connection: &Connection, queue: &str) -> Inspection {
+    let quorum = difference(connection, queue, QueueType::Quorum).await;
+    let Ok(Some(as_quorum)) = quorum else {
+        return Inspection::default();
+    };
+    let Ok(as_classic) = difference(connection, queue, QueueType::Classic).await else {
+        return Inspection::default();
+    };
+    let of_type = |text: &str| text.contains("arg 'x-queue-type'");
+    Inspection {
+        classic: as_classic.is_none() || (of_type(&as_quorum) && !as_classic.as_deref().is_some_and(of_type)),
+        // The one that is not about the type says what is really different.
+        warning: as_classic.map(|as_classic| {
+            let why = if of_type(&as_quorum) { as_classic } else { as_quorum };
+            format!(
+                "`{}` was made by somebody else, with other arguments: what is parked there may be dropped by a limit, a time to live or a dead-letter route. {why}",
+                parking_queue(queue)
+            )
+        }),
+    }
+}
+
+/// Warns where a parking queue was there already, and is not like ours.
+pub(crate) async fn warn_of_parking(connection: &Connection, findings: &[Finding]) {
+    let taken_as_it_is = findings.iter().find_map(|finding| match &finding.item {
+        Item::Queue { name, purpose, .. }
+            if *purpose == PARKED_HERE && finding.status == Status::Present =>
+        {
+            name.strip_suffix(".parked")
+        }
+        _ => None,
+    });
+    if let Some(queue) = taken_as_it_is
+        && let Some(warning) = inspect_parking(connection, queue).await.warning
+    {
+        warn!(queue, "{warning}");
+    }
+}
+
+/// In what the queue differs from ours of that type.
+async fn difference(
+    connection: &Connection,
+    queue: &str,
+    queue_type: QueueType,
+) -> Result<Option<String>> {
+    let ours = Plan {
+        items: vec![exact_parking(queue, queue_type)],
+    };
+    let findings = apply(connection, &ours, Mode::Compare).await?;
+    Ok(findings
+        .into_iter()
+        .find_map(|finding| match finding.status {
+            Status::Differs(why) => Some(why),
+            _ => None,
+        }))
+}

@@ -1,0 +1,56 @@
+//! How long a queue that was refused is left alone.
+
+use std::time::Duration;
+
+use crate::ErrorKind;
+
+/// Who asks for queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// Asks for each copy, again and again, until there is one.
+    Consumer,
+    /// Asks when somebody publishes, who is told, does something about it, and publishes again.
+    Publisher,
+}
+
+impl Patience {
+    /// The pause after the refusal number `times`.
+    pub(super) fn pause(self, why: ErrorKind, times: u32) -> Duration {
+        let (first, longest): (u64, u64) = match (self, why) {
+            (Self::Publisher, ErrorKind::QueueNotFound) => (0, 0),
+            (Self::Publisher, _) => (100, 1_000),
+            (Self::Consumer, why) if why.is_transient() => (100, 5_000),
+            (Self::Consumer, ErrorKind::QueueNotFound) => (250, 5_000),
+            // A missing permission, other arguments: nothing that mends itself.
+            (Self::Consumer, _) => (1_000, 60_000),
+        };
+        let doublings = times.saturating_sub(1).min(16);
+        Duration::from_millis(longest.min(first << doublings))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_are_bounded() {
+        let pauses = |patience: Patience, why| {
+            [1, 2, 3, 10, u32::MAX].map(|times| patience.pause(why, times).as_millis())
+        };
+        let (ours, theirs) = (Patience::Consumer, Patience::Publisher);
+        assert_eq!(
+            pauses(ours, ErrorKind::Timeout),
+            [100, 200, 400, 5_000, 5_000]
+        );
+        assert_eq!(
+            pauses(ours, ErrorKind::AccessRefused),
+            [1_000, 2_000, 4_000, 60_000, 60_000]
+        );
+        assert_eq!(
+            pauses(theirs, ErrorKind::Mismatch),
+            [100, 200, 400, 1_000, 1_000]
+        );
+        assert_eq!(pauses(theirs, ErrorKind::QueueNotFound), [0; 5]);
+    }
+}

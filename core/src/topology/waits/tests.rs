@@ -1,0 +1,277 @@
+//! Queues that are made by nobody's broker: who shares what with whom, for how long, and from when on it is safe.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::atomic::AtomicUsize,
+};
+
+use tokio::{sync::Notify, time::advance};
+
+use super::*;
+use crate::topology::existing;
+
+/// A broker of a few lines: refuses what it is told to, and answers when it may.
+#[derive(Default)]
+struct Broker {
+    made: Mutex<Vec<String>>,
+    refused: Mutex<BTreeMap<String, ErrorKind>>,
+    silent: Mutex<HashSet<String>>,
+    speak: Notify,
+    busy: AtomicUsize,
+    busiest: AtomicUsize,
+}
+
+impl Broker {
+    fn made(&self, name: &str) -> usize {
+        let made = self.made.lock().unwrap();
+        made.iter().filter(|made| *made == name).count()
+    }
+
+    fn refuses(&self, name: &str, why: ErrorKind) {
+        self.refused.lock().unwrap().insert(name.to_owned(), why);
+    }
+
+    fn allows(&self, name: &str) {
+        self.refused.lock().unwrap().remove(name);
+    }
+
+    fn says_nothing_of(&self, name: &str) {
+        self.silent.lock().unwrap().insert(name.to_owned());
+    }
+}
+
+impl Make for Arc<Broker> {
+    async fn make(&self, item: Item, _: Mode) -> Result<()> {
+        let name = item.name().to_owned();
+        self.made.lock().unwrap().push(name.clone());
+        let busy = self.busy.fetch_add(1, Ordering::Relaxed) + 1;
+        self.busiest.fetch_max(busy, Ordering::Relaxed);
+        if self.silent.lock().unwrap().contains(&name) {
+            self.speak.notified().await;
+        }
+        tokio::task::yield_now().await;
+        self.busy.fetch_sub(1, Ordering::Relaxed);
+        match self.refused.lock().unwrap().get(&name) {
+            Some(why) => Err(Error::new(*why, format!("no {name}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+struct Stage {
+    broker: Arc<Broker>,
+    losses: Arc<AtomicU64>,
+    waits: Arc<Waits<Arc<Broker>>>,
+}
+
+fn stage(patience: Patience) -> Stage {
+    let (broker, losses) = (Arc::new(Broker::default()), Arc::default());
+    let waits = Waits::with(
+        Arc::clone(&broker),
+        "orders".to_owned(),
+        QueueType::Quorum,
+        patience == Patience::Publisher,
+        Arc::clone(&losses),
+        patience,
+    );
+    let waits = Arc::new(waits);
+    Stage {
+        broker,
+        losses,
+        waits,
+    }
+}
+
+const RUNG: &str = "orders.retry.1000";
+const PARKED: &str = "orders.parked";
+
+fn found(name: &str, status: Status) -> Finding {
+    let item = match waits_for("orders", name) {
+        Some(delay) => plan::waiting("orders", delay, QueueType::Quorum),
+        None if name == PARKED => plan::parking("orders", QueueType::Quorum),
+        None => existing(name),
+    };
+    Finding { item, status }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_made_it_a_queue_is_young_until_we_have_known_it_for_a_while() {
+    let Stage { waits, losses, .. } = stage(Patience::Consumer);
+    let now = Instant::now;
+    waits.note(&[
+        found(RUNG, Status::Present),
+        found(PARKED, Status::Present),
+        found("orders", Status::Present),
+    ]);
+    assert_eq!(waits.safe_from(RUNG), Some(now() + SAFE_AGE));
+    assert_eq!(waits.matures(PARKED), Some(now() + SAFE_AGE));
+    assert_eq!(waits.matures("orders"), None, "it is not ours to wait for");
+    assert_eq!(waits.matures("orders.retry.soon"), None);
+    advance(SAFE_AGE).await;
+    assert_eq!(waits.matures(RUNG), Some(now()));
+    // Found again, it may be another one of the same name.
+    waits.note(&[found(RUNG, Status::Present)]);
+    assert_eq!(waits.matures(RUNG), Some(now() + SAFE_AGE));
+    assert_eq!(waits.matures(PARKED), Some(now()));
+    // Another connection, maybe another life of the broker: nothing is known.
+    losses.fetch_add(1, Ordering::Relaxed);
+    assert_eq!(waits.safe_from(PARKED), None);
+    assert_eq!(waits.matures(PARKED), Some(now() + SAFE_AGE));
+    assert_eq!(waits.ensure(PARKED).await.unwrap(), now() + SAFE_AGE);
+    // Returned, and thus deleted.
+    advance(SAFE_AGE).await;
+    waits.forget(PARKED);
+    assert_eq!(waits.matures(PARKED), Some(now() + SAFE_AGE));
+    assert_eq!(waits.ensure(PARKED).await.unwrap(), now() + SAFE_AGE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_does_not_answer_holds_up_no_other() {
+    let Stage { waits, broker, .. } = stage(Patience::Consumer);
+    broker.says_nothing_of(RUNG);
+    let slow = tokio::spawn({
+        let waits = Arc::clone(&waits);
+        async move { waits.ensure(RUNG).await }
+    });
+    tokio::task::yield_now().await;
+    waits.ensure(PARKED).await.unwrap();
+    waits.ensure("orders.retry.2000").await.unwrap();
+    assert!(!slow.is_finished());
+    broker.speak.notify_one();
+    slow.await.unwrap().unwrap();
+    assert_eq!(broker.made(RUNG), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_who_ask_for_one_share_a_try_and_its_failure() {
+    for patience in [Patience::Consumer, Patience::Publisher] {
+        let Stage { waits, broker, .. } = stage(patience);
+        broker.says_nothing_of(RUNG);
+        broker.refuses(RUNG, ErrorKind::AccessRefused);
+        let asking: Vec<_> = (0..1_000)
+            .map(|_| {
+                let waits = Arc::clone(&waits);
+                tokio::spawn(async move { waits.ensure(RUNG).await })
+            })
+            .collect();
+        while broker.made(RUNG) == 0 {
+            tokio::task::yield_now().await;
+        }
+        broker.speak.notify_one();
+        for asked in asking {
+            let error = asked.await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AccessRefused);
+            assert_eq!(error.to_string(), format!("no {RUNG}"));
+        }
+        assert_eq!(broker.made(RUNG), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_waiting_does_not_end_the_try() {
+    let Stage { waits, broker, .. } = stage(Patience::Consumer);
+    broker.says_nothing_of(RUNG);
+    let brief = tokio::time::timeout(Duration::from_millis(1), waits.ensure(RUNG));
+    brief.await.unwrap_err();
+    broker.speak.notify_one();
+    waits.ensure(RUNG).await.unwrap();
+    assert_eq!(broker.made(RUNG), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_refused_is_left_alone_for_a_while_and_longer_each_time() {
+    let Stage { waits, broker, .. } = stage(Patience::Consumer);
+    broker.refuses(RUNG, ErrorKind::Mismatch);
+    waits.ensure(RUNG).await.unwrap_err();
+    let mut pauses = Vec::new();
+    for tries in 1..=9 {
+        let since = Instant::now();
+        while broker.made(RUNG) == tries {
+            advance(Duration::from_millis(250)).await;
+            waits.ensure(RUNG).await.unwrap_err();
+        }
+        pauses.push(since.elapsed().as_secs());
+    }
+    assert!(pauses.is_sorted(), "{pauses:?}");
+    assert_eq!((pauses[0], pauses[8]), (1, 60), "{pauses:?}");
+    broker.allows(RUNG);
+    advance(Duration::from_secs(60)).await;
+    waits.ensure(RUNG).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_publisher_who_was_told_and_did_something_is_not_told_again() {
+    let Stage { waits, broker, .. } = stage(Patience::Publisher);
+    broker.refuses("orders", ErrorKind::QueueNotFound);
+    waits.ensure("orders").await.unwrap_err();
+    broker.allows("orders");
+    waits.ensure("orders").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn not_all_are_made_at_the_same_time() {
+    let Stage { waits, broker, .. } = stage(Patience::Consumer);
+    let asking: Vec<_> = (1..=100)
+        .map(|ms| {
+            let waits = Arc::clone(&waits);
+            tokio::spawn(async move { waits.ensure(&format!("orders.retry.{ms}")).await })
+        })
+        .collect();
+    for asked in asking {
+        asked.await.unwrap().unwrap();
+    }
+    let busiest = broker.busiest.load(Ordering::Relaxed);
+    assert!((2..=AT_A_TIME).contains(&busiest), "{busiest}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_waits_elsewhere_where_its_queue_cannot_be_had() {
+    let Stage { waits, broker, .. } = stage(Patience::Consumer);
+    let adapted = |name: &str, expiration: Option<&str>| {
+        let mut properties = BasicProperties::default();
+        if let Some(ms) = expiration {
+            properties = properties.with_expiration(ms.into());
+        }
+        let (name, properties) = waits.adapt(name.to_owned(), properties);
+        let ms = properties.expiration().as_ref().map(ToString::to_string);
+        (name, ms.unwrap_or_default())
+    };
+    let same = |name: &str| (name.to_owned(), String::new());
+    assert_eq!(adapted(RUNG, None), same(RUNG), "it was not looked for yet");
+    waits.note(&[found(RUNG, Status::Missing), found(PARKED, Status::Present)]);
+    assert_eq!(adapted(RUNG, None), same(RUNG), "there is no other");
+    waits.note(&[
+        found("orders.retry.5000", Status::Present),
+        found("orders.retry.60000", Status::Present),
+    ]);
+    let elsewhere = |ms: &str| ("orders.retry.5000".to_owned(), ms.to_owned());
+    assert_eq!(adapted(RUNG, None), elsewhere("1000"));
+    assert_eq!(adapted(RUNG, Some("900")), elsewhere("900"));
+    assert_eq!(adapted(PARKED, None), same(PARKED));
+    assert_eq!(adapted("orders", None), same("orders"));
+    broker.refuses("orders.retry.80000", ErrorKind::QueueNotFound);
+    waits.ensure("orders.retry.80000").await.unwrap_err();
+    let longest = ("orders.retry.60000".to_owned(), "70000".to_owned());
+    assert_eq!(
+        adapted("orders.retry.80000", Some("70000")),
+        longest,
+        "early rather than never"
+    );
+    // What may well succeed a moment later is no reason to come early.
+    broker.refuses("orders.retry.100000", ErrorKind::Timeout);
+    waits.ensure("orders.retry.100000").await.unwrap_err();
+    assert_eq!(
+        adapted("orders.retry.100000", None),
+        same("orders.retry.100000")
+    );
+    // Once in a while it is looked for again, and nobody waits for that.
+    let before = broker.made(RUNG);
+    advance(Duration::from_secs(10)).await;
+    assert_eq!(adapted(RUNG, None), elsewhere("1000"));
+    assert_eq!(adapted(RUNG, None), elsewhere("1000"));
+    while waits.safe_from(RUNG).is_none() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(broker.made(RUNG), before + 1);
+    assert_eq!(adapted(RUNG, None), same(RUNG));
+}

@@ -1,0 +1,100 @@
+//! Publishing while the broker is short of memory and reads nothing, on a node of its own.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use retryrmq::{BasicProperties, Client, ErrorKind, Publish};
+use retryrmq_harness::{QueueType, eventually, on_every_broker};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until, timeout},
+};
+
+use crate::stage::{PATIENCE, QUEUE, id};
+
+/// Longer than the library waits for any one answer, and than two heartbeats.
+const ALARM: Duration = Duration::from_secs(30);
+/// More than a client may have outstanding.
+const GIVEN_UP: usize = 6_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_alarm_loses_nothing_and_doubles_nothing() {
+    on_every_broker(|broker| async move {
+        if !broker.is_controllable() {
+            return eprintln!("skipped: {broker} was given, and its memory is its own");
+        }
+        let node = broker.own_node(&[]).await;
+        let client = Client::connect(&format!("{}?heartbeat=5", node.url()))
+            .await
+            .unwrap();
+        let amqp = node.connect().await;
+        amqp.declare(QUEUE, QueueType::Classic).await;
+        amqp.declare("other", QueueType::Classic).await;
+        client.publish(Publish::to_queue(QUEUE, "0")).await.unwrap();
+        amqp.drain(QUEUE).await;
+        node.set_memory_watermark(0.000_01).await;
+        eventually(PATIENCE, "the alarm is on", || async {
+            let nodes = node.management().get("nodes".into()).await.unwrap();
+            nodes[0]["mem_alarm"] == true
+        })
+        .await;
+        let over = Instant::now() + ALARM;
+        // The work of somebody patient: a message is published again when that may help, until it is confirmed.
+        let mut patient = JoinSet::new();
+        for number in 0..50 {
+            let client = client.clone();
+            patient.spawn(async move {
+                let name = number.to_string();
+                let message = || {
+                    let properties: BasicProperties = id(&name);
+                    Publish::to_queue(QUEUE, "x").properties(properties.with_delivery_mode(2))
+                };
+                let mut published = 1;
+                while let Err(error) = client.publish(message()).await {
+                    assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
+                    published += 1;
+                }
+                (name, published)
+            });
+        }
+        // And of somebody impatient, who gives up at once and goes on with the next.
+        let mut impatient = JoinSet::new();
+        for _ in 0..GIVEN_UP {
+            let client = client.clone();
+            impatient.spawn(async move {
+                let message = Publish::to_queue("other", "x");
+                timeout(Duration::from_millis(20), client.publish(message))
+                    .await
+                    .expect_err("nothing is confirmed meanwhile");
+            });
+        }
+        impatient.join_all().await;
+        sleep_until(over).await;
+        assert_eq!(amqp.depth(QUEUE).await, Some(0), "so there was an alarm");
+        node.set_memory_watermark(0.6).await;
+        let published: BTreeMap<String, usize> = patient.join_all().await.into_iter().collect();
+        client
+            .publish(Publish::to_queue(QUEUE, "last").properties(id("last")))
+            .await
+            .expect("it publishes on");
+        client
+            .publish(Publish::to_queue("other", "x"))
+            .await
+            .unwrap();
+        let mut found: BTreeMap<String, usize> = BTreeMap::new();
+        for message in amqp.drain(QUEUE).await {
+            *found.entry(message.id().unwrap().to_owned()).or_default() += 1;
+        }
+        assert_eq!(found.remove("last"), Some(1));
+        assert_eq!(found.len(), 50, "every message is there");
+        // Two copies at most: one that was on its way when the alarm came, and one that its publisher asked for after a
+        // timeout. What was given up before it was on its way is not published any more.
+        let many: Vec<_> = found.iter().filter(|(_, count)| **count > 2).collect();
+        assert!(many.is_empty(), "{many:?} of {published:?}");
+        let given_up = amqp.depth("other").await.unwrap();
+        println!("{broker}: {given_up} of {GIVEN_UP} that were given up are there");
+        assert!(given_up < 1_000, "{given_up} pile up");
+        assert_eq!(client.reconnects(), 0, "no connection was lost over it");
+        client.close().await;
+    })
+    .await;
+}

@@ -1,0 +1,168 @@
+//! What a broker will never take: frames above the negotiated size, bodies above its limit. Each test has a node of its own,
+//! because these are settings of a whole node.
+
+use std::collections::BTreeMap;
+
+use retryrmq::{BasicProperties, Client, ErrorKind, Publish};
+use retryrmq_harness::{Node, QueueType, on_every_broker};
+use tokio::task::JoinSet;
+
+use crate::{
+    connecting::refused,
+    stage::{Diary, PATIENCE, QUEUE, id, parked, policy, settled_at, start, table, text},
+};
+
+const FRAME: usize = 8_192;
+
+#[tokio::test]
+async fn a_copy_fits_the_frame_that_the_broker_negotiates() {
+    on_every_broker(|broker| async move {
+        if !broker.is_controllable() {
+            return eprintln!("skipped: {broker} was given, and its settings stay as they are");
+        }
+        let node = broker.own_node(&[&format!("frame_max = {FRAME}")]).await;
+        let (client, amqp) = (connect(&node).await, node.connect().await);
+        amqp.declare(QUEUE, QueueType::Classic).await;
+        // Fits a frame as it is, and no longer with what a copy adds.
+        let near = table([
+            ("near", text(&"n".repeat(6_000))),
+            ("also", text(&"a".repeat(1_900))),
+        ]);
+        amqp.publish_with(QUEUE, "near", id("near").with_headers(near))
+            .await;
+        amqp.publish_with(QUEUE, "small", id("small")).await;
+        let diary = Diary::default();
+        let consumer = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .prefetch(1)
+            .retry(policy("fixed(100ms, retries=1)"));
+        let running = start(consumer, &diary, |message| {
+            if message.message_id() == Some("near") {
+                Err("e".repeat(12 * 1024).into())
+            } else {
+                Ok(())
+            }
+        })
+        .await;
+        let message = parked(&amqp).await;
+        assert_eq!(message.text(), "near");
+        assert_eq!(
+            message.header_text("x-retry-parked-reason").as_deref(),
+            Some("exhausted")
+        );
+        assert_eq!(diary.until("small", 1).await.len(), 1);
+        assert_eq!(diary.of("near").len(), 2, "one attempt, one retry");
+        settled_at(&amqp, &running, QUEUE, QUEUE).await;
+        running.close().await;
+
+        let large = table([("blob", text(&"b".repeat(FRAME)))]);
+        let answer = client
+            .publish(Publish::to_queue(QUEUE, "x").headers(large))
+            .await;
+        let why = refused(answer, ErrorKind::TooLarge);
+        assert!(why.contains("body"), "{why}");
+        assert_eq!(client.reconnects(), 0, "no connection was lost over it");
+        client.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_body_above_a_lowered_limit_fails_alone() {
+    const LIMIT: usize = 20_000;
+    const SMALL: usize = 400;
+    const ROUNDS: usize = 5;
+    on_every_broker(|broker| async move {
+        if !broker.is_controllable() {
+            return eprintln!("skipped: {broker} was given, and its settings stay as they are");
+        }
+        let node = broker
+            .own_node(&[&format!("max_message_size = {LIMIT}")])
+            .await;
+        let (client, amqp) = (connect(&node).await, node.connect().await);
+        amqp.declare(QUEUE, QueueType::Classic).await;
+        let mut expected = BTreeMap::new();
+        for round in 0..ROUNDS {
+            let mut tasks = JoinSet::new();
+            for number in 0..SMALL {
+                let (client, again) = (client.clone(), client.clone());
+                let name = format!("{round}-{number}");
+                expected.insert(name.clone(), 1);
+                tasks.spawn(async move {
+                    // Sizes from nothing to the largest that is taken, and a few above it among them.
+                    let size = if number % 50 == 7 { LIMIT } else { number };
+                    let fine = Publish::to_queue(QUEUE, vec![b'm'; size]).message_id(&name);
+                    client
+                        .publish(fine)
+                        .await
+                        .unwrap_or_else(|error| panic!("{name}: {error}"));
+                });
+                if number % 40 == 39 {
+                    let client = again;
+                    let size = LIMIT + 1 + number;
+                    tasks.spawn(async move {
+                        let big = Publish::to_queue(QUEUE, vec![b'm'; size]);
+                        let error = client.publish(big).await.unwrap_err();
+                        assert!(error.is_permanent(), "{error:?}");
+                        assert_eq!(error.kind(), ErrorKind::TooLarge);
+                        assert!(error.to_string().contains(&LIMIT.to_string()), "{error}");
+                    });
+                }
+            }
+            tasks.join_all().await;
+        }
+        // Nobody paid for it: no message twice, no connection lost.
+        let mut found = BTreeMap::new();
+        for message in amqp.drain(QUEUE).await {
+            *found.entry(message.id().unwrap().to_owned()).or_insert(0) += 1;
+        }
+        let twice: Vec<_> = found.iter().filter(|(_, count)| **count > 1).collect();
+        assert!(
+            twice.is_empty(),
+            "{} are there twice: {twice:?}",
+            twice.len()
+        );
+        assert_eq!(found, expected);
+        assert_eq!(client.reconnects(), 0);
+        client.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_bad_message_among_many_large_ones_fails_alone() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (crate::stage::connect(&vhost).await, vhost.connect().await);
+        amqp.declare(QUEUE, QueueType::Classic).await;
+        for _ in 0..5 {
+            let mut tasks = JoinSet::new();
+            for number in 0..200 {
+                let client = client.clone();
+                tasks.spawn(async move {
+                    let message = Publish::to_queue(QUEUE, vec![b'm'; 60_000]);
+                    if number == 3 {
+                        let foreign = BasicProperties::default().with_user_id("bob".into());
+                        let why = client.publish(message.properties(foreign)).await;
+                        let error = why.unwrap_err();
+                        assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error:?}");
+                        assert!(error.is_permanent());
+                    } else {
+                        client.publish(message).await.unwrap();
+                    }
+                });
+            }
+            tokio::time::timeout(PATIENCE, tasks.join_all())
+                .await
+                .expect("all are answered");
+        }
+    })
+    .await;
+}
+
+async fn connect(node: &Node) -> Client {
+    Client::connect(node.url())
+        .await
+        .expect("the broker lets us in")
+}

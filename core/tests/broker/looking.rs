@@ -1,0 +1,183 @@
+//! What a look at parked messages may cost: nothing, however often, whoever limits deliveries, and however it ends.
+
+use retryrmq::Client;
+use retryrmq_harness::{
+    Amqp, Broker, Policy, QueueType, Version, Vhost, on_every_broker, on_every_broker_where,
+};
+use serde_json::json;
+
+use crate::{
+    parking::{ids, ready, records},
+    stage::{PARKED, QUEUE, connect, id, int, table, take, text},
+};
+
+/// Who limits how often a message of the parking queue may be delivered.
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    /// Nobody but the broker, which has a default since 4.0.
+    Default,
+    /// A policy, on the queue that we declare.
+    Policy(i64),
+    /// An argument of a queue that somebody else made.
+    Argument(i64),
+}
+
+const LIMITS: [Limit; 6] = [
+    Limit::Default,
+    Limit::Policy(5),
+    Limit::Policy(2),
+    Limit::Policy(1),
+    Limit::Argument(3),
+    Limit::Argument(1),
+];
+
+/// A parking queue with this limit, and these messages in it.
+async fn stage(broker: &Broker, limit: Limit, names: &[String]) -> (Vhost, Client, Amqp) {
+    let vhost = broker.vhost().await;
+    let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+    match limit {
+        Limit::Default => amqp.declare(PARKED, QueueType::Quorum).await,
+        Limit::Argument(most) => {
+            let arguments = table([("x-delivery-limit", int(most))]);
+            amqp.declare_with(PARKED, QueueType::Quorum, arguments)
+                .await;
+        }
+        Limit::Policy(most) => {
+            let policy = Policy::new(".*", json!({ "delivery-limit": most }));
+            vhost.put_policy("limits", &policy).await.unwrap();
+            let plan = client.consumer(QUEUE).dlx(true).plan().unwrap();
+            client.apply_plan(&plan).await.unwrap();
+        }
+    }
+    let messages = names
+        .iter()
+        .map(|name| (PARKED, name.clone(), id(name)))
+        .collect::<Vec<_>>();
+    amqp.publish_all("", messages).await;
+    ready(&amqp, names.len().try_into().unwrap()).await;
+    (vhost, client, amqp)
+}
+
+fn names(count: usize) -> Vec<String> {
+    (1..=count).map(|number| number.to_string()).collect()
+}
+
+#[tokio::test]
+async fn no_delivery_limit_is_spent_by_looking() {
+    on_every_broker(|broker| async move {
+        for limit in LIMITS {
+            let names = names(3);
+            let (_vhost, client, amqp) = stage(&broker, limit, &names).await;
+            for look in 0..24 {
+                let seen = ids(&records(&client).await);
+                assert_eq!(seen, names, "{limit:?}, look {look}");
+                ready(&amqp, 3).await;
+            }
+        }
+    })
+    .await;
+}
+
+/// For the broker this is a walk whose process was killed while it stood at a prompt.
+#[tokio::test]
+async fn a_walk_that_dies_again_and_again_costs_no_message() {
+    on_every_broker(|broker| async move {
+        for limit in LIMITS {
+            let names = names(3);
+            let (_vhost, client, amqp) = stage(&broker, limit, &names).await;
+            for kill in 0..23 {
+                let mut walk = client.parked(QUEUE).browse().await.unwrap();
+                let mut seen = Vec::new();
+                while let Some(record) = walk.next().await.unwrap() {
+                    seen.push(record);
+                }
+                assert_eq!(ids(&seen), names, "{limit:?}, kill {kill}");
+                drop(walk);
+                ready(&amqp, 3).await;
+            }
+        }
+    })
+    .await;
+}
+
+/// Past what a walk keeps in order it renews at its end, and each of those settlements has to arrive.
+#[tokio::test]
+async fn what_a_walk_through_a_large_queue_renews_is_there_once() {
+    const MESSAGES: usize = 2_300;
+    on_every_broker(|broker| async move {
+        let (_vhost, client, amqp) = stage(&broker, Limit::Default, &names(MESSAGES)).await;
+        for _ in 0..4 {
+            let mut walk = client.parked(QUEUE).browse().await.unwrap();
+            for _ in 0..700 {
+                assert!(walk.next().await.unwrap().is_some());
+            }
+            walk.close().await.unwrap();
+            ready(&amqp, MESSAGES.try_into().unwrap()).await;
+        }
+        take(&amqp, PARKED, MESSAGES).await;
+        ready(&amqp, 0).await;
+    })
+    .await;
+}
+
+/// More than a walk keeps in order; what was looked at twice is still put back before a limit strikes.
+#[tokio::test]
+async fn a_large_queue_that_walks_die_in_loses_nothing() {
+    const MESSAGES: usize = 2_300;
+    on_every_broker_where(
+        |broker| broker.version() >= Version::V4_0,
+        |broker| async move {
+            let mut names = names(MESSAGES);
+            let (_vhost, client, amqp) = stage(&broker, Limit::Policy(3), &names).await;
+            for kill in 0..7 {
+                let mut walk = client.parked(QUEUE).browse().await.unwrap();
+                let mut seen = 0;
+                while walk.next().await.unwrap().is_some() {
+                    seen += 1;
+                }
+                assert_eq!(seen, MESSAGES, "kill {kill}");
+                drop(walk);
+                ready(&amqp, MESSAGES.try_into().unwrap()).await;
+            }
+            for _ in 0..4 {
+                // The first of them, looked at and put back.
+                let mut walk = client.parked(QUEUE).browse().await.unwrap();
+                assert!(walk.next().await.unwrap().is_some());
+                walk.close().await.unwrap();
+                ready(&amqp, MESSAGES.try_into().unwrap()).await;
+            }
+            let mut seen: Vec<_> = take(&amqp, PARKED, MESSAGES)
+                .await
+                .iter()
+                .map(|message| message.id().unwrap().to_owned())
+                .collect();
+            seen.sort();
+            names.sort();
+            assert_eq!(seen, names);
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_forged_count_moves_nothing_in_a_classic_queue() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        amqp.declare(PARKED, QueueType::Classic).await;
+        for name in ["a", "b", "c"] {
+            let headers = table([("x-delivery-count", int(19)), ("kept", text(name))]);
+            let properties = if name == "a" {
+                id(name).with_headers(headers)
+            } else {
+                id(name)
+            };
+            amqp.publish_with(PARKED, name, properties).await;
+        }
+        for _ in 0..5 {
+            ready(&amqp, 3).await;
+            assert_eq!(ids(&records(&client).await), ["a", "b", "c"]);
+        }
+    })
+    .await;
+}

@@ -1,0 +1,58 @@
+//! Readers who stop reading, and those who leave: neither holds a message up.
+
+use retryrmq_harness::on_every_broker;
+
+use crate::stage::{Desk, QUEUE};
+
+#[tokio::test]
+async fn whoever_stops_reading_holds_no_message_up() {
+    on_every_broker(|broker| async move {
+        const COUNT: u32 = 90;
+        let desk = Desk::with_queue(&broker).await;
+        for _ in 0..2 * COUNT {
+            desk.amqp.publish(QUEUE, "").await;
+        }
+        // Each failure is a line with a kilobyte, together more than fits into a pipe: as JSON on standard output, and for
+        // people on standard error.
+        let script = "printf '%01000d' 0 >&2; exit 1";
+        let count = format!("--count={COUNT}");
+        for options in [
+            &["--retry=fixed(1h)", &count, "--json"][..],
+            &["--retry=fixed(1h)", &count],
+        ] {
+            let running = desk.start(options, script);
+            assert_eq!(running.end().await.code(), Some(0));
+        }
+        desk.holds("orders.retry.3600000", 2 * COUNT).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_command_writes_to_nobody_holds_only_itself_up() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        for _ in 0..40 {
+            desk.amqp.publish(QUEUE, "").await;
+        }
+        let script = "head -c 100000 /dev/zero | tr '\\0' '\\n' >&2";
+        let running = desk.start(&["--count=40"], script);
+        assert_eq!(running.end().await.code(), Some(0));
+        desk.holds(QUEUE, 0).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn when_the_reader_leaves_it_ends_in_good_order() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        let mut running = desk.start(&["--json", "--retry=fixed(1h)"], "exit 1");
+        assert!(running.line().await.contains("consuming"));
+        let ended = running.end_unread();
+        desk.amqp.publish(QUEUE, "").await;
+        assert_eq!(ended.await.code(), Some(0));
+        desk.holds("orders.retry.3600000", 1).await;
+    })
+    .await;
+}

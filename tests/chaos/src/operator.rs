@@ -1,0 +1,98 @@
+//! What an operator has to do after some harm, because brokers do not do it themselves. It is counted, and the table shows it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use retryrmq_harness::{QueueType, Vhost};
+use tokio::time::{Instant, sleep};
+
+use crate::books::Books;
+use crate::place::Place;
+
+/// How long something has to be wrong before an operator believes it.
+const BELIEF: Duration = Duration::from_secs(60);
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Deletes waiting queues that are not alive, for as long as it is let. A quorum queue that was made just before its node was killed can
+/// come back without a leader before 4.3: it is there, takes nothing and never answers. What was in it was never safe.
+pub async fn delete_dead_queues(place: &Place, vhost: &Vhost, queue: &str, books: &Books) {
+    let waiting = format!("{queue}.retry.");
+    let mut silent = BTreeMap::new();
+    loop {
+        sleep(LOOK).await;
+        let management = vhost.broker().management();
+        // A node that is away says nothing of any queue.
+        let Ok(queues) = management.queues(vhost.name()).await else {
+            silent.clear();
+            continue;
+        };
+        let dead = queues.iter().filter(|queue| queue.messages().is_none());
+        let dead = dead.map(|queue| queue.name().to_owned());
+        let dead: Vec<_> = dead.filter(|name| name.starts_with(&waiting)).collect();
+        silent.retain(|name, _| dead.contains(name));
+        for name in dead {
+            let since = *silent.entry(name.clone()).or_insert_with(Instant::now);
+            if since.elapsed() < BELIEF {
+                continue;
+            }
+            silent.remove(&name);
+            if place.has_leader(vhost, &name).await {
+                continue;
+            }
+            books.note(format!("{name} is not alive, and an operator deletes it"));
+            books.harmed(|tally| tally.mended += 1);
+            let path = format!("queues/{}/{name}", vhost.name());
+            if let Err(error) = management.delete(path).await {
+                books.note(format!("{name} is not deleted: {error}"));
+            }
+        }
+    }
+}
+
+/// Notices messages that a broker keeps to itself, and has another node lead their queue. A consumer that was cancelled, and whose node is
+/// killed while it holds a message, holds it until then.
+#[derive(Debug)]
+pub struct Release {
+    since: Instant,
+    unsettled: usize,
+}
+
+impl Release {
+    /// Begins to watch.
+    pub fn new() -> Self {
+        Release {
+            since: Instant::now(),
+            unsettled: usize::MAX,
+        }
+    }
+
+    /// As many messages are unsettled, and none of them is ready in any queue.
+    pub async fn look(
+        &mut self,
+        unsettled: usize,
+        place: &Place,
+        vhost: &Vhost,
+        (queue, kind): (&str, QueueType),
+        books: &Books,
+    ) {
+        if unsettled != self.unsettled {
+            *self = Release {
+                since: Instant::now(),
+                unsettled,
+            };
+        }
+        if self.since.elapsed() > BELIEF && place.is_cluster() && kind == QueueType::Quorum {
+            books.note(format!("an operator has another node lead {queue}"));
+            books.harmed(|tally| tally.mended += 1);
+            place.move_leader(vhost, queue).await;
+            self.since = Instant::now();
+        }
+    }
+}
+
+impl Default for Release {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,346 @@
+//! What a seed names: the place, the consumers, the messages, and a timetable of harm. Pure: the same seed and version name the
+//! same life. What then happens when is up to real processes.
+
+use std::fmt;
+use std::time::Duration;
+
+use fastrand::Rng;
+use retryrmq::{Policy, Strategy};
+use retryrmq_harness::{QueueType, Version};
+
+use crate::harm::{Cut, Harm, NodeHarm};
+use crate::kind::Kind;
+
+/// Where a life takes place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ground {
+    /// One node.
+    Single,
+    /// A cluster of three.
+    Cluster,
+}
+
+impl Ground {
+    /// The ground that a seed chooses: of three, one is played on a cluster.
+    pub fn of(seed: u64) -> Self {
+        if seed % 3 == 2 {
+            Self::Cluster
+        } else {
+            Self::Single
+        }
+    }
+}
+
+impl fmt::Display for Ground {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Single => "node",
+            Self::Cluster => "cluster",
+        })
+    }
+}
+
+/// How much harm is done in a life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Temper {
+    /// Consumers are stopped in good order, and no handler does harm: then nothing is handled twice.
+    Gentle,
+    /// Consumers and their network. Brokers live, so that queues that keep nothing twice can be tried.
+    Clients,
+    /// Nodes as well.
+    Everything,
+}
+
+/// What both sides of a life have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Life {
+    /// The seed.
+    pub seed: u64,
+    /// Where.
+    pub ground: Ground,
+    /// How much harm.
+    pub temper: Temper,
+    /// What is done to nodes.
+    pub nodes: Vec<NodeHarm>,
+}
+
+/// How a message is named by its publisher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Id {
+    /// Not at all.
+    None,
+    /// By its number.
+    Own,
+    /// As others are.
+    Shared,
+}
+
+/// A message to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Letter {
+    /// Since the one before.
+    pub after: Duration,
+    /// What its handler does.
+    pub kind: Kind,
+    /// Its id.
+    pub id: Id,
+    /// How long its publisher wants it to wait.
+    pub delay: Option<Duration>,
+}
+
+/// One side of a life: a work queue with its consumers and its publisher.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Side {
+    /// The type of the work queue.
+    pub work: QueueType,
+    /// The type of the waiting and parking queues.
+    pub waiting: QueueType,
+    /// How failed messages wait.
+    pub strategy: Strategy,
+    /// How many consumers there are at a time.
+    pub replicas: usize,
+    /// How many messages each prefetches.
+    pub prefetch: u16,
+    /// How many handlers each runs.
+    pub concurrency: usize,
+    /// How many messages are published at least; more follow until the harm to nodes is over.
+    pub least_letters: u32,
+    /// How often harm is done at least, likewise.
+    pub least_harms: u32,
+    /// The message that takes its process along whenever it runs.
+    pub poison: Option<u32>,
+    gentle: bool,
+    seed: u64,
+}
+
+impl Life {
+    /// The life that a seed names.
+    pub fn new(seed: u64) -> Self {
+        Self::on(Ground::of(seed), seed)
+    }
+
+    fn on(ground: Ground, seed: u64) -> Self {
+        let mut random = chance(seed, 0);
+        let temper = match (ground, random.u8(0..10)) {
+            (Ground::Single, 0) => Temper::Gentle,
+            (Ground::Single, 1 | 2) => Temper::Clients,
+            _ => Temper::Everything,
+        };
+        let count = if temper == Temper::Everything {
+            random.usize(1..3)
+        } else {
+            0
+        };
+        let nodes = (0..count).map(|_| NodeHarm {
+            after: Duration::from_millis(random.u64(200..3_000)),
+            holder: random.u8(0..3) > 0,
+            kill: random.u8(0..3) > 0,
+            away: Duration::from_millis(random.u64(0..2_500)),
+        });
+        let nodes = nodes.collect();
+        Self {
+            seed,
+            ground,
+            temper,
+            nodes,
+        }
+    }
+
+    /// One side of it.
+    pub fn side(&self, work: QueueType, version: Version) -> Side {
+        let salt = if work == QueueType::Classic { 1 } else { 2 };
+        let mut random = chance(self.seed, salt);
+        // A classic queue dead-letters at most once: what is on its way when its broker goes, is gone.
+        let brokers_live = self.temper != Temper::Everything;
+        let waiting = if brokers_live && random.bool() {
+            QueueType::Classic
+        } else {
+            QueueType::Quorum
+        };
+        let native = version >= Version::V4_3;
+        let strategy = match random.u8(0..8) {
+            0 if work == QueueType::Quorum || brokers_live => Strategy::DeadLetter,
+            1 if work == QueueType::Quorum && native => Strategy::Native,
+            _ => Strategy::RetryQueues,
+        };
+        // Where the strategy makes the work queue, it makes all of one type.
+        let waiting = if strategy == Strategy::RetryQueues {
+            waiting
+        } else {
+            work
+        };
+        let gentle = self.temper == Temper::Gentle;
+        // `native` counts every return as a retry, and parks nothing for its crashes.
+        let poison = !gentle && strategy != Strategy::Native && random.u8(0..4) == 0;
+        Side {
+            work,
+            waiting,
+            strategy,
+            replicas: random.usize(1..4),
+            prefetch: [1, 4, 16, 64][random.usize(..4)],
+            concurrency: random.usize(1..9),
+            least_letters: random.u32(40..120),
+            least_harms: random.u32(3..7),
+            poison: poison.then(|| random.u32(1..30)),
+            gentle,
+            seed: random.u64(..),
+        }
+    }
+}
+
+impl Side {
+    /// What is published, without an end, numbered from 1.
+    pub fn letters(&self) -> impl Iterator<Item = (u32, Letter)> {
+        let mut random = chance(self.seed, 3);
+        (1..).map(move |number| (number, self.letter(number, &mut random)))
+    }
+
+    /// What is done, without an end, and how long after the one before.
+    pub fn harms(&self) -> impl Iterator<Item = (Duration, Harm)> {
+        let mut random = chance(self.seed, 4);
+        std::iter::repeat_with(move || {
+            let after = Duration::from_millis(random.u64(150..2_500));
+            (after, self.harm(&mut random))
+        })
+    }
+
+    fn letter(&self, number: u32, random: &mut Rng) -> Letter {
+        let kind = if self.gentle {
+            Kind::gentle(random)
+        } else {
+            Kind::any(random)
+        };
+        let kind = match kind {
+            _ if self.poison == Some(number) => Kind::Poison,
+            // `native` counts every return of a message, so that a count of crashes means something else there.
+            Kind::Forged(_) if self.strategy == Strategy::Native => Kind::Fine,
+            kind => kind,
+        };
+        Letter {
+            after: Duration::from_millis(random.u64(10..130)),
+            kind,
+            id: [Id::None, Id::Own, Id::Shared][random.usize(..3)],
+            delay: (random.u8(0..16) == 0).then(|| Duration::from_millis(random.u64(50..900))),
+        }
+    }
+
+    fn harm(&self, random: &mut Rng) -> Harm {
+        let seat = random.usize(..self.replicas);
+        match random.u8(0..10) {
+            _ if self.gentle => Harm::Stop { seat },
+            0..4 => Harm::Kill { seat },
+            4..6 => Harm::Stop { seat },
+            _ => Harm::Network {
+                seat: random.usize(..=self.replicas),
+                cut: Cut::choose(random),
+            },
+        }
+    }
+
+    /// How failures are retried: with short delays, so that a message goes through all of them while harm is done.
+    ///
+    /// # Panics
+    /// Never: the texts are policies.
+    pub fn policy(&self) -> Policy {
+        self.policy_text().parse().expect("the text is a policy")
+    }
+
+    /// The policy as text.
+    pub fn policy_text(&self) -> &'static str {
+        match self.strategy {
+            Strategy::DeadLetter => "fixed(100ms, retries=3)",
+            // Each lost connection spends a retry there.
+            Strategy::Native => "fixed(100ms, retries=40)",
+            _ => "list(50ms, 100ms, 200ms)",
+        }
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            waiting,
+            strategy,
+            replicas,
+            prefetch,
+            concurrency,
+            ..
+        } = self;
+        write!(
+            f,
+            "{strategy}, waiting in {waiting} queues, {replicas} consumers, prefetch {prefetch}, concurrency {concurrency}"
+        )
+    }
+}
+
+/// A source of chance of its own for each use of a seed; neighbours have nothing in common.
+fn chance(seed: u64, of: u64) -> Rng {
+    let mut random = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    Rng::with_seed(
+        random
+            .u64(..)
+            .wrapping_add(of.wrapping_mul(0xd1b5_4a32_d192_ed03)),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_names_the_same_life() {
+        for seed in 0..50 {
+            let (one, other) = (Life::new(seed), Life::new(seed));
+            assert_eq!(one, other);
+            for work in QueueType::ALL {
+                let sides = [&one, &other].map(|life| life.side(work, Version::V4_3));
+                assert_eq!(sides[0], sides[1]);
+                let [letters, others] = [0, 1].map(|at| sides[at].letters().take(99));
+                assert!(letters.eq(others));
+                let [harms, others] = [0, 1].map(|at| sides[at].harms().take(99));
+                assert!(harms.eq(others));
+            }
+        }
+    }
+
+    #[test]
+    fn a_hundred_seeds_name_every_sort_of_life() {
+        let lives: Vec<_> = (0..100).map(Life::new).collect();
+        for ground in [Ground::Single, Ground::Cluster] {
+            assert!(lives.iter().any(|life| life.ground == ground));
+        }
+        for temper in [Temper::Gentle, Temper::Clients, Temper::Everything] {
+            assert!(lives.iter().any(|life| life.temper == temper), "{temper:?}");
+        }
+        for strategy in [
+            Strategy::RetryQueues,
+            Strategy::DeadLetter,
+            Strategy::Native,
+        ] {
+            let has =
+                |life: &Life| life.side(QueueType::Quorum, Version::V4_3).strategy == strategy;
+            assert!(lives.iter().any(has), "{strategy}");
+        }
+        let sides = lives
+            .iter()
+            .map(|life| life.side(QueueType::Classic, Version::V3_10));
+        let poisoned = sides.filter(|side| {
+            side.letters()
+                .take(30)
+                .any(|(_, letter)| letter.kind == Kind::Poison)
+        });
+        let poisoned = poisoned.count();
+        assert!((5..50).contains(&poisoned), "{poisoned}");
+    }
+
+    #[test]
+    fn what_dead_letters_at_most_once_meets_no_harm_to_its_broker() {
+        for life in (0..300).map(Life::new) {
+            for work in QueueType::ALL {
+                let side = life.side(work, Version::V4_3);
+                let careless = side.waiting == QueueType::Classic;
+                assert!(!careless || life.nodes.is_empty(), "seed {}", life.seed);
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Publishes what a plan says, each message until it is confirmed.
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use retryrmq::types::{AMQPValue, FieldTable};
+use retryrmq::{Client, ClientOptions, Publish};
+use retryrmq_harness::eventually;
+use tokio::time::sleep;
+
+use crate::books::Books;
+use crate::kind::Kind;
+use crate::plan::{Id, Letter};
+use crate::worker::NUMBER;
+
+/// How long a message may go without being confirmed. A node that is killed is away for a while, and a confirm that does not come
+/// is waited for.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Publishes letters to a queue for as long as it goes on, and returns when all are confirmed.
+///
+/// # Panics
+/// When the broker cannot be reached at all.
+pub async fn publish(
+    url: &str,
+    queue: &str,
+    options: &ClientOptions,
+    letters: impl Iterator<Item = (u32, Letter)>,
+    goes_on: impl Fn(u32) -> bool,
+    books: &Books,
+) {
+    let client = eventually(PATIENCE, "the publisher connects", || {
+        Client::connect_with(url, options.clone())
+    })
+    .await;
+    let mut outstanding = FuturesUnordered::new();
+    for (number, letter) in letters.take_while(|(number, _)| goes_on(*number)) {
+        let pause = sleep(letter.after);
+        tokio::pin!(pause);
+        loop {
+            tokio::select! {
+                () = &mut pause => break,
+                Some(()) = outstanding.next() => {}
+            }
+        }
+        outstanding.push(deliver(&client, queue, number, letter, books));
+    }
+    while outstanding.next().await.is_some() {}
+    client.close().await;
+}
+
+async fn deliver(client: &Client, queue: &str, number: u32, letter: Letter, books: &Books) {
+    books.publishing(number, letter.kind);
+    let began = Instant::now();
+    loop {
+        match client.publish(message(queue, number, &letter)).await {
+            Ok(()) => return books.published(number),
+            Err(error) if began.elapsed() < PATIENCE => books.doubtful(number, &error.to_string()),
+            Err(error) => {
+                return books.problem(format!(
+                    "message {number} was not confirmed within {PATIENCE:?}: {error}"
+                ));
+            }
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+fn message(queue: &str, number: u32, letter: &Letter) -> Publish {
+    let mut headers = FieldTable::default();
+    headers.insert(NUMBER.into(), AMQPValue::LongLongInt(number.into()));
+    if let Kind::Forged(crashes) = letter.kind {
+        headers.insert(
+            "x-retry-crashes".into(),
+            AMQPValue::LongLongInt(crashes.into()),
+        );
+    }
+    let message = Publish::to_queue(queue, letter.kind.to_string()).headers(headers);
+    let message = match letter.id {
+        Id::None => message,
+        Id::Own => message.message_id(&number.to_string()),
+        Id::Shared => message.message_id("the same"),
+    };
+    match letter.delay {
+        Some(delay) => message.delay(delay),
+        None => message,
+    }
+}

@@ -1,0 +1,81 @@
+//! What becomes of messages whose consumer had been cancelled when its node was killed.
+
+use futures_util::StreamExt;
+use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
+use retryrmq_facts::*;
+use retryrmq_harness::{Amqp, Broker, Node, QueueType, Version, on_every_broker_where};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Longer than a cluster takes to give back what a killed node's other consumers held.
+const WHILE: Duration = Duration::from_secs(15);
+
+/// Fact 56. On a cluster of two, in one life of it.
+#[tokio::test]
+async fn a_quorum_queue_keeps_what_a_cancelled_consumer_on_a_killed_node_held() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let (leader, other) = tokio::join!(broker.own_node(&[]), broker.own_node(&[]));
+        other.join(&leader).await;
+        let amqp = leader.connect().await;
+        let consumer = other.connect().await;
+        for queue in ["consumed", "cancelled"] {
+            amqp.declare(queue, QueueType::Quorum).await;
+            amqp.publish(queue, "").await;
+            hold_one(&consumer, queue, queue == "cancelled").await;
+        }
+        other.kill().await;
+        other.start().await;
+        assert!(ready(&amqp, "consumed", PATIENCE).await);
+        let kept = !ready(&amqp, "cancelled", WHILE).await;
+        move_leader(&leader, "cancelled").await;
+        assert!(ready(&amqp, "cancelled", PATIENCE).await);
+        assert_eq!(kept, broker.version() < Version::V4_3);
+    })
+    .await;
+}
+
+/// Takes a message, cancels or not, and does not answer.
+async fn hold_one(amqp: &Amqp, queue: &str, cancel: bool) {
+    let channel = amqp.new_channel().await;
+    channel
+        .basic_qos(1, BasicQosOptions::default())
+        .await
+        .unwrap();
+    let consume = channel.basic_consume(
+        queue.into(),
+        queue.into(),
+        BasicConsumeOptions::default(),
+        Default::default(),
+    );
+    let mut deliveries = consume.await.unwrap();
+    let delivery = timeout(PATIENCE, deliveries.next()).await.unwrap();
+    delivery.unwrap().unwrap();
+    if cancel {
+        let cancel = channel.basic_cancel(queue.into(), BasicCancelOptions::default());
+        cancel.await.unwrap();
+    }
+    // The channel is open for as long as its connection is.
+    std::mem::forget(channel);
+    std::mem::forget(deliveries);
+}
+
+/// Whether its message can be had again in this time.
+async fn ready(amqp: &Amqp, queue: &str, time: Duration) -> bool {
+    let seen = async {
+        while amqp.depth(queue).await != Some(1) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(time, seen).await.is_ok()
+}
+
+async fn move_leader(node: &Node, queue: &str) {
+    let expression = format!(
+        "{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"/\">>, queue, <<\"{queue}\">>)), \
+         {{Name, _}} = amqqueue:get_pid(Q), \
+         {{ok, Members, Leader}} = ra:members({{Name, node()}}), \
+         [Other | _] = Members -- [Leader], \
+         ra:transfer_leadership(Leader, Other)."
+    );
+    node.ctl(&["eval", &expression]).await;
+}

@@ -1,0 +1,394 @@
+//! A program on a real broker.
+
+use crate::modelled::Action;
+use crate::program::{CHANNELS, How};
+use crate::sight::{Answer, ChannelSight, Seen, Sight};
+use futures_util::StreamExt;
+use retryrmq_harness::Vhost;
+use retryrmq_harness::lapin::message::Delivery;
+use retryrmq_harness::lapin::options::{
+    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicGetOptions, BasicNackOptions,
+    BasicPublishOptions, BasicQosOptions, BasicRecoverOptions, BasicRejectOptions,
+    ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions, QueuePurgeOptions,
+};
+use retryrmq_harness::lapin::types::FieldTable;
+use retryrmq_harness::lapin::{
+    Channel, Connection, ConnectionProperties, Consumer, Error, ErrorKind,
+};
+use retryrmq_model::Declare;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// How long a broker may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Connections, which outlive a program.
+pub(crate) struct Clients {
+    vhost: Arc<Vhost>,
+    house: Connection,
+    connections: [Option<Connection>; 2],
+}
+
+impl Clients {
+    /// Connects.
+    pub(crate) async fn new(vhost: Arc<Vhost>) -> Self {
+        let house = connect(&vhost).await;
+        Clients {
+            vhost,
+            house,
+            connections: [None, None],
+        }
+    }
+}
+
+/// The channels of a program: a publisher, two that look, and its own.
+pub(crate) struct Real {
+    clients: Clients,
+    publisher: Channel,
+    watchers: [Channel; 2],
+    channels: [Option<(usize, Channel)>; CHANNELS],
+    names: [String; 2],
+    seen: Arc<Mutex<BTreeMap<usize, ChannelSight>>>,
+}
+
+impl Real {
+    /// Opens a publisher and the watchers.
+    pub(crate) async fn new(clients: Clients, names: [String; 2]) -> Self {
+        let publisher = open(&clients.house).await;
+        soon(publisher.confirm_select(ConfirmSelectOptions::default()))
+            .await
+            .expect("publishes are confirmed");
+        let watchers = [open(&clients.house).await, open(&clients.house).await];
+        Real {
+            clients,
+            publisher,
+            watchers,
+            channels: [const { None }; CHANNELS],
+            names,
+            seen: Arc::default(),
+        }
+    }
+
+    /// Declares the queues of a program.
+    pub(crate) async fn prepare(&mut self, declarations: &[Declare; 2]) {
+        for declare in declarations {
+            self.declare(declare).await;
+        }
+    }
+
+    /// Takes everything away but the connections.
+    pub(crate) async fn clean_up(mut self) -> Clients {
+        for name in &self.names {
+            let delete =
+                (self.publisher).queue_delete(name.as_str().into(), QueueDeleteOptions::default());
+            soon(delete).await.expect("it is deleted");
+        }
+        for slot in &mut self.channels {
+            if let Some((_, channel)) = slot.take() {
+                close(&channel).await;
+            }
+        }
+        for channel in self.watchers.iter().chain([&self.publisher]) {
+            close(channel).await;
+        }
+        self.clients
+    }
+
+    /// Does what the model did.
+    pub(crate) async fn act(&mut self, action: &Action) -> Answer {
+        match action {
+            Action::Publish {
+                queue,
+                body,
+                properties,
+            } => {
+                let options = BasicPublishOptions {
+                    mandatory: true,
+                    ..Default::default()
+                };
+                let publish = self.publisher.basic_publish(
+                    "".into(),
+                    queue.as_str().into(),
+                    options,
+                    body.as_bytes(),
+                    properties.clone(),
+                );
+                let confirm = soon(publish).await.expect("it is sent");
+                let confirm = soon(confirm).await.expect("it is confirmed");
+                let stored = confirm.is_ack();
+                return match confirm.take_message() {
+                    Some(_) => Answer::Returned,
+                    None if stored => Answer::Stored,
+                    None => Answer::Refused,
+                };
+            }
+            Action::OpenChannel { channel, life } => self.open(*channel, *life).await,
+            Action::Consume {
+                channel,
+                queue,
+                tag,
+                prefetch,
+                no_ack,
+            } => self.consume(*channel, queue, tag, *prefetch, *no_ack).await,
+            Action::Cancel { channel, tag } => {
+                let tag = tag.as_str().into();
+                let cancel = self
+                    .channel(*channel)
+                    .basic_cancel(tag, BasicCancelOptions::default());
+                soon(cancel).await.expect("it is cancelled");
+            }
+            Action::Get { channel, queue } => self.get(*channel, queue).await,
+            Action::Settle {
+                channel,
+                tag,
+                multiple,
+                how,
+            } => self.settle(*channel, *tag, *multiple, *how).await,
+            Action::Recover { channel } => {
+                let recover = BasicRecoverOptions { requeue: true };
+                soon(self.channel(*channel).basic_recover(recover))
+                    .await
+                    .expect("it is recovered");
+            }
+            Action::CloseChannel { channel } => {
+                if let Some((life, channel)) = self.channels[*channel].take() {
+                    self.stop_watching(life);
+                    close(&channel).await;
+                }
+            }
+            Action::CloseConnection { connection } => self.close_connection(*connection).await,
+            Action::Purge { queue } => {
+                let purge = self
+                    .publisher
+                    .queue_purge(queue.as_str().into(), QueuePurgeOptions::default());
+                return Answer::Purged(soon(purge).await.expect("it is purged"));
+            }
+            Action::Delete { queue } => {
+                let delete = self
+                    .publisher
+                    .queue_delete(queue.as_str().into(), QueueDeleteOptions::default());
+                soon(delete).await.expect("it is deleted");
+            }
+            Action::Declare { declare } => self.declare(declare).await,
+        }
+        Answer::Nothing
+    }
+
+    /// What clients have seen by now.
+    pub(crate) async fn sight(&mut self) -> Sight {
+        for slot in &mut self.channels {
+            if let Some((life, channel)) = slot
+                && !channel.status().connected()
+            {
+                let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                seen.entry(*life).or_default().closed = true;
+                *slot = None;
+            }
+        }
+        let [first, second] = &mut self.watchers;
+        let house = &self.clients.house;
+        let (first, second) = tokio::join!(
+            depth(house, first, &self.names[0]),
+            depth(house, second, &self.names[1])
+        );
+        let depths = [first, second];
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        Sight {
+            channels: seen.clone(),
+            depths,
+        }
+    }
+
+    async fn open(&mut self, channel: usize, life: usize) {
+        let connection = usize::from(channel >= 2);
+        if self.clients.connections[connection].is_none() {
+            self.clients.connections[connection] = Some(connect(&self.clients.vhost).await);
+        }
+        if let Some(connection) = &self.clients.connections[connection] {
+            self.channels[channel] = Some((life, open(connection).await));
+        }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.entry(life).or_default();
+    }
+
+    async fn consume(
+        &mut self,
+        channel: usize,
+        queue: &str,
+        tag: &str,
+        prefetch: u16,
+        no_ack: bool,
+    ) {
+        let life = self.channels[channel].as_ref().map_or(0, |(life, _)| *life);
+        let channel = self.channel(channel);
+        soon(channel.basic_qos(prefetch, BasicQosOptions::default()))
+            .await
+            .expect("prefetch is accepted");
+        let options = BasicConsumeOptions {
+            no_ack,
+            ..Default::default()
+        };
+        let consume =
+            channel.basic_consume(queue.into(), tag.into(), options, FieldTable::default());
+        let consumer = soon(consume).await.expect("it is consumed");
+        tokio::spawn(watch(consumer, life, tag.to_owned(), self.seen.clone()));
+    }
+
+    async fn get(&mut self, channel: usize, queue: &str) {
+        let life = self.channels[channel].as_ref().map_or(0, |(life, _)| *life);
+        let get = self
+            .channel(channel)
+            .basic_get(queue.into(), BasicGetOptions::default());
+        if let Some(got) = soon(get).await.expect("basic.get is allowed") {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let sight = seen.entry(life).or_default();
+            sight
+                .deliveries
+                .insert(got.delivery.delivery_tag, of(&got.delivery, ""));
+        }
+    }
+
+    async fn settle(&self, channel: usize, tag: u64, multiple: bool, how: How) {
+        let channel = self.channel(channel);
+        let sent = match how {
+            How::Ack => soon(channel.basic_ack(tag, BasicAckOptions { multiple })).await,
+            How::Nack { requeue } => {
+                let options = BasicNackOptions { multiple, requeue };
+                soon(channel.basic_nack(tag, options)).await
+            }
+            How::Reject { requeue } => {
+                soon(channel.basic_reject(tag, BasicRejectOptions { requeue })).await
+            }
+        };
+        sent.expect("it is sent");
+    }
+
+    async fn close_connection(&mut self, connection: usize) {
+        let mut open = Vec::new(); // a channel that is dropped closes itself, at the wrong time
+        for number in 0..CHANNELS {
+            if usize::from(number >= 2) == connection
+                && let Some((life, channel)) = self.channels[number].take()
+            {
+                self.stop_watching(life);
+                open.push(channel);
+            }
+        }
+        if let Some(connection) = self.clients.connections[connection].take() {
+            soon(connection.close(200, "".into()))
+                .await
+                .expect("it closes");
+        }
+    }
+
+    async fn declare(&self, declare: &Declare) {
+        let name: &str = &declare.queue;
+        let arguments = declare.arguments.clone();
+        let declared =
+            (self.publisher).queue_declare(name.into(), QueueDeclareOptions::durable(), arguments);
+        soon(declared).await.expect("it is declared");
+    }
+
+    /// What a channel sees while it is closed at our wish is nobody's business.
+    fn stop_watching(&self, life: usize) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.entry(life).or_default().left = true;
+    }
+
+    fn channel(&self, channel: usize) -> &Channel {
+        let (_, channel) = self.channels[channel].as_ref().expect("it is open");
+        channel
+    }
+}
+
+/// Writes down what a consumer gets, until its end.
+async fn watch(
+    mut consumer: Consumer,
+    life: usize,
+    tag: String,
+    seen: Arc<Mutex<BTreeMap<usize, ChannelSight>>>,
+) {
+    while let Some(next) = consumer.next().await {
+        let Ok(delivery) = next else { return };
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let sight = seen.entry(life).or_default();
+        if sight.left {
+            return;
+        }
+        sight
+            .deliveries
+            .insert(delivery.delivery_tag, of(&delivery, &tag));
+    }
+    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let sight = seen.entry(life).or_default();
+    if !sight.left {
+        sight.ended.insert(tag);
+    }
+}
+
+fn of(delivery: &Delivery, consumer: &str) -> Seen {
+    Seen {
+        consumer: consumer.to_owned(),
+        redelivered: delivery.redelivered,
+        exchange: delivery.exchange.to_string(),
+        routing_key: delivery.routing_key.to_string(),
+        body: String::from_utf8_lossy(&delivery.data).into(),
+        properties: delivery.properties.clone(),
+    }
+    .timeless()
+}
+
+/// How many messages are ready; `None` where there is no such queue, which costs the channel.
+async fn depth(house: &Connection, watcher: &mut Channel, queue: &str) -> Option<u32> {
+    let passive = QueueDeclareOptions {
+        passive: true,
+        ..Default::default()
+    };
+    let look = watcher.queue_declare(queue.into(), passive, FieldTable::default());
+    match soon(look).await {
+        Ok(queue) => Some(queue.message_count()),
+        Err(error) if code(&error) == Some(404) => {
+            while watcher.status().connected() {
+                sleep(Duration::from_millis(1)).await;
+            }
+            *watcher = open(house).await;
+            None
+        }
+        Err(error) => panic!("a look fails: {error}"),
+    }
+}
+
+async fn open(connection: &Connection) -> Channel {
+    soon(connection.create_channel())
+        .await
+        .expect("a channel opens")
+}
+
+/// A channel that the broker is closing refuses to be closed, and closes.
+async fn close(channel: &Channel) {
+    let _ = soon(channel.close(200, "".into())).await;
+    while channel.status().connected() {
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn connect(vhost: &Vhost) -> Connection {
+    soon(Connection::connect(
+        vhost.url(),
+        ConnectionProperties::default(),
+    ))
+    .await
+    .expect("the broker lets us in")
+}
+
+fn code(error: &Error) -> Option<u16> {
+    match error.kind() {
+        ErrorKind::ProtocolError(error) => Some(error.get_id()),
+        _ => None,
+    }
+}
+
+async fn soon<T>(answer: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, answer).await.expect("the broker answers")
+}
