@@ -93,10 +93,10 @@ impl Browse {
         (tag, record.received)
     }
 
-    /// Puts what was looked at before back as fresh copies, also what came and nobody asked for. Not where the order is kept:
-    /// there all of that is fresh, and a consumer that is cancelled would give it back apart from the rest.
+    /// Puts what was looked at before back as fresh copies, also what came and nobody asked for. Nothing comes any more by
+    /// then: each settlement makes room for a message that would go back unseen, and counted.
     pub(super) async fn refresh(&mut self) -> Result<()> {
-        if self.wear.counts() && !self.wear.keeps_order() {
+        if self.wear.counts() {
             for delivery in self.supply.end().await? {
                 self.pass_over(delivery);
             }

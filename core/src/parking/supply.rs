@@ -293,9 +293,6 @@ impl Supply {
 
     /// Gives back what is held, and waits a moment until the queue has it and knows us no longer: whoever looks next must
     /// find it, and must not take us for one of the `others` who hold something. Without a connection that is so already.
-    ///
-    /// No consumer is cancelled for that: a quorum queue takes back what was on its way to a cancelled consumer apart from
-    /// the rest, and before it.
     pub(super) async fn give_back(self, connection: &Connection, others: u32) {
         let (settled, last) = self.settled;
         if settled > BEHIND {

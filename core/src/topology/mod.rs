@@ -28,6 +28,6 @@ pub use plan::{
     Argument, Item, Missing, Plan, QueueType, parking_queue, waiting_queue, work_queue_of,
 };
 pub(crate) use plan::{existing, name};
-pub(crate) use scheme::{Route, Target, Wait, detour};
+pub(crate) use scheme::{Detour, Route, Target, Wait, detour};
 pub use strategy::Strategy;
 pub(crate) use waits::Waits;

@@ -134,9 +134,27 @@ pub(super) fn refused(strategy: &str, why: impl fmt::Display, instead: &str) -> 
     )
 }
 
-/// The way of a message whose queue does not count crashes: a copy through the shortest wait there is.
-pub(crate) fn detour(queue: &str, shortest: Option<Duration>) -> Route {
-    Route::policy(queue, detour_delay(shortest))
+/// How long a message takes that may not run now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detour {
+    /// Through the shortest wait there is.
+    Shortest,
+    /// Through a longer one of the policy's, if there is one: every round costs a publish.
+    Longer,
+}
+
+/// The way of a message whose queue does not count crashes, or that waits for a suspect: a copy through a short wait.
+pub(crate) fn detour(queue: &str, delays: &BTreeSet<Duration>, how: Detour) -> Route {
+    const LONGEST: Duration = Duration::from_secs(5);
+    let shortest = detour_delay(delays.first().copied());
+    let delay = match how {
+        Detour::Shortest => shortest,
+        Detour::Longer => delays
+            .range(..=LONGEST)
+            .next_back()
+            .map_or(shortest, |longer| shortest.max(*longer)),
+    };
+    Route::policy(queue, delay)
 }
 
 /// The policy's shortest delay, unless it is long: a message that nothing is wrong with should not wait for minutes.

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     retry::{Admission, Failure, RetryState, admit},
     telemetry::Event,
+    topology::Detour,
 };
 
 /// Messages that are no suspects, at most, that come one at a time after suspects came together. Each of those takes a detour,
@@ -134,7 +135,15 @@ impl Engine {
             // for it.
             Admission::RunAlone => {
                 self.suspicion = (self.suspicion * 2 + 1).min(MOST_SUSPICION);
-                let consequence = self.case(&received, now).detour(received.state.crashes);
+                // One that lingers may do so for a minute: the others need not come by every moment.
+                let how = if self.suspect.is_some() {
+                    Detour::Shortest
+                } else {
+                    Detour::Longer
+                };
+                let consequence = self
+                    .case(&received, now)
+                    .detour(received.state.crashes, how);
                 self.follow(token, consequence, now, out);
             }
             Admission::Detour { .. }
@@ -143,7 +152,7 @@ impl Engine {
                 self.hand_out(token, out);
             }
             Admission::Detour { crashes } => {
-                let consequence = self.case(&received, now).detour(crashes);
+                let consequence = self.case(&received, now).detour(crashes, Detour::Shortest);
                 self.follow(token, consequence, now, out);
             }
             Admission::Park(reason) => {

@@ -9,10 +9,10 @@ use super::{
     entry::{Consequence, Copying, Purpose},
 };
 use crate::{
-    BasicProperties,
+    BasicProperties, Strategy,
     retry::{Action, Failure, Origin, Outcome, ParkReason, Stamp, decide, headers},
     telemetry::Event,
-    topology::{self, Route, Wait, parking_queue},
+    topology::{self, Detour, Route, Wait, parking_queue},
     types::{AMQPValue, ShortString},
 };
 
@@ -146,16 +146,21 @@ impl Case<'_> {
         copying(copy, event, Purpose::Next)
     }
 
-    /// Sends a message that never ran through the shortest wait there is, with this count of crashes on it.
-    pub(super) fn detour(&self, crashes: u32) -> Consequence {
+    /// Sends a message that never ran through a short wait, with this count of crashes on it.
+    pub(super) fn detour(&self, crashes: u32, how: Detour) -> Consequence {
         let crashes = crashes.min(MOST_CRASHES);
         let event = Event::Detoured {
             queue: self.queue(),
             message_id: self.received.message_id(),
             crashes,
         };
-        let shortest = self.options.rules.otherwise.delays().first().copied();
-        match topology::detour(&self.options.queue, shortest) {
+        // Other strategies have no queue for each delay of the policy.
+        let how = match self.options.strategy {
+            Strategy::RetryQueues => how,
+            _ => Detour::Shortest,
+        };
+        let delays = self.options.rules.otherwise.delays();
+        match topology::detour(&self.options.queue, &delays, how) {
             Route::Copy {
                 exchange,
                 routing_key,

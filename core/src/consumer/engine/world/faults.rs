@@ -147,12 +147,15 @@ impl World {
         self.next_fault = self.now + Duration::from_millis(self.random.u64(100..4_000));
         let faults = self.setting.faults;
         let at = self.random.usize(..self.replicas.len());
+        let may_take_away = self.may_take_away();
         match self.random.u8(0..11) {
+            0..6 if !may_take_away => {}
             9 if faults.alarms && self.alarm_ends.is_none() => {
                 self.note(|| "an alarm".into());
                 self.broker.set_alarm(true);
                 let time = Duration::from_millis(self.random.u64(100..30_000));
                 self.alarm_ends = Some(self.now + time);
+                self.taken_in_alarm = 0;
             }
             10 if faults.tidying && self.broker.is_running() => self.tidy(),
             7 | 8 if !self.operators.is_empty() && self.may_interrupt() => {
@@ -166,6 +169,7 @@ impl World {
             4 | 5 if faults.stops => self.stop(at),
             // A classic waiting queue dead-letters at most once: what is on its way when the broker goes is gone.
             6 if faults.broker
+                && may_take_away
                 && self.broker.is_running()
                 && self.setting.waiting == QueueType::Quorum
                 && self.may_interrupt() =>
@@ -190,6 +194,16 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// During an alarm there are no copies that begin anew: who loses his connection then again and again spends an operator's
+    /// limit, and no consumer can do anything about that.
+    fn may_take_away(&mut self) -> bool {
+        if self.alarm_ends.is_none() || !self.setting.faults.delivery_limit {
+            return true;
+        }
+        self.taken_in_alarm += 1;
+        self.taken_in_alarm <= 2
     }
 
     /// What a walk holds when it is killed has been delivered once more, and before that it may have been given back once: no

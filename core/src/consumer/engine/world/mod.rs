@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A run fails with its seed and the end of its trace. `RETRYRMQ_SIMULATE_SEED` plays one seed alone,
-//! `RETRYRMQ_SIMULATE_SECONDS` says how long to go on (`make simulate`).
+//! `RETRYRMQ_SIMULATE_SECONDS` says how long to go on (`make simulate`); without it the seeds are always the same.
 
 mod books;
 mod faults;
@@ -93,6 +93,8 @@ struct World {
     broker_returns: Option<Duration>,
     /// Until when the broker reads nothing from those who publish, and until when the work queue has no room.
     alarm_ends: Option<Duration>,
+    /// Harms during the alarm that may have taken messages from their consumers.
+    taken_in_alarm: u32,
     cap_ends: Option<Duration>,
     trace: VecDeque<String>,
     steps: u64,
@@ -162,6 +164,7 @@ impl World {
             books: Books::default(),
             broker_returns: None,
             alarm_ends: None,
+            taken_in_alarm: 0,
             cap_ends: None,
             trace: VecDeque::new(),
             steps: 0,

@@ -206,7 +206,7 @@ impl Walk {
     }
 
     async fn refresh(&mut self) -> Result<(), CutShort> {
-        if self.wear.counts() && !self.wear.keeps_order() {
+        if self.wear.counts() {
             self.stop().await?;
             for delivery in std::mem::take(&mut self.ahead) {
                 self.pass_over(delivery);
