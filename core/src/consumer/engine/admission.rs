@@ -128,7 +128,11 @@ impl Engine {
             Admission::RunAlone if self.suspect.is_none() && !self.a_suspect_lingers(now) => {
                 self.suspect(token, now);
             }
-            Admission::RunAlone if self.suspect.is_some() && self.intake.is_narrow() => {
+            Admission::RunAlone
+                if self.suspect.is_some()
+                    && self.intake.is_narrow()
+                    && !self.is_nearly_given_up(received.state.crashes) =>
+            {
                 self.keep(token, now);
             }
             // Not back to the queue: that would count as a crash, and a suspect that often waits for others would be parked
@@ -163,6 +167,13 @@ impl Engine {
                 self.follow(token, consequence, now, out);
             }
         }
+    }
+
+    /// Whether few more crashes would have a message parked. What is kept beside a suspect is blamed if that crashes, and in a
+    /// short queue it may be the same one every time.
+    fn is_nearly_given_up(&self, crashes: u32) -> bool {
+        let limits = &self.options.limits;
+        crashes > limits.suspect.midpoint(limits.crashes)
     }
 
     pub(super) fn hand_out(&mut self, token: Token, out: &mut Commands) {
