@@ -276,6 +276,14 @@ impl Engine {
         self.entries.len()
     }
 
+    /// What is not settled.
+    #[cfg(test)]
+    fn held(&self) -> impl Iterator<Item = (Token, &Received)> {
+        self.entries
+            .iter()
+            .map(|(token, entry)| (token, &*entry.received))
+    }
+
     /// Sends the acknowledgements that are due.
     fn flush(&mut self, now: Now, out: &mut Commands) {
         if self.intake.is_widening() && self.drain.is_none() {

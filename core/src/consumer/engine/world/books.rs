@@ -55,7 +55,8 @@ impl Kind {
         }
     }
 
-    /// Whether it may end in the parking queue for this reason, when its handler lost its connection or its process so often.
+    /// Whether it may end in the parking queue for this reason, when whoever had it lost his connection so often, and not by
+    /// the fault of another message.
     fn may_be_parked(self, reason: &str, hits: u32) -> bool {
         match reason {
             "exhausted" => self == Self::FailsAlways,
@@ -90,7 +91,7 @@ struct Page {
     /// It may have been in a queue that an operator emptied.
     forgiven: bool,
     runs: u32,
-    /// How often its handler lost its connection or its process.
+    /// How often whoever had it lost his connection or process, and not by the fault of another message.
     hits: u32,
 }
 
@@ -142,7 +143,7 @@ impl Books {
         page.runs - 1
     }
 
-    /// The connection or the process of its handler is gone.
+    /// The connection or the process of whoever has it is gone.
     pub(super) fn hit(&mut self, number: u32) {
         if let Some(page) = self.pages.get_mut(&number) {
             page.hits += 1;

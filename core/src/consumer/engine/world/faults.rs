@@ -165,7 +165,10 @@ impl World {
             }
             0 | 1 if faults.cuts => self.cut_consuming(at),
             2 if faults.cuts => self.cut_publishing(at),
-            3 if faults.kills => self.kill(at),
+            3 if faults.kills => {
+                self.hit_waiting(at);
+                self.kill(at);
+            }
             4 | 5 if faults.stops => self.stop(at),
             // A classic waiting queue dead-letters at most once: what is on its way when the broker goes is gone.
             6 if faults.broker

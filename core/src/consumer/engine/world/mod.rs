@@ -104,7 +104,7 @@ struct World {
 /// after three minutes, and a delivery that is not settled is taken back after thirty.
 const BOUND: Duration = Duration::from_secs(4 * 3600);
 const MOST_STEPS: u64 = 2_000_000;
-const TRACE: usize = 60;
+const TRACE: usize = 100;
 
 impl Setting {
     /// What the consumer's strategy needs.

@@ -23,6 +23,11 @@ impl World {
             return Ok(());
         }
         let session = self.replicas[at].session;
+        if let Frame::Deliver(delivery) = &frame {
+            let (number, redelivered) = (number(&delivery.properties), delivery.redelivered);
+            let again = if redelivered { " again" } else { "" };
+            self.note(|| format!("replica {at} is sent {number}{again}"));
+        }
         let consumer = |tag: &str| tag.parse().unwrap_or(0);
         let input = match frame {
             Frame::ConsumeOk { tag } => Input::Consuming {
@@ -109,9 +114,23 @@ impl World {
         let Some(id) = line.connection else { return };
         self.note(|| format!("replica {at}: the consuming connection is cut"));
         self.broker.cut(id);
+        self.hit_waiting(at);
         self.hit_running(at);
         let session = self.replicas[at].session;
         let _ = self.tell(at, Input::Lost { session, why: None });
+    }
+
+    /// What was with a replica whose connection or process is taken from it: none of that is the fault of a message.
+    pub(in super::super) fn hit_waiting(&mut self, at: usize) {
+        let replica = &self.replicas[at];
+        let Some(engine) = &replica.engine else {
+            return;
+        };
+        for (token, received) in engine.held() {
+            if !replica.running.iter().any(|one| one.token == token) {
+                self.books.hit(number(&received.properties));
+            }
+        }
     }
 
     pub(super) fn hit_running(&mut self, at: usize) {
