@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod client;
+mod connection;
 mod consumer;
 mod error;
 mod parking;
@@ -9,7 +10,8 @@ mod retry;
 mod telemetry;
 mod topology;
 
-pub use client::{Address, Client, ClientOptions, Server, runtime};
+pub use client::{Client, ClientOptions, runtime};
+pub use connection::{Address, Server};
 pub use consumer::{
     Consumer, Delivery, IntoOutcome, Judge, Message, Pause, Running, Signal, Simulation, Step,
     Subscription, Token, defer, fatal, park, retry_after,

@@ -1,33 +1,311 @@
-//! The connection to the broker: everything in which the AMQP client would lose, mix up, hang or crash stays in here.
+//! The client: two supervised connections, one to consume and acknowledge, one to publish.
+//!
+//! Two, because RabbitMQ stops reading from a connection that publishes while it is short of memory or disk, and
+//! acknowledgements would be stuck behind that.
 
-mod address;
-mod begun;
-mod chunk;
-mod connection;
-mod discretion;
-mod limits;
-mod link;
-mod parting;
-mod refusal;
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
 mod runtime;
-mod sanitiser;
-mod session;
-mod survival;
-mod tls;
-mod transport;
 
-pub use address::Address;
-pub use connection::Server;
+use self::runtime::same_process;
+use crate::{
+    Error, ErrorKind, Result,
+    connection::{Address, Connection, Link, Server},
+    consumer::Consumer,
+    parking::Parked,
+    publish::{Publish, Publisher},
+    telemetry::{Counters, Metrics},
+    topology::{
+        Finding, Mode, Plan, QueueType, Route, Strategy, Wait, Waits, apply, warn_of_parking,
+    },
+};
+
 pub use runtime::runtime;
-pub use session::{Client, ClientOptions};
 
-pub(crate) use begun::Begun;
-pub(crate) use chunk::put_off;
-pub(crate) use connection::{ANSWER, Connection, LINGER, OpenChannel, ask, look};
-pub(crate) use limits::{Limits, USUAL_HEADER_ROOM};
-pub(crate) use link::Link;
-pub(crate) use parting::Parting;
-#[cfg(test)]
-pub(crate) use parting::{PATIENCE as PARTING_PATIENCE, QUIET as PARTING_QUIET};
-pub(crate) use refusal::{Doing, refusal, size_limit};
-pub(crate) use survival::survives;
+/// What a client is told beyond the URL.
+#[derive(Clone, Debug, Default)]
+pub struct ClientOptions {
+    /// The version of the application, as the history of a failed message shows it.
+    pub app_version: String,
+    /// The type of the queues in which messages wait and are parked.
+    pub queue_type: QueueType,
+}
+
+/// A connection to a broker, cheap to clone: consumers, publishing and parked messages hang from it.
+///
+/// ```no_run
+/// # async fn example() -> retryrmq::Result<()> {
+/// let rmq = retryrmq::Client::connect("amqp://localhost").await?;
+/// rmq.consumer("orders").dlx(true).run(|message| async move {
+///     println!("{:?}", message.body());
+///     Ok::<(), std::io::Error>(())
+/// }).await
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    /// The process that connected.
+    pid: u32,
+    address: Arc<Address>,
+    options: ClientOptions,
+    server: Server,
+    consuming: Arc<Link>,
+    publishing: Arc<Link>,
+    publisher: Publisher,
+    metrics: Metrics,
+    reconnects: Arc<AtomicU64>,
+    /// By queue name.
+    delayed: Mutex<HashMap<String, Arc<Waits>>>,
+}
+
+/// For more queues than this what is known of their waiting queues is forgotten, and looked up again.
+const DELAYED: usize = 1_000;
+
+impl Client {
+    /// Connects to the broker at `url`: `amqp://user:password@host:5672/vhost`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidUrl`], [`ErrorKind::Unreachable`], [`ErrorKind::AuthenticationFailed`],
+    /// [`ErrorKind::VhostNotFound`], [`ErrorKind::TlsFailed`], [`ErrorKind::Timeout`]. Once connected, a lost
+    /// connection is re-made in the background for as long as the client lives.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::connect_with(url, ClientOptions::default()).await
+    }
+
+    /// Connects with options.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Self> {
+        let address = Arc::new(url.parse::<Address>()?);
+        let reconnects = Arc::new(AtomicU64::new(0));
+        let counted = |reconnects: &Arc<AtomicU64>| {
+            let reconnects = Arc::clone(reconnects);
+            move || {
+                reconnects.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let consuming = Link::open(Arc::clone(&address), "consume", counted(&reconnects)).await?;
+        let publishing =
+            Arc::new(Link::open(Arc::clone(&address), "publish", counted(&reconnects)).await?);
+        let server = consuming.connection().await?.server().clone();
+        let publisher = Publisher::new(&publishing);
+        let consuming = Arc::new(consuming);
+        let metrics = Metrics::default();
+        Ok(Self(Arc::new(Inner {
+            pid: std::process::id(),
+            address,
+            options,
+            server,
+            consuming,
+            publishing,
+            publisher,
+            metrics,
+            reconnects,
+            delayed: Mutex::default(),
+        })))
+    }
+
+    /// A consumer of `queue`, to be given its options and run.
+    pub fn consumer(&self, queue: impl Into<String>) -> Consumer {
+        Consumer::new(queue).client(self.clone())
+    }
+
+    /// The messages parked for `queue`.
+    #[must_use]
+    pub fn parked(&self, queue: impl Into<String>) -> Parked {
+        Parked::new(self.clone(), queue.into())
+    }
+
+    /// Publishes a message and waits until the broker has confirmed it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unroutable`] when no queue takes it, [`ErrorKind::NotConfirmed`], [`ErrorKind::Timeout`] and
+    /// [`ErrorKind::ConnectionLost`] when it may or may not have been stored, [`ErrorKind::TooLarge`],
+    /// [`ErrorKind::AccessRefused`], [`ErrorKind::InvalidOption`].
+    pub async fn publish(&self, message: Publish) -> Result<()> {
+        self.same_process()?;
+        message.validate()?;
+        let Some(delay) = message.delay.filter(|delay| !delay.is_zero()) else {
+            return self.0.publisher.publish(message).await;
+        };
+        let queue = message.queue().to_owned();
+        let route = Strategy::RetryQueues
+            .scheme()
+            .route(&queue, Wait::Ladder(delay));
+        let Route::Copy {
+            routing_key,
+            expiration,
+            ..
+        } = route
+        else {
+            return Err(Error::new(
+                ErrorKind::InvalidOption,
+                "this message cannot be delayed",
+            ));
+        };
+        let waits = self.waits(&queue);
+        // A waiting queue routes to a queue by name: one that is not there would lose the message at the end.
+        waits.ensure(&queue).await?;
+        waits.ensure(&routing_key).await?;
+        let connection = self.0.publishing.connection().await?;
+        let published = self
+            .0
+            .publisher
+            .publish(message.through(routing_key.clone(), expiration));
+        if let Err(error) = published.await {
+            if error.kind() == ErrorKind::Unroutable {
+                waits.forget(&routing_key); // deleted since: the next message makes it again
+            }
+            return Err(error);
+        }
+        // Until then a crash of the broker may empty the queue: the caller must not be told that it is safe.
+        let Some(safe) = waits.matures(&routing_key) else {
+            return Ok(());
+        };
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep_until(safe) => Ok(()),
+            () = connection.gone() => Err(Error::new(
+                ErrorKind::ConnectionLost,
+                format!("the connection was lost while the queue `{routing_key}` was young: the message may have gone with it; publish it again"),
+            )),
+        }
+    }
+
+    /// The waiting queues of `queue` for messages that are published with a delay.
+    fn waits(&self, queue: &str) -> Arc<Waits> {
+        let mut delayed = self
+            .0
+            .delayed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(waits) = delayed.get(queue) {
+            return Arc::clone(waits);
+        }
+        if delayed.len() >= DELAYED {
+            delayed.clear();
+        }
+        let waits = Arc::new(Waits::of_publisher(
+            Arc::clone(&self.0.address),
+            queue.to_owned(),
+            self.0.options.queue_type,
+            self.losses(),
+        ));
+        delayed.insert(queue.to_owned(), Arc::clone(&waits));
+        waits
+    }
+
+    /// Whether this process connected it. A fork copies the client but none of what drives it: everything that is asked of
+    /// the copy would wait for ever.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forked`] otherwise.
+    pub fn same_process(&self) -> Result<()> {
+        same_process(self.0.pid)
+    }
+
+    /// What the broker said of itself when this client connected.
+    #[must_use]
+    pub fn server(&self) -> &Server {
+        &self.0.server
+    }
+
+    /// All counters of this client's consumers in the OpenMetrics text format, which Prometheus reads; serve them with the
+    /// content type `application/openmetrics-text; version=1.0.0; charset=utf-8`.
+    #[must_use]
+    pub fn metrics_text(&self) -> String {
+        self.0.metrics.text()
+    }
+
+    /// How often a connection was re-made.
+    #[must_use]
+    pub fn reconnects(&self) -> u64 {
+        self.0.reconnects.load(Ordering::Relaxed)
+    }
+
+    /// Compares a plan with the broker, making nothing.
+    ///
+    /// # Errors
+    /// As [`apply_plan`](Self::apply_plan), but a queue with other arguments is a finding, not an error.
+    pub async fn compare_plan(&self, plan: &Plan) -> Result<Vec<Finding>> {
+        self.examine(plan, Mode::Compare).await
+    }
+
+    /// Makes what a plan says and the broker lacks. Never changes or deletes what is there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Mismatch`] for a queue with other arguments, [`ErrorKind::AccessRefused`],
+    /// [`ErrorKind::StrategyRefused`].
+    pub async fn apply_plan(&self, plan: &Plan) -> Result<Vec<Finding>> {
+        self.examine(plan, Mode::Apply).await
+    }
+
+    /// Closes both connections. Consumers should be closed first; what they hold goes back to its queue.
+    pub async fn close(&self) {
+        self.0.consuming.close().await;
+        self.0.publishing.close().await;
+    }
+
+    /// On a connection of its own: every refusal closes a channel, and some close the connection.
+    pub(crate) async fn examine(&self, plan: &Plan, mode: Mode) -> Result<Vec<Finding>> {
+        self.same_process()?;
+        let connection = Connection::open(&self.0.address, "topology").await?;
+        let findings = apply(&connection, plan, mode).await;
+        if mode != Mode::Require
+            && let Ok(findings) = &findings
+        {
+            warn_of_parking(&connection, findings).await;
+        }
+        connection.close().await;
+        findings
+    }
+
+    /// Counts the connections that were lost and re-made.
+    pub(crate) fn losses(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.0.reconnects)
+    }
+
+    pub(crate) fn address(&self) -> &Arc<Address> {
+        &self.0.address
+    }
+
+    pub(crate) fn options(&self) -> &ClientOptions {
+        &self.0.options
+    }
+
+    pub(crate) fn consuming(&self) -> &Link {
+        &self.0.consuming
+    }
+
+    pub(crate) fn publisher(&self) -> &Publisher {
+        &self.0.publisher
+    }
+
+    /// Bytes that the headers and properties of a copy may take on the connection that publishes.
+    pub(crate) fn header_room(&self) -> usize {
+        self.0.publishing.header_room()
+    }
+
+    pub(crate) fn counters(&self, queue: &str) -> Counters {
+        self.0.metrics.of(queue)
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("address", &self.0.address)
+            .field("server", &self.0.server)
+            .finish_non_exhaustive()
+    }
+}

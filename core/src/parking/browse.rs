@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Result,
-    client::{Connection, look},
+    connection::{Connection, look},
     consumer::Received,
     topology::{Inspection, inspect_parking, name, parking_queue},
 };

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::{marks::Source, window::Window};
 use crate::{
     Error, ErrorKind, Result,
-    client::{ANSWER, Connection, Doing, LINGER, OpenChannel, Parting, ask, look},
+    connection::{ANSWER, Connection, Doing, LINGER, OpenChannel, Parting, ask, look},
 };
 
 /// How long nothing may come before the broker is asked whether there is anything left.

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    client::{Connection, Doing, Limits, Link, OpenChannel, ask, survives},
+    connection::{Connection, Doing, Limits, Link, OpenChannel, ask, survives},
 };
 
 /// Enough to hide the round trip, and few enough that a lost channel leaves few in doubt.

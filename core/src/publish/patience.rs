@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::client::ANSWER;
+use crate::connection::ANSWER;
 
 /// Longest wait. Messages that share a lane with one that is never confirmed wait as long.
 const LONGEST: Duration = Duration::from_secs(300);

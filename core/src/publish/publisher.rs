@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    client::{ANSWER, Link},
+    connection::{ANSWER, Link},
 };
 
 /// Lanes, and with them channels, that a client may have. Targets beyond that share them. A quorum queue without a leader

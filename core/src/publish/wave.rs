@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{job::Task, message::content_header_size, returned::returned_jobs};
 use crate::{
     Error, ErrorKind, Result,
-    client::{Begun, Doing, Limits, OpenChannel, put_off, refusal, size_limit},
+    connection::{Begun, Doing, Limits, OpenChannel, put_off, refusal, size_limit},
 };
 
 /// As many bytes of a wave are handed to lapin, which copies them, before they are written.

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    client::{Connection, Doing, OpenChannel, ask, look},
+    connection::{Connection, Doing, OpenChannel, ask, look},
 };
 
 /// What became of one item of a plan.

@@ -5,7 +5,7 @@ use super::{
     plan::{self, text, waiting_queue},
     scheme::{Route, Scheme, Target, Wait, refused},
 };
-use crate::{Result, client::Server, retry::Counting};
+use crate::{Result, connection::Server, retry::Counting};
 
 const NAME: &str = "dead-letter";
 

@@ -6,7 +6,7 @@ use super::{
     plan::{self, text},
     scheme::{Route, Scheme, Target, Wait, detour_delay, refused},
 };
-use crate::{Result, client::Server, retry::Counting};
+use crate::{Result, connection::Server, retry::Counting};
 
 const NAME: &str = "delayed-exchange";
 

@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 use super::{Item, Mode, Plan, apply};
 use crate::{
     ErrorKind, Result,
-    client::{Address, Connection},
+    connection::{Address, Connection},
 };
 
 /// Looks for one queue, and makes it.

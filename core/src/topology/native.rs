@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Result,
-    client::Server,
+    connection::Server,
     retry::{Backoff, Counting},
 };
 

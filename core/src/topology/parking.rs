@@ -8,7 +8,7 @@ use super::{
     apply::{Mode, apply},
     plan::{PARKED_HERE, exact_parking, parking_queue},
 };
-use crate::{Result, client::Connection};
+use crate::{Result, connection::Connection};
 
 /// What was seen.
 #[derive(Clone, Debug, Default)]

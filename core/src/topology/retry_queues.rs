@@ -4,7 +4,7 @@ use super::{
     Plan, plan,
     scheme::{Route, Scheme, Target, Wait},
 };
-use crate::{Result, client::Server, retry::Counting};
+use crate::{Result, connection::Server, retry::Counting};
 
 pub(super) struct RetryQueues;
 

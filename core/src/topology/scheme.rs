@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt, time::Duration};
 use super::{Item, Plan, QueueType, plan};
 use crate::{
     Error, ErrorKind, Result,
-    client::Server,
+    connection::Server,
     retry::{Counting, Rules, rung},
 };
 

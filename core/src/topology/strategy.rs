@@ -10,7 +10,7 @@ use super::{
     retry_queues::RetryQueues,
     scheme::{Scheme, Target},
 };
-use crate::{Error, ErrorKind, Result, client::Server, retry::Rules};
+use crate::{Error, ErrorKind, Result, connection::Server, retry::Rules};
 
 /// How a failed message leaves the head of its queue and comes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

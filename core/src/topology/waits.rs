@@ -35,7 +35,7 @@ use super::{
     plan::{self, parking_queue, waiting_queue, waits_for},
     substitute::substitute,
 };
-use crate::{Error, ErrorKind, Result, client::Address};
+use crate::{Error, ErrorKind, Result, connection::Address};
 
 /// A quorum queue younger than about a second comes back empty when its broker is killed, confirmed messages included.
 const SAFE_AGE: Duration = Duration::from_secs(2);
@@ -194,7 +194,7 @@ impl<M: Make> Waits<M> {
     /// before a pause is over.
     ///
     /// # Errors
-    /// As [`apply`](super::apply) and [`Connection::open`](crate::client::Connection::open).
+    /// As [`apply`](super::apply) and [`Connection::open`](crate::connection::Connection::open).
     pub(crate) async fn ensure(&self, name: &str) -> Result<Instant> {
         let mut answer = match self.0.ask(name) {
             Asked::Known(safe_from) => return Ok(safe_from),

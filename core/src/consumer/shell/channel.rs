@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    client::{Begun, Connection, Doing, LINGER, OpenChannel, ask, look, put_off},
+    connection::{Begun, Connection, Doing, LINGER, OpenChannel, ask, look, put_off},
 };
 
 /// As many settlements may be queued and not written before the next message is looked at.

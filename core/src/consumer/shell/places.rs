@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::client::Parting;
+use crate::connection::Parting;
 
 #[derive(Debug)]
 pub(super) struct Places {
@@ -83,7 +83,7 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::{PARTING_PATIENCE as PATIENCE, PARTING_QUIET as QUIET};
+    use crate::connection::{PARTING_PATIENCE as PATIENCE, PARTING_QUIET as QUIET};
 
     fn parting(prefetch: u16, arrived: u64) -> (Places, Instant) {
         let (mut places, now) = (Places::new(prefetch), Instant::now());

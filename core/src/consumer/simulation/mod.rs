@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     BasicProperties, Error, ErrorKind, Publish, Result, Strategy,
-    client::USUAL_HEADER_ROOM,
+    connection::USUAL_HEADER_ROOM,
     retry::{Counting, Origin, Outcome},
     telemetry::{Counters, HOST},
     types::ShortString,

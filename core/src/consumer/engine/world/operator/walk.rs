@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     BasicProperties,
-    client::USUAL_HEADER_ROOM,
+    connection::USUAL_HEADER_ROOM,
     parking::{Marks, Move, NEAR, Record, Seen, Source, Wear, Window, may_go},
     retry::{Origin, Stamp},
     types::ShortString,

@@ -34,7 +34,7 @@ impl World {
             },
             nack_is_uncounted: setting.version >= retryrmq_model::Version::V4_3,
             queues_sleep: setting.version < retryrmq_model::Version::V4_0,
-            header_room: crate::client::USUAL_HEADER_ROOM,
+            header_room: crate::connection::USUAL_HEADER_ROOM,
             seed: replica.seed,
         });
         *replica = Replica {

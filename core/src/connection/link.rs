@@ -11,7 +11,7 @@ use std::{
 use tokio::{sync::watch, task::JoinHandle, time::sleep};
 use tracing::{info, warn};
 
-use super::{Address, connection::Connection, limits::header_room, survival::survives};
+use super::{Address, limits::header_room, open::Connection, survival::survives};
 use crate::{Error, ErrorKind, Result};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

@@ -1,0 +1,29 @@
+//! The connections to the broker: everything in which the AMQP client would lose, mix up, hang or crash stays in here.
+
+mod address;
+mod begun;
+mod chunk;
+mod discretion;
+mod limits;
+mod link;
+mod open;
+mod parting;
+mod refusal;
+mod sanitiser;
+mod survival;
+mod tls;
+mod transport;
+
+pub use address::Address;
+pub use open::Server;
+
+pub(crate) use begun::Begun;
+pub(crate) use chunk::put_off;
+pub(crate) use limits::{Limits, USUAL_HEADER_ROOM};
+pub(crate) use link::Link;
+pub(crate) use open::{ANSWER, Connection, LINGER, OpenChannel, ask, look};
+pub(crate) use parting::Parting;
+#[cfg(test)]
+pub(crate) use parting::{PATIENCE as PARTING_PATIENCE, QUIET as PARTING_QUIET};
+pub(crate) use refusal::{Doing, refusal, size_limit};
+pub(crate) use survival::survives;
