@@ -131,7 +131,7 @@ impl Engine {
             Admission::RunAlone
                 if self.suspect.is_some()
                     && self.intake.is_narrow()
-                    && !self.is_nearly_given_up(received.state.crashes) =>
+                    && !self.was_blamed_enough(received.state.crashes) =>
             {
                 self.keep(token, now);
             }
@@ -169,11 +169,10 @@ impl Engine {
         }
     }
 
-    /// Whether few more crashes would have a message parked. What is kept beside a suspect is blamed if that crashes, and in a
-    /// short queue it may be the same one every time.
-    fn is_nearly_given_up(&self, crashes: u32) -> bool {
-        let limits = &self.options.limits;
-        crashes > limits.suspect.midpoint(limits.crashes)
+    /// Whether a message has been a suspect for long. What is kept beside another one is blamed if that crashes, and in a short
+    /// queue it may be the same message every time.
+    fn was_blamed_enough(&self, crashes: u32) -> bool {
+        crashes > self.options.limits.suspect + 1
     }
 
     pub(super) fn hand_out(&mut self, token: Token, out: &mut Commands) {

@@ -62,9 +62,10 @@ impl Kind {
             "exhausted" => self == Self::FailsAlways,
             "requested" => self == Self::Parks,
             // Nine forged crashes and a real one make ten. What is to be parked anyway, and cannot be stored, is blamed for every
-            // connection that is lost meanwhile. Any other may be blamed for three that hit its neighbours, and not for more.
+            // connection that is lost meanwhile. Any other may be blamed for what others did until it is a suspect, and a
+            // few times more, beside a suspect and when it runs before anybody knows of the next one.
             "delivery-limit" => {
-                !self.may_be_handled() || matches!(self, Self::Forged(_)) || hits >= 7
+                !self.may_be_handled() || matches!(self, Self::Forged(_)) || hits >= 4
             }
             _ => false,
         }
