@@ -34,6 +34,7 @@ pub fn connect(
     let options = ClientOptions {
         app_version,
         queue_type,
+        ..ClientOptions::default()
     };
     begin(
         &bridge.shared,
@@ -46,7 +47,7 @@ pub fn connect(
 /// Refuses an address that cannot be used, before anything is tried.
 #[napi(catch_unwind)]
 pub fn check_url(url: String) -> Result<()> {
-    url.parse::<retryrmq::Address>()
+    url.parse::<retryrmq::Addresses>()
         .map(drop)
         .map_err(|error| thrown(&error))
 }

@@ -36,6 +36,7 @@ pub(crate) fn connect(
     let options = ClientOptions {
         app_version,
         queue_type,
+        ..ClientOptions::default()
     };
     let url = url.to_owned();
     Operation::begin(
@@ -48,7 +49,7 @@ pub(crate) fn connect(
 /// Refuses an address that cannot be used, before anything is tried.
 #[pyfunction]
 pub(crate) fn check_url(py: Python<'_>, url: &str) -> PyResult<()> {
-    url.parse::<retryrmq::Address>()
+    url.parse::<retryrmq::Addresses>()
         .map(drop)
         .map_err(|error| raised(py, &error))
 }

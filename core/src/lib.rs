@@ -11,7 +11,7 @@ mod telemetry;
 mod topology;
 
 pub use client::{Client, ClientOptions, runtime};
-pub use connection::{Address, Server};
+pub use connection::{Address, Addresses, Credentials, Login, Server};
 pub use consumer::{
     Consumer, Delivery, IntoOutcome, Judge, Message, Pause, Running, Signal, Simulation, Step,
     Subscription, Token, defer, fatal, park, retry_after,

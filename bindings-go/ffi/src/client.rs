@@ -37,7 +37,7 @@ pub struct Client {
 /// Connects; the answer is a client.
 #[uniffi::export]
 pub fn connect(dialling: Dialling, ticket: u64) -> Result<Arc<Operation>, Refusal> {
-    dialling.url.parse::<retryrmq::Address>()?;
+    dialling.url.parse::<retryrmq::Addresses>()?;
     let queue_type = dialling
         .queue_type
         .as_deref()
@@ -47,6 +47,7 @@ pub fn connect(dialling: Dialling, ticket: u64) -> Result<Arc<Operation>, Refusa
     let options = ClientOptions {
         app_version: dialling.app_version,
         queue_type,
+        ..ClientOptions::default()
     };
     Operation::begin_while_awaited(ticket, async move {
         let inner = retryrmq::Client::connect_with(&dialling.url, options).await?;

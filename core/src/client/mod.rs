@@ -10,14 +10,17 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
+
+use tracing::warn;
 
 mod runtime;
 
 use self::runtime::same_process;
 use crate::{
     Error, ErrorKind, Result,
-    connection::{Address, Connection, Link, Server},
+    connection::{Addresses, Connection, Credentials, Keeping, Link, Server},
     consumer::Consumer,
     parking::Parked,
     publish::{Publish, Publisher},
@@ -36,6 +39,15 @@ pub struct ClientOptions {
     pub app_version: String,
     /// The type of the queues in which messages wait and are parked.
     pub queue_type: QueueType,
+    /// A function that is asked at every connection who logs in, instead of the URL.
+    pub credentials: Option<Credentials>,
+    /// Whether to wait for a broker that cannot be reached yet, instead of failing at once: with a growing pause, and a line in
+    /// the log for each try. A broker that refuses is not waited for.
+    pub wait: bool,
+    /// Whether a broker that refuses the login or the virtual host, after a connection was lost, ends the client: consumers end, and
+    /// [`Consumer::run`] returns the error. Without, it is tried for ever, and told by [`Event::LoginRefused`](crate::Event) and
+    /// [`Client::health`].
+    pub end_when_refused: bool,
 }
 
 /// A connection to a broker, cheap to clone: consumers, publishing and parked messages hang from it.
@@ -55,7 +67,7 @@ pub struct Client(Arc<Inner>);
 struct Inner {
     /// The process that connected.
     pid: u32,
-    address: Arc<Address>,
+    addresses: Arc<Addresses>,
     options: ClientOptions,
     server: Server,
     consuming: Arc<Link>,
@@ -67,6 +79,14 @@ struct Inner {
     delayed: Mutex<HashMap<String, Arc<Waits>>>,
 }
 
+/// Between two tries to reach a broker that is waited for.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// What the two connections are for.
+const CONSUME: &str = "consume";
+const PUBLISH: &str = "publish";
+
 /// For more queues than this what is known of their waiting queues is forgotten, and looked up again.
 const DELAYED: usize = 1_000;
 
@@ -76,7 +96,8 @@ impl Client {
     /// # Errors
     /// [`ErrorKind::InvalidUrl`], [`ErrorKind::Unreachable`], [`ErrorKind::AuthenticationFailed`],
     /// [`ErrorKind::VhostNotFound`], [`ErrorKind::TlsFailed`], [`ErrorKind::Timeout`]. Once connected, a lost
-    /// connection is re-made in the background for as long as the client lives.
+    /// connection is re-made in the background for as long as the client lives. Of several hosts, as in
+    /// `amqp://user:password@one,two,three/vhost`, any will do: see [`Addresses`].
     pub async fn connect(url: &str) -> Result<Self> {
         Self::connect_with(url, ClientOptions::default()).await
     }
@@ -86,7 +107,10 @@ impl Client {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Self> {
-        let address = Arc::new(url.parse::<Address>()?);
+        let addresses = url
+            .parse::<Addresses>()?
+            .with_credentials(options.credentials.clone());
+        let addresses = Arc::new(addresses);
         let reconnects = Arc::new(AtomicU64::new(0));
         let counted = |reconnects: &Arc<AtomicU64>| {
             let reconnects = Arc::clone(reconnects);
@@ -94,16 +118,36 @@ impl Client {
                 reconnects.fetch_add(1, Ordering::Relaxed);
             }
         };
-        let consuming = Link::open(Arc::clone(&address), "consume", counted(&reconnects)).await?;
-        let publishing =
-            Arc::new(Link::open(Arc::clone(&address), "publish", counted(&reconnects)).await?);
+        let keeping = |purpose| Keeping {
+            purpose,
+            ends_when_refused: options.end_when_refused,
+        };
+        let open = |purpose| {
+            Link::open(
+                Arc::clone(&addresses),
+                keeping(purpose),
+                counted(&reconnects),
+            )
+        };
+        let mut pause = FIRST_PAUSE;
+        let consuming = loop {
+            match open(CONSUME).await {
+                Err(error) if options.wait && error.is_transient() => {
+                    warn!(address = %addresses, %error, "the broker is not there yet; trying again");
+                }
+                opened => break opened?,
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        };
+        let publishing = Arc::new(open(PUBLISH).await?);
         let server = consuming.connection().await?.server().clone();
         let publisher = Publisher::new(&publishing);
         let consuming = Arc::new(consuming);
         let metrics = Metrics::default();
         Ok(Self(Arc::new(Inner {
             pid: std::process::id(),
-            address,
+            addresses,
             options,
             server,
             consuming,
@@ -113,6 +157,23 @@ impl Client {
             reconnects,
             delayed: Mutex::default(),
         })))
+    }
+
+    /// Whether both connections are open; otherwise why not. For a health check, and for gauges of your own.
+    ///
+    /// # Errors
+    /// Why the last try to connect failed, above all [`ErrorKind::AuthenticationFailed`] after a password was changed;
+    /// [`ErrorKind::ConnectionLost`] before there was one; [`ErrorKind::Closed`] after [`close`](Self::close).
+    pub fn health(&self) -> Result<()> {
+        self.same_process()?;
+        self.0.consuming.health()?;
+        self.0.publishing.health()
+    }
+
+    /// Whether the client ended by itself, and why: see [`ClientOptions::end_when_refused`].
+    #[must_use]
+    pub fn end(&self) -> Option<Error> {
+        self.0.consuming.end().or_else(|| self.0.publishing.end())
     }
 
     /// A consumer of `queue`, to be given its options and run.
@@ -196,7 +257,7 @@ impl Client {
             delayed.clear();
         }
         let waits = Arc::new(Waits::of_publisher(
-            Arc::clone(&self.0.address),
+            Arc::clone(&self.0.addresses),
             queue.to_owned(),
             self.0.options.queue_type,
             self.losses(),
@@ -220,11 +281,15 @@ impl Client {
         &self.0.server
     }
 
-    /// All counters of this client's consumers in the OpenMetrics text format, which Prometheus reads; serve them with the
+    /// All counters of this client's consumers, and whether its connections are open, in the OpenMetrics text format, which Prometheus reads; serve them with the
     /// content type `application/openmetrics-text; version=1.0.0; charset=utf-8`.
     #[must_use]
     pub fn metrics_text(&self) -> String {
-        self.0.metrics.text()
+        let open = |link: &Link| link.health().is_ok();
+        self.0.metrics.text([
+            (CONSUME, open(&self.0.consuming)),
+            (PUBLISH, open(&self.0.publishing)),
+        ])
     }
 
     /// How often a connection was re-made.
@@ -259,7 +324,7 @@ impl Client {
     /// On a connection of its own: every refusal closes a channel, and some close the connection.
     pub(crate) async fn examine(&self, plan: &Plan, mode: Mode) -> Result<Vec<Finding>> {
         self.same_process()?;
-        let connection = Connection::open(&self.0.address, "topology").await?;
+        let connection = Connection::open(&self.0.addresses, "topology").await?;
         let findings = apply(&connection, plan, mode).await;
         if mode != Mode::Require
             && let Ok(findings) = &findings
@@ -275,8 +340,8 @@ impl Client {
         Arc::clone(&self.0.reconnects)
     }
 
-    pub(crate) fn address(&self) -> &Arc<Address> {
-        &self.0.address
+    pub(crate) fn addresses(&self) -> &Arc<Addresses> {
+        &self.0.addresses
     }
 
     pub(crate) fn options(&self) -> &ClientOptions {
@@ -304,7 +369,7 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
-            .field("address", &self.0.address)
+            .field("addresses", &self.0.addresses)
             .field("server", &self.0.server)
             .finish_non_exhaustive()
     }

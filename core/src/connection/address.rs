@@ -5,18 +5,21 @@ use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 use percent_encoding::percent_decode_str;
 use url::{Host, Url};
 
+use super::login::{Login, read};
 use crate::{Error, ErrorKind, Result};
 
 /// The names of query parameters that mean something here.
-const PARAMETERS: &str =
-    "heartbeat, connection_timeout, cacertfile, certfile, keyfile, server_name_indication and name";
+const PARAMETERS: &str = "heartbeat, connection_timeout, cacertfile, certfile, keyfile, server_name_indication, auth_mechanism, userfile, passwordfile and name";
 
 /// A broker's address.
 ///
 /// `amqp://user:password@host:5672/vhost?heartbeat=10`; `amqps://` for TLS. What is left out is what RabbitMQ's own
 /// clients assume: user and password `guest`, port 5672 (5671 with TLS), virtual host `/`. The virtual host is
 /// percent-encoded: `%2f` is `/`. Query parameters: `heartbeat` (seconds), `connection_timeout` (milliseconds),
-/// `cacertfile`, `certfile`, `keyfile` (PEM files), `server_name_indication`, `name` (shown in the management pages).
+/// `cacertfile`, `certfile`, `keyfile` (PEM files), `server_name_indication`, `name` (shown in the management pages),
+/// `userfile` and `passwordfile` (read at every connection, in the place of what the URL says; a file of a token is
+/// read again before that ends), `auth_mechanism=external` (the client certificate says who it is; RabbitMQ needs the plugin
+/// `rabbitmq_auth_mechanism_ssl`).
 ///
 /// Neither `Debug` nor `Display` shows the password.
 #[derive(Clone, PartialEq, Eq)]
@@ -26,6 +29,10 @@ pub struct Address {
     pub(super) port: u16,
     pub(super) user: String,
     pub(super) password: String,
+    pub(super) user_file: Option<PathBuf>,
+    pub(super) password_file: Option<PathBuf>,
+    /// The client's certificate says who it is.
+    pub(super) external: bool,
     pub(super) vhost: String,
     pub(super) heartbeat: u16,
     pub(super) timeout: Duration,
@@ -94,6 +101,9 @@ impl FromStr for Address {
             user: decoded(user).ok_or_else(|| bad("the user is not UTF-8"))?,
             password: decoded(password.unwrap_or("guest"))
                 .ok_or_else(|| bad("the password is not UTF-8"))?,
+            user_file: None,
+            password_file: None,
+            external: false,
             vhost,
             heartbeat: 30,
             timeout: Duration::from_secs(10),
@@ -105,9 +115,6 @@ impl FromStr for Address {
         };
         if address.port == 0 {
             return Err(bad("port 0 is no port"));
-        }
-        if password.is_none() && !url.username().is_empty() && user != "guest" {
-            return Err(bad("there is a user and no password"));
         }
         if [&address.vhost, &address.user]
             .iter()
@@ -134,6 +141,8 @@ impl FromStr for Address {
                 "keyfile" => address.key_file = Some(value.into_owned().into()),
                 "server_name_indication" => address.server_name = Some(value.into_owned()),
                 "name" => address.name = Some(value.into_owned()),
+                "userfile" => address.user_file = Some(value.into_owned().into()),
+                "passwordfile" => address.password_file = Some(value.into_owned().into()),
                 // Ours to choose, and harmless: other clients' URLs carry them.
                 "channel_max" | "frame_max" => {}
                 "auth_mechanism" if value.eq_ignore_ascii_case("plain") => {}
@@ -143,7 +152,12 @@ impl FromStr for Address {
                         "`verify` can only be verify_peer: an unverified server may be anyone",
                     ));
                 }
-                "auth_mechanism" => return Err(bad("`auth_mechanism` can only be plain")),
+                "auth_mechanism" if value.eq_ignore_ascii_case("external") => {
+                    address.external = true;
+                }
+                "auth_mechanism" => {
+                    return Err(bad("`auth_mechanism` can only be plain or external"));
+                }
                 // Not by its name: it may be a piece of a password that was not encoded.
                 _ => {
                     return Err(bad(&format!(
@@ -152,6 +166,15 @@ impl FromStr for Address {
                     )));
                 }
             }
+        }
+        let names_a_user = !url.username().is_empty() && user != "guest";
+        if password.is_none() && names_a_user && address.password_file.is_none() {
+            return Err(bad("there is a user and no password"));
+        }
+        if address.external && address.cert_file.is_none() {
+            return Err(bad(
+                "`auth_mechanism=external` takes a client certificate: `certfile` and `keyfile`",
+            ));
         }
         if address.cert_file.is_some() != address.key_file.is_some() {
             return Err(bad("`certfile` and `keyfile` go together"));
@@ -175,7 +198,22 @@ impl Address {
         }
     }
 
-    /// The user that authenticates.
+    /// Who logs in, now.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AuthenticationFailed`] when a file cannot be read.
+    pub(super) fn login(&self) -> Result<Login> {
+        let said = |file: &Option<PathBuf>, said: &str| match file {
+            Some(file) => read(file),
+            None => Ok(said.to_owned()),
+        };
+        Ok(Login::new(
+            said(&self.user_file, &self.user)?,
+            said(&self.password_file, &self.password)?,
+        ))
+    }
+
+    /// The user that the URL names.
     #[must_use]
     pub fn user(&self) -> &str {
         &self.user

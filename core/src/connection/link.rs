@@ -1,4 +1,7 @@
 //! A connection that is re-made: one supervisor a link, fresh connections only, backoff with jitter.
+//!
+//! An outage is told in a few lines: that the connection is lost, why it cannot be re-made yet whenever that is another reason
+//! or a minute has passed, and that it is back.
 
 use std::{
     sync::{
@@ -8,21 +11,66 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::watch, task::JoinHandle, time::sleep};
-use tracing::{info, warn};
+use tokio::{
+    sync::watch,
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+use tracing::{debug, info, warn};
 
-use super::{Address, limits::header_room, open::Connection, survival::survives};
-use crate::{Error, ErrorKind, Result};
+use super::{Addresses, limits::header_room, open::Connection, survival::survives};
+use crate::{Error, ErrorKind, Result, retry::format_duration};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How often an outage that goes on is told again.
+const TOLD_AGAIN: Duration = Duration::from_secs(60);
 
 /// The state of a link, as its users see it.
 #[derive(Clone)]
 enum State {
     Up(Arc<Connection>),
-    Down,
-    Closed,
+    /// And why it could not be re-made, as soon as that was tried.
+    Down(Option<Trouble>),
+    /// By us, or because of this.
+    Closed(Option<Trouble>),
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Trouble {
+    kind: ErrorKind,
+    why: String,
+}
+
+impl Trouble {
+    fn of(error: &Error) -> Self {
+        Self {
+            kind: error.kind(),
+            why: error.to_string(),
+        }
+    }
+
+    /// Whether no time alone would help.
+    fn is_refusal(&self) -> bool {
+        matches!(
+            self.kind,
+            ErrorKind::AuthenticationFailed | ErrorKind::VhostNotFound
+        )
+    }
+
+    fn error(&self) -> Error {
+        Error::new(self.kind, self.why.clone())
+    }
+}
+
+/// How a link is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keeping {
+    /// Shown with the connection, and in the log.
+    pub(crate) purpose: &'static str,
+    /// Whether a login that is refused ends the link.
+    pub(crate) ends_when_refused: bool,
 }
 
 /// A supervised connection.
@@ -39,17 +87,17 @@ impl Link {
     /// # Errors
     /// As [`Connection::open`], for the first connection only.
     pub(crate) async fn open(
-        address: Arc<Address>,
-        purpose: &'static str,
+        addresses: Arc<Addresses>,
+        keeping: Keeping,
         on_return: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self> {
-        let first = Arc::new(Connection::open(&address, purpose).await?);
+        let first = Arc::new(Connection::open(&addresses, keeping.purpose).await?);
         let (set, state) = watch::channel(State::Up(Arc::clone(&first)));
         let set = Arc::new(set);
         let frame_max = Arc::new(AtomicU32::new(first.limits().frame_max()));
         let supervisor = Supervisor {
-            address,
-            purpose,
+            addresses,
+            keeping,
             state: Arc::clone(&set),
             frame_max: Arc::clone(&frame_max),
             on_return,
@@ -69,17 +117,60 @@ impl Link {
     /// The open connection; waits while there is none.
     ///
     /// # Errors
-    /// [`ErrorKind::Closed`] once the link was closed.
+    /// [`ErrorKind::Closed`] once the link was closed; or why it ended.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>> {
         let mut state = self.state.clone();
         loop {
             match &*state.borrow_and_update() {
                 State::Up(connection) if connection.is_open() => return Ok(Arc::clone(connection)),
-                State::Closed => return Err(closed()),
-                State::Up(_) | State::Down => {}
+                State::Closed(None) => return Err(closed()),
+                State::Closed(Some(trouble)) => return Err(trouble.error()),
+                State::Up(_) | State::Down(_) => {}
             }
             // A connection that has just died is still `Up` until its supervisor has noticed: wait for the next state.
             state.changed().await.map_err(|_| closed())?;
+        }
+    }
+
+    /// Whether there is an open connection; otherwise why not.
+    ///
+    /// # Errors
+    /// That of the last try, [`ErrorKind::ConnectionLost`] before that, [`ErrorKind::Closed`].
+    pub(crate) fn health(&self) -> Result<()> {
+        match &*self.state.borrow() {
+            State::Up(connection) if connection.is_open() => Ok(()),
+            State::Down(Some(trouble)) | State::Closed(Some(trouble)) => Err(trouble.error()),
+            State::Closed(None) => Err(closed()),
+            State::Up(_) | State::Down(None) => Err(Error::new(
+                ErrorKind::ConnectionLost,
+                "the connection was lost and is being re-made",
+            )),
+        }
+    }
+
+    /// Resolves when there is no connection because the broker refuses who we are, with its error.
+    pub(crate) async fn refused(&self) -> Error {
+        let mut state = self.state.clone();
+        loop {
+            match &*state.borrow_and_update() {
+                State::Down(Some(trouble)) | State::Closed(Some(trouble))
+                    if trouble.is_refusal() =>
+                {
+                    return trouble.error();
+                }
+                _ => {}
+            }
+            if state.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Whether it ended by itself, and why.
+    pub(crate) fn end(&self) -> Option<Error> {
+        match &*self.state.borrow() {
+            State::Closed(Some(trouble)) => Some(trouble.error()),
+            _ => None,
         }
     }
 
@@ -96,7 +187,7 @@ impl Link {
     /// Closes the connection for good.
     pub(crate) async fn close(&self) {
         self.supervisor.abort();
-        if let State::Up(connection) = self.set.send_replace(State::Closed) {
+        if let State::Up(connection) = self.set.send_replace(State::Closed(None)) {
             connection.close().await;
         }
     }
@@ -105,7 +196,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.supervisor.abort();
-        if let State::Up(connection) = self.set.send_replace(State::Closed) {
+        if let State::Up(connection) = self.set.send_replace(State::Closed(None)) {
             connection.cut();
         }
     }
@@ -118,7 +209,7 @@ fn closed() -> Error {
 /// The next state, unless the link was closed in the meantime: `abort` does not stop a supervisor in the middle of a step.
 fn proceed(state: &watch::Sender<State>, next: State) -> bool {
     state.send_if_modified(|now| {
-        let open = !matches!(now, State::Closed);
+        let open = !matches!(now, State::Closed(_));
         if open {
             *now = next;
         }
@@ -128,8 +219,8 @@ fn proceed(state: &watch::Sender<State>, next: State) -> bool {
 
 /// Keeps a link's connection open.
 struct Supervisor<F> {
-    address: Arc<Address>,
-    purpose: &'static str,
+    addresses: Arc<Addresses>,
+    keeping: Keeping,
     state: Arc<watch::Sender<State>>,
     frame_max: Arc<AtomicU32>,
     on_return: F,
@@ -138,18 +229,22 @@ struct Supervisor<F> {
 impl<F: Fn()> Supervisor<F> {
     /// Until the link is closed.
     async fn run(&self) {
+        let purpose = self.keeping.purpose;
         loop {
             let now = self.state.borrow().clone();
             match now {
                 State::Up(connection) => {
                     connection.gone().await;
-                    if !proceed(&self.state, State::Down) {
+                    if !proceed(&self.state, State::Down(None)) {
                         return;
                     }
-                    warn!(address = %self.address, purpose = self.purpose, "connection lost; reconnecting");
+                    warn!(address = %self.addresses, purpose, "connection lost; reconnecting");
                 }
-                State::Down => {
-                    let connection = self.connect().await;
+                State::Down(_) => {
+                    let lost = Instant::now();
+                    let Some(connection) = self.connect().await else {
+                        return;
+                    };
                     self.frame_max
                         .store(connection.limits().frame_max(), Ordering::Relaxed);
                     // Before anybody uses it: what was known of the broker may not be true any more.
@@ -157,23 +252,45 @@ impl<F: Fn()> Supervisor<F> {
                     if !proceed(&self.state, State::Up(connection)) {
                         return; // and the new connection ends with us
                     }
-                    info!(address = %self.address, purpose = self.purpose, "reconnected");
+                    let after = format_duration(Duration::from_secs(lost.elapsed().as_secs()));
+                    info!(address = %self.addresses, purpose, after, "reconnected");
                 }
-                State::Closed => return,
+                State::Closed(_) => return,
             }
         }
     }
 
-    async fn connect(&self) -> Arc<Connection> {
+    /// The next connection, or `None` at the end of the link.
+    async fn connect(&self) -> Option<Arc<Connection>> {
         let mut pause = FIRST_PAUSE;
+        let mut told: Option<(Trouble, Instant)> = None;
+        let mut tries = 0;
         loop {
             // Jitter, so that a broker that comes back is not met by all its clients at once.
             sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            match Connection::open(&self.address, self.purpose).await {
-                Ok(connection) => return Arc::new(connection),
-                Err(error) => {
-                    warn!(address = %self.address, purpose = self.purpose, %error, "cannot reconnect yet");
-                }
+            tries += 1;
+            let error = match Connection::open(&self.addresses, self.keeping.purpose).await {
+                Ok(connection) => return Some(Arc::new(connection)),
+                Err(error) => error,
+            };
+            let trouble = Trouble::of(&error);
+            let is_news = told.as_ref().is_none_or(|(told, when)| {
+                told.kind != trouble.kind || when.elapsed() >= TOLD_AGAIN
+            });
+            if is_news {
+                warn!(address = %self.addresses, purpose = self.keeping.purpose, %error, tries, "cannot reconnect yet");
+                told = Some((trouble.clone(), Instant::now()));
+            } else {
+                debug!(address = %self.addresses, purpose = self.keeping.purpose, %error, tries, "cannot reconnect yet");
+            }
+            let ends = self.keeping.ends_when_refused && trouble.is_refusal();
+            let next = if ends {
+                State::Closed(Some(trouble))
+            } else {
+                State::Down(Some(trouble))
+            };
+            if !proceed(&self.state, next) || ends {
+                return None;
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }

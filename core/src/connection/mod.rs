@@ -1,26 +1,31 @@
 //! The connections to the broker: everything in which the AMQP client would lose, mix up, hang or crash stays in here.
 
 mod address;
+mod addresses;
 mod begun;
 mod chunk;
 mod discretion;
 mod limits;
 mod link;
+mod login;
 mod open;
 mod parting;
 mod refusal;
+mod renewal;
 mod sanitiser;
 mod survival;
 mod tls;
 mod transport;
 
 pub use address::Address;
+pub use addresses::Addresses;
+pub use login::{Credentials, Login};
 pub use open::Server;
 
 pub(crate) use begun::Begun;
 pub(crate) use chunk::put_off;
 pub(crate) use limits::{Limits, USUAL_HEADER_ROOM};
-pub(crate) use link::Link;
+pub(crate) use link::{Keeping, Link};
 pub(crate) use open::{ANSWER, Connection, LINGER, OpenChannel, ask, look};
 pub(crate) use parting::Parting;
 #[cfg(test)]

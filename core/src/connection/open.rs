@@ -1,22 +1,24 @@
 //! One AMQP connection: opened, used and closed within time limits, and never closed by accident.
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{collections::VecDeque, fmt, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 use lapin::{
     Channel, ConnectionProperties, Event,
     options::QueueDeclareOptions,
     types::{FieldTable, ShortString},
-    uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo},
+    uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo, SASLMechanism},
 };
 use tokio::{sync::watch, time::timeout};
 use tracing::{debug, warn};
 
 use super::{
-    Address,
+    Address, Addresses,
     discretion::Discretion,
     limits::Limits,
+    login::Login,
     refusal::{Doing, refusal},
+    renewal::Renewal,
     sanitiser::MendedLog,
     transport::{self, FRAME_MAX, Kit, Lifeline},
 };
@@ -25,6 +27,8 @@ use crate::{Error, ErrorKind, Result};
 /// How long any single question to the broker may take. Long enough for a quorum queue that elects a leader.
 pub(crate) const ANSWER: Duration = Duration::from_secs(20);
 const GOODBYE: Duration = Duration::from_secs(2);
+/// How long a host may take to answer while there are others to try.
+const IMPATIENT: Duration = Duration::from_secs(3);
 
 /// What the broker says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +78,7 @@ impl Drop for Hangup {
 
 /// An open connection. It ends when it is dropped, at the socket; [`close`](Self::close) says goodbye before.
 pub(crate) struct Connection {
-    lapin: lapin::Connection,
+    lapin: Arc<lapin::Connection>,
     lifeline: Hangup,
     server: Server,
     limits: Arc<Limits>,
@@ -83,12 +87,52 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Opens a connection; `purpose` becomes part of the name that the management pages show.
+    /// Opens a connection to any of the addresses; `purpose` becomes part of the name that the management pages show.
     ///
     /// # Errors
-    /// As [`transport::open`], and [`ErrorKind::AuthenticationFailed`], [`ErrorKind::VhostNotFound`].
-    pub(crate) async fn open(address: &Address, purpose: &str) -> Result<Self> {
-        let (stream, lifeline) = transport::open(address).await?;
+    /// As [`transport::open`], and [`ErrorKind::AuthenticationFailed`], [`ErrorKind::VhostNotFound`]: of several that of the host
+    /// that came farthest.
+    pub(crate) async fn open(addresses: &Addresses, purpose: &str) -> Result<Self> {
+        let mut worst: Option<Error> = None;
+        let mut places = VecDeque::new();
+        for address in addresses.shuffled() {
+            match transport::resolve(address).await {
+                Ok(found) => places.extend(found.into_iter().map(|place| (address, place))),
+                Err(error) => worst = Some(farther(worst, error)),
+            }
+        }
+        while let Some((address, place)) = places.pop_front() {
+            // One that does not answer must not keep us from the others.
+            let patience = if places.is_empty() {
+                address.timeout
+            } else {
+                address.timeout.min(IMPATIENT)
+            };
+            let opened = async {
+                let login = addresses.login(address).await?;
+                let opened = Self::open_at(address, place, patience, &login, purpose).await?;
+                opened.keep_fresh(addresses, address, &login, purpose);
+                Ok(opened)
+            };
+            match opened.await {
+                Ok(opened) => return Ok(opened),
+                Err(error) => {
+                    debug!(%address, %place, purpose, %error, "cannot connect there");
+                    worst = Some(farther(worst, error));
+                }
+            }
+        }
+        Err(worst.unwrap_or_else(|| Error::new(ErrorKind::Unreachable, "there is no address")))
+    }
+
+    async fn open_at(
+        address: &Address,
+        place: SocketAddr,
+        patience: Duration,
+        login: &Login,
+        purpose: &str,
+    ) -> Result<Self> {
+        let (stream, lifeline) = transport::open(address, place, patience).await?;
         let lifeline = Hangup(Arc::new(lifeline));
         let stream = std::sync::Mutex::new(Some(stream));
         let name = address
@@ -104,7 +148,7 @@ impl Connection {
             );
         let discretion = Discretion::now();
         let connecting = lapin::Connection::connector(
-            uri(address),
+            uri(address, login),
             Kit::runtime(tokio::runtime::Handle::current(), discretion.clone()),
             async move |_, _| {
                 discretion.keep(); // in lapin's own thread, which calls this
@@ -120,7 +164,7 @@ impl Connection {
             properties,
         );
         let doing = Doing::Connecting(address);
-        let lapin = match timeout(address.timeout.max(GOODBYE), connecting).await {
+        let lapin = match timeout(patience.max(GOODBYE), connecting).await {
             Ok(Ok(lapin)) => lapin,
             Ok(Err(why)) => return Err(refusal(&doing, why)),
             Err(_) => {
@@ -143,12 +187,32 @@ impl Connection {
         let server = Server::read(lifeline.0.server());
         debug!(%address, purpose, version = server.version, "connected");
         Ok(Self {
-            lapin,
+            lapin: Arc::new(lapin),
             lifeline,
             server,
             limits,
             blocked,
         })
+    }
+
+    /// Renews a secret that ends, for as long as the connection lives.
+    fn keep_fresh(&self, addresses: &Addresses, address: &Address, login: &Login, purpose: &str) {
+        let Some(lifetime) = login.lifetime() else {
+            return;
+        };
+        let renewal = Renewal {
+            connection: Arc::downgrade(&self.lapin),
+            addresses: addresses.clone(),
+            address: address.clone(),
+            purpose: purpose.to_owned(),
+        };
+        let lifeline = Arc::clone(&self.lifeline.0);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = renewal.run(lifetime) => {}
+                () = lifeline.gone() => {}
+            }
+        });
     }
 
     /// What the broker says of itself.
@@ -345,14 +409,31 @@ async fn drain_events(
     }
 }
 
-fn uri(address: &Address) -> AMQPUri {
+/// The error of the host that came farther: of one that refuses the password more is to be said than of one that is away.
+fn farther(one: Option<Error>, other: Error) -> Error {
+    fn way(error: &Error) -> u8 {
+        match error.kind() {
+            ErrorKind::Unreachable => 0,
+            ErrorKind::Timeout => 1,
+            ErrorKind::ConnectionLost => 2,
+            ErrorKind::TlsFailed => 3,
+            _ => 4,
+        }
+    }
+    match one {
+        Some(one) if way(&one) >= way(&other) => one,
+        _ => other,
+    }
+}
+
+fn uri(address: &Address, login: &Login) -> AMQPUri {
     AMQPUri {
         // Plain to lapin: TLS is below it, in our transport.
         scheme: AMQPScheme::AMQP,
         authority: AMQPAuthority {
             userinfo: AMQPUserInfo {
-                username: address.user.clone(),
-                password: address.password.clone(),
+                username: login.user.clone(),
+                password: login.secret.clone(),
             },
             host: address.host.clone(),
             port: address.port,
@@ -363,7 +444,7 @@ fn uri(address: &Address) -> AMQPUri {
             channel_max: None,
             heartbeat: Some(address.heartbeat),
             connection_timeout: None,
-            auth_mechanism: None,
+            auth_mechanism: address.external.then_some(SASLMechanism::External),
         },
     }
 }

@@ -26,7 +26,7 @@ use futures_util::Stream;
 use lapin::types::FieldTable;
 use tokio::{
     io::{AsyncRead as _, AsyncWrite as _, ReadBuf},
-    net::TcpStream,
+    net::{TcpStream, lookup_host},
     sync::watch,
     time::timeout,
 };
@@ -84,19 +84,58 @@ impl Lifeline {
     }
 }
 
-/// Opens the socket, within the address's time-out.
+/// Every address that the host's name has, in random order.
+///
+/// # Errors
+/// [`ErrorKind::Unreachable`] or [`ErrorKind::Timeout`].
+pub(super) async fn resolve(address: &Address) -> Result<Vec<SocketAddr>> {
+    let found = lookup_host((address.host.as_str(), address.port));
+    let found = timeout(address.timeout, found)
+        .await
+        .map_err(|_| late(address, address.timeout))?;
+    let mut places: Vec<_> = found.map_err(|why| unreachable(address, why))?.collect();
+    fastrand::shuffle(&mut places);
+    if places.is_empty() {
+        return Err(unreachable(address, io::ErrorKind::NotFound.into()));
+    }
+    Ok(places)
+}
+
+fn unreachable(address: &Address, why: io::Error) -> Error {
+    Error::new(
+        ErrorKind::Unreachable,
+        format!(
+            "no broker answers at {} ({why}); check host and port, and that RabbitMQ runs",
+            address.authority()
+        ),
+    )
+    .with_source(why)
+}
+
+fn late(address: &Address, patience: Duration) -> Error {
+    Error::new(
+        ErrorKind::Timeout,
+        format!(
+            "no answer from {} within {} ms while connecting",
+            address.authority(),
+            patience.as_millis()
+        ),
+    )
+}
+
+/// Opens the socket, within this time.
 ///
 /// # Errors
 /// [`ErrorKind::Unreachable`], [`ErrorKind::Timeout`] or [`ErrorKind::TlsFailed`].
-pub(super) async fn open(address: &Address) -> Result<(GuardedStream, Lifeline)> {
-    let opened = timeout(address.timeout, async {
-        let stream = TcpStream::connect((address.host.as_str(), address.port)).await.map_err(|why| {
-            Error::new(
-                ErrorKind::Unreachable,
-                format!("no broker answers at {} ({why}); check host and port, and that RabbitMQ runs", address.authority()),
-            )
-            .with_source(why)
-        })?;
+pub(super) async fn open(
+    address: &Address,
+    place: SocketAddr,
+    patience: Duration,
+) -> Result<(GuardedStream, Lifeline)> {
+    let opened = timeout(patience, async {
+        let stream = TcpStream::connect(place)
+            .await
+            .map_err(|why| unreachable(address, why))?;
         let (stream, lifeline) = duplicate(stream).map_err(|why| {
             Error::new(
                 ErrorKind::Unreachable,
@@ -111,16 +150,7 @@ pub(super) async fn open(address: &Address) -> Result<(GuardedStream, Lifeline)>
         };
         Ok((socket, lifeline))
     });
-    let (socket, lifeline) = opened.await.map_err(|_| {
-        Error::new(
-            ErrorKind::Timeout,
-            format!(
-                "no answer from {} within {} ms while connecting",
-                address.authority(),
-                address.timeout.as_millis()
-            ),
-        )
-    })??;
+    let (socket, lifeline) = opened.await.map_err(|_| late(address, patience))??;
     let (alive, gone) = watch::channel(());
     let sanitiser = Sanitiser::new(FRAME_MAX);
     let greeting = Greeting::default();

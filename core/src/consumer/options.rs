@@ -379,15 +379,15 @@ impl Consumer {
     /// what it held comes again. To drain at Ctrl-C, use [`run_until`](Self::run_until).
     ///
     /// # Errors
-    /// As [`subscribe`](Self::subscribe).
+    /// As [`subscribe`](Self::subscribe); and why the client ended by itself, see
+    /// [`ClientOptions::end_when_refused`](crate::ClientOptions).
     pub async fn run<F, R, By>(self, handler: F) -> Result<()>
     where
         F: Fn(Message) -> R + Send + Sync + 'static,
         R: Future<Output: IntoOutcome<By>> + Send + 'static,
         By: 'static,
     {
-        self.start(handler).await?.closed().await;
-        Ok(())
+        self.run_until(std::future::pending(), handler).await
     }
 
     /// Handles messages until `end` resolves, and then drains: handlers that run may finish, the rest goes back.
@@ -403,7 +403,7 @@ impl Consumer {
     /// ```
     ///
     /// # Errors
-    /// As [`subscribe`](Self::subscribe).
+    /// As [`run`](Self::run).
     pub async fn run_until<F, R, By>(
         self,
         end: impl Future<Output = ()> + Send,
@@ -414,10 +414,15 @@ impl Consumer {
         R: Future<Output: IntoOutcome<By>> + Send + 'static,
         By: 'static,
     {
+        let client = self.client.clone();
         let running = self.start(handler).await?;
         tokio::select! {
             () = end => running.close().await,
-            () = running.closed() => {}
+            () = running.closed() => {
+                if let Some(error) = client.and_then(|client| client.end()) {
+                    return Err(error);
+                }
+            }
         }
         Ok(())
     }

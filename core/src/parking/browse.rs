@@ -53,7 +53,7 @@ impl Browse {
         let parking = parking_queue(queue);
         let wire_name = name(&parking)?;
         // A connection of its own: a walk may hold very many messages, and its end must not wait for anybody.
-        let connection = Connection::open(client.address(), "parked").await?;
+        let connection = Connection::open(client.addresses(), "parked").await?;
         let channel = connection.channel().await?;
         let found = look(channel.lapin(), wire_name.clone())
             .await

@@ -101,6 +101,14 @@ pub enum Event {
         /// The work queue.
         queue: String,
     },
+    /// The connection was lost, and the broker refuses the login or the virtual host now. It is tried again: somebody has to
+    /// change the one or the other.
+    LoginRefused {
+        /// The work queue.
+        queue: String,
+        /// What the broker refuses.
+        error: String,
+    },
     /// Consuming again after a loss.
     Reconnected {
         /// The work queue.
@@ -135,6 +143,7 @@ impl Event {
             Self::PublishFailed { .. } => "publish_failed",
             Self::Requeued { .. } => "requeued",
             Self::Disconnected { .. } => "disconnected",
+            Self::LoginRefused { .. } => "login_refused",
             Self::Reconnected { .. } => "reconnected",
             Self::Paused { .. } => "paused",
             Self::Resumed { .. } => "resumed",
@@ -218,6 +227,11 @@ impl Event {
             Self::Paused { queue, pause } => Facts {
                 queue,
                 delay: Some(*pause),
+                ..Facts::default()
+            },
+            Self::LoginRefused { queue, error } => Facts {
+                queue,
+                error: Some(error),
                 ..Facts::default()
             },
             Self::Disconnected { queue }

@@ -109,6 +109,7 @@ impl Counters {
             Event::Paused { .. } => &self.pauses,
             Event::Replayed { .. }
             | Event::Disconnected { .. }
+            | Event::LoginRefused { .. }
             | Event::Reconnected { .. }
             | Event::Resumed { .. } => return,
         };
@@ -120,13 +121,30 @@ impl Counters {
 pub(crate) struct Metrics {
     registry: Registry,
     families: Families,
+    connections: Family<Purpose, Gauge>,
+}
+
+/// What a connection is for.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Purpose {
+    purpose: &'static str,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
         let families = Families::register(&mut registry);
-        Self { registry, families }
+        let connections = Family::<Purpose, Gauge>::default();
+        registry.register(
+            "retryrmq_connection_up",
+            "Whether the connection is open: 1, or 0",
+            connections.clone(),
+        );
+        Self {
+            registry,
+            families,
+            connections,
+        }
     }
 }
 
@@ -136,8 +154,12 @@ impl Metrics {
         self.families.of(queue)
     }
 
-    /// All of them in the OpenMetrics text format, which Prometheus reads.
-    pub(crate) fn text(&self) -> String {
+    /// All of them in the OpenMetrics text format, which Prometheus reads; and which connections are open.
+    pub(crate) fn text(&self, connections: [(&'static str, bool); 2]) -> String {
+        for (purpose, open) in connections {
+            let gauge = self.connections.get_or_create(&Purpose { purpose });
+            gauge.set(open.into());
+        }
         let mut text = String::new();
         // Writing into a string cannot fail.
         let _ = encode(&mut text, &self.registry);

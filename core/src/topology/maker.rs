@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 use super::{Item, Mode, Plan, apply};
 use crate::{
     ErrorKind, Result,
-    connection::{Address, Connection},
+    connection::{Addresses, Connection},
 };
 
 /// Looks for one queue, and makes it.
@@ -18,15 +18,15 @@ pub(crate) trait Make: Send + Sync + 'static {
 
 /// Makes queues on the broker.
 pub(crate) struct Maker {
-    address: Arc<Address>,
+    addresses: Arc<Addresses>,
     /// The connection of those that are being made. It ends with the last of them.
     open: Mutex<Weak<Connection>>,
 }
 
 impl Maker {
-    pub(super) fn new(address: Arc<Address>) -> Self {
+    pub(super) fn new(addresses: Arc<Addresses>) -> Self {
         Self {
-            address,
+            addresses,
             open: Mutex::default(),
         }
     }
@@ -36,7 +36,7 @@ impl Maker {
         if let Some(connection) = open.upgrade().filter(|connection| connection.is_open()) {
             return Ok(connection);
         }
-        let connection = Arc::new(Connection::open(&self.address, "topology").await?);
+        let connection = Arc::new(Connection::open(&self.addresses, "topology").await?);
         *open = Arc::downgrade(&connection);
         Ok(connection)
     }

@@ -35,7 +35,7 @@ use super::{
     plan::{self, parking_queue, waiting_queue, waits_for},
     substitute::substitute,
 };
-use crate::{Error, ErrorKind, Result, connection::Address};
+use crate::{Error, ErrorKind, Result, connection::Addresses};
 
 /// A quorum queue younger than about a second comes back empty when its broker is killed, confirmed messages included.
 const SAFE_AGE: Duration = Duration::from_secs(2);
@@ -94,13 +94,13 @@ impl Refusal {
 impl Waits {
     /// The queues of a consumer. With `declare` off none is made. `losses` counts the client's lost connections.
     pub(crate) fn new(
-        address: Arc<Address>,
+        addresses: Arc<Addresses>,
         queue: String,
         queue_type: QueueType,
         declare: bool,
         losses: Arc<AtomicU64>,
     ) -> Self {
-        let maker = Maker::new(address);
+        let maker = Maker::new(addresses);
         Self::with(
             maker,
             queue,
@@ -113,12 +113,12 @@ impl Waits {
 
     /// The queues for messages that are published to `queue` with a delay.
     pub(crate) fn of_publisher(
-        address: Arc<Address>,
+        addresses: Arc<Addresses>,
         queue: String,
         queue_type: QueueType,
         losses: Arc<AtomicU64>,
     ) -> Self {
-        let maker = Maker::new(address);
+        let maker = Maker::new(addresses);
         Self::with(maker, queue, queue_type, true, losses, Patience::Publisher)
     }
 }

@@ -37,7 +37,7 @@ where
     port
 }
 
-fn host_and_port(broker: &Broker) -> String {
+pub(crate) fn host_and_port(broker: &Broker) -> String {
     let url = broker.url();
     let (_, rest) = url.split_once('@').unwrap();
     rest.split('/').next().unwrap().to_owned()

@@ -46,6 +46,7 @@ pub(crate) async fn connect_with(vhost: &Vhost, kind: harness::QueueType) -> Cli
     let options = ClientOptions {
         app_version: "7.1".into(),
         queue_type: same(kind),
+        ..ClientOptions::default()
     };
     Client::connect_with(vhost.url(), options)
         .await

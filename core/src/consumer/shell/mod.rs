@@ -25,7 +25,7 @@ use crate::{
     Client, Error, ErrorKind, Result,
     publish::{Body, Job},
     retry::{Counting, Origin},
-    telemetry::{Counters, HOST, Listener},
+    telemetry::{Counters, Event, HOST, Listener},
     topology::{self, Mode, Plan, Target, Waits},
 };
 
@@ -37,6 +37,8 @@ const BURST: usize = 32;
 enum Mail {
     Copied(Token, Result<Option<Instant>>),
     Opened(u64, Result<Box<Channel>>),
+    /// The broker refuses who we are.
+    Refused(Error),
 }
 
 /// A consumer that runs.
@@ -86,7 +88,7 @@ impl Shell {
         let declare = options.declare && options.dlx;
         let findings = client.examine(&plan, mode(declare)).await?;
         let waits = Waits::new(
-            Arc::clone(client.address()),
+            Arc::clone(client.addresses()),
             options.queue.clone(),
             queue_type,
             options.declare,
@@ -319,7 +321,17 @@ impl Shell {
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             let opened = async {
-                let connection = client.consuming().connection().await?;
+                let connection = tokio::select! {
+                    biased;
+                    connection = client.consuming().connection() => connection,
+                    error = client.consuming().refused() => {
+                        let _ = mail.send(Mail::Refused(error));
+                        client.consuming().connection().await
+                    }
+                };
+                // A client that ended by itself has closed as well.
+                let connection =
+                    connection.map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))?;
                 // Queues may have been deleted, or lost with their broker, in the meantime.
                 waits.note(&client.examine(&plan, mode).await?);
                 let channel = Channel::open(connection, queue, session).await?;
@@ -412,6 +424,11 @@ impl Shell {
                 self.channel = Some(channel);
                 self.engine.set_header_room(self.client.header_room());
                 self.tell(Input::Opened { session });
+            }
+            Mail::Refused(error) => {
+                let queue = self.engine.name().to_owned();
+                let error = error.to_string();
+                self.listener.tell(|| Event::LoginRefused { queue, error });
             }
             Mail::Opened(session, Err(error)) => self.tell(Input::OpenFailed { session, error }),
         }

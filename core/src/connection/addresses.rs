@@ -1,0 +1,180 @@
+//! Where a cluster is: one URL with several hosts, or several URLs.
+
+use std::{fmt, str::FromStr};
+
+use super::{
+    Address,
+    login::{Credentials, Login},
+};
+use crate::{Error, ErrorKind, Result};
+
+/// The addresses of one broker or cluster, tried in random order.
+///
+/// `amqp://user:password@one:5672,two,three/vhost` names several hosts; several URLs are written one after the other, with commas
+/// between them. Of each host every address that its name has is tried. All must lead to the same cluster.
+///
+/// Neither `Debug` nor `Display` shows a password.
+#[derive(Clone, PartialEq)]
+pub struct Addresses {
+    all: Vec<Address>,
+    credentials: Option<Credentials>,
+}
+
+impl FromStr for Addresses {
+    type Err = Error;
+
+    /// Reads URLs.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidUrl`], without a password in it.
+    fn from_str(text: &str) -> Result<Self> {
+        let all = urls(text.trim())
+            .into_iter()
+            .flat_map(hosts)
+            .map(|url| url.parse())
+            .collect::<Result<Vec<Address>>>()?;
+        let (first, others) = all.split_first().ok_or_else(|| invalid("there is none"))?;
+        if others.iter().any(|other| other.vhost != first.vhost) {
+            return Err(invalid(
+                "they name different virtual hosts, which hold different queues",
+            ));
+        }
+        Ok(Self {
+            all,
+            credentials: None,
+        })
+    }
+}
+
+fn invalid(why: &str) -> Error {
+    Error::new(
+        ErrorKind::InvalidUrl,
+        format!(
+            "cannot use these broker URLs: {why}; write them like amqp://user:password@one,two,three/vhost"
+        ),
+    )
+}
+
+/// The URLs of a list. A comma alone is no end of one: it may stand between hosts, or in a password.
+fn urls(text: &str) -> Vec<&str> {
+    let mut urls = Vec::new();
+    let (mut begin, mut from) = (0, 0);
+    while let Some(comma) = text[from..].find(',').map(|at| from + at) {
+        let rest = text[comma + 1..].trim_start();
+        if ["amqp://", "amqps://"]
+            .iter()
+            .any(|scheme| rest.starts_with(scheme))
+        {
+            urls.push(text[begin..comma].trim_end());
+            begin = text.len() - rest.len();
+        }
+        from = comma + 1;
+    }
+    urls.push(&text[begin..]);
+    urls
+}
+
+/// A URL for each of the hosts in one.
+fn hosts(url: &str) -> Vec<String> {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return vec![url.to_owned()];
+    };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, tail) = rest.split_at(end);
+    let (login, hosts) = match authority.rfind('@') {
+        Some(at) => authority.split_at(at + 1),
+        None => ("", authority),
+    };
+    hosts
+        .split(',')
+        .map(|host| format!("{scheme}://{login}{}{tail}", host.trim()))
+        .collect()
+}
+
+impl Addresses {
+    /// Asks this function at every connection who logs in, whatever the URLs say.
+    #[must_use]
+    pub fn with_credentials(mut self, credentials: Option<Credentials>) -> Self {
+        self.credentials = credentials;
+        self
+    }
+
+    /// All of them, in an order that is another one each time.
+    pub(super) fn shuffled(&self) -> Vec<&Address> {
+        let mut all: Vec<_> = self.all.iter().collect();
+        fastrand::shuffle(&mut all);
+        all
+    }
+
+    /// Who logs in at one of them, now.
+    pub(super) async fn login(&self, address: &Address) -> Result<Login> {
+        match &self.credentials {
+            Some(credentials) => credentials.ask().await,
+            None => address.login(),
+        }
+    }
+}
+
+impl fmt::Display for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, address) in self.all.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{address}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Addresses({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        text.parse::<Addresses>().unwrap().to_string()
+    }
+
+    #[test]
+    fn hosts_and_urls_are_told_apart() {
+        assert_eq!(shown("amqp://h"), "amqp://guest@h:5672/%2F");
+        assert_eq!(
+            shown("amqp://u:p@one:1,two,[::1]:3/v?heartbeat=5"),
+            "amqp://u@one:1/v, amqp://u@two:5672/v, amqp://u@[::1]:3/v"
+        );
+        assert_eq!(
+            shown("amqp://u:p@one/v, amqps://w:q@two/v"),
+            "amqp://u@one:5672/v, amqps://w@two:5671/v"
+        );
+        assert_eq!(shown("amqp://u:p,w@one/v"), "amqp://u@one:5672/v");
+    }
+
+    #[test]
+    fn a_password_with_commas_is_a_password() {
+        let addresses: Addresses = "amqp://u:a,b@one,two".parse().unwrap();
+        let logins: Vec<_> = addresses
+            .all
+            .iter()
+            .map(|address| address.login().unwrap())
+            .collect();
+        assert_eq!(logins, [Login::new("u", "a,b"), Login::new("u", "a,b")]);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_without_a_password() {
+        for text in [
+            "",
+            "amqp://u:s3cret@one/v,amqp://u:s3cret@two/w",
+            "amqp://u:s3cret@one,two:99999",
+            "amqp://u:s3cret@one,amqp://u:s3cret@two:0",
+        ] {
+            let error = text.parse::<Addresses>().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{text}");
+            assert!(!format!("{error:?} {error}").contains("s3cret"), "{error}");
+        }
+    }
+}

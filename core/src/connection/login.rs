@@ -1,0 +1,196 @@
+//! Who logs in: what the URL says, files that somebody else keeps fresh, or a function.
+//!
+//! It is asked at every connection, so that a password may change while a program runs. A secret with an end, such as an
+//! OAuth 2 token, is renewed on the open connection before that (AMQP `connection.update-secret`, RabbitMQ 3.8 and later).
+
+use std::{
+    fmt,
+    future::Future,
+    path::Path,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+
+use crate::{Error, ErrorKind, Result};
+
+/// A user, a password or token, and how long that is good for. `Debug` does not show the secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    pub(super) user: String,
+    pub(super) secret: String,
+    pub(super) lifetime: Option<Duration>,
+}
+
+impl Login {
+    /// A user and a password. An OAuth 2 token is a password: RabbitMQ reads who it is for from the token, and the user may be
+    /// empty. The lifetime of a token that is a JWT is read from its `exp`.
+    #[must_use]
+    pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
+        Self {
+            user: user.into(),
+            secret: password.into(),
+            lifetime: None,
+        }
+    }
+
+    /// How long from now the broker takes this password; before that it is asked for anew, and the open connection renewed.
+    #[must_use]
+    pub fn expires_in(mut self, lifetime: Duration) -> Self {
+        self.lifetime = Some(lifetime);
+        self
+    }
+
+    /// How long from now the secret is good for, where that is known.
+    pub(super) fn lifetime(&self) -> Option<Duration> {
+        self.lifetime.or_else(|| {
+            let end = Duration::from_secs(expiry(&self.secret)?);
+            let now = SystemTime::UNIX_EPOCH.elapsed().ok()?;
+            Some(end.saturating_sub(now))
+        })
+    }
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login")
+            .field("user", &self.user)
+            .field("lifetime", &self.lifetime)
+            .finish_non_exhaustive()
+    }
+}
+
+/// When a JSON Web Token ends (RFC 7519, `exp`), in seconds since 1970. Nothing else of it is believed or checked.
+fn expiry(token: &str) -> Option<u64> {
+    let mut parts = token.split('.');
+    let (Some(_), Some(claims), Some(_), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return None;
+    };
+    let claims = BASE64_URL_SAFE_NO_PAD.decode(claims).ok()?;
+    let claims: serde_json::Value = serde_json::from_slice(&claims).ok()?;
+    let end = claims.get("exp")?;
+    // A number with a fraction is allowed.
+    end.as_u64().or_else(|| end.as_f64().map(|end| end as u64))
+}
+
+type Asked = Pin<Box<dyn Future<Output = Result<Login, Cause>> + Send>>;
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// A function that is asked for the login at every connection, and again before a secret ends.
+#[derive(Clone)]
+pub struct Credentials(Arc<dyn Fn() -> Asked + Send + Sync>);
+
+impl Credentials {
+    /// From a function; it may ask others over the network. What it answers with is used at once and not kept.
+    pub fn new<F, A, E>(ask: F) -> Self
+    where
+        F: Fn() -> A + Send + Sync + 'static,
+        A: Future<Output = Result<Login, E>> + Send + 'static,
+        E: Into<Cause>,
+    {
+        Self(Arc::new(move || {
+            let asked = ask();
+            Box::pin(async move { asked.await.map_err(Into::into) })
+        }))
+    }
+
+    pub(super) async fn ask(&self) -> Result<Login> {
+        (self.0)().await.map_err(|why| {
+            Error::new(
+                ErrorKind::AuthenticationFailed,
+                format!("the function that gives the credentials failed: {why}"),
+            )
+            .with_source(why)
+        })
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials(function)")
+    }
+}
+
+impl PartialEq for Credentials {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// What a file holds, without the end of its last line.
+///
+/// # Errors
+/// [`ErrorKind::AuthenticationFailed`], which names the file and not what it holds.
+pub(super) fn read(file: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(file).map_err(|why| {
+        Error::new(
+            ErrorKind::AuthenticationFailed,
+            format!(
+                "the file {} that the URL names cannot be read: {why}",
+                file.display()
+            ),
+        )
+        .with_source(why)
+    })?;
+    let text = text.trim_end_matches(['\n', '\r']);
+    if text.is_empty() {
+        return Err(Error::new(
+            ErrorKind::AuthenticationFailed,
+            format!("the file {} that the URL names is empty", file.display()),
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(claims: &str) -> String {
+        format!("e30.{}.c2ln", BASE64_URL_SAFE_NO_PAD.encode(claims))
+    }
+
+    #[test]
+    fn the_end_of_a_token_is_read_from_it() {
+        assert_eq!(
+            expiry(&token(r#"{"exp": 1700000000}"#)),
+            Some(1_700_000_000)
+        );
+        assert_eq!(
+            expiry(&token(r#"{"exp": 1700000000.5}"#)),
+            Some(1_700_000_000)
+        );
+        for text in [
+            "",
+            "s3cret",
+            "a.b.c",
+            "a.b.c.d",
+            &token("{}"),
+            &token(r#"{"exp": "soon"}"#),
+            &token(r#"{"exp": -1}"#).replace('.', ".."),
+        ] {
+            assert_eq!(expiry(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_counts_more_than_what_is_read() {
+        let login = Login::new("", token(r#"{"exp": 1}"#));
+        assert_eq!(login.lifetime(), Some(Duration::ZERO));
+        let minute = Duration::from_secs(60);
+        assert_eq!(login.expires_in(minute).lifetime(), Some(minute));
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        let shown = format!("{:?}", Login::new("maria", "s3cret"));
+        assert!(
+            shown.contains("maria") && !shown.contains("s3cret"),
+            "{shown}"
+        );
+    }
+}

@@ -1,0 +1,95 @@
+//! A secret that ends is renewed before that, on the open connection (AMQP `connection.update-secret`). Where that fails
+//! the broker closes the connection at the end of the old one, and the next connection asks anew.
+
+use std::{sync::Weak, time::Duration};
+
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
+
+use super::{
+    Address, Addresses,
+    discretion::Discretion,
+    login::Login,
+    open::ANSWER,
+    refusal::{Doing, refusal},
+};
+use crate::{Error, ErrorKind, Result};
+
+/// Not more often, however short a secret lives.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What it takes to renew a connection's secret.
+pub(super) struct Renewal {
+    pub(super) connection: Weak<lapin::Connection>,
+    pub(super) addresses: Addresses,
+    pub(super) address: Address,
+    pub(super) purpose: String,
+}
+
+/// How long to wait before a secret that ends in `left` is asked for anew: the last quarter is for those who answer late, and
+/// is tried in smaller and smaller steps.
+fn pause(left: Duration) -> Duration {
+    left.mul_f64(0.75).max(SHORTEST_PAUSE)
+}
+
+impl Renewal {
+    /// Until the connection is gone, or has a secret without an end.
+    pub(super) async fn run(&self, lifetime: Duration) {
+        let mut left = lifetime;
+        loop {
+            let pause = pause(left);
+            sleep(pause).await;
+            left = left.saturating_sub(pause);
+            match self.renew(left).await {
+                Ok(None) => return,
+                Ok(Some(lifetime)) => left = lifetime,
+                Err(error) => {
+                    warn!(address = %self.address, purpose = self.purpose, %error, "the connection's secret cannot be renewed yet");
+                }
+            }
+        }
+    }
+
+    /// How long the next secret is good for, where that has an end.
+    async fn renew(&self, left: Duration) -> Result<Option<Duration>> {
+        let login = self.addresses.login(&self.address).await?;
+        let lifetime = login.lifetime();
+        if lifetime.is_some_and(|lifetime| lifetime <= left.max(SHORTEST_PAUSE)) {
+            return Err(Error::new(
+                ErrorKind::AuthenticationFailed,
+                "it is still the old one, or ends as soon as that",
+            ));
+        }
+        self.tell(login).await?;
+        debug!(address = %self.address, purpose = self.purpose, "the connection's secret is renewed");
+        Ok(lifetime)
+    }
+
+    async fn tell(&self, login: Login) -> Result<()> {
+        let Some(connection) = self.connection.upgrade() else {
+            return Ok(());
+        };
+        let updated = connection.update_secret(login.secret.into(), "renewed".into());
+        // lapin writes the command down where it is given.
+        match timeout(ANSWER, Discretion::now().of(updated)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(why)) => Err(refusal(&Doing::Connecting(&self.address), why)),
+            Err(_) => Err(Error::new(
+                ErrorKind::Timeout,
+                "the broker did not answer to a new secret",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ends_is_renewed_before() {
+        assert_eq!(pause(Duration::from_secs(400)), Duration::from_secs(300));
+        assert_eq!(pause(Duration::from_secs(1)), SHORTEST_PAUSE);
+        assert_eq!(pause(Duration::ZERO), SHORTEST_PAUSE);
+    }
+}

@@ -1,0 +1,225 @@
+//! Several hosts, brokers that come later, and a cluster whose nodes go one after the other.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use retryrmq::{Client, ClientOptions, ErrorKind, Message, Publish};
+use retryrmq_harness::{
+    Amqp, Broker, Node, QueueType, eventually, on_every_broker, on_every_broker_where,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time::sleep,
+};
+
+use crate::{
+    connecting::{host_and_port, refused},
+    logins::cut,
+    stage::{Diary, PATIENCE, QUEUE, connect, policy, start},
+};
+
+/// A port on which nothing listened a moment ago.
+async fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+#[tokio::test]
+async fn any_of_several_hosts_will_do() {
+    on_every_broker(|broker| async move {
+        let (at, dead) = (host_and_port(&broker), free_port().await);
+        for urls in [
+            format!("amqp://guest:guest@127.0.0.1:{dead},{at}/%2f"),
+            format!("amqp://guest:guest@no-such-host.invalid,{at}/%2f"),
+            format!("amqp://guest:guest@127.0.0.1:{dead}/%2f, amqp://guest:guest@{at}/%2f"),
+        ] {
+            // In any order.
+            for _ in 0..4 {
+                let client = Client::connect(&urls).await;
+                let client = client.unwrap_or_else(|error| panic!("{urls}: {error}"));
+                client.close().await;
+            }
+        }
+        // One that refuses says more than one that is away.
+        let urls = format!("amqp://guest:wr0ng@127.0.0.1:{dead},{at}/%2f");
+        let why = refused(
+            Client::connect(&urls).await,
+            ErrorKind::AuthenticationFailed,
+        );
+        assert!(why.contains(&at), "{why}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_broker_that_is_not_there_yet_is_waited_for() {
+    on_every_broker(|broker| async move {
+        let (at, port) = (host_and_port(&broker), free_port().await);
+        let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
+        refused(Client::connect(&url).await, ErrorKind::Unreachable);
+        let options = ClientOptions {
+            wait: true,
+            ..ClientOptions::default()
+        };
+        let connecting = tokio::spawn(async move { Client::connect_with(&url, options).await });
+        sleep(Duration::from_millis(700)).await;
+        assert!(!connecting.is_finished(), "there is nobody yet");
+        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+        let wires = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut broker = TcpStream::connect(&at).await.unwrap();
+                tokio::spawn(async move {
+                    let _ = tokio::io::copy_bidirectional(&mut stream, &mut broker).await;
+                });
+            }
+        });
+        let client = connecting.await.unwrap().unwrap();
+        client.health().unwrap();
+        assert!(
+            client
+                .metrics_text()
+                .contains("retryrmq_connection_up{purpose=\"consume\"} 1")
+        );
+        client.close().await;
+        assert_eq!(client.health().unwrap_err().kind(), ErrorKind::Closed);
+        assert!(
+            client
+                .metrics_text()
+                .contains("retryrmq_connection_up{purpose=\"consume\"} 0")
+        );
+        wires.abort();
+        // Who refuses is not waited for.
+        let wrong = format!("amqp://guest:wr0ng@{}/%2f", host_and_port(&broker));
+        let options = ClientOptions {
+            wait: true,
+            ..ClientOptions::default()
+        };
+        refused(
+            Client::connect_with(&wrong, options).await,
+            ErrorKind::AuthenticationFailed,
+        );
+    })
+    .await;
+}
+
+/// What was handled, however often.
+type Handled = Arc<Mutex<BTreeSet<String>>>;
+
+async fn publish(amqp: &Amqp, range: std::ops::Range<usize>) {
+    for number in range {
+        amqp.publish(QUEUE, number.to_string()).await;
+    }
+}
+
+async fn until_handled(handled: &Handled, numbers: usize, when: &str) {
+    eventually(PATIENCE, &format!("all are handled {when}"), || async {
+        let handled = handled.lock().unwrap().len();
+        if handled == numbers {
+            Ok(())
+        } else {
+            Err(format!("{handled} of {numbers}"))
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_may_lose_any_of_its_nodes() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let nodes = [
+            broker.own_node(&[]).await,
+            broker.own_node(&[]).await,
+            broker.own_node(&[]).await,
+        ];
+        nodes[1].join(&nodes[0]).await;
+        nodes[2].join(&nodes[0]).await;
+        let hosts: Vec<_> = nodes.iter().map(|node| host_and_port(node)).collect();
+        let url = format!("amqp://guest:guest@{}/%2f?heartbeat=5", hosts.join(","));
+        let amqp = nodes[0].connect().await;
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        publish(&amqp, 0..60).await;
+        let client = Client::connect(&url).await.unwrap();
+        let handled = Handled::default();
+        let seen = Arc::clone(&handled);
+        let running = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .retry(policy("fixed(1s, retries=100)"))
+            .prefetch(16)
+            .concurrency(8)
+            .start(move |message: Message| {
+                let seen = Arc::clone(&seen);
+                async move {
+                    sleep(Duration::from_millis(200)).await;
+                    // Every third fails at first, so that copies are on their way as well.
+                    let number: usize = String::from_utf8_lossy(message.body()).parse().unwrap();
+                    if number.is_multiple_of(3) && message.attempt() == 1 {
+                        return Err("not yet");
+                    }
+                    seen.lock().unwrap().insert(number.to_string());
+                    Ok(())
+                }
+            })
+            .await
+            .unwrap();
+        for (round, node) in nodes.iter().enumerate() {
+            take_away(node, round).await;
+            let others: Vec<&Node> = nodes
+                .iter()
+                .filter(|other| !std::ptr::eq(*other, node))
+                .collect();
+            let published = 60 + 30 * round;
+            publish(&others[0].connect().await, published..published + 30).await;
+            let when = format!("without node {round}");
+            until_handled(&handled, published + 30, &when).await;
+            bring_back(node, round).await;
+        }
+        running.close().await;
+        client.close().await;
+        let left = nodes[0].connect().await.depth(QUEUE).await;
+        assert_eq!(left, Some(0));
+    })
+    .await;
+}
+
+/// The first is drained (`rabbitmq-upgrade drain` closes its listeners and its clients' connections); the others are killed.
+async fn take_away(node: &Node, round: usize) {
+    if round == 0 {
+        node.ctl(&["eval", "rabbit_maintenance:drain()."]).await;
+    } else {
+        node.kill().await;
+    }
+}
+
+async fn bring_back(node: &Node, round: usize) {
+    if round == 0 {
+        node.ctl(&["eval", "rabbit_maintenance:revive()."]).await;
+    } else {
+        node.start().await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_client_does_goes_on_at_another_host() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let dead = free_port().await;
+        let url = vhost.url().replacen('@', &format!("@127.0.0.1:{dead},"), 1);
+        let client = Client::connect(&url).await.unwrap();
+        let diary = Diary::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        cut(&vhost).await;
+        diary.event("reconnected").await;
+        let publisher = connect(&vhost).await;
+        publisher
+            .publish(Publish::to_queue(QUEUE, "x").message_id("one"))
+            .await
+            .unwrap();
+        diary.until("one", 1).await;
+        running.close().await;
+    })
+    .await;
+}

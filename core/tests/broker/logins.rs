@@ -1,0 +1,174 @@
+//! Logins that change while a program runs.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+use retryrmq::{Client, ClientOptions, Credentials, ErrorKind, Login};
+use retryrmq_harness::{Permissions, Vhost, eventually, on_every_broker};
+
+use crate::stage::{Diary, PATIENCE, QUEUE, start};
+
+/// A user of this vhost, who is gone with it.
+struct User {
+    name: String,
+}
+
+impl User {
+    async fn new(vhost: &Vhost, password: &str) -> Self {
+        let name = format!("{}-maria", vhost.name());
+        let user = Self { name };
+        user.set_password(vhost, password).await;
+        vhost
+            .broker()
+            .management()
+            .set_permissions(vhost.name(), &user.name, Permissions::ALL)
+            .await
+            .unwrap();
+        user
+    }
+
+    async fn set_password(&self, vhost: &Vhost, password: &str) {
+        let management = vhost.broker().management();
+        management
+            .create_user(&self.name, password, "")
+            .await
+            .unwrap();
+    }
+}
+
+/// Has the broker close what a user has open.
+pub(crate) async fn cut(vhost: &Vhost) {
+    let management = vhost.broker().management();
+    eventually(PATIENCE, "the connections are known", || async {
+        let known = management.connections(vhost.name()).await.unwrap();
+        (known.len() >= 2).then_some(())
+    })
+    .await;
+    for connection in management.connections(vhost.name()).await.unwrap() {
+        let _ = management.close_connection(&connection.name).await;
+    }
+}
+
+fn file(vhost: &Vhost, content: &str) -> PathBuf {
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-secret", vhost.name()));
+    std::fs::write(&file, content).unwrap();
+    file
+}
+
+async fn until_healthy(client: &Client) {
+    eventually(PATIENCE, "the client is back", || async { client.health() }).await;
+}
+
+#[tokio::test]
+async fn a_password_that_was_changed_is_told_and_not_tried_in_silence() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let user = User::new(&vhost, "old").await;
+        let url = vhost.url_as(&user.name, "old");
+        let client = Client::connect(&url).await.unwrap();
+        let diary = Diary::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        user.set_password(&vhost, "new").await;
+        cut(&vhost).await;
+        let told = diary.event("login_refused").await;
+        let said = told.facts().error.unwrap_or_default().to_owned();
+        assert!(said.contains(&user.name) && !said.contains("old"), "{said}");
+        let why = client.health().unwrap_err();
+        assert_eq!(why.kind(), ErrorKind::AuthenticationFailed);
+        user.set_password(&vhost, "old").await;
+        diary.event("reconnected").await;
+        until_healthy(&client).await;
+        let told = diary.event_names();
+        let refusals = told.iter().filter(|name| **name == "login_refused");
+        assert_eq!(refusals.count(), 1, "once an outage: {told:?}");
+        running.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_may_end_when_it_is_refused() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let user = User::new(&vhost, "old").await;
+        let options = ClientOptions {
+            end_when_refused: true,
+            ..ClientOptions::default()
+        };
+        let url = vhost.url_as(&user.name, "old");
+        let client = Client::connect_with(&url, options).await.unwrap();
+        let consumer = client.consumer(QUEUE).dlx(true);
+        let run = tokio::spawn(consumer.run(|_| async { Ok::<(), std::io::Error>(()) }));
+        let amqp = vhost.connect().await;
+        eventually(PATIENCE, "it consumes", || async {
+            (amqp.consumers(QUEUE).await == Some(1)).then_some(())
+        })
+        .await;
+        amqp.close().await;
+        user.set_password(&vhost, "new").await;
+        cut(&vhost).await;
+        let why = run.await.unwrap().unwrap_err();
+        assert_eq!(why.kind(), ErrorKind::AuthenticationFailed);
+    })
+    .await;
+}
+
+fn in_file(url: &str, file: &Path) -> String {
+    format!("{url}?passwordfile={}", file.display())
+}
+
+#[tokio::test]
+async fn a_password_in_a_file_is_read_at_every_connection() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let user = User::new(&vhost, "old").await;
+        let secret = file(&vhost, "old\n");
+        let url = in_file(&vhost.url_as(&user.name, "unused"), &secret);
+        let client = Client::connect(&url).await.unwrap();
+        let diary = Diary::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        user.set_password(&vhost, "new").await;
+        std::fs::write(&secret, "new").unwrap();
+        cut(&vhost).await;
+        diary.event("reconnected").await;
+        until_healthy(&client).await;
+        assert!(!diary.event_names().contains(&"login_refused"));
+        running.close().await;
+        client.close().await;
+        std::fs::remove_file(&secret).unwrap();
+        let why = Client::connect(&url).await.unwrap_err();
+        assert_eq!(why.kind(), ErrorKind::AuthenticationFailed);
+        assert!(why.to_string().contains("-secret"), "{why}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_function_is_asked_at_every_connection() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let user = User::new(&vhost, "old").await;
+        let password = Arc::new(Mutex::new("old"));
+        let (name, current) = (user.name.clone(), Arc::clone(&password));
+        let credentials = Credentials::new(move || {
+            let login = Login::new(name.clone(), *current.lock().unwrap());
+            async move { Ok::<_, std::io::Error>(login) }
+        });
+        let options = ClientOptions {
+            credentials: Some(credentials),
+            ..ClientOptions::default()
+        };
+        let client = Client::connect_with(vhost.url(), options).await.unwrap();
+        let diary = Diary::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        user.set_password(&vhost, "new").await;
+        *password.lock().unwrap() = "new";
+        cut(&vhost).await;
+        diary.event("reconnected").await;
+        until_healthy(&client).await;
+        running.close().await;
+    })
+    .await;
+}
