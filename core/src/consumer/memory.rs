@@ -14,10 +14,7 @@ use super::{
         flaws::{self, Flaw},
     },
 };
-use crate::{retry::headers, types::AMQPValue};
-
-/// How much of a body is looked at, from each end.
-const LOOK: usize = 4_096;
+use crate::retry::headers;
 
 /// How long a message may take to come back. A broker notices that a connection is gone after two heartbeats.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -65,18 +62,36 @@ impl Memory {
             return Some(hasher.finish());
         }
         id.as_str().hash(&mut hasher);
+        message.exchange.as_str().hash(&mut hasher);
         message.routing_key.as_str().hash(&mut hasher);
+        let properties = &message.properties;
+        macro_rules! each {
+            ($($get:ident),*) => {$(
+                properties.$get().as_ref().map(|text| text.as_str()).hash(&mut hasher);
+            )*};
+        }
+        each!(
+            content_type,
+            content_encoding,
+            correlation_id,
+            reply_to,
+            expiration,
+            kind,
+            user_id,
+            app_id,
+            cluster_id
+        );
+        properties.delivery_mode().hash(&mut hasher);
+        properties.priority().hash(&mut hasher);
+        properties.timestamp().hash(&mut hasher);
         for (name, value) in table.into_iter().flatten() {
             // A redelivery has other counts than the delivery.
             if !headers::is_count(name.as_str()) {
                 name.as_str().hash(&mut hasher);
-                hash(value, &mut hasher);
+                headers::hash(value, &mut hasher);
             }
         }
-        let body = &message.body;
-        body.len().hash(&mut hasher);
-        body[..body.len().min(LOOK)].hash(&mut hasher);
-        body[body.len().saturating_sub(LOOK)..].hash(&mut hasher);
+        message.body.hash(&mut hasher);
         Some(hasher.finish())
     }
 
@@ -125,39 +140,6 @@ impl Memory {
         let mark = self.mark(message);
         mark.and_then(|mark| self.expected.remove(&mark))
             .is_some_and(|until| until > now)
-    }
-}
-
-fn hash(value: &AMQPValue, hasher: &mut impl Hasher) {
-    std::mem::discriminant(value).hash(hasher);
-    match value {
-        AMQPValue::Boolean(value) => value.hash(hasher),
-        AMQPValue::ShortShortInt(value) => value.hash(hasher),
-        AMQPValue::ShortShortUInt(value) => value.hash(hasher),
-        AMQPValue::ShortInt(value) => value.hash(hasher),
-        AMQPValue::ShortUInt(value) => value.hash(hasher),
-        AMQPValue::LongInt(value) => value.hash(hasher),
-        AMQPValue::LongUInt(value) => value.hash(hasher),
-        AMQPValue::LongLongInt(value) => value.hash(hasher),
-        AMQPValue::Timestamp(value) => value.hash(hasher),
-        AMQPValue::Float(value) => value.to_bits().hash(hasher),
-        AMQPValue::Double(value) => value.to_bits().hash(hasher),
-        AMQPValue::DecimalValue(value) => (value.scale, value.value).hash(hasher),
-        AMQPValue::ShortString(value) => value.as_str().hash(hasher),
-        AMQPValue::LongString(value) => value.as_bytes().hash(hasher),
-        AMQPValue::ByteArray(value) => value.as_slice().hash(hasher),
-        AMQPValue::FieldArray(items) => {
-            items.as_slice().len().hash(hasher);
-            items.as_slice().iter().for_each(|item| hash(item, hasher));
-        }
-        AMQPValue::FieldTable(table) => {
-            table.inner().len().hash(hasher);
-            for (name, value) in table {
-                name.as_str().hash(hasher);
-                hash(value, hasher);
-            }
-        }
-        AMQPValue::Void => {}
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{
     Client, Error, ErrorKind, Result,
     connection::{Connection, look},
     consumer::Received,
-    topology::{Inspection, inspect_parking, name, parking_queue},
+    topology::{Inspection, inspect_parking, name, parking_queue, work_queue_of},
 };
 
 /// A walk through a parking queue. Ends with [`close`](Self::close); dropped, it ends as well, a moment later, but a quorum
@@ -191,9 +191,20 @@ impl Browse {
     /// As [`replay`](Self::replay), to a queue of your choice.
     ///
     /// # Errors
-    /// As [`replay`](Self::replay).
+    /// As [`replay`](Self::replay); and [`ErrorKind::InvalidOption`] for a queue in which messages wait or are parked: the record
+    /// of the parking would be gone, and nobody would handle the message.
     pub async fn replay_to(&mut self, record: &Record, queue: &str) -> Result<()> {
         let tag = self.tag(record)?;
+        if queue != record.home
+            && let Some(work) = work_queue_of(queue)
+        {
+            return Err(Error::new(
+                ErrorKind::InvalidOption,
+                format!(
+                    "messages of `{work}` wait or are parked in `{queue}`: replay to a queue that is consumed, such as `{work}`"
+                ),
+            ));
+        }
         self.copies.replay(&record.received, queue).await?;
         self.settle(tag).await
     }

@@ -62,6 +62,7 @@ impl Copies {
             .iter()
             .map(|received| {
                 let properties = self.stamp(&origin, received).renewed(&self.marks.renewed);
+                let properties = properties.ok_or_else(too_large)?;
                 self.publish(&self.parking, properties, Arc::clone(received) as _)
             })
             .collect();
@@ -113,6 +114,11 @@ impl Copies {
         });
         Ok(answer)
     }
+}
+
+fn too_large() -> Error {
+    let why = "the headers of a parked message fill a whole frame: it cannot be put back as a fresh copy, so that each look spends a delivery; replay or drop it";
+    Error::new(ErrorKind::TooLarge, why)
 }
 
 async fn answer(sent: oneshot::Receiver<Result<()>>) -> Result<()> {

@@ -1,6 +1,7 @@
 //! What is known of a parked message, whoever parked it: we, or the broker itself.
 
 use std::{
+    hash::{Hash, Hasher},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -191,42 +192,78 @@ fn now() -> u64 {
 /// Whether `from` is the work queue itself, or one of the queues that its messages wait or are parked in: nothing
 /// belongs to those.
 fn is_of_family(from: &str, queue: &str) -> bool {
-    from.strip_prefix(queue)
-        .is_some_and(|rest| rest.is_empty() || rest == ".parked" || rest.starts_with(".retry."))
+    let Some(rest) = from.strip_prefix(queue) else {
+        return false;
+    };
+    let waits = rest.strip_prefix(".retry.");
+    let is_rung = |rung: &str| !rung.is_empty() && rung.bytes().all(|byte| byte.is_ascii_digit());
+    rest.is_empty() || rest == ".parked" || waits.is_some_and(is_rung)
 }
 
-/// FNV-1a 64 over what a renewal leaves as it is, each part with its length.
+/// FNV-1a 64 over what a renewal leaves as it is: all that the publisher wrote, and the record of the parking.
 fn mark(
     received: &Received,
     parked_at: Option<u64>,
     reason: Option<ParkReason>,
     error: &str,
 ) -> String {
-    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0100_0000_01b3;
-    let id = received.message_id().unwrap_or_default();
-    let numbers = [
-        parked_at.unwrap_or(0),
-        received.properties.timestamp().unwrap_or(0),
-        received.state.replays.into(),
-    ]
-    .map(u64::to_be_bytes);
-    let parts: [&[u8]; 7] = [
-        id.as_bytes(),
-        &received.body,
-        received.exchange().as_bytes(),
-        received.routing_key().as_bytes(),
-        reason.map_or("", |reason| reason.as_str()).as_bytes(),
-        error.as_bytes(),
-        numbers.as_flattened(),
-    ];
-    let hash = parts.iter().fold(OFFSET, |hash, part| {
-        let length = (part.len() as u64).to_be_bytes();
-        length.iter().chain(*part).fold(hash, |hash, byte| {
+    let mut hasher = Fnv::default();
+    let properties = &received.properties;
+    macro_rules! each {
+        ($($get:ident),*) => {$(
+            properties.$get().as_ref().map(|text| text.as_str()).hash(&mut hasher);
+        )*};
+    }
+    each!(
+        message_id,
+        content_type,
+        content_encoding,
+        correlation_id,
+        reply_to,
+        kind,
+        app_id,
+        cluster_id
+    );
+    properties.priority().hash(&mut hasher);
+    let empty = FieldTable::default();
+    for (name, value) in properties.headers().as_ref().unwrap_or(&empty) {
+        let name = name.as_str();
+        if !headers::is_brokers_own(name) && !name.starts_with("x-retry-") {
+            name.hash(&mut hasher);
+            headers::hash(value, &mut hasher);
+        }
+    }
+    received.body.hash(&mut hasher);
+    received.exchange().hash(&mut hasher);
+    received.routing_key().hash(&mut hasher);
+    reason.map_or("", ParkReason::as_str).hash(&mut hasher);
+    error.hash(&mut hasher);
+    parked_at.hash(&mut hasher);
+    properties.timestamp().hash(&mut hasher);
+    received.state.replays.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+/// Without a key: a mark is typed again in another process.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for Fnv {
+    fn write(&mut self, bytes: &[u8]) {
+        const PRIME: u64 = 0x0100_0000_01b3;
+        self.0 = bytes.iter().fold(self.0, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(PRIME)
-        })
-    });
-    format!("{hash:016x}")
+        });
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// The tables in `x-death`, newest first; none where it is something else.

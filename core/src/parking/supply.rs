@@ -139,8 +139,7 @@ impl Supply {
 
     /// Nothing more is expected; returns how many messages never came.
     pub(super) fn give_up(&mut self) -> u32 {
-        self.copies = 0;
-        std::mem::take(&mut self.left)
+        std::mem::take(&mut self.left) + std::mem::take(&mut self.copies)
     }
 
     async fn delivery(&mut self) -> Result<Option<Delivery>> {

@@ -1,5 +1,7 @@
 //! The names on the wire, and careful reading of what stands behind them: a header is whatever a publisher chose.
 
+use std::hash::{Hash, Hasher};
+
 use lapin::types::{AMQPValue, FieldTable};
 
 pub(crate) const COUNT: &str = "x-retry-count";
@@ -142,4 +144,37 @@ pub(crate) fn death_count(
         }
     }
     Ok(None)
+}
+/// Hashes a value with its type, so that two of them are the same only when everything in them is.
+pub(crate) fn hash(value: &AMQPValue, hasher: &mut impl Hasher) {
+    std::mem::discriminant(value).hash(hasher);
+    match value {
+        AMQPValue::Boolean(value) => value.hash(hasher),
+        AMQPValue::ShortShortInt(value) => value.hash(hasher),
+        AMQPValue::ShortShortUInt(value) => value.hash(hasher),
+        AMQPValue::ShortInt(value) => value.hash(hasher),
+        AMQPValue::ShortUInt(value) => value.hash(hasher),
+        AMQPValue::LongInt(value) => value.hash(hasher),
+        AMQPValue::LongUInt(value) => value.hash(hasher),
+        AMQPValue::LongLongInt(value) => value.hash(hasher),
+        AMQPValue::Timestamp(value) => value.hash(hasher),
+        AMQPValue::Float(value) => value.to_bits().hash(hasher),
+        AMQPValue::Double(value) => value.to_bits().hash(hasher),
+        AMQPValue::DecimalValue(value) => (value.scale, value.value).hash(hasher),
+        AMQPValue::ShortString(value) => value.as_str().hash(hasher),
+        AMQPValue::LongString(value) => value.as_bytes().hash(hasher),
+        AMQPValue::ByteArray(value) => value.as_slice().hash(hasher),
+        AMQPValue::FieldArray(items) => {
+            items.as_slice().len().hash(hasher);
+            items.as_slice().iter().for_each(|item| hash(item, hasher));
+        }
+        AMQPValue::FieldTable(table) => {
+            table.inner().len().hash(hasher);
+            for (name, value) in table {
+                name.as_str().hash(hasher);
+                hash(value, hasher);
+            }
+        }
+        AMQPValue::Void => {}
+    }
 }

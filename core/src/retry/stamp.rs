@@ -100,8 +100,9 @@ impl Stamp<'_> {
     }
 
     /// A fresh copy of a parked message, without the broker's count of deliveries: that starts again. The record of its
-    /// parking stays, and so do the deaths: of a message that the broker parked they are all that says why.
-    pub(crate) fn renewed(&self, walk: &str) -> BasicProperties {
+    /// parking stays, and so do the deaths: of a message that the broker parked they are all that says why. `None` when that
+    /// does not fit: nothing may be cut from a message that is only looked at.
+    pub(crate) fn renewed(&self, walk: &str) -> Option<BasicProperties> {
         let mut copy = self.copy();
         if let Some(original) = self.properties.headers() {
             for (name, value) in original {
@@ -111,7 +112,9 @@ impl Stamp<'_> {
             }
         }
         insert(&mut copy, headers::WALK, long(walk));
-        self.finish(copy, None)
+        let (properties, names) = carried(self.properties);
+        let fits = encoded_size(&copy) + names <= self.budget + COUNTS;
+        fits.then(|| properties.with_headers(copy))
     }
 
     /// The copy that goes back to its work queue from a parking queue: no retries spent, one replay more.
@@ -215,6 +218,9 @@ impl Stamp<'_> {
         new.with_headers(table)
     }
 }
+
+/// What a parked message may take beyond a copy's budget: the broker adds no more than its count of deliveries.
+const COUNTS: usize = 1_024;
 
 /// The properties that every copy keeps, and the bytes that they take.
 fn carried(old: &BasicProperties) -> (BasicProperties, usize) {

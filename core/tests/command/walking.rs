@@ -317,6 +317,100 @@ async fn a_place_alone_and_an_id_that_several_have_drop_nothing() {
 }
 
 #[tokio::test]
+async fn a_name_that_may_mean_another_message_drops_nothing() {
+    on_every_broker(|broker| async move {
+        let desk = stage(&broker, 0).await;
+        for (id, tenant) in [("twin", "a"), ("twin", "b")] {
+            let mut headers = parked(id, 1_700_000_000, "no customer");
+            let mut table = headers.headers().clone().unwrap_or_default();
+            table.insert("tenant".into(), AMQPValue::LongString(tenant.into()));
+            headers = headers.with_headers(table);
+            desk.amqp.publish_with(PARKED, "the same", headers).await;
+        }
+        desk.holds(PARKED, 2).await;
+        let lines = desk
+            .run(&["--json", "parked", "ls", QUEUE])
+            .await
+            .exits(0)
+            .lines();
+        let word = |index: usize, key: &str| lines[index][key].as_str().unwrap().to_owned();
+        assert_ne!(word(0, "mark"), word(1, "mark"), "another tenant");
+        assert_eq!(word(0, "fingerprint"), word(1, "fingerprint"));
+        // Both failed alike, so that the guard says nothing of which; a limit takes no second meaning away.
+        let alike = format!("#2={}", word(1, "fingerprint"));
+        for names in [[alike.as_str(), "--yes"], ["twin", "--yes"]] {
+            let mut arguments = vec!["parked", "drop", QUEUE, "--limit=1"];
+            arguments.extend(names);
+            let done = desk.run(&arguments).await.exits(2);
+            assert!(done.err.contains("nothing was dropped"), "{done:#?}");
+            desk.holds(PARKED, 2).await;
+        }
+        let second = format!("#2={}", word(1, "mark"));
+        desk.run(&["parked", "drop", QUEUE, &second, "--yes"])
+            .await
+            .exits(0);
+        let left = desk
+            .run(&["--json", "parked", "ls", QUEUE])
+            .await
+            .exits(0)
+            .lines();
+        assert_eq!(left.len(), 1);
+        assert_eq!(left[0]["mark"].as_str().unwrap(), word(0, "mark"));
+        let done = desk
+            .run(&["parked", "replay", QUEUE, "--fingerprint=ffffffff"])
+            .await
+            .exits(3);
+        assert!(done.err.contains("fingerprint"), "{done:#?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_that_cannot_go_home_keeps_no_other_from_it() {
+    on_every_broker(|broker| async move {
+        let desk = stage(&broker, 0).await;
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-message-ttl".into(), AMQPValue::LongInt(1));
+        arguments.insert(
+            "x-dead-letter-exchange".into(),
+            AMQPValue::LongString("".into()),
+        );
+        arguments.insert(
+            "x-dead-letter-routing-key".into(),
+            AMQPValue::LongString(PARKED.into()),
+        );
+        desk.amqp
+            .declare_with("gone", QueueType::Classic, arguments)
+            .await;
+        desk.amqp.publish("gone", "an orphan").await;
+        desk.holds(PARKED, 1).await;
+        desk.amqp.delete("gone").await;
+        desk.amqp.declare("elsewhere", QueueType::Classic).await;
+        for id in ["1", "2"] {
+            // Later than any real clock.
+            let headers = parked(id, 4_000_000_000, "no customer");
+            desk.amqp.publish_with(PARKED, id, headers).await;
+        }
+        desk.holds(PARKED, 3).await;
+        let reserved = desk
+            .run(&["parked", "replay", QUEUE, "--all", "--to", PARKED])
+            .await
+            .exits(2);
+        assert!(reserved.err.contains(QUEUE), "{reserved:#?}");
+        desk.holds(PARKED, 3).await;
+        desk.amqp.declare(QUEUE, QueueType::Classic).await;
+        let done = desk.run(&["parked", "replay", QUEUE, "--all"]).await;
+        assert!(
+            done.err.contains("2 messages replayed") && done.err.contains("gone"),
+            "{done:#?}"
+        );
+        desk.holds(PARKED, 1).await;
+        desk.holds(QUEUE, 2).await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn the_order_is_that_of_time() {
     on_every_broker(|broker| async move {
         let desk = stage(&broker, 40).await;

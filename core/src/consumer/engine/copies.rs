@@ -96,11 +96,6 @@ impl Engine {
         match purpose {
             // Into its own queue, which is full or gone: it goes back as it is, at the price of a mark.
             Purpose::PutBack => self.give_back(token, Return::Unstarted, out),
-            // Then its handler may see it again here, at the price of a place in the prefetch.
-            Purpose::Deferral if !draining => {
-                self.set_phase(token, Phase::Out);
-                self.admit(token, now, out);
-            }
             _ if draining && (error.is_permanent() || tries >= TRIES_IN_PLACE) => {
                 self.give_back_soon(token);
             }

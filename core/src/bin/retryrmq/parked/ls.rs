@@ -66,14 +66,13 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             "nothing is parked in {}",
             visible::line(&parked.name())
         ));
-    } else if seen < total as usize {
+    } else if seen < total as usize && options.limit > 0 {
         output.note(&format!(
             "{seen} of {total} parked messages; --limit 0 lists all of them"
         ));
     }
     if others.hold() {
-        output.note(&others.sentence(&parked.name()));
-        return Ok(Exit::Held);
+        return others.told(&parked.name(), output);
     }
     Ok(Exit::Ok)
 }

@@ -1,9 +1,13 @@
 //! The messages of a walk in the order of time, which is not always that of the queue: RabbitMQ 4 hands out first what has
 //! a priority, and what was put back as a fresh copy stands at the tail.
 
-use std::{collections::VecDeque, time::SystemTime};
+use std::{
+    collections::VecDeque,
+    time::{Duration, SystemTime},
+};
 
 use retryrmq::{Browse, Record};
+use tokio::time::sleep;
 
 use super::stop::Stop;
 use crate::fault::Fault;
@@ -12,6 +16,9 @@ use crate::fault::Fault;
 const SORTED: usize = 2_000;
 /// Or as many as have so many bytes together.
 const BYTES: usize = 64 * 1024 * 1024;
+
+/// How long the end may take once somebody wants it.
+const GOODBYE: Duration = Duration::from_secs(5);
 
 /// A walk whose messages have places: 1 is the oldest.
 pub(super) struct Ordered {
@@ -35,6 +42,27 @@ impl Ordered {
     /// Whether somebody wants us to end.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.is_set()
+    }
+
+    /// The walk, and who may want us to end.
+    pub(super) fn parts(&mut self) -> (&mut Browse, &mut Stop) {
+        (&mut self.browse, &mut self.stop)
+    }
+
+    /// Ends the walk. Somebody who wants us to end does not wait for a broker with an alarm: it has back what is held when the
+    /// connection goes, at the price of a delivery.
+    pub(super) async fn close(self) -> Result<(), Fault> {
+        let Self {
+            browse, mut stop, ..
+        } = self;
+        let stopped = async {
+            stop.wait().await;
+            sleep(GOODBYE).await;
+        };
+        tokio::select! {
+            closed = browse.close() => Ok(closed?),
+            () = stopped => Ok(()),
+        }
     }
 
     /// Waits until somebody does.

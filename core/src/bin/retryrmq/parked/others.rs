@@ -2,7 +2,7 @@
 
 use retryrmq::Browse;
 
-use crate::{fault::Fault, visible};
+use crate::{exit::Exit, fault::Fault, output::Output, visible};
 
 /// What is known of it at the end of a walk.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,24 @@ impl Others {
         format!(
             "{who} taken {what} out of {parking}: what they hold is not seen here, try again when they are done"
         )
+    }
+
+    /// Tells people; a program reads it as an error.
+    pub(super) fn told(self, parking: &str, output: &Output) -> Result<Exit, Fault> {
+        let sentence = self.sentence(parking);
+        if output.is_json() {
+            return Err(Fault::held(sentence));
+        }
+        output.note(&sentence);
+        Ok(Exit::Held)
+    }
+
+    /// The error for an id that a message may have which is not to be seen.
+    pub(super) fn may_hold_more(self, parking: &str) -> Fault {
+        Fault::held(format!(
+            "nothing was dropped, because a message that is not to be seen may have the same id: {}; or say #1=MARK, as `parked ls` shows it",
+            self.sentence(parking)
+        ))
     }
 
     /// The error for messages that are not there, or not to be seen.

@@ -1,5 +1,7 @@
 //! Which parked messages: by id, by place or mark, by fingerprint, by reason, or all.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use retryrmq::{ParkReason, Record};
 
@@ -18,7 +20,7 @@ pub(super) struct Words {
     fingerprint: Option<String>,
 
     /// Those parked for this reason: exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old,
-    /// rejected or overflow
+    /// rejected, overflow or unknown
     #[arg(long, value_name = "REASON", conflicts_with_all = ["which", "all"])]
     reason: Option<String>,
 
@@ -32,7 +34,8 @@ pub(super) struct Words {
 pub(super) struct Selection {
     named: Vec<(Name, bool)>,
     fingerprint: Option<String>,
-    reason: Option<ParkReason>,
+    /// `None` within: of unknown reason.
+    reason: Option<Option<ParkReason>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,9 +60,12 @@ impl Words {
             .map(|word| Ok((name(word)?, false)))
             .collect::<Result<_, Fault>>()?;
         let reason = self.reason.as_deref().map(|word| {
-            ParkReason::parse(word).ok_or_else(|| {
+            if word == "unknown" {
+                return Ok(None);
+            }
+            ParkReason::parse(word).map(Some).ok_or_else(|| {
                 Fault::usage(format!(
-                    "--reason `{}` is none: it is exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old, rejected or overflow",
+                    "--reason `{}` is none: it is exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old, rejected, overflow or unknown",
                     visible::line(word)
                 ))
             })
@@ -124,6 +130,68 @@ impl Name {
         }
     }
 
+    /// Whether it is what this record's failure, or the record itself, begins with, wherever that stands.
+    fn is_guard_of(&self, record: &Record) -> bool {
+        let Self::Guarded(_, guard) = self else {
+            return false;
+        };
+        record.mark.starts_with(guard.as_str()) || record.fingerprint.starts_with(guard.as_str())
+    }
+
+    /// The places of those that it means, of all that it may mean.
+    fn meant(&self, held: &[(usize, Record)], sure: bool) -> Result<Vec<usize>, Fault> {
+        let like = |is: &dyn Fn(&Record) -> bool| -> Vec<&(usize, Record)> {
+            held.iter().filter(|(_, record)| is(record)).collect()
+        };
+        match self {
+            Self::Id(id) => {
+                let like = like(&|record| record.message().message_id() == Some(id.as_str()));
+                if like.len() > 1 && sure {
+                    return Err(self.ambiguous("the id", &like));
+                }
+                Ok(like.iter().map(|(place, _)| *place).collect())
+            }
+            Self::Place(wanted) => Ok(held
+                .iter()
+                .map(|(place, _)| *place)
+                .filter(|place| place == wanted)
+                .collect()),
+            Self::Guarded(wanted, guard) => {
+                let marked = like(&|record| record.mark.starts_with(guard.as_str()));
+                let at_place = |like: &[&(usize, Record)]| {
+                    like.iter().map(|(place, _)| *place).find(|at| at == wanted)
+                };
+                if let Some((first, mark)) = marked.first().map(|(place, one)| (*place, &one.mark))
+                {
+                    if marked.iter().any(|(_, record)| record.mark != *mark) {
+                        return Err(self.ambiguous("the mark", &marked));
+                    }
+                    // All the same to the last bit: any will do.
+                    return Ok(vec![at_place(&marked).unwrap_or(first)]);
+                }
+                let failed = like(&|record| record.fingerprint.starts_with(guard.as_str()));
+                if failed.len() > 1 && sure {
+                    return Err(self.ambiguous("the fingerprint", &failed));
+                }
+                Ok(at_place(&failed).into_iter().collect())
+            }
+        }
+    }
+
+    fn ambiguous(&self, what: &str, like: &[&(usize, Record)]) -> Fault {
+        let names: Vec<_> = like
+            .iter()
+            .take(10)
+            .map(|(place, record)| format!("#{place}={}", record.mark))
+            .collect();
+        Fault::usage(format!(
+            "{} messages have {what} {}; nothing was dropped: say which, {}",
+            like.len(),
+            self.shown(),
+            names.join(" or ")
+        ))
+    }
+
     fn shown(&self) -> String {
         match self {
             Self::Id(id) => format!("`{}`", visible::line(id)),
@@ -134,6 +202,11 @@ impl Name {
 }
 
 impl Selection {
+    /// Whether a kind of failure was asked for.
+    pub(super) fn wants_a_fingerprint(&self) -> bool {
+        self.fingerprint.is_some()
+    }
+
     /// Whether messages are chosen one by one.
     pub(super) fn is_named(&self) -> bool {
         !self.named.is_empty()
@@ -147,12 +220,11 @@ impl Selection {
             .map(|(name, _)| name.shown())
     }
 
-    /// Whether the record at `place` (1 is the oldest) is among them.
+    /// Whether the record at `place` (1 is the oldest) is among them. Of several that a mark names, the first.
     pub(super) fn takes(&mut self, place: usize, record: &Record) -> bool {
         if !self.named.is_empty() {
             let mut taken = false;
             for (name, seen) in &mut self.named {
-                // A mark names one message: of several that are equal in everything, the first.
                 if matches!(name, Name::Guarded(..)) && (*seen || taken) {
                     continue;
                 }
@@ -164,9 +236,46 @@ impl Selection {
         self.fingerprint
             .as_ref()
             .is_none_or(|start| record.fingerprint.starts_with(start.as_str()))
-            && self
-                .reason
-                .is_none_or(|reason| record.reason == Some(reason))
+            && self.reason.is_none_or(|reason| record.reason == reason)
+    }
+
+    /// Whether a name may mean this record, if no other record that it may mean turns up: all of those are held until the end.
+    pub(super) fn may_take(&mut self, place: usize, record: &Record) -> bool {
+        if self.named.is_empty() {
+            return self.takes(place, record);
+        }
+        let mut taken = false;
+        for (name, seen) in &mut self.named {
+            let is = name.is(place, record) || name.is_guard_of(record);
+            (*seen, taken) = (*seen || is, taken || is);
+        }
+        taken
+    }
+
+    /// Of all that the names may mean, those that they mean. `sure`: nobody is asked.
+    pub(super) fn settle(
+        &mut self,
+        mut held: Vec<(usize, Record)>,
+        sure: bool,
+    ) -> Result<Vec<(usize, Record)>, Fault> {
+        if self.named.is_empty() {
+            return Ok(held);
+        }
+        let mut meant = BTreeSet::new();
+        for (name, seen) in &mut self.named {
+            let places = name.meant(&held, sure)?;
+            *seen = !places.is_empty();
+            meant.extend(places);
+        }
+        held.retain(|(place, _)| meant.contains(place));
+        Ok(held)
+    }
+
+    /// Whether one of the names is an id, which another message may have as well.
+    pub(super) fn has_ids(&self) -> bool {
+        self.named
+            .iter()
+            .any(|(name, _)| matches!(name, Name::Id(_)))
     }
 
     /// Whether nothing after this place can be among them.
@@ -177,26 +286,6 @@ impl Selection {
                 Name::Place(wanted) => *wanted <= place,
                 Name::Guarded(..) => *seen,
             })
-    }
-
-    /// An error for the first id that several of the chosen messages have.
-    pub(super) fn ambiguous(&self, chosen: &[(usize, Record)]) -> Option<Fault> {
-        self.named.iter().find_map(|(name, _)| {
-            let Name::Id(_) = name else { return None };
-            let like: Vec<String> = chosen
-                .iter()
-                .filter(|(place, record)| name.is(*place, record))
-                .map(|(place, record)| handle(*place, record))
-                .collect();
-            (like.len() > 1).then(|| {
-                Fault::usage(format!(
-                    "{} messages have the id {}; nothing was dropped: say which, {}",
-                    like.len(),
-                    name.shown(),
-                    like.join(" or ")
-                ))
-            })
-        })
     }
 
     /// What was asked for by name and is not there.

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use clap::Args;
-use retryrmq::Record;
+use retryrmq::{ErrorKind, Record};
 use serde_json::json;
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
     order::Ordered,
     others::Others,
     record,
-    selection::{Selection, Words},
+    selection::{Selection, Words, handle},
     stop::Stop,
     tally::{SHOWN, Tally},
 };
@@ -175,24 +175,27 @@ async fn act(
         ..
     } = walk;
     let (others, stopped) = (Others::of(&ordered.browse), ordered.is_stopped());
-    let closed = ordered.browse.close().await.map_err(Fault::from);
+    let closed = ordered.close().await;
     client.close().await;
     let summary = summary(&tally, &choice, &deed);
     done.and(closed).map_err(|fault| fault.after(&summary))?;
     // With a limit, or when we were stopped, the rest was not looked for.
     let missing = selection.missing().filter(|_| left > 0 && !stopped);
-    if missing.is_none() || tally.count > 0 {
+    let unmatched = missing.is_none() && tally.count == 0 && selection.wants_a_fingerprint();
+    if !unmatched && (missing.is_none() || tally.count > 0) {
         tell(&tally, &summary, &deed, output)?;
     }
     if stopped {
         return Ok(Exit::Interrupted);
     }
+    if unmatched {
+        return Err(others.or_not_found("with this fingerprint", &parked));
+    }
     if let Some(missing) = missing {
         return Err(others.or_not_found(&missing, &parked));
     }
     if others.hold() && !selection.is_named() && left > 0 {
-        output.note(&others.sentence(&parked));
-        return Ok(Exit::Held);
+        return others.told(&parked, output);
     }
     Ok(Exit::Ok)
 }
@@ -208,11 +211,13 @@ struct Walk {
 
 impl Walk {
     async fn next(&mut self) -> Result<Option<(usize, Record)>, Fault> {
-        while self.left > 0
-            && (self.thorough || !self.selection.ends_by(self.ordered.place))
+        while (self.thorough || (self.left > 0 && !self.selection.ends_by(self.ordered.place)))
             && let Some((place, record)) = self.ordered.next().await?
         {
-            if self.selection.takes(place, &record) {
+            if self.thorough && self.selection.may_take(place, &record) {
+                return Ok(Some((place, record)));
+            }
+            if !self.thorough && self.selection.takes(place, &record) {
                 self.left -= 1;
                 return Ok(Some((place, record)));
             }
@@ -228,13 +233,23 @@ impl Walk {
         deed: &Deed,
         tally: &mut Tally,
         output: &Output,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Refused> {
         let target = deed.target(record);
         if !choice.dry_run {
-            match target {
-                Some(target) => self.ordered.browse.replay_to(record, target).await?,
-                None => self.ordered.browse.discard(record).await?,
-            }
+            let (browse, stop) = self.ordered.parts();
+            let done = async {
+                match target {
+                    Some(target) => browse.replay_to(record, target).await,
+                    None => browse.discard(record).await,
+                }
+            };
+            // A broker with an alarm answers when that is over.
+            let done = tokio::select! {
+                biased;
+                done = done => done,
+                () = stop.wait() => return Ok(()),
+            };
+            done.map_err(Refused::of)?;
         }
         tally.note(place, record, target);
         if output.is_json() {
@@ -246,6 +261,35 @@ impl Walk {
             tally.print(|| output.json_line(&line));
         }
         Ok(())
+    }
+}
+
+/// Why something was not done.
+enum Refused {
+    /// With this message, which others do not share.
+    This(Fault),
+    All(Fault),
+}
+
+impl Refused {
+    fn of(error: retryrmq::Error) -> Self {
+        let alone = matches!(
+            error.kind(),
+            ErrorKind::Unroutable | ErrorKind::QueueNotFound | ErrorKind::TooLarge
+        );
+        if alone {
+            Self::This(error.into())
+        } else {
+            Self::All(error.into())
+        }
+    }
+}
+
+impl From<Refused> for Fault {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::This(fault) | Refused::All(fault) => fault,
+        }
     }
 }
 
@@ -261,15 +305,26 @@ async fn on_the_way(
     let progress = output.progress(Some(total.into()), "looked at");
     let mut rows = Vec::new();
     let done = async {
+        let mut first = None;
         while let Some((place, record)) = walk.next().await? {
-            if choice.dry_run && !output.is_json() {
-                rows.push(ls::row(place, &record, output));
+            let acted = walk
+                .act((place, &record), choice, deed, tally, output)
+                .await;
+            match acted {
+                Ok(()) if choice.dry_run && !output.is_json() => {
+                    rows.push(ls::row(place, &record, output));
+                }
+                Ok(()) => {}
+                // It stays where it is, and those behind it go on.
+                Err(Refused::This(fault)) if !walk.selection.is_named() => {
+                    output.note(&format!("{}: {}", handle(place, &record), fault.sentence()));
+                    first.get_or_insert(fault);
+                }
+                Err(Refused::This(fault) | Refused::All(fault)) => return Err(fault),
             }
-            walk.act((place, &record), choice, deed, tally, output)
-                .await?;
             progress.set_position(walk.ordered.place as u64);
         }
-        Ok(())
+        first.map_or(Ok(()), Err)
     }
     .await;
     progress.finish_and_clear();
@@ -295,14 +350,18 @@ async fn all_at_once(
     if chosen.is_empty() || walk.ordered.is_stopped() {
         return Ok(());
     }
-    if sure {
-        if let Some(fault) = walk
-            .selection
-            .ambiguous(&chosen)
-            .filter(|_| !choice.dry_run)
-        {
-            return Err(fault);
+    if walk.thorough {
+        let others = Others::of(&walk.ordered.browse);
+        if sure && !choice.dry_run && walk.selection.has_ids() && others.hold() {
+            return Err(others.may_hold_more(&retryrmq::parking_queue(&choice.queue)));
         }
+        chosen = walk.selection.settle(chosen, sure && !choice.dry_run)?;
+        let most = usize::try_from(walk.left).unwrap_or(usize::MAX);
+        chosen.truncate(most);
+        walk.left -= chosen.len() as u64;
+    }
+    if sure {
+        // Nobody is asked.
     } else if (walk.selection.missing().is_some() && walk.left > 0)
         || !agreed(walk, choice, &chosen, output).await?
     {

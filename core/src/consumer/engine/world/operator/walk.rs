@@ -233,7 +233,9 @@ impl Walk {
             let mut published = Vec::new();
             for delivery in wave {
                 let renewed = self.marks.renewed.clone();
-                let properties = stamped(delivery, |stamp| stamp.renewed(&renewed));
+                let properties = stamped(delivery, |stamp| {
+                    stamp.renewed(&renewed).expect("it is small")
+                });
                 published.push(self.publish(PARKED, properties, delivery));
                 if may_go(None) {
                     self.settle(delivery.tag);
