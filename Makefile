@@ -22,6 +22,7 @@ help: ## list the tasks
 
 .PHONY: demo
 demo: cargo ## watch messages fail, wait, come back and be parked on a real RabbitMQ
+	@echo "building the demo; with nothing built yet this takes some minutes"
 	@cargo build --quiet -p retryrmq-demo
 	@RETRYRMQ_DEMO_WORKERS="$$(examples/demo/workers/prepare)" \
 		$(WITH_BROKERS) --versions 4.3 --one -- cargo run --quiet -p retryrmq-demo
