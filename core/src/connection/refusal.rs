@@ -183,13 +183,21 @@ fn precondition_failed(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
 
 fn access_refused(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
     if let Doing::Connecting(address) = doing {
+        let who = match (&address.cert_file, &address.password_file) {
+            (Some(file), _) if address.external => format!(
+                "whoever the certificate {} names; is there such a user, and the plugin rabbitmq_auth_mechanism_ssl?",
+                file.display()
+            ),
+            (_, Some(file)) => format!(
+                "the user `{}`, or the password or token in {}",
+                address.user(),
+                file.display()
+            ),
+            _ => format!("the user `{}` or its password", address.user()),
+        };
         return (
             ErrorKind::AuthenticationFailed,
-            format!(
-                "the broker at {} refuses the user `{}` or its password",
-                address.authority(),
-                address.user()
-            ),
+            format!("the broker at {} refuses {who}", address.authority()),
         );
     }
     let Some((_, user)) = text.split_once("refused for user '") else {

@@ -31,3 +31,4 @@ mod streams;
 mod subscribing;
 mod telemetry;
 mod tls;
+mod tokens;

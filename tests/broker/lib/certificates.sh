@@ -14,6 +14,10 @@ make_certificates() { # once per instance; without openssl there is simply no TL
         openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -out server.pem \
             -extfile <(printf 'subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1\nextendedKeyUsage=serverAuth\n')
         chmod 644 server.key # the broker reads it as another user
+        openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj '/CN=retryrmq-client' \
+            -keyout client.key -out client.csr
+        openssl x509 -req -in client.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -out client.pem \
+            -extfile <(printf 'extendedKeyUsage=clientAuth\n')
         cd .. && mv "$tls.new" "$tls"
     ) 8>"$STATE/tls.lock" 2>"$STATE/tls.log" || { cat "$STATE/tls.log" >&2; die "openssl could not make the certificates"; }
 }
@@ -24,6 +28,6 @@ tls_settings() { # PORT DIRECTORY-AS-THE-BROKER-SEES-IT ADDRESS
     echo "ssl_options.cacertfile = $2/ca.pem"
     echo "ssl_options.certfile = $2/server.pem"
     echo "ssl_options.keyfile = $2/server.key"
-    echo "ssl_options.verify = verify_none"
+    echo "ssl_options.verify = verify_peer" # a client may show the certificate that lies beside ours
     echo "ssl_options.fail_if_no_peer_cert = false"
 }

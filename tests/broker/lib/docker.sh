@@ -16,8 +16,13 @@ docker_write_settings() { # VERSION N
     {
         echo "collect_statistics_interval = 1000" # a fifth of the usual, so that tests see counts sooner
         tls_settings 5671 /etc/rabbitmq/tls 0.0.0.0
-        cat "$dir/extra.conf" 2>/dev/null || true
+        grep -v '^plugins = ' "$dir/extra.conf" 2>/dev/null || true
     } >"$dir/node.conf"
+    {
+        local wanted; wanted=$(sed -n 's/^plugins = //p' "$dir/extra.conf" 2>/dev/null | tr -s ' ' ',' || true)
+        echo "[rabbitmq_management${wanted:+,$wanted}]."
+    } >"$dir/enabled_plugins"
+    chmod 644 "$dir/enabled_plugins"
     chmod 644 "$dir/node.conf" # the broker reads it as another user
 }
 
@@ -41,6 +46,7 @@ docker_launch() { # VERSION N
         --env RABBITMQ_NODENAME="$(docker_node_name "$1" "$2")" \
         --env RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="$cookie" --env RABBITMQ_CTL_ERL_ARGS="$cookie" \
         --volume "$dir/node.conf:/etc/rabbitmq/conf.d/90-node.conf:ro" --volume "$STATE/tls:/etc/rabbitmq/tls:ro" \
+        --volume "$dir/enabled_plugins:/etc/rabbitmq/enabled_plugins:ro" \
         "$(docker_image "$1")" >/dev/null
 }
 

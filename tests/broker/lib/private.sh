@@ -60,7 +60,6 @@ private_extract() { # VERSION ROOT
     printf 'root:x:0:\nrabbitmq:x:%s:\n' $USER_ID >"$root/etc/group"
     printf '127.0.0.1 localhost\n' >"$root/etc/hosts"
     mkdir -p "$root"/{proc,dev,sys,tmp,run,var/lib/rabbitmq,etc/rabbitmq}
-    echo '[rabbitmq_management].' >"$root/etc/rabbitmq/enabled_plugins"
 }
 
 # Runs a command as the broker's user inside the root, with the node's environment. Every step replaces the process,
@@ -82,7 +81,8 @@ private_inside() { # VERSION N COMMAND…
         RABBITMQ_NODENAME="$(private_node_name "$version" "$n")" RABBITMQ_NODE_PORT="$port" \
         RABBITMQ_DIST_PORT="$(distribution_port "$port")" RABBITMQ_CONFIG_FILE=/var/lib/rabbitmq/rabbitmq.conf \
         RABBITMQ_MNESIA_BASE=/var/lib/rabbitmq/data RABBITMQ_LOG_BASE=/var/lib/rabbitmq/log \
-        RABBITMQ_ENABLED_PLUGINS_FILE=/etc/rabbitmq/enabled_plugins RUNNING_UNDER_SYSTEMD=true \
+        RABBITMQ_ENABLED_PLUGINS_FILE=/var/lib/rabbitmq/enabled_plugins \
+        RABBITMQ_PLUGINS_DIR="$(private_plugin_folders "$version")" RUNNING_UNDER_SYSTEMD=true \
         RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}" \
         "$@"
 }
@@ -125,11 +125,30 @@ private_write_settings() { # VERSION N
         echo "disk_free_limit.absolute = 200MB"
         echo "collect_statistics_interval = 1000" # a fifth of the usual, so that tests see counts sooner
         tls_settings "$(tls_port "$port")" /var/lib/rabbitmq/tls 127.0.0.1
-        cat "$dir/extra.conf" 2>/dev/null || true
+        grep -v '^plugins = ' "$dir/extra.conf" 2>/dev/null || true
     } >"$data/rabbitmq.conf"
+    private_write_plugins "$1" "$dir"
     rm -rf "$data/tls"; [[ ! -d $STATE/tls ]] || cp -r "$STATE/tls" "$data/tls"
     private_cookie >"$data/.cookie.new"; chmod 400 "$data/.cookie.new"; mv -f "$data/.cookie.new" "$data/.erlang.cookie"
     chown -R $USER_ID:$USER_ID "$data"
+}
+
+# The plugins of a node: management, those of its line `plugins = NAME…`, and as files those of its version that lie in the
+# folder RETRYRMQ_BROKER_PLUGINS (NAME-VERSION….ez).
+private_write_plugins() { # VERSION DIRECTORY
+    local data=$2/data wanted file
+    wanted=$(sed -n 's/^plugins = //p' "$2/extra.conf" 2>/dev/null | tr -s ' ' ',' || true)
+    echo "[rabbitmq_management${wanted:+,$wanted}]." >"$data/enabled_plugins"
+    rm -rf "$data/plugins"; mkdir "$data/plugins"
+    for file in "${RETRYRMQ_BROKER_PLUGINS:-/nowhere}"/*-"$1".*.ez; do
+        [[ ! -e $file ]] || cp "$file" "$data/plugins"
+    done
+}
+
+# Where the broker's own plugins are, and ours.
+private_plugin_folders() { # VERSION
+    local own; own=$(cd "$(private_root "$1")" && echo usr/lib/rabbitmq/lib/rabbitmq_server-*/plugins)
+    echo "/usr/lib/rabbitmq/plugins:/$own:/var/lib/rabbitmq/plugins"
 }
 
 private_cookie() { # the same for all nodes of an instance, so that they can form a cluster

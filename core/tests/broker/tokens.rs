@@ -1,0 +1,167 @@
+//! OAuth 2 tokens and client certificates, at brokers that ask for them.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::{Duration, SystemTime},
+};
+
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use retryrmq::{Client, ErrorKind, Message, Publish};
+use retryrmq_harness::{Broker, Node, eventually, on_every_broker_where};
+use ring::hmac;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::{
+    connecting::{host_and_port, refused},
+    stage::{Diary, PATIENCE, QUEUE, start},
+};
+
+const KEY: &[u8] = b"a key that is known to this test and its broker alone";
+/// How long a token is good for.
+const LIFETIME: Duration = Duration::from_secs(8);
+
+fn encoded(value: &Value) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(value.to_string())
+}
+
+fn token(lifetime: Duration) -> String {
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let head = json!({"alg": "HS256", "kid": "k1", "typ": "JWT"});
+    let claims = json!({
+        "aud": ["rabbitmq"],
+        "sub": "orders-service",
+        "exp": (now + lifetime).as_secs(),
+        "scope": ["rabbitmq.configure:*/*", "rabbitmq.read:*/*", "rabbitmq.write:*/*"],
+    });
+    let signed = format!("{}.{}", encoded(&head), encoded(&claims));
+    let key = hmac::Key::new(hmac::HMAC_SHA256, KEY);
+    let signature = hmac::sign(&key, signed.as_bytes());
+    format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))
+}
+
+/// A node that takes tokens.
+async fn node(broker: &Broker) -> Node {
+    let node = broker
+        .own_node(&[
+            "plugins = rabbitmq_auth_backend_oauth2",
+            "auth_backends.1 = rabbit_auth_backend_oauth2",
+            "auth_backends.2 = internal",
+            "auth_oauth2.resource_server_id = rabbitmq",
+        ])
+        .await;
+    let key = json!({"kty": "oct", "alg": "HS256", "k": BASE64_URL_SAFE_NO_PAD.encode(KEY)});
+    node.ctl(&["add_uaa_key", "k1", &format!("--json={key}")])
+        .await;
+    node
+}
+
+fn file(node: &Node, content: &str) -> PathBuf {
+    let name = host_and_port(node).replace(':', "-");
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("{}-{name}-token", std::process::id()));
+    std::fs::write(&file, content).unwrap();
+    file
+}
+
+#[tokio::test]
+async fn a_token_is_renewed_before_it_ends() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = node(&broker).await;
+        let secret = file(&node, &token(LIFETIME));
+        let url = |file: &Path| {
+            let at = host_and_port(&node);
+            format!("amqp://token@{at}/%2f?passwordfile={}", file.display())
+        };
+        let fresh = {
+            let secret = secret.clone();
+            tokio::spawn(async move {
+                loop {
+                    sleep(LIFETIME / 4).await;
+                    // Whoever reads meanwhile finds the one or the other.
+                    let next = secret.with_extension("next");
+                    std::fs::write(&next, token(LIFETIME)).unwrap();
+                    std::fs::rename(&next, &secret).unwrap();
+                }
+            })
+        };
+        let client = Client::connect(&url(&secret)).await.unwrap();
+        let handled = Arc::new(Mutex::new(BTreeSet::new()));
+        let seen = Arc::clone(&handled);
+        let running = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .start(move |message: Message| {
+                let id = String::from_utf8_lossy(message.body()).into_owned();
+                seen.lock().unwrap().insert(id);
+                async { Ok::<(), std::io::Error>(()) }
+            })
+            .await
+            .unwrap();
+        // For longer than two tokens live.
+        for number in 0..20 {
+            let text = format!("{number:02}");
+            client
+                .publish(Publish::to_queue(QUEUE, text.clone()))
+                .await
+                .unwrap_or_else(|error| panic!("{number}: {error}"));
+            eventually(PATIENCE, &format!("{number} is handled"), || async {
+                handled.lock().unwrap().contains(&text).then_some(())
+            })
+            .await;
+            sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!(client.reconnects(), 0, "the connections stayed open");
+        fresh.abort();
+        running.close().await;
+        client.close().await;
+        std::fs::write(&secret, "no.real.token").unwrap();
+        refused(
+            Client::connect(&url(&secret)).await,
+            ErrorKind::AuthenticationFailed,
+        );
+        std::fs::remove_file(&secret).unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_certificate_says_who_it_is() {
+    let with_tls = |broker: &Broker| broker.is_controllable() && broker.tls().is_some();
+    on_every_broker_where(with_tls, |broker| async move {
+        let node = broker
+            .own_node(&[
+                "plugins = rabbitmq_auth_mechanism_ssl",
+                "auth_mechanisms.1 = EXTERNAL",
+                "auth_mechanisms.2 = PLAIN",
+                "ssl_cert_login_from = common_name",
+            ])
+            .await;
+        let tls = node.tls().expect("as its broker");
+        let papers = tls.authority.parent().unwrap();
+        let url = format!(
+            "{}?cacertfile={}&certfile={}&keyfile={}&auth_mechanism=external",
+            tls.url.replacen("guest:guest@", "", 1),
+            tls.authority.display(),
+            papers.join("client.pem").display(),
+            papers.join("client.key").display()
+        );
+        let why = refused(Client::connect(&url).await, ErrorKind::AuthenticationFailed);
+        assert!(why.contains("certificate"), "{why}");
+        node.ctl(&["add_user", "retryrmq-client", "unused"]).await;
+        node.ctl(&["set_permissions", "retryrmq-client", ".*", ".*", ".*"])
+            .await;
+        let client = Client::connect(&url).await.unwrap();
+        let diary = Diary::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        client
+            .publish(Publish::to_queue(QUEUE, "x").message_id("one"))
+            .await
+            .unwrap();
+        diary.until("one", 1).await;
+        running.close().await;
+    })
+    .await;
+}
