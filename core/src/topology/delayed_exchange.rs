@@ -1,16 +1,39 @@
 //! `delayed-exchange`: a copy through an exchange of the delayed-message plugin, which holds it for `x-delay` ms.
 //! The plugin was archived in January 2026 and cannot run on RabbitMQ 4.3 or later.
 
+use std::time::Duration;
+
 use super::{
     Item, Plan,
     plan::{self, text},
     scheme::{Route, Scheme, Target, Wait, detour_delay, refused},
 };
-use crate::{Result, connection::Server, retry::Counting};
+use crate::{
+    BasicProperties, Result,
+    connection::Server,
+    retry::{Counting, headers},
+};
 
 const NAME: &str = "delayed-exchange";
 
 pub(super) struct DelayedExchange;
+
+/// What was sent to the plugin for less long is gone when its broker is killed, although that has confirmed it (fact 59).
+const YOUNG: Duration = Duration::from_secs(3);
+
+/// How long after its confirm a copy that waits in the plugin is not safe; one that waits for less is in its queue by then.
+pub(crate) fn hardens(copy: &BasicProperties) -> Duration {
+    let delay = copy
+        .headers()
+        .as_ref()
+        .and_then(|table| table.inner().get(headers::DELAY))
+        .and_then(headers::integer)
+        .and_then(|ms| u64::try_from(ms).ok());
+    delay.map_or(YOUNG, |ms| YOUNG.min(Duration::from_millis(ms) + A_MOMENT))
+}
+
+/// From the end of a delay until the queue has the message.
+const A_MOMENT: Duration = Duration::from_millis(200);
 
 fn exchange(queue: &str) -> String {
     format!("{queue}.delayed")

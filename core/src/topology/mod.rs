@@ -23,6 +23,7 @@ mod waits;
 
 pub use apply::{Finding, Status};
 pub(crate) use apply::{Mode, apply};
+pub(crate) use delayed_exchange::hardens;
 pub(crate) use parking::{Inspection, inspect_parking, warn_of_parking};
 pub use plan::{
     Argument, Item, Missing, Plan, QueueType, parking_queue, waiting_queue, work_queue_of,

@@ -5,7 +5,7 @@ use retryrmq::{
     types::{AMQPValue, FieldTable},
 };
 use retryrmq_harness::{
-    QueueType, Version,
+    Broker, QueueType, Version,
     lapin::{ExchangeKind, options::ExchangeDeclareOptions},
     on_every_broker, on_every_broker_where, on_every_queue_type,
 };
@@ -374,6 +374,102 @@ async fn of_two_messages_that_look_alike_both_are_handled() {
             settled(&vhost, &amqp, &running, QUEUE).await;
             running.close().await;
         }
+    })
+    .await;
+}
+
+/// The plugin is no part of RabbitMQ, nor of this project: whoever has it says where (`RETRYRMQ_BROKER_PLUGINS`).
+fn may_have_the_plugin(broker: &Broker) -> bool {
+    let folder = std::env::var_os("RETRYRMQ_BROKER_PLUGINS");
+    if folder.is_none() {
+        eprintln!(
+            "skipped: RETRYRMQ_BROKER_PLUGINS names no folder with the delayed-message plugin"
+        );
+    }
+    folder.is_some() && broker.is_controllable() && broker.version() < Version::V4_3
+}
+
+#[tokio::test]
+async fn with_its_plugin_a_delayed_exchange_delays() {
+    on_every_broker_where(may_have_the_plugin, |broker| async move {
+        let node = broker
+            .own_node(&["plugins = rabbitmq_delayed_message_exchange"])
+            .await;
+        for kind in QueueType::ALL {
+            let vhost = node.vhost().await;
+            let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+            amqp.declare(QUEUE, kind).await;
+            let diary = Diary::default();
+            let consumer = consumer(&client, Strategy::DelayedExchange, "list(300ms, 1s)");
+            let running = start(consumer, &diary, |message| {
+                match (message.message_id().unwrap(), message.attempt()) {
+                    ("better", 3) => Ok(()),
+                    ("chosen", 1) => Err(retry_after(ms(700), "busy").into()),
+                    ("deferred", 1) if message.state().deferrals == 0 => Err(defer(ms(500)).into()),
+                    ("chosen" | "deferred", _) => Ok(()),
+                    _ => Err("no".into()),
+                }
+            })
+            .await;
+            let all = ["better", "worse", "chosen", "deferred"];
+            amqp.publish_all("", all.map(|name| (QUEUE, name, id(name))))
+                .await;
+            let waited = async |name, attempts: usize, last: u64| {
+                let seen = diary.until(name, attempts).await;
+                let [.., before, after] = &*seen else {
+                    panic!("{name}: {}", seen.len());
+                };
+                let waited = after.at - before.at;
+                assert!(waited + CLOCK >= ms(last), "{kind}, {name}: {waited:?}");
+            };
+            waited("better", 3, 1_000).await;
+            waited("worse", 3, 1_000).await;
+            waited("chosen", 2, 700).await;
+            waited("deferred", 2, 500).await;
+            let lost = take(&amqp, PARKED, 1).await;
+            assert_eq!(lost[0].id(), Some("worse"), "{kind}");
+            assert_eq!(lost[0].header_int("x-retry-count"), Some(2), "{kind}");
+            stats(&running, "all is settled", |stats| stats.outstanding == 0).await;
+            running.close().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_waits_in_a_delayed_exchange_survives_its_broker() {
+    on_every_broker_where(may_have_the_plugin, |broker| async move {
+        let node = broker
+            .own_node(&["plugins = rabbitmq_delayed_message_exchange"])
+            .await;
+        let vhost = node.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        let diary = Diary::default();
+        // Longer than a restart takes.
+        let consumer = consumer(&client, Strategy::DelayedExchange, "list(20s)");
+        let running = start(consumer, &diary, |message| match message.attempt() {
+            1 => Err("not yet".into()),
+            _ => Ok(()),
+        })
+        .await;
+        let names: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+        amqp.publish_all(
+            "",
+            names.iter().map(|name| (QUEUE, name.as_str(), id(name))),
+        )
+        .await;
+        stats(&running, "all wait", |stats| {
+            stats.retried == 20 && stats.outstanding == 0
+        })
+        .await;
+        node.kill().await;
+        node.start().await;
+        for name in &names {
+            let seen = diary.until(name, 2).await;
+            assert_eq!(seen[1].message.attempt(), 2, "{name}");
+        }
+        running.close().await;
     })
     .await;
 }

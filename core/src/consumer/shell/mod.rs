@@ -352,6 +352,7 @@ impl Shell {
         let known =
             own || !copy.exchange.is_empty() || waits.safe_from(&copy.routing_key).is_some();
         let queue = copy.routing_key.clone();
+        let hardens = (!copy.exchange.is_empty()).then(|| topology::hardens(&copy.properties));
         let done = {
             let (mail, waits, queue) = (mail.clone(), Arc::clone(&waits), queue.clone());
             Box::new(move |result: Result<()>| {
@@ -360,7 +361,10 @@ impl Shell {
                 {
                     waits.forget(&queue);
                 }
-                let stored = result.map(|()| waits.matures(&queue));
+                let stored = result.map(|()| match hardens {
+                    Some(hardens) => Some(Instant::now() + hardens),
+                    None => waits.matures(&queue),
+                });
                 let _ = mail.send(Mail::Copied(token, stored));
             })
         };
