@@ -28,10 +28,10 @@ type Conn struct {
 // DialOption is an option of [Dial].
 type DialOption func(*dialling)
 
-type dialling struct{ appVersion, queueType string }
+type dialling struct{ native.Dialling }
 
 // AppVersion is the version of your application, which the history of a failed message shows.
-func AppVersion(version string) DialOption { return func(d *dialling) { d.appVersion = version } }
+func AppVersion(version string) DialOption { return func(d *dialling) { d.AppVersion = version } }
 
 // QueueTypeName names the type of a queue.
 type QueueTypeName string
@@ -44,12 +44,23 @@ const (
 
 // QueueType is the type of the queues in which messages wait and are parked; Quorum by default.
 func QueueType(name QueueTypeName) DialOption {
-	return func(d *dialling) { d.queueType = string(name) }
+	return func(d *dialling) { d.QueueType = string(name) }
 }
 
+// Wait has [Dial] try until a broker that cannot be reached yet is there, or the context ends; the log has a warning for each try. A
+// broker that refuses is not waited for.
+func Wait() DialOption { return func(d *dialling) { d.Wait = true } }
+
+// EndWhenRefused ends the connection when the broker refuses its login or its virtual host after it was lost: Consume returns that
+// error, [ErrAuthenticationFailed] or [ErrVhostNotFound]. Without it that is tried for ever, and told by [EventLoginRefused] and
+// [Conn.Trouble].
+func EndWhenRefused() DialOption { return func(d *dialling) { d.EndWhenRefused = true } }
+
 // Dial connects. The address is amqp://user:password@host:port/vhost, or amqps:// with TLS; what is left out is guest, guest,
-// localhost, 5672 (5671 with TLS) and /. Its parameters are heartbeat (seconds), connection_timeout (milliseconds), name, and with
-// TLS cacertfile, certfile, keyfile (PEM files) and server_name_indication. When ctx ends before, the attempt is given up.
+// localhost, 5672 (5671 with TLS) and /. Of several hosts, as in amqp://user:password@one,two:5673,three/vhost, or several such
+// addresses with commas between them, any will do. Its parameters are heartbeat (seconds), connection_timeout (milliseconds), name,
+// passwordfile and userfile (read at every connection), and with TLS cacertfile, certfile, keyfile (PEM files),
+// server_name_indication and auth_mechanism=external. When ctx ends before, the attempt is given up.
 func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error) {
 	if err := checkContext(ctx); err != nil {
 		return nil, err
@@ -57,14 +68,14 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 	if ctx.Err() != nil {
 		return nil, native.ContextError(ctx)
 	}
-	var d dialling
+	d := dialling{native.Dialling{URL: url}}
 	for _, option := range options {
 		if option == nil {
 			return nil, badOption("an option is nil")
 		}
 		option(&d)
 	}
-	for _, text := range [][2]string{{"url", url}, {"AppVersion", d.appVersion}, {"QueueType", d.queueType}} {
+	for _, text := range [][2]string{{"url", url}, {"AppVersion", d.AppVersion}, {"QueueType", d.QueueType}} {
 		if err := checkText(text[0], text[1]); err != nil {
 			if text[0] == "url" { // without quoting it: it may hold a password
 				err = &Error{Code: ErrInvalidURL.Code, Message: "the broker's address is not valid UTF-8"}
@@ -75,7 +86,7 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 	l := logger()
 	native.LogLines(true, l.Enabled(ctx, slog.LevelDebug))
 	native.Hold()
-	client, err := dial(ctx, url, d)
+	client, err := dial(ctx, &d.Dialling)
 	if err != nil {
 		release()
 		return nil, err
@@ -89,8 +100,8 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 	}, nil
 }
 
-func dial(ctx context.Context, url string, d dialling) (*native.Client, error) {
-	op, err := native.Connect(url, d.appVersion, d.queueType)
+func dial(ctx context.Context, d *native.Dialling) (*native.Client, error) {
+	op, err := native.Connect(d)
 	if err != nil {
 		return nil, ours(err)
 	}
@@ -200,6 +211,22 @@ func (c *Conn) MetricsText() string {
 	}
 	defer c.leave()
 	return c.client.MetricsText()
+}
+
+// Healthy says whether both connections, the one that consumes and the one that publishes, are open: for a health check.
+func (c *Conn) Healthy() bool { return c.Trouble() == "" }
+
+// Trouble is why a connection is not open: what the last try to re-make it met. It is empty while all is well.
+func (c *Conn) Trouble() string {
+	err := c.enter()
+	if err == nil {
+		defer c.leave()
+		var trouble string
+		if trouble, err = c.client.Trouble(); err == nil {
+			return trouble
+		}
+	}
+	return ours(err).Error()
 }
 
 // Reconnects is how often the connection was re-made.

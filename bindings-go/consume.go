@@ -18,10 +18,11 @@ import (
 type Handler func(ctx context.Context, m *Message) error
 
 // Consume handles the messages of a queue until ctx ends; then it lets running handlers finish, gives back the rest, and
-// returns nil. It returns an error when the subscription is refused, and [ErrClosed] when the connection was closed. When
-// handlers are still running at the drain timeout, they are left behind, and the error is [ErrTimeout]: messages that they have
-// not settled are the broker's again. Those of handlers that are past their [HandlerTimeout] are settled already. The drain timeout holds
-// for all your code that the end would wait for: the methods of errors, functions of [Fatal], [OnEvent] and [OnReady], and log handlers.
+// returns nil. It returns an error when the subscription is refused, [ErrClosed] when the connection was closed, and why the
+// connection ended by itself, see [EndWhenRefused]. When handlers are still running at the drain timeout, they are left behind,
+// and the error is [ErrTimeout]: messages that they have not settled are the broker's again. Those of handlers that are past their
+// [HandlerTimeout] are settled already. The drain timeout holds for all your code that the end would wait for: the methods of errors,
+// functions of [Fatal], [OnEvent] and [OnReady], and log handlers.
 //
 // Any number of consumers may run on one connection, also for the same queue.
 func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, options ...Option) error {
@@ -119,7 +120,9 @@ func (c *Conn) run(ctx context.Context, queue string, announcing *announcement, 
 	case <-c.closing:
 		err = ErrClosed
 	case <-closed.Done():
-		err = &Error{Code: ErrClosed.Code, Message: fmt.Sprintf("the consumer of %q ended by itself", queue)}
+		if err = ours(c.client.CheckEnd()); err == nil {
+			err = &Error{Code: ErrClosed.Code, Message: fmt.Sprintf("the consumer of %q ended by itself", queue)}
+		}
 	}
 	w.close()
 	_ = closed.Wait(context.Background())

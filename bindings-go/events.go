@@ -33,6 +33,9 @@ const (
 	EventRequeued EventName = "requeued"
 	// EventDisconnected: the connection was lost; what was unacknowledged comes again.
 	EventDisconnected EventName = "disconnected"
+	// EventLoginRefused: the connection was lost, and the broker refuses the login or the virtual host now. It is tried again:
+	// somebody has to change the one or the other.
+	EventLoginRefused EventName = "login_refused"
 	// EventReconnected: consuming again after a loss.
 	EventReconnected EventName = "reconnected"
 	// EventPaused: too large a share of attempts failed; no messages are taken for a while.

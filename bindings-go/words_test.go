@@ -33,7 +33,7 @@ func TestEventsAreNamedAsInTheCore(t *testing.T) {
 		"Retried": EventRetried, "Deferred": EventDeferred, "Parked": EventParked, "Rejected": EventRejected,
 		"Detoured": EventDetoured, "AlreadyHandled": EventAlreadyHandled, "Replayed": EventReplayed,
 		"PublishFailed": EventPublishFailed, "Requeued": EventRequeued, "Disconnected": EventDisconnected,
-		"Reconnected": EventReconnected, "Paused": EventPaused, "Resumed": EventResumed,
+		"LoginRefused": EventLoginRefused, "Reconnected": EventReconnected, "Paused": EventPaused, "Resumed": EventResumed,
 	} {
 		ours[name] = string(value)
 	}

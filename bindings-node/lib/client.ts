@@ -7,12 +7,13 @@ import { bridge } from './bridge.js'
 import { type Consumer, consumerOf, disposable } from './consumer.js'
 import { InvalidOptionError, InvalidTypeError, asked, clientClosed, kind } from './errors.js'
 import { log } from './log.js'
-import { native, type Client as NativeClient, type Subscription, type Told } from './native.js'
+import { native, type Client as NativeClient, type Connecting, type Subscription, type Told } from './native.js'
 import {
   type ConsumerOptions,
   type Handler,
   type QueueType,
   abortSignal,
+  flag,
   onlyKnown,
   plan,
   string,
@@ -26,6 +27,16 @@ export interface ConnectOptions {
   appVersion?: string
   /** The type of the queues in which messages wait and are parked; quorum unless it says classic. */
   queueType?: QueueType
+  /**
+   * Tries until a broker that cannot be reached yet is there; off by default. One that refuses is not waited for. The process
+   * stays alive meanwhile.
+   */
+  wait?: boolean
+  /**
+   * Ends the client when the broker refuses its login or its virtual host after a connection was lost: `closed` of its consumers
+   * rejects, and so does {@link Client.run}. Off by default, and it is tried for ever.
+   */
+  endWhenRefused?: boolean
   /** Gives up connecting when it aborts. */
   signal?: AbortSignal
 }
@@ -48,6 +59,8 @@ export class Client {
   #published: () => void = () => {}
   /** Nothing is published any more: the handlers, which may publish until then, have drained. */
   #drained = false
+  /** Why it ended by itself. */
+  #refused: Error | undefined
 
   private constructor(connected: NativeClient) {
     this.#native = connected
@@ -76,9 +89,15 @@ export class Client {
     const consuming = subscribing.then(
       (subscription) => {
         const closing = this.#closing !== undefined
-        const consumer = consumerOf(planned, { id, subscription, listening, told, closing })
+        const checkEnd = (): void => asked(() => this.#native.checkEnd())
+        const consumer = consumerOf(planned, { id, subscription, listening, told, closing, checkEnd })
         this.#consumers.add(consumer)
-        void consumer.closed.then(() => this.#consumers.delete(consumer))
+        const forget = (): void => void this.#consumers.delete(consumer)
+        consumer.closed.then(forget, (error: Error) => {
+          forget()
+          this.#refused ??= error
+          this.#leave()
+        })
         return consumer
       },
       (error: unknown) => {
@@ -112,6 +131,16 @@ export class Client {
     return parkedOf(this.#native, queue, () => this.#drained)
   }
 
+  /** Whether both connections, the one that consumes and the one that publishes, are open: for a health check. */
+  healthy(): boolean {
+    return this.trouble() === null
+  }
+
+  /** Why a connection is not open: what the last try to re-make it met. `null` while all is well. */
+  trouble(): string | null {
+    return this.#native.trouble()
+  }
+
   /** How often a connection was re-made. */
   get reconnects(): number {
     return this.#native.reconnects
@@ -132,7 +161,8 @@ export class Client {
 
   /**
    * Keeps the process alive until SIGINT or SIGTERM, or until the client is closed; then drains every consumer and closes the
-   * connection. A second signal ends the process at once. A worker thread hears no signals.
+   * connection. A second signal ends the process at once. A worker thread hears no signals. Rejects when the client has ended by
+   * itself, see `endWhenRefused`.
    */
   run(signals: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM']): Promise<void> {
     if (!Array.isArray(signals)) throw new InvalidTypeError(`\`signals\` must be an array of names, not ${kind(signals)}`)
@@ -160,6 +190,10 @@ export class Client {
     bridge().hold()
     try {
       await this.#gone
+      if (this.#refused !== undefined) {
+        await this.close()
+        throw this.#refused
+      }
     } finally {
       bridge().release()
       forget()
@@ -202,40 +236,63 @@ export class Client {
 
 /** Signals that end or stop a process whoever wants to hear them. */
 const UNHEARD = ['SIGKILL', 'SIGSTOP']
-const KNOWN = ['appVersion', 'queueType', 'signal']
+const KNOWN = ['appVersion', 'queueType', 'wait', 'endWhenRefused', 'signal']
+
+/** Those who try to connect: they give up when nobody has them any more. */
+const connecting = new Set<Connecting>()
+
+/** One URL, or several as the native half reads them. */
+function urlText(url: unknown): string {
+  return Array.isArray(url) ? Array.from(url as unknown[], (one) => string('url', one)).join(',') : string('url', url)
+}
 
 /**
- * Connects to the broker at `url` (`amqp://user:password@host:5672/vhost`), or at `RETRYRMQ_URL`, or on this machine.
+ * Connects to the broker at `url` (`amqp://user:password@host:5672/vhost`), or at `RETRYRMQ_URL`, or on this machine. Of several
+ * hosts (`amqp://user:password@one,two,three/vhost`, or an array of URLs) any will do.
  *
  *     const rmq = await connect('amqp://localhost')
  *     await rmq.consume({ queue: 'orders', dlx: true }, async (msg) => { … })
  *     await rmq.run()
  */
-export function connect(url?: string, options: ConnectOptions = {}): Promise<Client> {
-  const address = url === undefined ? process.env['RETRYRMQ_URL'] || 'amqp://localhost' : url
-  string('url', address)
+export function connect(url?: string | readonly string[], options: ConnectOptions = {}): Promise<Client> {
+  const address = urlText(url === undefined ? process.env['RETRYRMQ_URL'] || 'amqp://localhost' : url)
   if (typeof options !== 'object' || options === null) {
     throw new InvalidTypeError(`the options of connect() must be an object, not ${kind(options)}`)
   }
   onlyKnown(options, KNOWN)
-  const { appVersion = '', queueType, signal } = options
+  const { appVersion = '', queueType, wait = false, endWhenRefused = false, signal } = options
   string('appVersion', appVersion)
   if (queueType !== undefined) string('queueType', queueType)
+  flag('wait', wait)
+  flag('endWhenRefused', endWhenRefused)
   if (signal !== undefined) abortSignal(signal)
   asked(() => native.checkUrl(address))
   if (signal?.aborted === true) return Promise.reject(signal.reason)
-  const connecting = bridge().ask<NativeClient>((ticket) =>
-    asked(() => native.connect(bridge().native, ticket, address, appVersion, queueType ?? null)),
-  )
-  const connected = connecting.then(clientOf)
-  return signal === undefined ? connected : unlessAborted(connected, signal)
+  let tries: Connecting | undefined
+  const connected = bridge()
+    .ask<NativeClient>(
+      (ticket) => {
+        tries = asked(() =>
+          native.connect(bridge().native, ticket, address, appVersion, queueType ?? null, wait, endWhenRefused),
+        )
+        connecting.add(tries)
+      },
+      { settled: () => void connecting.delete(tries as Connecting) },
+    )
+    .then(clientOf)
+  return signal === undefined ? connected : unlessAborted(connected, signal, () => tries?.giveUp())
 }
 
 /** What is being made, unless the signal is first; then whatever still comes of it is closed. */
-function unlessAborted<T extends { close(): Promise<void> }>(making: Promise<T>, signal: AbortSignal): Promise<T> {
+function unlessAborted<T extends { close(): Promise<void> }>(
+  making: Promise<T>,
+  signal: AbortSignal,
+  giveUp: () => void = () => {},
+): Promise<T> {
   return new Promise((resolve, reject) => {
     const abort = (): void => {
       reject(signal.reason as Error)
+      giveUp()
       making.then(
         (made) => made.close(),
         () => {},

@@ -21,6 +21,8 @@ export interface Subscribed {
   told: Told[]
   /** Its client is closing already. */
   closing: boolean
+  /** Throws why the client ended by itself, if it did. */
+  checkEnd: () => void
 }
 
 /** The consumer of a subscription. @internal */
@@ -70,9 +72,11 @@ export class Consumer extends EventEmitter<Events> {
   readonly queue: string
   /**
    * Resolves at the end, without asking for it. Waiting for it does not keep the process alive, unless the consumer is being
-   * closed or stopped.
+   * closed or stopped. Rejects when the client has ended by itself, see `endWhenRefused`.
    */
   readonly closed: Promise<void>
+  /** The end, whatever it came by. */
+  readonly #end: Promise<void>
   readonly #subscription: Subscription
   readonly #workers: Workers
   readonly #listening: Listening
@@ -81,7 +85,7 @@ export class Consumer extends EventEmitter<Events> {
   readonly #context = new AsyncResource('RetryRmqConsumer')
   #ended = false
 
-  private constructor(plan: Plan, { id, subscription, listening, told, closing }: Subscribed) {
+  private constructor(plan: Plan, { id, subscription, listening, told, closing, checkEnd }: Subscribed) {
     super({ captureRejections: true })
     this.queue = plan.queue
     this.#subscription = subscription
@@ -103,7 +107,7 @@ export class Consumer extends EventEmitter<Events> {
     if (plan.keepAlive) bridge().hold()
     const abort = (): void => void this.close()
     plan.signal?.addEventListener('abort', abort, { once: true })
-    this.closed = bridge()
+    this.#end = bridge()
       .ask<undefined>((ticket) => subscription.waitClosed(bridge().native, ticket), { idle: true })
       .then(() => {
         this.#ended = true
@@ -112,6 +116,8 @@ export class Consumer extends EventEmitter<Events> {
         bridge().unsubscribe(id)
         if (plan.keepAlive) bridge().release()
       })
+    this.closed = this.#end.then(checkEnd)
+    this.closed.catch(() => {}) // whoever does not wait for it need not hear of it
     // Whoever gave up in the meantime wants no handler to begin.
     if (closing || plan.signal?.aborted === true) abort()
   }
@@ -131,7 +137,7 @@ export class Consumer extends EventEmitter<Events> {
     this.#workers.close()
     bridge().hold()
     try {
-      await this.closed
+      await this.#end
     } finally {
       bridge().release()
     }
@@ -143,7 +149,7 @@ export class Consumer extends EventEmitter<Events> {
     this.#workers.stop()
     this.#workers.ended()
     bridge().hold()
-    void this.closed.then(() => bridge().release())
+    void this.#end.then(() => bridge().release())
   }
 
   /** As {@link close}. */

@@ -83,6 +83,15 @@ export type Requeued = AboutMessage<'requeued'>
 /** The connection or the channel was lost; what was unacknowledged comes again. */
 export type Disconnected = About<'disconnected'>
 
+/**
+ * The connection was lost, and the broker refuses the login or the virtual host now. It is tried again: somebody has to change
+ * the one or the other.
+ */
+export interface LoginRefused extends About<'login_refused'> {
+  /** What the broker refuses. */
+  readonly error: string
+}
+
 /** Consuming again after a loss. */
 export type Reconnected = About<'reconnected'>
 
@@ -107,6 +116,7 @@ export type Event =
   | PublishFailed
   | Requeued
   | Disconnected
+  | LoginRefused
   | Reconnected
   | Paused
   | Resumed
@@ -125,6 +135,7 @@ const NAMES: { readonly [Name in Event['name']]: true } = {
   publish_failed: true,
   requeued: true,
   disconnected: true,
+  login_refused: true,
   reconnected: true,
   paused: true,
   resumed: true,
@@ -138,7 +149,7 @@ export function known(name: unknown): void {
   throw new InvalidTypeError(`there is no event \`${String(name)}\`; the events are ${Object.keys(NAMES).join(', ')}`)
 }
 
-const ABOUT_CONSUMERS = new Set(['disconnected', 'reconnected', 'paused', 'resumed'])
+const ABOUT_CONSUMERS = new Set(['disconnected', 'login_refused', 'reconnected', 'paused', 'resumed'])
 
 /** The event that was told. @internal */
 export function made(told: Told): Event {

@@ -42,6 +42,7 @@ export type {
   Disconnected,
   Event,
   Events,
+  LoginRefused,
   Parked,
   ParkReason,
   Paused,

@@ -76,12 +76,19 @@ export interface Listening {
 }
 
 /** @internal */
+export interface Connecting {
+  giveUp(): void
+}
+
+/** @internal */
 export interface Client {
   subscribe(bridge: Bridge, ticket: number, options: Options, id: number, listening: Listening): void
   publish(bridge: Bridge, ticket: number, message: Uint8Array): void
   parked(bridge: Bridge, ticket: number, queue: string): void
   close(bridge: Bridge, ticket: number): void
   metricsText(): string
+  trouble(): string | null
+  checkEnd(): void
   readonly reconnects: number
   readonly product: string
   readonly version: string
@@ -144,7 +151,15 @@ export interface Native {
   Options: new (given: OptionsInput) => Options
   Listening: new () => Listening
   Simulation: new (options: Options) => Simulation
-  connect(bridge: Bridge, ticket: number, url: string, appVersion: string, queueType: string | null): void
+  connect(
+    bridge: Bridge,
+    ticket: number,
+    url: string,
+    appVersion: string,
+    queueType: string | null,
+    wait: boolean,
+    endWhenRefused: boolean,
+  ): Connecting
   checkUrl(url: string): void
   parseDuration(text: string): number
   readPolicy(text: string): { text: string; retries: number; delays: number[] }

@@ -5,17 +5,40 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use napi::bindgen_prelude::{Either, Null};
 use napi_derive::napi;
 use retryrmq::ClientOptions;
+use tokio::task::AbortHandle;
 
 use crate::{
     bridge::{Answer, Bridge},
     errors::{Result, about, thrown},
     live::{Alive, Kind},
-    operation::begin,
+    operation::{attempt, begin},
     options::Options,
     publish,
 };
+
+/// Somebody who tries to connect. Given up with the environment that wanted the connection, if not before.
+#[napi]
+pub struct Connecting(Option<AbortHandle>);
+
+#[napi]
+impl Connecting {
+    /// Tries no more.
+    #[napi(catch_unwind)]
+    pub fn give_up(&self) {
+        if let Some(going_on) = &self.0 {
+            going_on.abort();
+        }
+    }
+}
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
 
 /// Begins to connect; brings a `Client`.
 #[napi(catch_unwind)]
@@ -25,7 +48,9 @@ pub fn connect(
     url: String,
     app_version: String,
     queue_type: Option<String>,
-) -> Result<()> {
+    wait: bool,
+    end_when_refused: bool,
+) -> Result<Connecting> {
     check_url(url.clone())?;
     let queue_type = queue_type
         .map(|text| text.parse().map_err(|error| about("queueType", &error)))
@@ -34,14 +59,17 @@ pub fn connect(
     let options = ClientOptions {
         app_version,
         queue_type,
+        wait,
+        end_when_refused,
         ..ClientOptions::default()
     };
-    begin(
+    attempt(
         &bridge.shared,
         ticket,
         async move { retryrmq::Client::connect_with(&url, options).await },
         Answer::Client,
     )
+    .map(Connecting)
 }
 
 /// Refuses an address that cannot be used, before anything is tried.
@@ -164,6 +192,24 @@ impl Client {
     #[napi(catch_unwind)]
     pub fn metrics_text(&self) -> String {
         self.inner.metrics_text()
+    }
+
+    /// Why a connection is not open; `null` when both are.
+    #[napi(catch_unwind)]
+    pub fn trouble(&self) -> Either<String, Null> {
+        match self.inner.health() {
+            Ok(()) => Either::B(Null),
+            Err(error) => Either::A(error.to_string()),
+        }
+    }
+
+    /// Throws why the client ended by itself, if it did.
+    #[napi(catch_unwind)]
+    pub fn check_end(&self) -> Result<()> {
+        match self.inner.end() {
+            Some(error) => Err(thrown(&error)),
+            None => Ok(()),
+        }
     }
 
     /// How often a connection was re-made.

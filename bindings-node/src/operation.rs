@@ -8,6 +8,8 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
+use tokio::task::AbortHandle;
+
 use crate::{
     bridge::{Answer, Shared},
     errors::{Failed, Result, thrown},
@@ -56,6 +58,21 @@ where
     E: Into<Failed> + Send + 'static,
     F: Future<Output = std::result::Result<T, E>> + Send + 'static,
 {
+    attempt(bridge, ticket, work, answer).map(drop)
+}
+
+/// As [`begin`], for work that may be given up; there is nothing to give up when it was done at once.
+pub(crate) fn attempt<T, E, F>(
+    bridge: &Arc<Shared>,
+    ticket: f64,
+    work: F,
+    answer: impl FnOnce(T) -> Answer + Send + 'static,
+) -> Result<Option<AbortHandle>>
+where
+    T: Send + 'static,
+    E: Into<Failed> + Send + 'static,
+    F: Future<Output = std::result::Result<T, E>> + Send + 'static,
+{
     let runtime = retryrmq::runtime().map_err(|error| thrown(&error))?;
     let owing = Owing {
         bridge: Arc::clone(bridge),
@@ -72,10 +89,18 @@ where
     let mut work: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(work);
     let _inside = runtime.enter();
     let mut first = || work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    match catch_unwind(AssertUnwindSafe(&mut first)) {
-        Ok(Poll::Ready(result)) => finish(result),
-        Ok(Poll::Pending) => drop(runtime.spawn(async move { finish(work.await) })),
-        Err(_) => drop(finish),
-    }
-    Ok(())
+    Ok(match catch_unwind(AssertUnwindSafe(&mut first)) {
+        Ok(Poll::Ready(result)) => {
+            finish(result);
+            None
+        }
+        Ok(Poll::Pending) => {
+            let going_on = runtime.spawn(async move { finish(work.await) });
+            Some(going_on.abort_handle())
+        }
+        Err(_) => {
+            drop(finish);
+            None
+        }
+    })
 }

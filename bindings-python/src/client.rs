@@ -17,14 +17,16 @@ use crate::{
     subscription::Subscription,
 };
 
-/// Connects; the answer is a `Client`.
+/// Connects; the answer is a `Client`. Nobody else can have it: who lets go of the operation gives it up.
 #[pyfunction]
-#[pyo3(signature = (url, app_version, queue_type))]
+#[pyo3(signature = (url, app_version, queue_type, wait, end_when_refused))]
 pub(crate) fn connect(
     py: Python<'_>,
     url: &str,
     app_version: String,
     queue_type: Option<&str>,
+    wait: bool,
+    end_when_refused: bool,
 ) -> PyResult<Operation> {
     let refused = |error: retryrmq::Error| raised(py, &error);
     check_url(py, url)?;
@@ -36,14 +38,17 @@ pub(crate) fn connect(
     let options = ClientOptions {
         app_version,
         queue_type,
+        wait,
+        end_when_refused,
         ..ClientOptions::default()
     };
     let url = url.to_owned();
-    Operation::begin(
+    let connecting = Operation::begin(
         py,
         async move { retryrmq::Client::connect_with(&url, options).await },
         |py, client| Client::new(client).into_py_any(py),
-    )
+    )?;
+    Ok(connecting.given_up_when_dropped())
 }
 
 /// Refuses an address that cannot be used, before anything is tried.
@@ -145,6 +150,20 @@ impl Client {
     /// All counters in the OpenMetrics text format.
     fn metrics_text(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.here(py)?.metrics_text())
+    }
+
+    /// Why a connection is not open; `None` when both are.
+    fn trouble(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let health = self.here(py)?.health();
+        Ok(health.err().map(|error| error.to_string()))
+    }
+
+    /// Raises why the client ended by itself, if it did.
+    fn check_end(&self, py: Python<'_>) -> PyResult<()> {
+        match self.here(py)?.end() {
+            Some(error) => Err(raised(py, &error)),
+            None => Ok(()),
+        }
     }
 
     /// How often a connection was re-made.

@@ -4,12 +4,16 @@ use std::{
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
 use pyo3::{Py, PyAny, PyRef, PyResult, Python, pyclass, pymethods};
+use tokio::task::AbortHandle;
 
 use crate::{
     errors::{exception, raised},
@@ -25,7 +29,8 @@ type Answer = Box<dyn for<'py> FnOnce(Python<'py>) -> PyResult<Py<PyAny>> + Send
 
 enum State {
     Running {
-        tell: Option<(Arc<PumpShared>, u64)>,
+        /// Several, if somebody waits again after having given up.
+        tell: Vec<(Arc<PumpShared>, u64)>,
     },
     Done(Answer),
     Taken,
@@ -34,6 +39,7 @@ enum State {
 struct Shared {
     state: Mutex<State>,
     done: Condvar,
+    given_up: AtomicBool,
 }
 
 impl Shared {
@@ -44,11 +50,10 @@ impl Shared {
     fn finish(&self, answer: Answer) {
         let before = std::mem::replace(&mut *self.lock(), State::Done(answer));
         self.done.notify_all();
-        if let State::Running {
-            tell: Some((pump, ticket)),
-        } = before
-        {
-            pump.finished(ticket);
+        if let State::Running { tell } = before {
+            for (pump, ticket) in tell {
+                pump.finished(ticket);
+            }
         }
     }
 }
@@ -68,8 +73,15 @@ impl Owing {
 impl Drop for Owing {
     fn drop(&mut self) {
         if let Some(shared) = self.0.take() {
-            let message = "this was begun and broke off by a fault of retryrmq itself; whether it was done is not known";
-            shared.finish(Box::new(|py| Err(exception(py, "error", message, ""))));
+            let (code, message) = if shared.given_up.load(Ordering::Relaxed) {
+                ("closed", "this was given up; begin it anew")
+            } else {
+                (
+                    "error",
+                    "this was begun and broke off by a fault of retryrmq itself; whether it was done is not known",
+                )
+            };
+            shared.finish(Box::new(move |py| Err(exception(py, code, message, ""))));
         }
     }
 }
@@ -80,6 +92,9 @@ pub(crate) struct Operation {
     shared: Arc<Shared>,
     /// Where it goes on; a forked child has nobody who would finish it.
     pid: u32,
+    /// What goes on, unless it was done at once.
+    work: Option<AbortHandle>,
+    given_up_when_dropped: bool,
     _alive: Alive,
 }
 
@@ -94,8 +109,9 @@ impl Operation {
     {
         let runtime = retryrmq::runtime().map_err(|error| raised(py, &error))?;
         let shared = Arc::new(Shared {
-            state: Mutex::new(State::Running { tell: None }),
+            state: Mutex::new(State::Running { tell: Vec::new() }),
             done: Condvar::new(),
+            given_up: AtomicBool::new(false),
         });
         let mut work: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(work);
         let owing = Owing(Some(Arc::clone(&shared)));
@@ -105,27 +121,54 @@ impl Operation {
                 Err(error) => Err(raised(py, &error)),
             }));
         };
-        py.detach(|| {
+        let work = py.detach(|| {
             let inside = runtime.enter();
             let mut first = || work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            match catch_unwind(AssertUnwindSafe(&mut first)) {
-                Ok(Poll::Ready(result)) => finish(result),
-                Ok(Poll::Pending) => {
-                    drop(runtime.spawn(async move { finish(work.await) }));
+            let going_on = match catch_unwind(AssertUnwindSafe(&mut first)) {
+                Ok(Poll::Ready(result)) => {
+                    finish(result);
+                    None
                 }
-                Err(_) => drop(finish),
-            }
+                Ok(Poll::Pending) => Some(
+                    runtime
+                        .spawn(async move { finish(work.await) })
+                        .abort_handle(),
+                ),
+                Err(_) => {
+                    drop(finish);
+                    None
+                }
+            };
             drop(inside);
+            going_on
         });
         Ok(Self {
             shared,
             pid: std::process::id(),
+            work,
+            given_up_when_dropped: false,
             _alive: Alive::new(Kind::Operation),
         })
     }
 }
 
 impl Operation {
+    /// For work that may take for ever, and is of no use to anybody else.
+    pub(crate) fn given_up_when_dropped(mut self) -> Self {
+        self.given_up_when_dropped = true;
+        self
+    }
+
+    fn stop(&self) {
+        // In a forked child the locks behind it may be held by threads that do not exist there.
+        if let Some(work) = &self.work
+            && self.pid == std::process::id()
+        {
+            self.shared.given_up.store(true, Ordering::Relaxed);
+            work.abort();
+        }
+    }
+
     /// In a forked child nobody would ever finish it.
     fn here(&self, py: Python<'_>) -> PyResult<()> {
         if self.pid == std::process::id() {
@@ -137,6 +180,14 @@ impl Operation {
     }
 }
 
+impl Drop for Operation {
+    fn drop(&mut self) {
+        if self.given_up_when_dropped {
+            self.stop();
+        }
+    }
+}
+
 #[pymethods]
 impl Operation {
     /// Has `pump` announce the end with this ticket; at once if it is done already.
@@ -144,7 +195,7 @@ impl Operation {
         self.here(py)?;
         let mut state = self.shared.lock();
         match &mut *state {
-            State::Running { tell } => *tell = Some((Arc::clone(&pump.0), ticket)),
+            State::Running { tell } => tell.push((Arc::clone(&pump.0), ticket)),
             State::Done(_) | State::Taken => pump.0.finished(ticket),
         }
         Ok(())
@@ -182,6 +233,13 @@ impl Operation {
                 return Ok(None);
             }
         }
+    }
+
+    /// Breaks it off, if it still runs: whoever waits for it is told that it was given up.
+    fn give_up(&self, py: Python<'_>) -> PyResult<()> {
+        self.here(py)?;
+        py.detach(|| self.stop());
+        Ok(())
     }
 
     /// Whether it has come to its end.

@@ -20,6 +20,24 @@ T = TypeVar("T")
 PATIENCE = 60.0
 
 
+class User:
+    """Somebody whose password can be changed."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.name = f"python-{uuid.uuid4().hex[:12]}"
+        self.set_password("old")
+        broker.api("PUT", f"/permissions/%2F/{self.name}", {"configure": ".*", "write": ".*", "read": ".*"})
+        broker.users.append(self.name)
+
+    def set_password(self, password: str) -> None:
+        self._broker.api("PUT", f"/users/{self.name}", {"password": password, "tags": ""})
+
+    def url(self, url: str) -> str:
+        """This address, with our name and the first password."""
+        return url.replace("guest:guest", f"{self.name}:old")
+
+
 @dataclass
 class Broker:
     """A real RabbitMQ."""
@@ -28,6 +46,7 @@ class Broker:
     url: str
     management: str
     queues: list[str] = field(default_factory=list)
+    users: list[str] = field(default_factory=list)
 
     def queue(self, name: str = "orders") -> str:
         """A queue's name that nobody else has; it and those that hang from it are deleted in the end."""
@@ -51,6 +70,8 @@ class Broker:
         return json.loads(text) if text else None
 
     def clean(self) -> None:
+        for user in self.users:
+            self.api("DELETE", f"/users/{user}")
         for found in self.api("GET", "/queues/%2F?columns=name"):
             if any(found["name"].startswith(queue) for queue in self.queues):
                 name = urllib.parse.quote(found["name"], safe="")

@@ -8,13 +8,19 @@ import threading
 import urllib.parse
 
 
+def free_port() -> int:
+    """A port on which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
 class Proxy:
     """Passes bytes on between a client and the broker, until it is told to cut every connection."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, port: int = 0) -> None:
         address = urllib.parse.urlsplit(url)
         self._to = (address.hostname or "localhost", address.port or 5672)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         port = self._listener.getsockname()[1]
         self.url = url.replace(f"{address.hostname}:{address.port}", f"127.0.0.1:{port}")
         self._open: set[socket.socket] = set()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import retryrmq
 from conftest import PATIENCE, Broker
-from proxy import Proxy
+from proxy import Proxy, free_port
 
 PRELUDE = """
 import asyncio, json, os, signal, sys, threading, time
@@ -136,6 +136,33 @@ def test_the_second_signal_stops_at_once(broker: Broker, programs: list[Program]
     # The last of them may have come when it was stopped already and no longer listened.
     assert program.end() in (128 + signal.SIGTERM, -signal.SIGTERM)
     assert left_in(broker, queue) == [("a", True)]
+
+
+@pytest.mark.parametrize("how", ["app", "blocking", "async"])
+def test_ctrl_c_ends_waiting_for_a_broker(broker: Broker, programs: list[Program], how: str) -> None:
+    source = {
+        "app": "app = retryrmq.App(url)\napp.consume(queue, dlx=True)(print)\nconnect = app.run",
+        "blocking": "connect = lambda: retryrmq.connect_blocking(url, wait=True)",
+        "async": "async def main():\n    await retryrmq.connect(url, wait=True)\nconnect = lambda: asyncio.run(main())",
+    }[how]
+    source += textwrap.dedent("""
+        import logging, retryrmq._native
+        class Tell(logging.Handler):
+            def emit(self, record):
+                say(level=record.levelname, waits="not there yet" in record.getMessage())
+        logging.getLogger("retryrmq.client").addHandler(Tell())
+        try:
+            connect()
+        except BaseException as error:
+            say(ended=type(error).__name__, left=retryrmq._native.live()["clients"])
+    """)
+    program = Program(source, broker, "orders", f"amqp://localhost:{free_port()}")
+    programs.append(program)
+    assert program.line() == {"level": "WARNING", "waits": True}
+    program.process.send_signal(signal.SIGINT)
+    ended = [line for line in program.lines() if "ended" in line]
+    assert ended == [{"ended": "SystemExit" if how == "app" else "KeyboardInterrupt", "left": 0}]
+    assert program.end() == 0
 
 
 @pytest.mark.parametrize("how", ["async", "stubborn"])

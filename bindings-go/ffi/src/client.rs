@@ -25,6 +25,10 @@ pub struct Dialling {
     pub app_version: String,
     /// The type of the queues in which messages wait and are parked.
     pub queue_type: Option<String>,
+    /// Whether to wait for a broker that cannot be reached yet.
+    pub wait: bool,
+    /// Whether a login that is refused after a loss ends the client.
+    pub end_when_refused: bool,
 }
 
 /// A connected client.
@@ -47,6 +51,8 @@ pub fn connect(dialling: Dialling, ticket: u64) -> Result<Arc<Operation>, Refusa
     let options = ClientOptions {
         app_version: dialling.app_version,
         queue_type,
+        wait: dialling.wait,
+        end_when_refused: dialling.end_when_refused,
         ..ClientOptions::default()
     };
     Operation::begin_while_awaited(ticket, async move {
@@ -117,6 +123,19 @@ impl Client {
     /// All counters in the OpenMetrics text format.
     pub fn metrics_text(&self) -> String {
         self.inner.metrics_text()
+    }
+
+    /// Why a connection is not open; none when both are.
+    pub fn trouble(&self) -> Option<String> {
+        self.inner.health().err().map(|error| error.to_string())
+    }
+
+    /// Fails with what the client ended by, if it ended by itself.
+    pub fn check_end(&self) -> Result<(), Refusal> {
+        match self.inner.end() {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
     }
 
     /// How often a connection was re-made.

@@ -8,12 +8,20 @@ import "C"
 // Client is a connected client.
 type Client struct{ object }
 
-// Connect begins to connect. The text of url must be valid UTF-8, as all texts.
-func Connect(url, appVersion, queueType string) (*Operation, error) {
+// Dialling is what a connection is told. Its texts must be valid UTF-8, as all texts.
+type Dialling struct {
+	URL, AppVersion, QueueType string
+	Wait, EndWhenRefused       bool
+}
+
+// Connect begins to connect.
+func Connect(dialling *Dialling) (*Operation, error) {
 	var w Writer
-	w.String(url)
-	w.String(appVersion)
-	w.OptionalString(queueType)
+	w.String(dialling.URL)
+	w.String(dialling.AppVersion)
+	w.OptionalString(dialling.QueueType)
+	w.Bool(dialling.Wait)
+	w.Bool(dialling.EndWhenRefused)
 	return begin(func(ticket uint64) C.rr_answer {
 		bytes, n := lent(w.B)
 		return C.rr_connect(bytes, n, C.uint64_t(ticket))
@@ -87,6 +95,31 @@ func (c *Client) MetricsText() string {
 		return ""
 	}
 	return string(text)
+}
+
+// Trouble is why a connection is not open; empty when both are.
+func (c *Client) Trouble() (string, error) {
+	if !c.enter() {
+		return "", ErrFreed
+	}
+	defer c.leave()
+	answer, err := bytesOf(C.rr_client_trouble(C.uint64_t(c.handle)))
+	if err != nil {
+		return "", err
+	}
+	r := NewReader(answer)
+	trouble := r.OptionalString()
+	return trouble, r.End()
+}
+
+// CheckEnd is why the client ended by itself; nil if it did not.
+func (c *Client) CheckEnd() error {
+	if !c.enter() {
+		return ErrFreed
+	}
+	defer c.leave()
+	_, err := valueOf(C.rr_client_check_end(C.uint64_t(c.handle)))
+	return err
 }
 
 // Reconnects is how often a connection was re-made.

@@ -253,6 +253,11 @@ uint64_t uniffi_retryrmq_go_fn_clone_client(uint64_t handle, RustCallStatus *_No
 void uniffi_retryrmq_go_fn_free_client(uint64_t handle, RustCallStatus *_Nonnull out_status
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_CLIENT_CHECK_END
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_CLIENT_CHECK_END
+void uniffi_retryrmq_go_fn_method_client_check_end(uint64_t ptr, RustCallStatus *_Nonnull out_status
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_CLIENT_CLOSE
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_CLIENT_CLOSE
 uint64_t uniffi_retryrmq_go_fn_method_client_close(uint64_t ptr, uint64_t ticket, RustCallStatus *_Nonnull out_status
@@ -286,6 +291,11 @@ RustBuffer uniffi_retryrmq_go_fn_method_client_server(uint64_t ptr, RustCallStat
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_CLIENT_SUBSCRIBE
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_CLIENT_SUBSCRIBE
 uint64_t uniffi_retryrmq_go_fn_method_client_subscribe(uint64_t ptr, uint64_t options, uint64_t listener, uint64_t ticket, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_CLIENT_TROUBLE
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_CLIENT_TROUBLE
+RustBuffer uniffi_retryrmq_go_fn_method_client_trouble(uint64_t ptr, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_CLONE_OPERATION
@@ -809,6 +819,12 @@ uint16_t uniffi_retryrmq_go_checksum_func_version(void
     
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_CLIENT_CHECK_END
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_CLIENT_CHECK_END
+uint16_t uniffi_retryrmq_go_checksum_method_client_check_end(void
+    
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_CLIENT_CLOSE
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_CLIENT_CLOSE
 uint16_t uniffi_retryrmq_go_checksum_method_client_close(void
@@ -848,6 +864,12 @@ uint16_t uniffi_retryrmq_go_checksum_method_client_server(void
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_CLIENT_SUBSCRIBE
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_CLIENT_SUBSCRIBE
 uint16_t uniffi_retryrmq_go_checksum_method_client_subscribe(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_CLIENT_TROUBLE
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_CLIENT_TROUBLE
+uint16_t uniffi_retryrmq_go_checksum_method_client_trouble(void
     
 );
 #endif

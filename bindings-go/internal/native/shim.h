@@ -97,6 +97,14 @@ static inline rr_answer rr_client_metrics_text(uint64_t self) {
     RR_BYTES(uniffi_retryrmq_go_fn_method_client_metrics_text(RR_CLONE(client, self), &status));
 }
 
+static inline rr_answer rr_client_trouble(uint64_t self) {
+    RR_BYTES(uniffi_retryrmq_go_fn_method_client_trouble(RR_CLONE(client, self), &status));
+}
+
+static inline rr_answer rr_client_check_end(uint64_t self) {
+    RR_NOTHING(uniffi_retryrmq_go_fn_method_client_check_end(RR_CLONE(client, self), &status));
+}
+
 static inline rr_answer rr_client_reconnects(uint64_t self) {
     RR_VALUE(uniffi_retryrmq_go_fn_method_client_reconnects(RR_CLONE(client, self), &status));
 }

@@ -57,6 +57,7 @@ const options: ConsumerOptions = {
   reservedName: false,
   onEvent: (event: Event) => {
     if (event.name === 'parked') event.reason satisfies string
+    if (event.name === 'login_refused') event.error satisfies string
     // @ts-expect-error a consumer that reconnected has no message
     if (event.name === 'reconnected') void event.messageId
   },
@@ -99,6 +100,9 @@ export async function use(): Promise<Stats> {
   await using orders: Consumer = await rmq.consume(options, handler)
   orders.on('retried', ({ delay, messageId }) => void [delay.toFixed(), messageId?.length])
   orders.once('paused', (event) => event.delay.toFixed())
+  const several: readonly string[] = ['amqp://one', 'amqp://two']
+  const other: Client = await connect(several, { wait: true, endWhenRefused: true })
+  if (!other.healthy()) other.trouble() satisfies string | null
   await rmq.publish('orders', new Uint8Array(2), { headers: { n: 5n, d: new Decimal(1, 2), deep: { list: [null] } } })
   // @ts-expect-error a body is bytes or text
   await rmq.publish('orders', { a: 1 })

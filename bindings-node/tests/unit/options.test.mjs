@@ -119,6 +119,13 @@ test('connecting throws at the call', () => {
   assert.throws(() => connect('http://localhost'), { name: 'InvalidUrlError', code: 'invalid_url' })
   assert.throws(() => connect(null), { name: 'InvalidTypeError', message: /`url` must be a string, not null/ })
   assert.throws(() => connect(7), { name: 'InvalidTypeError', message: /`url` must be a string/ })
+  assert.throws(() => connect(['amqp://one', 7]), { name: 'InvalidTypeError', message: /`url` must be a string, not a number/ })
+  assert.throws(() => connect([]), { name: 'InvalidUrlError' })
+  assert.throws(() => connect(['amqp://one/v', 'amqp://two/w']), { name: 'InvalidUrlError', message: /different virtual hosts/ })
+  for (const option of ['wait', 'endWhenRefused']) {
+    const message = new RegExp(`\`${option}\` must be true or false`)
+    assert.throws(() => connect('amqp://localhost', { [option]: 1 }), { name: 'InvalidTypeError', message })
+  }
   assert.throws(() => connect('amqp://localhost', { timeout: 5 }), /no option `timeout`/)
   assert.throws(() => connect('amqp://localhost', { queueType: 'stream' }), { code: 'invalid_option', message: /^`queueType`: / })
   assert.throws(() => connect('amqp://localhost', { signal: {} }), /`signal` .* an object without `addEventListener`/)

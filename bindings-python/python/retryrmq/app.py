@@ -7,15 +7,15 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
 from ._async_only import AsyncOnly
-from ._native import Message
-from ._pump import logger, pump
+from ._native import Message, Operation
+from ._pump import logger
 from ._typing import Unpack
-from .client import BlockingClient, Client, PublishOptions, QueueType, begin, broker_url, check
+from .client import BlockingClient, Client, PublishOptions, QueueType, address, connected
 from .consumer import Consumer
 from .errors import ClosedError, InvalidOptionError, InvalidTypeError
 from .options import ConsumerOptions, Plan, plan
@@ -42,17 +42,28 @@ class App(AsyncOnly):
 
         app.run()
 
-    Without ``url`` the environment variable ``RETRYRMQ_URL`` is used. ``app_version`` appears in the history of failed
-    messages; ``queue_type`` is that of the queues in which messages wait and are parked, quorum unless it says classic.
+    Without ``url`` the environment variable ``RETRYRMQ_URL`` is used. Of several hosts
+    (``amqp://user:password@one,two,three/vhost``, or a list of URLs) any will do. ``app_version`` appears in the history of
+    failed messages; ``queue_type`` is that of the queues in which messages wait and are parked, quorum unless it says classic.
+    A broker that cannot be reached yet is waited for, unless ``wait`` is off; one that refuses is an error. With
+    ``end_when_refused`` the app ends with that error also when the broker refuses its login or its virtual host after a
+    connection was lost; without, it is tried for ever.
     """
 
-    def __init__(self, url: str | None = None, *, app_version: str = "", queue_type: QueueType | None = None) -> None:
-        check(app_version, queue_type)
-        self._url = broker_url(url)
-        self._app_version = app_version
-        self._queue_type: QueueType | None = queue_type
+    def __init__(
+        self,
+        url: str | Sequence[str] | None = None,
+        *,
+        app_version: str = "",
+        queue_type: QueueType | None = None,
+        wait: bool = True,
+        end_when_refused: bool = False,
+    ) -> None:
+        self._address = address(url, app_version, queue_type, wait, end_when_refused)
         self._plans: list[Plan] = []
         self._client: Client | None = None
+        #: While it is not connected yet, which may take long.
+        self._connecting: Operation | None = None
         #: Where it runs, from the first step to the last.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
@@ -108,6 +119,15 @@ class App(AsyncOnly):
         """The numbers of each queue; after the end of the app, those of its end."""
         return {consumer.queue: consumer.stats() for consumer in self._counted} or self._last
 
+    def healthy(self) -> bool:
+        """As :meth:`Client.healthy`; not before the app is connected, and not after its end."""
+        return self.trouble() is None
+
+    def trouble(self) -> str | None:
+        """As :meth:`Client.trouble`."""
+        client = self._client
+        return "the app is not connected" if client is None else client.trouble()
+
     def metrics_text(self) -> str:
         """As :meth:`Client.metrics_text`, while the app runs."""
         return self.client.metrics_text()
@@ -120,15 +140,27 @@ class App(AsyncOnly):
             raise InvalidOptionError("this app has no handlers; decorate one with @app.consume('orders')")
         self._loop, self._stopping = asyncio.get_running_loop(), False
         try:
-            self._client = Client(await pump().answer(begin(self._url, self._app_version, self._queue_type)))
+            self._client = await self._connect()
             for plan in self._plans:
-                if self._stopping:
+                if self._stopping or self._client is None:
                     break
                 await self._start(Consumer(self._client._native, plan))
         except BaseException:
             await self._end()
             raise
         return self
+
+    async def _connect(self) -> Client | None:
+        """The client; none if the app was stopped before there was a broker."""
+        self._connecting = self._address.begin()
+        try:
+            return await connected(self._connecting)
+        except ClosedError:
+            if self._stopping:
+                return None
+            raise
+        finally:
+            self._connecting = None
 
     async def _start(self, consumer: Consumer) -> None:
         await consumer.start()
@@ -179,6 +211,8 @@ class App(AsyncOnly):
 
     def _drain(self) -> None:
         self._stopping = True
+        if self._connecting is not None:
+            self._connecting.give_up()
         for consumer in self._consumers:
             consumer._begin_to_close()
 
@@ -195,6 +229,8 @@ class App(AsyncOnly):
     async def wait_closed(self) -> None:
         """Inside ``async with app``: waits until :meth:`stop` was called and every handler is done."""
         await asyncio.gather(*(consumer.wait_closed() for consumer in self._consumers))
+        if self._client is not None and not self._stopping:
+            self._client._native.check_end()
 
     def run(self, *, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> None:
         """Handles messages until SIGINT or SIGTERM, and drains; a second signal stops at once, by ``SystemExit(128 + its number)``.

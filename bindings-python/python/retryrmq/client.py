@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, TypedDict
@@ -16,7 +18,17 @@ from ._pump import pump
 from ._typing import Unpack
 from .consumer import BlockingConsumer, Consumer
 from .errors import InvalidOptionError, InvalidTypeError
-from .options import ConsumerOptions, Handler, checked_text, encoded, is_async, no_option, plan, refuse_without_handler
+from .options import (
+    ConsumerOptions,
+    Handler,
+    checked_flag,
+    checked_text,
+    encoded,
+    is_async,
+    no_option,
+    plan,
+    refuse_without_handler,
+)
 from .parking import BlockingParkedMessages, ParkedMessages
 
 #: The type of the queues in which messages wait and are parked.
@@ -129,6 +141,14 @@ class _Connected:
         """How often a connection was re-made."""
         return self._native.reconnects
 
+    def healthy(self) -> bool:
+        """Whether both connections, the one that consumes and the one that publishes, are open: for a health check."""
+        return self.trouble() is None
+
+    def trouble(self) -> str | None:
+        """Why a connection is not open: what the last try to re-make it met. ``None`` while all is well."""
+        return self._native.trouble()
+
     def metrics_text(self) -> str:
         """All counters in the OpenMetrics text format, which Prometheus reads.
 
@@ -230,7 +250,7 @@ class Connecting(AsyncOnly):
 
     async def _connected(self) -> Client:
         if self._client is None:
-            self._client = Client(await pump().answer(self._operation))
+            self._client = await connected(self._operation)
         return self._client
 
     async def __aenter__(self) -> Client:
@@ -243,31 +263,73 @@ class Connecting(AsyncOnly):
             await self._client.close()
 
 
-def broker_url(url: str | None) -> str:
+async def connected(operation: Operation) -> Client:
+    """The client; whoever stops waiting for it ends the tries."""
+    try:
+        return Client(await pump().answer(operation))
+    except asyncio.CancelledError:
+        operation.give_up()
+        raise
+
+
+def _url_text(url: str | Sequence[str]) -> str:
+    """One URL, or several as the native half reads them."""
+    if isinstance(url, str):
+        return checked_text("url", url)
+    if isinstance(url, bytes | bytearray | memoryview) or not isinstance(url, Sequence):
+        raise InvalidTypeError(f"`url` must be a str or a list of them, not {type(url).__name__}")
+    return ",".join(checked_text("url", one) for one in url)
+
+
+def broker_url(url: str | Sequence[str] | None) -> str:
     """The address that was given, or ``RETRYRMQ_URL``, or the broker on this machine; checked."""
     if url is None:
         url = os.environ.get("RETRYRMQ_URL") or "amqp://localhost"
-    checked_text("url", url)
-    _native.check_url(url)
-    return url
+    text = _url_text(url)
+    _native.check_url(text)
+    return text
 
 
-def check(app_version: str, queue_type: QueueType | None) -> None:
+@dataclass(frozen=True)
+class Address:
+    """Where to connect, and how: everything that is known before it is tried, checked."""
+
+    url: str
+    app_version: str
+    queue_type: QueueType | None
+    wait: bool
+    end_when_refused: bool
+
+    def begin(self) -> Operation:
+        """Begins to connect."""
+        pump()
+        return _native.connect(self.url, self.app_version, self.queue_type, self.wait, self.end_when_refused)
+
+
+def address(
+    url: str | Sequence[str] | None,
+    app_version: str,
+    queue_type: QueueType | None,
+    wait: bool,
+    end_when_refused: bool,
+) -> Address:
     """Raises naming the option that cannot work."""
     checked_text("app_version", app_version)
     if queue_type is not None:
         _native.check_queue_type(checked_text("queue_type", queue_type))
+    checked_flag("wait", wait)
+    checked_flag("end_when_refused", end_when_refused)
+    return Address(broker_url(url), app_version, queue_type, wait, end_when_refused)
 
 
-def begin(url: str | None, app_version: str, queue_type: QueueType | None) -> Operation:
-    """Begins to connect."""
-    check(app_version, queue_type)
-    url = broker_url(url)
-    pump()
-    return _native.connect(url, app_version, queue_type)
-
-
-def connect(url: str | None = None, *, app_version: str = "", queue_type: QueueType | None = None) -> Connecting:
+def connect(
+    url: str | Sequence[str] | None = None,
+    *,
+    app_version: str = "",
+    queue_type: QueueType | None = None,
+    wait: bool = False,
+    end_when_refused: bool = False,
+) -> Connecting:
     """Connects to the broker at ``url`` (``amqp://user:password@host:5672/vhost``), or at ``RETRYRMQ_URL``.
 
     ::
@@ -275,14 +337,22 @@ def connect(url: str | None = None, *, app_version: str = "", queue_type: QueueT
         client = await retryrmq.connect("amqp://localhost")
         async with retryrmq.connect("amqp://localhost") as client: ...
 
-    ``app_version`` appears in the history of failed messages; ``queue_type`` is that of the queues in which messages wait and
-    are parked, quorum unless it says classic.
+    Of several hosts (``amqp://user:password@one,two,three/vhost``, or a list of URLs) any will do. ``app_version`` appears in
+    the history of failed messages; ``queue_type`` is that of the queues in which messages wait and are parked, quorum unless it
+    says classic. With ``wait`` a broker that cannot be reached yet is tried until it can; one that refuses is an error. With
+    ``end_when_refused`` the client ends when the broker refuses its login or its virtual host after a connection was lost, and
+    whatever runs its consumers raises that; without, it is tried for ever.
     """
-    return Connecting(begin(url, app_version, queue_type))
+    return Connecting(address(url, app_version, queue_type, wait, end_when_refused).begin())
 
 
 def connect_blocking(
-    url: str | None = None, *, app_version: str = "", queue_type: QueueType | None = None
+    url: str | Sequence[str] | None = None,
+    *,
+    app_version: str = "",
+    queue_type: QueueType | None = None,
+    wait: bool = False,
+    end_when_refused: bool = False,
 ) -> BlockingClient:
     """Connects as :func:`connect`, for threads."""
-    return BlockingClient(begin(url, app_version, queue_type).wait())
+    return BlockingClient(address(url, app_version, queue_type, wait, end_when_refused).begin().wait())

@@ -184,6 +184,7 @@ class Consumer(_Subscribed, AsyncOnly):
         except asyncio.CancelledError:
             await self.close()
             raise
+        self._native.check_end()
 
     async def wait_closed(self) -> None:
         """Waits for the end without asking for it."""
@@ -243,6 +244,7 @@ class Consumer(_Subscribed, AsyncOnly):
                 return
             self._taken.extend(subscription.take(_AT_ONCE))
             if not self._taken and not await self._pump.answer(subscription.ready()):
+                self._native.check_end()
                 return
 
 
@@ -304,6 +306,7 @@ class BlockingConsumer(_Subscribed):
         except KeyboardInterrupt:
             self.close()
             raise
+        self._native.check_end()
 
     def _wait_closed(self, subscription: Subscription) -> None:
         subscription.wait_closed().wait()
@@ -355,4 +358,5 @@ class BlockingConsumer(_Subscribed):
                 return
             self._taken.extend(subscription.take_blocking(_AT_ONCE, 0.25))
             if not self._taken and subscription.is_closing:
+                self._native.check_end()
                 return

@@ -114,6 +114,18 @@ class Disconnected(Event):
 
 
 @dataclass(frozen=True)
+class LoginRefused(Event):
+    """The connection was lost, and the broker refuses the login or the virtual host now.
+
+    It is tried again: somebody has to change the one or the other.
+    """
+
+    name = "login_refused"
+    #: What the broker refuses.
+    error: str
+
+
+@dataclass(frozen=True)
 class Reconnected(Event):
     """Consuming again after a loss."""
 
@@ -149,6 +161,7 @@ _KINDS: dict[str, type[Event]] = {
         PublishFailed,
         Requeued,
         Disconnected,
+        LoginRefused,
         Reconnected,
         Paused,
         Resumed,

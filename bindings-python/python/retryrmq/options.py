@@ -91,7 +91,8 @@ def _whole(option: str, value: object, least: int, most: int) -> int:
     return value
 
 
-def _flag(option: str, value: object) -> bool:
+def checked_flag(option: str, value: object) -> bool:
+    """True or False; raises naming the option."""
     if not isinstance(value, bool):
         raise InvalidTypeError(f"`{option}` must be True or False, not {type(value).__name__}")
     return value
@@ -149,17 +150,17 @@ def no_option(name: str, known: Sequence[str]) -> InvalidTypeError:
 
 
 _READ: dict[str, Callable[[Any], Any]] = {
-    "dlx": functools.partial(_flag, "dlx"),
+    "dlx": functools.partial(checked_flag, "dlx"),
     "retry": _policy,
     "strategy": functools.partial(checked_text, "strategy"),
     "rules": _rules,
     "prefetch": lambda value: _whole("prefetch", value, 1, 65_535),
     "concurrency": lambda value: _whole("concurrency", value, 1, 100_000),
     "handler_timeout": lambda value: seconds(value, "handler_timeout"),
-    "park": functools.partial(_flag, "park"),
+    "park": functools.partial(checked_flag, "park"),
     "pause": _pause,
-    "declare": functools.partial(_flag, "declare"),
-    "reserved_name": functools.partial(_flag, "reserved_name"),
+    "declare": functools.partial(checked_flag, "declare"),
+    "reserved_name": functools.partial(checked_flag, "reserved_name"),
     "drain_timeout": lambda value: seconds(value, "drain_timeout"),
     "crash_limit": lambda value: _whole("crash_limit", value, 1, 1_000_000),
     "defer_limit": lambda value: _whole("defer_limit", value, 1, 1_000_000),

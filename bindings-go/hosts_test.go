@@ -1,0 +1,302 @@
+package retryrmq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/retryrmq/retryrmq/bindings-go"
+)
+
+// The address of the stage with other hosts, and perhaps somebody else.
+func (s *stage) at(hosts string, who ...string) string {
+	u, err := url.Parse(s.url)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	login := u.User.String()
+	if len(who) > 0 {
+		login = strings.Join(who, ":")
+	}
+	return "amqp://" + login + "@" + hosts + u.Path
+}
+
+func (s *stage) host() string {
+	u, err := url.Parse(s.url)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return u.Host
+}
+
+// A place where nobody listens.
+func deadHost(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// A way to the broker that can be cut.
+type proxy struct {
+	listener net.Listener
+	to       string
+	mu       sync.Mutex
+	open     map[net.Conn]bool
+	all      sync.WaitGroup
+}
+
+func (s *stage) proxy(at string) *proxy {
+	listener, err := net.Listen("tcp", at)
+	if err != nil {
+		s.t.Error(err)
+		return nil
+	}
+	p := &proxy{listener: listener, to: s.host(), open: map[net.Conn]bool{}}
+	s.t.Cleanup(p.close)
+	p.all.Add(1)
+	go p.accept()
+	return p
+}
+
+func (p *proxy) host() string { return p.listener.Addr().String() }
+
+func (p *proxy) accept() {
+	defer p.all.Done()
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		broker, err := net.Dial("tcp", p.to)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		p.mu.Lock()
+		p.open[client], p.open[broker] = true, true
+		p.mu.Unlock()
+		p.all.Add(2)
+		go p.pass(client, broker)
+		go p.pass(broker, client)
+	}
+}
+
+func (p *proxy) pass(from, to net.Conn) {
+	defer p.all.Done()
+	_, _ = io.Copy(to, from)
+	_, _ = from.Close(), to.Close()
+}
+
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for conn := range p.open {
+		_ = conn.Close()
+	}
+	clear(p.open)
+}
+
+func (p *proxy) close() {
+	_ = p.listener.Close()
+	p.cut()
+	p.all.Wait()
+}
+
+// Somebody whose password can be changed; the first one is "old".
+func (s *stage) user() string {
+	name := s.vhost + "-user"
+	s.setPassword(name, "old")
+	s.t.Cleanup(func() { s.manage("DELETE", "/api/users/"+name, nil) })
+	s.manage("PUT", "/api/permissions/"+s.vhost+"/"+name, map[string]string{"configure": ".*", "write": ".*", "read": ".*"})
+	return name
+}
+
+func (s *stage) setPassword(name, password string) {
+	s.manage("PUT", "/api/users/"+name, map[string]string{"password": password, "tags": ""})
+}
+
+func (s *stage) dialAt(address string, options ...retryrmq.DialOption) *retryrmq.Conn {
+	s.t.Helper()
+	conn, err := retryrmq.Dial(s.t.Context(), address, options...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func TestAnyOfSeveralHostsWillDo(t *testing.T) {
+	everywhere(t, func(t *testing.T, s *stage) {
+		dead := deadHost(t)
+		for _, address := range []string{s.at(dead + "," + s.host()), s.at(dead) + ", " + s.url} {
+			for range 3 { // in any order
+				conn, err := retryrmq.Dial(t.Context(), address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !conn.Healthy() {
+					t.Error(conn.Trouble())
+				}
+				_ = conn.Close()
+			}
+		}
+		if _, err := retryrmq.Dial(t.Context(), s.at(dead+","+dead)); !errors.Is(err, retryrmq.ErrUnreachable) {
+			t.Errorf("got %v", err)
+		}
+		// One that refuses says more than one that is away.
+		_, err := retryrmq.Dial(t.Context(), s.at(dead+","+s.host(), "guest", "sesame"), retryrmq.Wait())
+		if !errors.Is(err, retryrmq.ErrAuthenticationFailed) {
+			t.Errorf("got %v", err)
+		}
+		if _, err := retryrmq.Dial(t.Context(), "amqp://one/v,amqp://two/w"); !errors.Is(err, retryrmq.ErrInvalidURL) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestABrokerThatIsNotThereYetIsWaitedFor(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		host := deadHost(t)
+		come := make(chan struct{})
+		timer := time.AfterFunc(800*time.Millisecond, func() {
+			defer close(come)
+			s.proxy(host)
+		})
+		defer timer.Stop()
+		conn := s.dialAt(s.at(host), retryrmq.Wait())
+		select {
+		case <-come:
+		default:
+			t.Error("connected to nobody")
+		}
+		if !conn.Healthy() || conn.Trouble() != "" {
+			t.Error(conn.Trouble())
+		}
+	})
+}
+
+// It looks at the log, which all connections share: not beside others. That nothing is left of the attempt is seen at the end of
+// all tests.
+func TestWaitingForABrokerEndsWithTheContext(t *testing.T) {
+	var said safeBuffer
+	retryrmq.SetLogger(slog.New(slog.NewTextHandler(&said, nil)))
+	defer retryrmq.SetLogger(nil)
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := retryrmq.Dial(ctx, "amqp://"+deadHost(t), retryrmq.Wait())
+		ended <- err
+	}()
+	eventually(t, "the log says that it waits", func() bool { return strings.Contains(said.String(), "not there yet") })
+	if !strings.Contains(said.String(), "level=WARN") {
+		t.Error(said.String())
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("it did not wait: %v", err)
+	default:
+	}
+	end()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestHealthTellsWhyItIsNotWell(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		way := s.proxy("127.0.0.1:0")
+		conn := s.dialAt(s.at(way.host()))
+		if !conn.Healthy() || conn.Trouble() != "" {
+			t.Errorf("%q", conn.Trouble())
+		}
+		way.close()
+		eventually(t, "it is down", func() bool { return !conn.Healthy() })
+		eventually(t, "it is known why", func() bool { return strings.Contains(conn.Trouble(), "no broker answers") })
+		_ = conn.Close()
+		if conn.Healthy() || !strings.Contains(conn.Trouble(), "closed") {
+			t.Errorf("%q", conn.Trouble())
+		}
+		for _, none := range []*retryrmq.Conn{nil, {}} {
+			if none.Healthy() || none.Trouble() == "" {
+				t.Error("a connection that is none is well")
+			}
+		}
+	})
+}
+
+func TestAPasswordThatWasChangedIsTold(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		way, user := s.proxy("127.0.0.1:0"), s.user()
+		s.queue("orders", "quorum")
+		conn := s.dialAt(s.at(way.host(), user, "old"))
+		events, ready := make(chan retryrmq.Event, 100), make(chan struct{})
+		nothing := func(context.Context, *retryrmq.Message) error { return nil }
+		c := s.consume(conn, "orders", nothing, retryrmq.DLX(), retryrmq.Events(events),
+			retryrmq.OnReady(func() { close(ready) }))
+		<-ready
+		s.setPassword(user, "new")
+		way.cut()
+		var told retryrmq.Event
+		eventually(t, "it is told", func() bool {
+			select {
+			case told = <-events:
+			default:
+			}
+			return told.Name == retryrmq.EventLoginRefused
+		})
+		for _, text := range []string{told.Error, conn.Trouble()} {
+			if !strings.Contains(text, user) || strings.Contains(text, "old") {
+				t.Error(text)
+			}
+		}
+		if told.Queue != "orders" {
+			t.Errorf("%+v", told)
+		}
+		s.setPassword(user, "old")
+		eventually(t, "it is back", conn.Healthy)
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAConnectionMayEndWhenItIsRefused(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		way, user := s.proxy("127.0.0.1:0"), s.user()
+		s.queue("orders", "quorum")
+		conn := s.dialAt(s.at(way.host(), user, "old"), retryrmq.EndWhenRefused())
+		nothing := func(context.Context, *retryrmq.Message) error { return nil }
+		ready := make(chan struct{})
+		ended := make(chan error, 1)
+		go func() {
+			ended <- conn.Consume(t.Context(), "orders", nothing, retryrmq.DLX(), retryrmq.OnReady(func() { close(ready) }))
+		}()
+		<-ready
+		s.setPassword(user, "new")
+		way.cut()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, retryrmq.ErrAuthenticationFailed) || !strings.Contains(fmt.Sprint(err), user) {
+				t.Errorf("got %v", err)
+			}
+		case <-time.After(120 * time.Second):
+			t.Fatal("Consume does not return")
+		}
+		if conn.Healthy() {
+			t.Error("it is well")
+		}
+	})
+}

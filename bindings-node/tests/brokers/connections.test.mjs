@@ -1,0 +1,161 @@
+// Several hosts, brokers that come later, and logins that are refused later.
+
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import net from 'node:net'
+import { test } from 'node:test'
+
+import { connect } from 'retryrmq'
+import { liveObjects } from 'retryrmq/testing'
+
+import { URL_, client, manage, program, queue, until } from './broker.mjs'
+
+const broker = new URL(URL_)
+const vhost = encodeURIComponent(decodeURIComponent(broker.pathname.slice(1)) || '/')
+
+/** The broker's address with another place, and perhaps somebody else. */
+const at = (place, who = `${broker.username}:${broker.password}`) => `amqp://${who}@${place}${broker.pathname}`
+
+/** A port on which nothing listens. */
+async function freePort() {
+  const listener = net.createServer().listen(0, '127.0.0.1')
+  await once(listener, 'listening')
+  const { port } = listener.address()
+  await new Promise((resolve) => listener.close(resolve))
+  return port
+}
+
+/** A way to the broker that can be cut, and goes with the test. */
+async function proxy(t, port = 0) {
+  const open = new Set()
+  const listener = net.createServer((one) => {
+    const other = net.connect(Number(broker.port || 5672), broker.hostname)
+    for (const [from, to] of [
+      [one, other],
+      [other, one],
+    ]) {
+      open.add(from)
+      from.on('error', () => {}).on('close', () => (open.delete(from), to.destroy()))
+      from.pipe(to)
+    }
+  })
+  listener.listen(port, '127.0.0.1')
+  await once(listener, 'listening')
+  const cut = () => open.forEach((socket) => socket.destroy())
+  const close = () => (listener.close(), cut())
+  t.after(close)
+  return { place: `127.0.0.1:${listener.address().port}`, cut, close }
+}
+
+/** Somebody whose password can be changed; gone with the test. */
+async function user(t) {
+  const name = `node-${randomUUID().slice(0, 12)}`
+  const setPassword = (password) => manage('PUT', `users/${name}`, { password, tags: '' })
+  await setPassword('old')
+  t.after(() => manage('DELETE', `users/${name}`))
+  await manage('PUT', `permissions/${vhost}/${name}`, { configure: '.*', write: '.*', read: '.*' })
+  return { name, setPassword }
+}
+
+test('any of several hosts will do', async (t) => {
+  const dead = `127.0.0.1:${await freePort()}`
+  for (const urls of [at(`${dead},${broker.host}`), `${at(dead)}, ${URL_}`, [at(dead), URL_]]) {
+    // In any order.
+    for (let n = 0; n < 3; n++) {
+      const rmq = await connect(urls)
+      assert.equal(rmq.healthy(), true)
+      await rmq.close()
+    }
+  }
+  await assert.rejects(connect([at(dead), at(dead)]), { code: 'unreachable' })
+  // One that refuses says more than one that is away.
+  await assert.rejects(connect([at(dead), at(broker.host, 'guest:sesame')]), { code: 'authentication_failed' })
+})
+
+test('a broker that is not there yet is waited for', async (t) => {
+  const port = await freePort()
+  await assert.rejects(connect(at(`127.0.0.1:${port}`)), { code: 'unreachable' })
+  let connected = false
+  const connecting = connect(at(`127.0.0.1:${port}`), { wait: true }).finally(() => (connected = true))
+  await new Promise((resolve) => setTimeout(resolve, 700))
+  assert.equal(connected, false)
+  await proxy(t, port)
+  const rmq = await connecting
+  assert.deepEqual([rmq.healthy(), rmq.trouble()], [true, null])
+  await rmq.close()
+  await assert.rejects(connect(at(broker.host, 'guest:sesame'), { wait: true }), { code: 'authentication_failed' })
+})
+
+test('waiting that is given up ends', async () => {
+  const before = liveObjects().operations ?? 0
+  const controller = new AbortController()
+  const connecting = connect(at(`127.0.0.1:${await freePort()}`), { wait: true, signal: controller.signal })
+  setTimeout(() => controller.abort(new Error('changed my mind')), 100)
+  await assert.rejects(connecting, { message: 'changed my mind' })
+  await until('nobody tries any more', () => (liveObjects().operations ?? 0) <= before)
+})
+
+test('waiting keeps the process alive until Ctrl-C', async () => {
+  const { signal } = await program('waits', [at(`127.0.0.1:${await freePort()}`)], async (child, says) => {
+    await says('waiting\nwaiting')
+    child.kill('SIGINT')
+  })
+  assert.equal(signal, 'SIGINT')
+})
+
+test('waiting ends with its thread', async () => {
+  const { code, text, errors } = await program('waits', [at(`127.0.0.1:${await freePort()}`), 'thread'])
+  assert.deepEqual([code, errors], [0, ''])
+  assert.match(text, /gone\n$/)
+})
+
+test('health tells why it is not well', async (t) => {
+  const way = await proxy(t)
+  const rmq = await connect(at(way.place))
+  assert.deepEqual([rmq.healthy(), rmq.trouble()], [true, null])
+  way.close()
+  await until('it is down', () => !rmq.healthy())
+  await until('it is known why', () => /no broker answers/.test(rmq.trouble()))
+  await rmq.close()
+  assert.equal(rmq.healthy(), false)
+  assert.match(rmq.trouble(), /closed/)
+})
+
+test('a password that was changed is told', async (t) => {
+  const [way, who, name] = [await proxy(t), await user(t), await queue(t)]
+  const rmq = await connect(at(way.place, `${who.name}:old`))
+  t.after(() => rmq.close())
+  const consumer = await rmq.consume({ queue: name, dlx: true }, () => {})
+  const refused = once(consumer, 'login_refused')
+  await who.setPassword('new')
+  way.cut()
+  const [event] = await refused
+  assert.deepEqual(Object.keys(event).sort(), ['error', 'name', 'queue'])
+  assert.equal(event.queue, name)
+  for (const text of [event.error, rmq.trouble()]) assert.ok(text.includes(who.name) && !text.includes('old'), text)
+  await who.setPassword('old')
+  await until('it is back', () => rmq.healthy())
+})
+
+for (const mode of ['run', 'closed']) {
+  test(`a client may end when it is refused (${mode})`, async (t) => {
+    const [way, who, name] = [await proxy(t), await user(t), await queue(t)]
+    const rmq = await connect(at(way.place, `${who.name}:old`), { endWhenRefused: true })
+    const consumer = await rmq.consume({ queue: name, dlx: true }, () => {})
+    const ending = mode === 'run' ? rmq.run([]) : consumer.closed
+    await who.setPassword('new')
+    way.cut()
+    await assert.rejects(ending, (error) => error.code === 'authentication_failed' && error.message.includes(who.name))
+    await assert.rejects(consumer.closed, { name: 'AuthenticationFailedError' })
+    await consumer.close()
+    await rmq.close()
+  })
+}
+
+test('a consumer that is closed has come to a good end', async (t) => {
+  const rmq = await client(t, { endWhenRefused: true })
+  const consumer = await rmq.consume({ queue: await queue(t), dlx: true }, () => {})
+  await consumer.close()
+  assert.equal(await consumer.closed, undefined)
+})

@@ -1,0 +1,258 @@
+"""Several hosts, brokers that come later, and logins that are refused later."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import retryrmq
+from conftest import Broker, User, eventually, soon
+from proxy import Proxy, free_port
+from retryrmq import _native
+
+
+@pytest.fixture
+def proxy(broker: Broker) -> Iterator[Proxy]:
+    proxy = Proxy(broker.url)
+    yield proxy
+    proxy.close()
+
+
+def test_any_of_several_hosts_will_do(every_broker: Broker) -> None:
+    dead, url = free_port(), every_broker.url
+    dead_url = url.replace(url.rpartition("@")[2].partition("/")[0], f"127.0.0.1:{dead}")
+    several: list[Any] = [
+        url.replace("@", f"@127.0.0.1:{dead},"),
+        f"{dead_url},{url}",
+        [dead_url, url],
+        (dead_url, url),
+    ]
+    for urls in several:
+        for _ in range(3):  # in any order
+            with retryrmq.connect_blocking(urls) as client:
+                assert client.healthy()
+
+    async def main() -> None:
+        async with retryrmq.connect([dead_url, url]) as client:
+            assert client.healthy() and client.trouble() is None
+
+    asyncio.run(main())
+    # One that refuses says more than one that is away.
+    with pytest.raises(retryrmq.AuthenticationFailedError):
+        retryrmq.connect_blocking([dead_url, url.replace("guest:guest", "guest:sesame")])
+    with pytest.raises(retryrmq.UnreachableError):
+        retryrmq.connect_blocking([dead_url, dead_url])
+
+
+@pytest.mark.parametrize(
+    "url", [[], ["amqp://one/v", "amqp://two/w"], ["amqp://one", 5], b"amqp://one", {"amqp://one"}]
+)
+def test_addresses_that_cannot_be_meant_are_refused_at_once(url: Any) -> None:
+    for connect in (retryrmq.connect, retryrmq.connect_blocking, retryrmq.App):
+        with pytest.raises((retryrmq.InvalidUrlError, retryrmq.InvalidTypeError)):
+            connect(url)
+
+
+@pytest.mark.parametrize("option", ["wait", "end_when_refused"])
+def test_an_option_that_is_no_truth_is_named(option: str) -> None:
+    wrong: dict[str, Any] = {option: "yes"}
+    for connect in (retryrmq.connect, retryrmq.connect_blocking, retryrmq.App):
+        with pytest.raises(retryrmq.InvalidTypeError, match=option):
+            connect("amqp://localhost", **wrong)
+
+
+def come_later(broker: Broker, port: int) -> tuple[threading.Timer, list[Proxy]]:
+    """A broker that is there in a while, at this port."""
+    there: list[Proxy] = []
+    timer = threading.Timer(0.8, lambda: there.append(Proxy(broker.url, port)))
+    timer.start()
+    return timer, there
+
+
+@pytest.mark.parametrize("how", ["async", "blocking", "app"])
+def test_a_broker_that_is_not_there_yet_is_waited_for(broker: Broker, how: str) -> None:
+    port, queue = free_port(), broker.queue()
+    url = f"amqp://guest:guest@127.0.0.1:{port}/%2f"
+    app = retryrmq.App(url)
+    app.consume(queue, dlx=True)(print)
+    with pytest.raises(retryrmq.UnreachableError):
+        retryrmq.connect_blocking(url)
+    timer, there = come_later(broker, port)
+
+    async def main() -> None:
+        if how == "app":
+            assert not app.healthy() and app.trouble() == "the app is not connected"
+            async with app:
+                assert app.healthy() and there
+            assert not app.healthy()
+        else:
+            async with retryrmq.connect(url, wait=True) as client:
+                assert client.healthy() and there
+
+    if how == "blocking":
+        with retryrmq.connect_blocking(url, wait=True) as client:
+            assert client.healthy() and there
+    else:
+        asyncio.run(main())
+    timer.join()
+    there[0].close()
+
+
+def test_who_refuses_is_not_waited_for(broker: Broker) -> None:
+    with pytest.raises(retryrmq.AuthenticationFailedError):
+        retryrmq.connect_blocking(broker.url.replace("guest:guest", "guest:sesame"), wait=True)
+
+
+def test_an_app_need_not_wait() -> None:
+    app = retryrmq.App(f"amqp://localhost:{free_port()}", wait=False)
+    app.consume("orders", dlx=True)(print)
+    with pytest.raises(retryrmq.UnreachableError):
+        app.run()
+
+
+def operations() -> int:
+    gc.collect()
+    return _native.live()["operations"]
+
+
+async def gone(before: int) -> None:
+    await soon("nothing waits any more", lambda: operations() <= before)
+
+
+def test_an_app_that_waits_can_be_stopped() -> None:
+    app = retryrmq.App(f"amqp://localhost:{free_port()}")
+    app.consume("orders", dlx=True)(print)
+    before = operations()
+
+    async def main() -> None:
+        for _ in range(2):  # what stopped it then is over
+            serving = asyncio.ensure_future(app.serve())
+            await soon("it waits", lambda: app._connecting is not None)
+            await asyncio.sleep(0.1)
+            assert not serving.done()
+            await asyncio.to_thread(app.stop)
+            await asyncio.wait_for(serving, 60)
+        await gone(before)
+
+    asyncio.run(main())
+
+
+def test_nobody_waits_for_a_broker_in_vain(broker: Broker) -> None:
+    url = f"amqp://localhost:{free_port()}"
+    before = operations()
+
+    async def main() -> None:
+        connecting = retryrmq.connect(url, wait=True)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(connecting._connected(), 0.1)
+        with pytest.raises(retryrmq.ClosedError):
+            await connecting
+        del connecting
+        await gone(before)
+        retryrmq.connect(url, wait=True)  # and nobody asks for the answer
+        await gone(before)
+
+    asyncio.run(main())
+
+
+def test_health_tells_why_it_is_not_well(broker: Broker) -> None:
+    proxy = Proxy(broker.url)
+    client = retryrmq.connect_blocking(proxy.url)
+    assert client.healthy() and client.trouble() is None
+    proxy.close()
+    eventually("it is down", lambda: not client.healthy())
+    eventually("it is known why", lambda: "no broker answers" in (client.trouble() or ""))
+    client.close()
+    assert not client.healthy() and "closed" in (client.trouble() or "")
+
+
+def test_a_password_that_was_changed_is_told(broker: Broker, proxy: Proxy) -> None:
+    user, queue = User(broker), broker.queue()
+    told: list[retryrmq.Event] = []
+    with (
+        retryrmq.connect_blocking(user.url(proxy.url)) as client,
+        client.consume(queue, lambda msg: None, dlx=True, on_event=told.append),
+    ):
+        user.set_password("new")
+        proxy.cut()
+        eventually("it is told", lambda: "login_refused" in [event.name for event in told])
+        event = next(event for event in told if isinstance(event, retryrmq.LoginRefused))
+        assert event.queue == queue and user.name in event.error and "old" not in event.error
+        assert user.name in (client.trouble() or "")
+        user.set_password("old")
+        eventually("it is back", client.healthy)
+
+
+def running_app(url: str, queue: str) -> tuple[Callable[[], Any], Callable[[], bool]]:
+    app = retryrmq.App(url, end_when_refused=True)
+    app.consume(queue, dlx=True)(print)
+    return app.run, lambda: queue in app.stats()
+
+
+def running_consumer(url: str, queue: str) -> tuple[Callable[[], Any], Callable[[], bool]]:
+    consumers: list[retryrmq.Consumer] = []
+
+    async def main() -> None:
+        async with retryrmq.connect(url, end_when_refused=True) as client:
+            consumers.append(client.consume(queue, print, dlx=True))
+            await consumers[0].run()
+
+    return lambda: asyncio.run(main()), lambda: bool(consumers and consumers[0]._subscription)
+
+
+def iterating(url: str, queue: str) -> tuple[Callable[[], Any], Callable[[], bool]]:
+    consumers: list[retryrmq.Consumer] = []
+
+    async def main() -> None:
+        async with retryrmq.connect(url, end_when_refused=True) as client:
+            consumers.append(client.consume(queue, dlx=True))
+            async for _ in consumers[0]:
+                pass
+
+    return lambda: asyncio.run(main()), lambda: bool(consumers and consumers[0]._subscription)
+
+
+def running_on_threads(url: str, queue: str) -> tuple[Callable[[], Any], Callable[[], bool]]:
+    consumer = retryrmq.connect_blocking(url, end_when_refused=True).consume(queue, print, dlx=True)
+    return consumer.run, lambda: consumer._subscription is not None
+
+
+def iterating_on_a_thread(url: str, queue: str) -> tuple[Callable[[], Any], Callable[[], bool]]:
+    consumer = retryrmq.connect_blocking(url, end_when_refused=True).consume(queue, dlx=True)
+    return lambda: list(consumer), lambda: consumer._subscription is not None
+
+
+@pytest.mark.parametrize("make", [running_app, running_consumer, iterating, running_on_threads, iterating_on_a_thread])
+def test_a_client_may_end_when_it_is_refused(broker: Broker, proxy: Proxy, make: Callable[..., Any]) -> None:
+    user = User(broker)
+    run, runs = make(user.url(proxy.url), broker.queue())
+
+    def refuse() -> None:
+        with contextlib.suppress(AssertionError):
+            eventually("it runs", runs)
+        user.set_password("new")
+        proxy.cut()
+
+    refusing = threading.Thread(target=refuse)
+    refusing.start()
+    with pytest.raises(retryrmq.AuthenticationFailedError, match=user.name):
+        run()
+    refusing.join()
+
+
+def test_a_password_in_a_file_is_read_at_every_connection(broker: Broker, proxy: Proxy, tmp_path: Path) -> None:
+    user, secret = User(broker), tmp_path / "secret"
+    secret.write_text("old\n")
+    url = f"{user.url(proxy.url).replace(':old', ':unused')}?passwordfile={secret}"
+    with retryrmq.connect_blocking(url) as client:
+        user.set_password("new")
+        secret.write_text("new\n")
+        proxy.cut()
+        eventually("it noticed", lambda: not client.healthy())
+        eventually("it is back", client.healthy)
