@@ -8,7 +8,7 @@ use std::{
 
 use retryrmq::{Client, ClientOptions, ErrorKind, Message, Publish};
 use retryrmq_harness::{
-    Broker, Node, QueueType, eventually, on_every_broker, on_every_broker_where,
+    Broker, Node, QueueType, Version, eventually, on_every_broker, on_every_broker_where,
 };
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -118,13 +118,22 @@ async fn publish(client: &Client, range: std::ops::Range<usize>) {
     }
 }
 
-async fn until_handled(handled: &Handled, numbers: usize, when: &str) {
+async fn until_handled(node: &Node, handled: &Handled, numbers: usize, when: &str) {
     eventually(PATIENCE, &format!("all are handled {when}"), || async {
         let handled = handled.lock().unwrap().len();
         if handled == numbers {
             Ok(())
         } else {
-            Err(format!("{handled} of {numbers}"))
+            let queues = node
+                .ctl(&[
+                    "list_queues",
+                    "name",
+                    "messages_ready",
+                    "messages_unacknowledged",
+                    "leader",
+                ])
+                .await;
+            Err(format!("{handled} of {numbers}; {queues}"))
         }
     })
     .await;
@@ -132,7 +141,10 @@ async fn until_handled(handled: &Handled, numbers: usize, when: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_may_lose_any_of_its_nodes() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    // Before 4.3 a quorum queue may be left without a leader for good by a kill (fact 57), whoever consumes it; `make chaos`
+    // goes through that.
+    let heals = |broker: &Broker| broker.is_controllable() && broker.version() >= Version::V4_3;
+    on_every_broker_where(heals, |broker| async move {
         let nodes = [
             broker.own_node(&[]).await,
             broker.own_node(&[]).await,
@@ -170,17 +182,32 @@ async fn a_cluster_may_lose_any_of_its_nodes() {
             .await
             .unwrap();
         for (round, node) in nodes.iter().enumerate() {
+            until_dispensable(node).await;
             take_away(node, round).await;
             let published = 60 + 30 * round;
             publish(&client, published..published + 30).await;
             let when = format!("without node {round}");
-            until_handled(&handled, published + 30, &when).await;
+            let other = &nodes[(round + 1) % nodes.len()];
+            until_handled(other, &handled, published + 30, &when).await;
             bring_back(node, round).await;
         }
         running.close().await;
         client.close().await;
         let left = nodes[0].connect().await.depth(QUEUE).await;
         assert_eq!(left, Some(0));
+    })
+    .await;
+}
+
+/// As whoever looks after a cluster does it: no node goes while a queue needs it (`rabbitmq-diagnostics
+/// check_if_node_is_quorum_critical`).
+async fn until_dispensable(node: &Node) {
+    eventually(PATIENCE, "no queue needs this node", || async {
+        let critical = "rabbit_quorum_queue:list_with_minimum_quorum().";
+        match node.ctl(&["eval", critical]).await.trim() {
+            "[]" => Ok(()),
+            queues => Err(queues.to_owned()),
+        }
     })
     .await;
 }

@@ -50,10 +50,11 @@ fn samples(text: &str) -> BTreeMap<(String, String), f64> {
     samples
 }
 
-/// `queue="…"` with the escapes of the format undone.
+/// The one label's value, of `queue="…"` or `purpose="…"`, with the escapes of the format undone.
 fn unescaped(label: &str, line: &str) -> String {
     let inner = label
         .strip_prefix("queue=\"")
+        .or_else(|| label.strip_prefix("purpose=\""))
         .and_then(|rest| rest.strip_suffix('"'));
     let mut out = String::new();
     let mut signs = inner.unwrap_or_else(|| panic!("{line}")).chars();
