@@ -7,7 +7,7 @@ use lapin::{
 };
 
 use super::{
-    Item, Missing, Plan,
+    Item, Missing, Plan, foreign,
     plan::{field_table, name},
 };
 use crate::{
@@ -178,10 +178,6 @@ impl Broker<'_> {
 
     async fn queue(&mut self, sought: Sought<'_>, mode: Mode) -> Result<Status> {
         let queue = sought.queue;
-        let durable = QueueDeclareOptions {
-            durable: true,
-            ..QueueDeclareOptions::default()
-        };
         let wire = name(queue)?;
         let looked = look(self.channel().await?.lapin(), wire.clone()).await;
         let makes = mode == Mode::Apply && sought.missing != Missing::Refused;
@@ -212,15 +208,42 @@ impl Broker<'_> {
                 _ => Err(sought.is_missing()),
             };
         }
-        let channel = self.channel().await?.lapin();
-        let declared = channel.queue_declare(wire, durable, sought.arguments.clone());
-        match ask(Doing::Declaring(queue), declared).await {
-            Ok(_) if present => Ok(Status::Present),
-            Ok(_) => Ok(Status::Created),
+        match self.declare(&sought, present).await {
+            Ok(()) if present => Ok(Status::Present),
+            Ok(()) => Ok(Status::Created),
             Err(error) if error.kind() == ErrorKind::Mismatch && mode == Mode::Compare => {
                 Ok(Status::Differs(error.to_string()))
             }
             Err(error) => Err(sought.with_way_out(error)),
+        }
+    }
+
+    /// Declares a queue. Of a work queue that is there, arguments of its owner's that change nothing for us are taken over: the
+    /// broker names the first one that differs, and its value, in each refusal.
+    async fn declare(&mut self, sought: &Sought<'_>, present: bool) -> Result<()> {
+        let durable = QueueDeclareOptions {
+            durable: true,
+            ..QueueDeclareOptions::default()
+        };
+        let wire = name(sought.queue)?;
+        let mut arguments = sought.arguments.clone();
+        loop {
+            let channel = self.channel().await?.lapin();
+            let declared = channel.queue_declare(wire.clone(), durable, arguments.clone());
+            let error = match ask(Doing::Declaring(sought.queue), declared).await {
+                Ok(_) => return Ok(()),
+                Err(error) => error,
+            };
+            let owners = (present && sought.is_work_queue && error.kind() == ErrorKind::Mismatch)
+                .then(|| foreign::argument(&error.to_string()))
+                .flatten()
+                .filter(|(name, _)| !arguments.contains_key(name.as_str()));
+            match owners {
+                Some((name, value)) => {
+                    arguments.insert(name.into(), value);
+                }
+                None => return Err(error),
+            }
         }
     }
 

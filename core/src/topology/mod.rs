@@ -10,6 +10,7 @@
 mod apply;
 mod dead_letter;
 mod delayed_exchange;
+mod foreign;
 mod maker;
 mod native;
 mod parking;

@@ -378,6 +378,47 @@ async fn of_two_messages_that_look_alike_both_are_handled() {
     .await;
 }
 
+#[tokio::test]
+async fn what_an_owner_gave_his_queue_and_changes_nothing_is_taken() {
+    on_every_broker(|broker| async move {
+        let owners = [
+            ("x-max-priority", AMQPValue::LongInt(5)),
+            ("x-single-active-consumer", AMQPValue::Boolean(true)),
+            ("x-expires", AMQPValue::LongInt(3_600_000)),
+        ];
+        for forbidden in [false, true] {
+            let vhost = broker.vhost().await;
+            let kind = QueueType::Classic;
+            let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+            let strict = || consumer(&client, Strategy::DeadLetter, "fixed(150ms, retries=1)");
+            let mut arguments = FieldTable::default();
+            for (name, value) in owners.clone() {
+                arguments.insert(name.into(), value);
+            }
+            if forbidden {
+                arguments.insert("x-message-ttl".into(), AMQPValue::LongInt(60_000));
+            }
+            let text = |text: &str| AMQPValue::LongString(text.into());
+            arguments.insert("x-dead-letter-exchange".into(), text(""));
+            arguments.insert("x-dead-letter-routing-key".into(), text("orders.retry.150"));
+            amqp.declare_with(QUEUE, kind, arguments).await;
+            if forbidden {
+                let why = refused(strict().subscribe().await, ErrorKind::Mismatch);
+                assert!(why.contains("x-message-ttl"), "{why}");
+                continue;
+            }
+            let diary = Diary::default();
+            let running = start(strict(), &diary, |_| Err("no".into())).await;
+            amqp.publish_with(QUEUE, "x", id("a")).await;
+            let lost = parked(&amqp).await;
+            assert_eq!(lost.header_int("x-retry-count"), Some(1));
+            assert_eq!(diary.of("a").len(), 2);
+            running.close().await;
+        }
+    })
+    .await;
+}
+
 /// The plugin is no part of RabbitMQ, nor of this project: whoever has it says where (`RETRYRMQ_BROKER_PLUGINS`).
 fn may_have_the_plugin(broker: &Broker) -> bool {
     let folder = std::env::var_os("RETRYRMQ_BROKER_PLUGINS");
