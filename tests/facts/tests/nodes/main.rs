@@ -3,5 +3,6 @@
 #![allow(missing_docs)]
 
 mod cancelled;
+mod delayed;
 mod killed;
 mod patience;
