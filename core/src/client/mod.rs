@@ -7,7 +7,7 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -144,6 +144,12 @@ impl Client {
         let server = consuming.connection().await?.server().clone();
         let publisher = Publisher::new(&publishing);
         let consuming = Arc::new(consuming);
+        if options.end_when_refused {
+            tokio::spawn(end_together([
+                Arc::downgrade(&consuming),
+                Arc::downgrade(&publishing),
+            ]));
+        }
         let metrics = Metrics::default();
         Ok(Self(Arc::new(Inner {
             pid: std::process::id(),
@@ -361,8 +367,44 @@ impl Client {
         self.0.publishing.header_room()
     }
 
+    /// Waits for so long; whether the connection to publish on was there all the time.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConnectionLost`]: what its node had in memory alone is gone.
+    pub(crate) async fn outlives(&self, time: Duration) -> Result<()> {
+        let connection = self.0.publishing.connection().await?;
+        tokio::select! {
+            biased;
+            () = connection.gone() => Err(Error::new(
+                ErrorKind::ConnectionLost,
+                "the connection was lost before the delayed-message plugin had stored the message",
+            )),
+            () = tokio::time::sleep(time) => Ok(()),
+        }
+    }
+
     pub(crate) fn counters(&self, queue: &str) -> Counters {
         self.0.metrics.of(queue)
+    }
+}
+
+/// When one of the two ends by itself, so does the other: who consumes and cannot publish could settle nothing.
+async fn end_together(links: [Weak<Link>; 2]) {
+    let ended = |link: &Weak<Link>| {
+        let link = link.clone();
+        async move {
+            match link.upgrade().map(|link| link.ends()) {
+                Some(end) => end.await,
+                None => std::future::pending().await,
+            }
+        }
+    };
+    let (error, other) = tokio::select! {
+        error = ended(&links[0]) => (error, &links[1]),
+        error = ended(&links[1]) => (error, &links[0]),
+    };
+    if let Some(other) = other.upgrade() {
+        other.end_as(&error).await;
     }
 }
 

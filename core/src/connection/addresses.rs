@@ -28,9 +28,12 @@ impl FromStr for Addresses {
     /// # Errors
     /// [`ErrorKind::InvalidUrl`], without a password in it.
     fn from_str(text: &str) -> Result<Self> {
-        let all = urls(text.trim())
+        let urls: Vec<_> = urls(text.trim()).into_iter().flat_map(hosts).collect();
+        if urls.len() > 1 && urls.iter().any(|url| has_no_host(url)) {
+            return Err(invalid("a host is missing beside a comma"));
+        }
+        let all = urls
             .into_iter()
-            .flat_map(hosts)
             .map(|url| url.parse())
             .collect::<Result<Vec<Address>>>()?;
         let (first, others) = all.split_first().ok_or_else(|| invalid("there is none"))?;
@@ -91,6 +94,14 @@ fn hosts(url: &str) -> Vec<String> {
         .collect()
 }
 
+/// Whether a URL of a list leaves its host out, which is `localhost` in a URL that stands alone.
+fn has_no_host(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    host.is_empty() || host.starts_with(':')
+}
+
 impl Addresses {
     /// Asks this function at every connection who logs in, whatever the URLs say.
     #[must_use]
@@ -106,12 +117,17 @@ impl Addresses {
         all
     }
 
+    /// Who logs in at all of them now, by the function that knows it; `None` where each address says that.
+    pub(super) async fn asked(&self) -> Result<Option<Login>> {
+        match &self.credentials {
+            Some(credentials) => credentials.ask().await.map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// Who logs in at one of them, now.
     pub(super) async fn login(&self, address: &Address) -> Result<Login> {
-        match &self.credentials {
-            Some(credentials) => credentials.ask().await,
-            None => address.login(),
-        }
+        self.asked().await?.map_or_else(|| address.login(), Ok)
     }
 }
 
@@ -170,6 +186,9 @@ mod tests {
             "",
             "amqp://u:s3cret@one/v,amqp://u:s3cret@two/w",
             "amqp://u:s3cret@one,two:99999",
+            "amqp://u:s3cret@one,/v",
+            "amqp://one,:5673",
+            "amqp://,one?passwordfile=x",
             "amqp://u:s3cret@one,amqp://u:s3cret@two:0",
         ] {
             let error = text.parse::<Addresses>().unwrap_err();

@@ -4,6 +4,7 @@
 //! or a minute has passed, and that it is back.
 
 use std::{
+    error::Error as _,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -41,6 +42,8 @@ enum State {
 struct Trouble {
     kind: ErrorKind,
     why: String,
+    /// The broker said so, and not whoever gives the credentials.
+    by_broker: bool,
 }
 
 impl Trouble {
@@ -48,15 +51,19 @@ impl Trouble {
         Self {
             kind: error.kind(),
             why: error.to_string(),
+            by_broker: error
+                .source()
+                .is_some_and(|source| source.is::<lapin::Error>()),
         }
     }
 
     /// Whether no time alone would help.
     fn is_refusal(&self) -> bool {
-        matches!(
-            self.kind,
-            ErrorKind::AuthenticationFailed | ErrorKind::VhostNotFound
-        )
+        self.by_broker
+            && matches!(
+                self.kind,
+                ErrorKind::AuthenticationFailed | ErrorKind::VhostNotFound
+            )
     }
 
     fn error(&self) -> Error {
@@ -162,6 +169,36 @@ impl Link {
             }
             if state.changed().await.is_err() {
                 return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Ends with the error that another link of the same client ended with.
+    pub(crate) async fn end_as(&self, error: &Error) {
+        let trouble = Trouble::of(error);
+        self.supervisor.abort();
+        if let State::Up(connection) = self.set.send_replace(State::Closed(Some(trouble))) {
+            connection.close().await;
+        }
+    }
+
+    /// Resolves when it has ended by itself, with why; never where it is closed. Keeps nothing alive.
+    pub(crate) fn ends(&self) -> impl Future<Output = Error> + Send + use<> {
+        let mut state = self.state.clone();
+        async move {
+            let trouble = match state
+                .wait_for(|state| matches!(state, State::Closed(_)))
+                .await
+            {
+                Ok(closed) => match &*closed {
+                    State::Closed(trouble) => trouble.clone(),
+                    _ => None,
+                },
+                Err(_) => None,
+            };
+            match trouble {
+                Some(trouble) => trouble.error(),
+                None => std::future::pending().await,
             }
         }
     }

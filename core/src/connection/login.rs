@@ -6,6 +6,7 @@
 use std::{
     fmt,
     future::Future,
+    panic::AssertUnwindSafe,
     path::Path,
     pin::Pin,
     sync::Arc,
@@ -13,6 +14,10 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use futures_util::FutureExt;
+use tokio::time::timeout;
+
+use super::open::ANSWER;
 
 use crate::{Error, ErrorKind, Result};
 
@@ -98,14 +103,26 @@ impl Credentials {
         }))
     }
 
+    /// # Errors
+    /// [`ErrorKind::AuthenticationFailed`] when it fails, panics, or does not answer in time.
     pub(super) async fn ask(&self) -> Result<Login> {
-        (self.0)().await.map_err(|why| {
+        let failed = |why: &str| {
             Error::new(
                 ErrorKind::AuthenticationFailed,
-                format!("the function that gives the credentials failed: {why}"),
+                format!("the function that gives the credentials {why}"),
             )
-            .with_source(why)
-        })
+        };
+        // The call as well: a function may panic before it has a future.
+        let asked = AssertUnwindSafe(async { (self.0)().await }).catch_unwind();
+        match timeout(ANSWER, asked).await {
+            Ok(Ok(Ok(login))) => Ok(login),
+            Ok(Ok(Err(why))) => Err(failed(&format!("failed: {why}")).with_source(why)),
+            Ok(Err(_)) => Err(failed("panicked")),
+            Err(_) => Err(failed(&format!(
+                "did not answer within {} s",
+                ANSWER.as_secs()
+            ))),
+        }
     }
 }
 

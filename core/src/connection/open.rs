@@ -95,6 +95,7 @@ impl Connection {
     pub(crate) async fn open(addresses: &Addresses, purpose: &str) -> Result<Self> {
         let mut worst: Option<Error> = None;
         let mut places = VecDeque::new();
+        let asked = addresses.asked().await?;
         for address in addresses.shuffled() {
             match transport::resolve(address).await {
                 Ok(found) => places.extend(found.into_iter().map(|place| (address, place))),
@@ -109,7 +110,7 @@ impl Connection {
                 address.timeout.min(IMPATIENT)
             };
             let opened = async {
-                let login = addresses.login(address).await?;
+                let login = asked.clone().map_or_else(|| address.login(), Ok)?;
                 let opened = Self::open_at(address, place, patience, &login, purpose).await?;
                 opened.keep_fresh(addresses, address, &login, purpose);
                 Ok(opened)

@@ -57,6 +57,13 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
                     ErrorKind::AccessRefused,
                     format!("refused while {doing}: another connection holds it alone: {text}"),
                 ),
+                // Connections that are gone count until the broker has noticed.
+                AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) if text.contains("limit") => (
+                    ErrorKind::Unreachable,
+                    format!(
+                        "refused while {doing}: {text}; close other connections, or raise the limit"
+                    ),
+                ),
                 AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) if text.contains("vhost") => (
                     ErrorKind::VhostNotFound,
                     format!(

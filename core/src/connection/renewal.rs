@@ -3,7 +3,7 @@
 
 use std::{sync::Weak, time::Duration};
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 use super::{
@@ -17,6 +17,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// Not more often, however short a secret lives.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// What it takes to renew a connection's secret.
 pub(super) struct Renewal {
@@ -35,15 +36,24 @@ fn pause(left: Duration) -> Duration {
 impl Renewal {
     /// Until the connection is gone, or has a secret without an end.
     pub(super) async fn run(&self, lifetime: Duration) {
-        let mut left = lifetime;
+        let (mut left, mut over) = (lifetime, SHORTEST_PAUSE);
+        let mut told: Option<Instant> = None;
         loop {
-            let pause = pause(left);
+            // A broker that does not mind that a secret is over is asked less and less often.
+            let pause = if left.is_zero() { over } else { pause(left) };
             sleep(pause).await;
+            if left.is_zero() {
+                over = (over * 2).min(LONGEST_PAUSE);
+            }
             left = left.saturating_sub(pause);
             match self.renew(left).await {
                 Ok(None) => return,
-                Ok(Some(lifetime)) => left = lifetime,
+                Ok(Some(lifetime)) => (left, over, told) = (lifetime, SHORTEST_PAUSE, None),
+                Err(error) if told.is_some_and(|told| told.elapsed() < LONGEST_PAUSE) => {
+                    debug!(address = %self.address, purpose = self.purpose, %error, "the connection's secret cannot be renewed yet");
+                }
                 Err(error) => {
+                    told = Some(Instant::now());
                     warn!(address = %self.address, purpose = self.purpose, %error, "the connection's secret cannot be renewed yet");
                 }
             }

@@ -132,7 +132,8 @@ impl Browse {
             let next_move = self
                 .wear
                 .next_move(next, source, self.supply.expects_originals());
-            if next_move == Move::Renew {
+            let is_renewable = self.copies.is_renewable(next);
+            if next_move == Move::Renew && is_renewable {
                 self.rotate(u32::MAX, |wear, next| wear.at_once(next))
                     .await?;
                 continue;
@@ -148,7 +149,16 @@ impl Browse {
             let tag = delivery.delivery_tag;
             let stale = self.wear.at_the_end(&delivery);
             let record = self.record(delivery);
-            let renewable = stale.then(|| Arc::clone(&record.received));
+            if self.wear.counts() && !is_renewable {
+                let message_id = record.received.message_id();
+                warn!(
+                    queue = self.parking,
+                    ?message_id,
+                    mark = record.mark,
+                    "the headers of this message fill a whole frame, so that it cannot be put back as a fresh copy: each look at it spends a delivery, and a delivery limit may take it; replay or drop it"
+                );
+            }
+            let renewable = (stale && is_renewable).then(|| Arc::clone(&record.received));
             self.held.insert(tag, renewable);
             return Ok(Some(record));
         }

@@ -11,7 +11,7 @@ use crate::{
     Client, Error, ErrorKind, Result,
     consumer::Received,
     publish::Job,
-    retry::{Origin, Stamp},
+    retry::{Origin, Stamp, is_renewable},
     telemetry::HOST,
     topology::name,
 };
@@ -37,6 +37,11 @@ impl Copies {
     /// Where a delivery comes from.
     pub(super) fn source(&self, delivery: &Delivery) -> Source {
         self.marks.source(&delivery.properties)
+    }
+
+    /// Whether a message can be put back as a fresh copy, without anything cut from it.
+    pub(super) fn is_renewable(&self, delivery: &Delivery) -> bool {
+        is_renewable(&delivery.properties, self.client.header_room())
     }
 
     /// Whether anything can be published to queues; nothing is stored.

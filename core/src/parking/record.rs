@@ -226,7 +226,17 @@ fn mark(
     );
     properties.priority().hash(&mut hasher);
     let empty = FieldTable::default();
-    for (name, value) in properties.headers().as_ref().unwrap_or(&empty) {
+    let table = properties.headers().as_ref().unwrap_or(&empty);
+    // A copy has these two among its headers: see `Stamp`.
+    for (own, kept) in [
+        (properties.expiration(), headers::EXPIRATION),
+        (properties.user_id(), headers::USER_ID),
+    ] {
+        let own = own.as_ref().map(|text| text.as_str().to_owned());
+        own.or_else(|| headers::string(table, kept))
+            .hash(&mut hasher);
+    }
+    for (name, value) in table {
         let name = name.as_str();
         if !headers::is_brokers_own(name) && !name.starts_with("x-retry-") {
             name.hash(&mut hasher);

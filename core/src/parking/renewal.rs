@@ -47,7 +47,9 @@ impl Browse {
                 break;
             }
             let source = match self.supply.front() {
-                Some(next) if wanted(self.wear, next) => self.copies.source(next),
+                Some(next) if wanted(self.wear, next) && self.copies.is_renewable(next) => {
+                    self.copies.source(next)
+                }
                 _ => break,
             };
             if source == Source::Replayed {
@@ -80,7 +82,7 @@ impl Browse {
 
     /// Holds what nobody asked for.
     pub(super) fn pass_over(&mut self, delivery: Delivery) {
-        if self.wear.at_the_end(&delivery) {
+        if self.wear.at_the_end(&delivery) && self.copies.is_renewable(&delivery) {
             self.keep(delivery);
         }
     }

@@ -124,12 +124,9 @@ impl Desk {
 
     async fn open(&mut self, link: &Link) -> Result<OpenChannel> {
         loop {
-            let connection = timeout(PATIENCE, link.connection()).await.map_err(|_| {
-                Error::new(
-                    ErrorKind::ConnectionLost,
-                    "there is no connection to the broker to publish on; it is being re-made",
-                )
-            })??;
+            let connection = timeout(PATIENCE, link.connection())
+                .await
+                .map_err(|_| away(link))??;
             // What waits here can still be given up. What lapin has taken will be written when the broker reads again.
             if connection.is_blocked() {
                 connection.unblocked().await;
@@ -268,6 +265,18 @@ fn safe_wave(
         }
     }
     wave
+}
+
+/// Why there is no connection to publish on, with what the last try to connect said.
+fn away(link: &Link) -> Error {
+    let why = link
+        .health()
+        .err()
+        .map_or_else(String::new, |why| format!(": {why}"));
+    Error::new(
+        ErrorKind::ConnectionLost,
+        format!("there is no connection to the broker to publish on, and it is being re-made{why}"),
+    )
 }
 
 async fn open(connection: &Connection) -> Result<OpenChannel> {

@@ -34,5 +34,5 @@ pub use outcome::{Failure, Outcome, ParkReason};
 pub use policy::{AgeFrom, Policy};
 pub use rules::{Rule, Rules};
 pub(crate) use size::encoded_size;
-pub(crate) use stamp::{Origin, Stamp, waited};
+pub(crate) use stamp::{Origin, Stamp, is_renewable, waited};
 pub use state::{Counting, RetryState};

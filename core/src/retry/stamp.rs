@@ -219,6 +219,14 @@ impl Stamp<'_> {
     }
 }
 
+/// Whether a parked message with these properties can be put back as a fresh copy, see [`Stamp::renewed`].
+pub(crate) fn is_renewable(properties: &BasicProperties, budget: usize) -> bool {
+    // Names of an exchange and of a routing key, a mark, and what belongs to them.
+    const ADDED: usize = 900;
+    let headers = properties.headers().as_ref().map_or(0, encoded_size);
+    headers + carried(properties).1 + ADDED <= budget + COUNTS
+}
+
 /// What a parked message may take beyond a copy's budget: the broker adds no more than its count of deliveries.
 const COUNTS: usize = 1_024;
 

@@ -181,3 +181,43 @@ async fn a_forged_count_moves_nothing_in_a_classic_queue() {
     })
     .await;
 }
+
+/// As large as a frame of headers can be. Nothing may be cut from it, so it cannot be put back as a fresh copy; but it keeps
+/// nobody from the others, and can be replayed.
+#[tokio::test]
+async fn one_whose_headers_fill_a_frame_keeps_nobody_from_the_others() {
+    on_every_broker(|broker| async move {
+        let names = names(2);
+        let (_vhost, client, amqp) = stage(&broker, Limit::Policy(50), &names).await;
+        let filler = text(&"x".repeat(130_300));
+        let large = id("large").with_headers(table([("filler", filler)]));
+        amqp.publish_with(PARKED, "large", large).await;
+        ready(&amqp, 3).await;
+        for look in 0..4 {
+            let mut walk = client.parked(QUEUE).browse().await.unwrap();
+            let mut seen = Vec::new();
+            while let Some(record) = walk.next().await.unwrap() {
+                seen.push(record);
+            }
+            seen.sort_by(|one, other| {
+                one.message()
+                    .message_id()
+                    .cmp(&other.message().message_id())
+            });
+            assert_eq!(ids(&seen), ["1", "2", "large"], "look {look}");
+            let filler = seen[2].message().headers().unwrap().inner()["filler"].clone();
+            assert_eq!(filler, text(&"x".repeat(130_300)), "nothing is cut");
+            walk.close().await.unwrap();
+            ready(&amqp, 3).await;
+        }
+        let mut walk = client.parked(QUEUE).browse().await.unwrap();
+        while let Some(record) = walk.next().await.unwrap() {
+            if record.message().message_id() == Some("large") {
+                walk.discard(&record).await.unwrap();
+            }
+        }
+        walk.close().await.unwrap();
+        ready(&amqp, 2).await;
+    })
+    .await;
+}

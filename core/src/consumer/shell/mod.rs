@@ -355,16 +355,21 @@ impl Shell {
         let hardens = (!copy.exchange.is_empty()).then(|| topology::hardens(&copy.properties));
         let done = {
             let (mail, waits, queue) = (mail.clone(), Arc::clone(&waits), queue.clone());
+            let client = self.client.clone();
             Box::new(move |result: Result<()>| {
                 if let Err(error) = &result
                     && error.kind() == ErrorKind::Unroutable
                 {
                     waits.forget(&queue);
                 }
-                let stored = result.map(|()| match hardens {
-                    Some(hardens) => Some(Instant::now() + hardens),
-                    None => waits.matures(&queue),
-                });
+                if let (Some(hardens), Ok(())) = (hardens, &result) {
+                    tokio::spawn(async move {
+                        let stored = client.outlives(hardens).await;
+                        let _ = mail.send(Mail::Copied(token, stored.map(|()| None)));
+                    });
+                    return;
+                }
+                let stored = result.map(|()| waits.matures(&queue));
                 let _ = mail.send(Mail::Copied(token, stored));
             })
         };

@@ -59,7 +59,7 @@ impl Others {
     /// The error for an id that a message may have which is not to be seen.
     pub(super) fn may_hold_more(self, parking: &str) -> Fault {
         Fault::held(format!(
-            "nothing was dropped, because a message that is not to be seen may have the same id: {}; or say #1=MARK, as `parked ls` shows it",
+            "nothing was dropped, because a message that is not to be seen may have the same id or failure: {}; or say #1=MARK, as `parked ls` shows it",
             self.sentence(parking)
         ))
     }

@@ -271,11 +271,15 @@ impl Selection {
         Ok(held)
     }
 
-    /// Whether one of the names is an id, which another message may have as well.
-    pub(super) fn has_ids(&self) -> bool {
-        self.named
-            .iter()
-            .any(|(name, _)| matches!(name, Name::Id(_)))
+    /// Whether one of the names is an id or a fingerprint, which a message that nobody sees may have as well.
+    pub(super) fn may_mean_more(&self, held: &[(usize, Record)]) -> bool {
+        self.named.iter().any(|(name, _)| match name {
+            Name::Id(_) => true,
+            Name::Place(_) => false,
+            Name::Guarded(_, guard) => !held
+                .iter()
+                .any(|(_, record)| record.mark.starts_with(guard.as_str())),
+        })
     }
 
     /// Whether nothing after this place can be among them.

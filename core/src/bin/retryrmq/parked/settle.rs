@@ -316,7 +316,10 @@ async fn on_the_way(
                 }
                 Ok(()) => {}
                 // It stays where it is, and those behind it go on.
-                Err(Refused::This(fault)) if !walk.selection.is_named() => {
+                Err(Refused::This(fault))
+                    if !walk.selection.is_named() && matches!(deed, Deed::Replay(None)) =>
+                {
+                    walk.left = walk.left.saturating_add(1);
                     output.note(&format!("{}: {}", handle(place, &record), fault.sentence()));
                     first.get_or_insert(fault);
                 }
@@ -352,7 +355,7 @@ async fn all_at_once(
     }
     if walk.thorough {
         let others = Others::of(&walk.ordered.browse);
-        if sure && !choice.dry_run && walk.selection.has_ids() && others.hold() {
+        if sure && !choice.dry_run && walk.selection.may_mean_more(&chosen) && others.hold() {
             return Err(others.may_hold_more(&retryrmq::parking_queue(&choice.queue)));
         }
         chosen = walk.selection.settle(chosen, sure && !choice.dry_run)?;
