@@ -7,7 +7,7 @@
 #![no_main]
 
 #[allow(dead_code, unused_imports)]
-#[path = "../../src/client/sanitiser/mod.rs"]
+#[path = "../../src/connection/sanitiser/mod.rs"]
 mod sanitiser;
 
 use amq_protocol::frame::parsing::parse_frame;
