@@ -77,16 +77,20 @@ fn urls(text: &str) -> Vec<&str> {
     urls
 }
 
-/// A URL for each of the hosts in one.
-fn hosts(url: &str) -> Vec<String> {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return vec![url.to_owned()];
-    };
+/// A URL as scheme, login with its `@`, hosts, and what follows them; `None` without a scheme.
+fn parts(url: &str) -> Option<(&str, &str, &str, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, tail) = rest.split_at(end);
-    let (login, hosts) = match authority.rfind('@') {
-        Some(at) => authority.split_at(at + 1),
-        None => ("", authority),
+    let login = authority.rfind('@').map_or(0, |at| at + 1);
+    let (login, hosts) = authority.split_at(login);
+    Some((scheme, login, hosts, tail))
+}
+
+/// A URL for each of the hosts in one.
+fn hosts(url: &str) -> Vec<String> {
+    let Some((scheme, login, hosts, tail)) = parts(url) else {
+        return vec![url.to_owned()];
     };
     hosts
         .split(',')
@@ -96,10 +100,7 @@ fn hosts(url: &str) -> Vec<String> {
 
 /// Whether a URL of a list leaves its host out, which is `localhost` in a URL that stands alone.
 fn has_no_host(url: &str) -> bool {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    host.is_empty() || host.starts_with(':')
+    parts(url).is_some_and(|(_, _, host, _)| host.is_empty() || host.starts_with(':'))
 }
 
 impl Addresses {

@@ -419,20 +419,9 @@ async fn what_an_owner_gave_his_queue_and_changes_nothing_is_taken() {
     .await;
 }
 
-/// The plugin is no part of RabbitMQ, nor of this project: whoever has it says where (`RETRYRMQ_BROKER_PLUGINS`).
-fn may_have_the_plugin(broker: &Broker) -> bool {
-    let folder = std::env::var_os("RETRYRMQ_BROKER_PLUGINS");
-    if folder.is_none() {
-        eprintln!(
-            "skipped: RETRYRMQ_BROKER_PLUGINS names no folder with the delayed-message plugin"
-        );
-    }
-    folder.is_some() && broker.is_controllable() && broker.version() < Version::V4_3
-}
-
 #[tokio::test]
 async fn with_its_plugin_a_delayed_exchange_delays() {
-    on_every_broker_where(may_have_the_plugin, |broker| async move {
+    on_every_broker_where(Broker::may_have_delayed_messages, |broker| async move {
         let node = broker
             .own_node(&["plugins = rabbitmq_delayed_message_exchange"])
             .await;
@@ -479,7 +468,7 @@ async fn with_its_plugin_a_delayed_exchange_delays() {
 
 #[tokio::test]
 async fn what_waits_in_a_delayed_exchange_survives_its_broker() {
-    on_every_broker_where(may_have_the_plugin, |broker| async move {
+    on_every_broker_where(Broker::may_have_delayed_messages, |broker| async move {
         let node = broker
             .own_node(&["plugins = rabbitmq_delayed_message_exchange"])
             .await;

@@ -153,6 +153,18 @@ impl Broker {
         self.0.control.is_some()
     }
 
+    /// Whether a node of this broker's can have the delayed-message plugin, which is no part of RabbitMQ, nor of this project:
+    /// whoever has it says where (`RETRYRMQ_BROKER_PLUGINS`). Says so where nobody does.
+    pub fn may_have_delayed_messages(&self) -> bool {
+        let folder = std::env::var_os("RETRYRMQ_BROKER_PLUGINS");
+        if folder.is_none() {
+            eprintln!(
+                "skipped: RETRYRMQ_BROKER_PLUGINS names no folder with the delayed-message plugin"
+            );
+        }
+        folder.is_some() && self.is_controllable() && self.version() < Version::V4_3
+    }
+
     /// A node of the same version for this test alone: the way to kill a broker, or to fill its memory, without harm to
     /// the tests beside. Each setting is a line for its rabbitmq.conf, such as `vm_memory_high_watermark.absolute = 100MB`.
     ///

@@ -6,7 +6,7 @@ use lapin::options::{
     BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions,
 };
 use lapin::types::{AMQPValue, FieldTable, ShortString};
-use retryrmq_harness::{Amqp, Broker, QueueType, Version, eventually, on_every_broker_where};
+use retryrmq_harness::{Amqp, Broker, QueueType, eventually, on_every_broker_where};
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -15,17 +15,6 @@ const MESSAGES: u32 = 20;
 const DELAY: Duration = Duration::from_secs(20);
 const HARDENED: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// The plugin is no part of RabbitMQ, nor of this project: whoever has it says where.
-fn may_have_the_plugin(broker: &Broker) -> bool {
-    let folder = std::env::var_os("RETRYRMQ_BROKER_PLUGINS");
-    if folder.is_none() {
-        eprintln!(
-            "skipped: RETRYRMQ_BROKER_PLUGINS names no folder with the delayed-message plugin"
-        );
-    }
-    folder.is_some() && broker.is_controllable() && broker.version() < Version::V4_3
-}
 
 async fn delay(amqp: &Amqp) {
     let (exchange, queue) = (ShortString::from("later"), ShortString::from("orders"));
@@ -84,7 +73,7 @@ async fn delay(amqp: &Amqp) {
 /// Fact 59. That nothing is left of what was confirmed a moment before is seen on a quiet machine only.
 #[tokio::test]
 async fn what_the_plugin_was_sent_three_seconds_before_a_kill_survives() {
-    on_every_broker_where(may_have_the_plugin, |broker| async move {
+    on_every_broker_where(Broker::may_have_delayed_messages, |broker| async move {
         let node = broker
             .own_node(&["plugins = rabbitmq_delayed_message_exchange"])
             .await;

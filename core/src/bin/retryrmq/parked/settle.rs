@@ -363,11 +363,8 @@ async fn all_at_once(
         chosen.truncate(most);
         walk.left -= chosen.len() as u64;
     }
-    if sure {
-        // Nobody is asked.
-    } else if (walk.selection.missing().is_some() && walk.left > 0)
-        || !agreed(walk, choice, &chosen, output).await?
-    {
+    let is_missing = || walk.selection.missing().is_some() && walk.left > 0;
+    if !sure && (is_missing() || !agreed(walk, choice, &chosen, output).await?) {
         return Ok(());
     }
     if choice.dry_run && !output.is_json() {
