@@ -29,6 +29,6 @@ pub use retry::{
 pub use telemetry::lines;
 pub use telemetry::{Event, Facts, Stats};
 pub use topology::{
-    Argument, Finding, Item, Missing, Plan, QueueType, Status, Strategy, parking_queue,
-    waiting_queue, work_queue_of,
+    Argument, Arguments, Finding, Item, Missing, Plan, QueueType, Status, Strategy, WorkQueue,
+    parking_queue, waiting_queue, work_queue_of,
 };

@@ -13,11 +13,14 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
+use prometheus_client::metrics::histogram::Histogram;
 use tracing::warn;
 
+mod depths;
 mod runtime;
 
-use self::runtime::same_process;
+use self::{depths::Depths, runtime::same_process};
 use crate::{
     Error, ErrorKind, Result,
     connection::{Addresses, Connection, Credentials, Keeping, Link, Server},
@@ -74,6 +77,7 @@ struct Inner {
     publishing: Arc<Link>,
     publisher: Publisher,
     metrics: Metrics,
+    depths: Arc<Depths>,
     reconnects: Arc<AtomicU64>,
     /// By queue name.
     delayed: Mutex<HashMap<String, Arc<Waits>>>,
@@ -159,6 +163,7 @@ impl Client {
             consuming,
             publishing,
             publisher,
+            depths: Depths::new(metrics.depth()),
             metrics,
             reconnects,
             delayed: Mutex::default(),
@@ -287,10 +292,13 @@ impl Client {
         &self.0.server
     }
 
-    /// All counters of this client's consumers, and whether its connections are open, in the OpenMetrics text format, which Prometheus reads; serve them with the
-    /// content type `application/openmetrics-text; version=1.0.0; charset=utf-8`.
+    /// All counters of this client's consumers, how long their handlers take, how many messages are parked, and whether its
+    /// connections are open, in the OpenMetrics text format, which Prometheus reads; serve them with the content type
+    /// `application/openmetrics-text; version=1.0.0; charset=utf-8`. How many are parked is asked of the broker after each call
+    /// (AMQP `queue.declare`, passive), so that it is as old as the call before.
     #[must_use]
     pub fn metrics_text(&self) -> String {
+        self.0.depths.refresh(&self.0.consuming);
         let open = |link: &Link| link.health().is_ok();
         self.0.metrics.text([
             (CONSUME, open(&self.0.consuming)),
@@ -367,15 +375,28 @@ impl Client {
         self.0.publishing.header_room()
     }
 
-    /// Waits for so long; whether the connection to publish on was there all the time.
+    /// The connection to publish on, if there is one now.
+    pub(crate) fn publishing_now(&self) -> Option<Arc<Connection>> {
+        self.0.publishing.connection().now_or_never()?.ok()
+    }
+
+    /// Waits for so long; whether the connection that a message was published on was there all the time.
     ///
     /// # Errors
     /// [`ErrorKind::ConnectionLost`]: what its node had in memory alone is gone.
-    pub(crate) async fn outlives(&self, time: Duration) -> Result<()> {
-        let connection = self.0.publishing.connection().await?;
+    pub(crate) async fn outlives(
+        &self,
+        published_on: Option<Arc<Connection>>,
+        time: Duration,
+    ) -> Result<()> {
+        let lost = async {
+            if let Some(connection) = published_on {
+                connection.gone().await;
+            }
+        };
         tokio::select! {
             biased;
-            () = connection.gone() => Err(Error::new(
+            () = lost => Err(Error::new(
                 ErrorKind::ConnectionLost,
                 "the connection was lost before the delayed-message plugin had stored the message",
             )),
@@ -385,6 +406,16 @@ impl Client {
 
     pub(crate) fn counters(&self, queue: &str) -> Counters {
         self.0.metrics.of(queue)
+    }
+
+    /// How long handlers of `queue` take, in seconds.
+    pub(crate) fn handling(&self, queue: &str) -> Histogram {
+        self.0.metrics.handling(queue)
+    }
+
+    /// The metrics show from now on how many messages are parked for `queue`.
+    pub(crate) fn watch_parked(&self, queue: &str) {
+        self.0.depths.watch(queue, &self.0.consuming);
     }
 }
 

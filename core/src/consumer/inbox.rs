@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{Delivery, Token};
+use super::{Delivery, Token, stopwatch::Stopwatch};
 use crate::retry::Outcome;
 
 #[derive(Default)]
@@ -19,6 +19,11 @@ struct Arrivals {
     queue: VecDeque<Delivery>,
     /// Nothing more will come.
     ended: bool,
+}
+
+fn take_from(arrivals: &mut Arrivals, max: usize) -> Vec<Delivery> {
+    let count = arrivals.queue.len().min(max);
+    arrivals.queue.drain(..count).collect()
 }
 
 /// How a message comes back from whoever runs handlers.
@@ -31,7 +36,6 @@ pub(super) enum Ending {
 }
 
 /// What the engine and the handlers share.
-#[derive(Default)]
 pub(super) struct Inbox {
     arrivals: Mutex<Arrivals>,
     /// For waiting tasks, one wake-up at a time.
@@ -44,9 +48,24 @@ pub(super) struct Inbox {
     engine: Notify,
     close: AtomicBool,
     abandon: AtomicBool,
+    stopwatch: Stopwatch,
 }
 
 impl Inbox {
+    pub(super) fn new(stopwatch: Stopwatch) -> Self {
+        Self {
+            arrivals: Mutex::default(),
+            arrived: Notify::default(),
+            arrived_blocking: Condvar::default(),
+            blocking: AtomicUsize::default(),
+            outcomes: Mutex::default(),
+            engine: Notify::default(),
+            close: AtomicBool::default(),
+            abandon: AtomicBool::default(),
+            stopwatch,
+        }
+    }
+
     fn arrivals(&self) -> MutexGuard<'_, Arrivals> {
         self.arrivals
             .lock()
@@ -73,19 +92,22 @@ impl Inbox {
     pub(super) fn take_one(&self) -> (Option<Delivery>, bool) {
         let mut arrivals = self.arrivals();
         let delivery = arrivals.queue.pop_front();
-        (delivery, !arrivals.queue.is_empty())
+        let are_more = !arrivals.queue.is_empty();
+        drop(arrivals);
+        self.stopwatch.start(&delivery);
+        (delivery, are_more)
     }
 
     /// Takes what is there, at most `max`.
     pub(super) fn take(&self, max: usize) -> Vec<Delivery> {
-        let mut arrivals = self.arrivals();
-        let count = arrivals.queue.len().min(max);
-        arrivals.queue.drain(..count).collect()
+        let taken = take_from(&mut self.arrivals(), max);
+        self.stopwatch.start(&taken);
+        taken
     }
 
     /// Takes back what no handler has taken.
     pub(super) fn take_back(&self) -> Vec<Delivery> {
-        self.take(usize::MAX)
+        take_from(&mut self.arrivals(), usize::MAX)
     }
 
     /// Waits until there is something to take (`true`), or nothing will come any more (`false`).
@@ -123,17 +145,20 @@ impl Inbox {
             };
         }
         self.blocking.fetch_sub(1, Ordering::SeqCst);
-        let count = arrivals.queue.len().min(max);
-        arrivals.queue.drain(..count).collect()
+        let taken = take_from(&mut arrivals, max);
+        drop(arrivals);
+        self.stopwatch.start(&taken);
+        taken
     }
 
     /// Outcomes from handlers. The engine is woken once for as many as come together.
     pub(super) fn settle(&self, settled: impl IntoIterator<Item = (Token, Outcome)>) {
-        self.end_all(
-            settled
-                .into_iter()
-                .map(|(token, outcome)| (token, Ending::Settled(outcome))),
-        );
+        let settled: Vec<_> = settled
+            .into_iter()
+            .map(|(token, outcome)| (token, Ending::Settled(outcome)))
+            .collect();
+        self.stopwatch.stop(settled.iter().map(|(token, _)| *token));
+        self.end_all(settled.into_iter());
     }
 
     /// Messages that were taken for nothing.

@@ -20,6 +20,7 @@ mod options;
 mod shell;
 mod simulation;
 mod slab;
+mod stopwatch;
 mod subscription;
 
 pub use budget::Pause;

@@ -10,7 +10,7 @@ use crate::{
     Client, Error, ErrorKind, MAX_DELAY, Result,
     retry::{Limits, Policy, Rule, Rules},
     telemetry::{Event, Listener},
-    topology::{self, Plan, Strategy},
+    topology::{self, Plan, Strategy, WorkQueue},
 };
 
 /// A consumer to be: its options, before it runs.
@@ -32,6 +32,7 @@ pub struct Consumer {
     pub(super) park: bool,
     pub(super) pause: Option<Pause>,
     pub(super) declare: bool,
+    pub(super) work_queue: Option<WorkQueue>,
     pub(super) reserved_name: bool,
     pub(super) limits: Limits,
     pub(super) listener: Listener,
@@ -57,6 +58,7 @@ impl Consumer {
             park: true,
             pause: None,
             declare: true,
+            work_queue: None,
             reserved_name: false,
             limits: Limits::default(),
             listener: Listener::default(),
@@ -144,6 +146,13 @@ impl Consumer {
     /// no permission to configure. On by default.
     pub fn declare(mut self, declare: bool) -> Self {
         self.declare = declare;
+        self
+    }
+
+    /// What the work queue is made with when it is missing, or that it never is. Needs [`dlx`](Self::dlx), without which no
+    /// queue is made, unless it is [`WorkQueue::Existing`].
+    pub fn work_queue(mut self, work_queue: WorkQueue) -> Self {
+        self.work_queue = Some(work_queue);
         self
     }
 
@@ -235,7 +244,12 @@ impl Consumer {
                 .as_ref()
                 .map(|client| client.options().queue_type)
                 .unwrap_or_default();
-            self.strategy.plan(&self.queue, &self.rules, queue_type)
+            self.strategy.plan(
+                &self.queue,
+                &self.rules,
+                queue_type,
+                self.work_queue.as_ref(),
+            )
         } else {
             Ok(Plan {
                 items: vec![crate::topology::existing(&self.queue)],
@@ -299,6 +313,11 @@ impl Consumer {
         if self.dlx {
             // The longest of the names that are made from it.
             topology::name(&topology::waiting_queue(&self.queue, MAX_DELAY))?;
+        }
+        if !self.dlx && !matches!(self.work_queue, None | Some(WorkQueue::Existing)) {
+            return bad(
+                "`work_queue` needs `dlx`: without it no queue is made; declare the queue yourself, or say `existing`",
+            );
         }
         if let Some(option) = self.retries_by.filter(|_| !self.dlx) {
             return bad(&format!(

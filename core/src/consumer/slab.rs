@@ -30,7 +30,7 @@ impl Token {
         Self((generation & GENERATION_MASK) << INDEX_BITS | index as u64)
     }
 
-    fn index(self) -> usize {
+    pub(super) fn index(self) -> usize {
         usize::try_from(self.0 & INDEX_MASK).unwrap_or(usize::MAX)
     }
 

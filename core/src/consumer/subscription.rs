@@ -4,7 +4,7 @@ use std::{fmt, panic::resume_unwind, sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
-use super::{Consumer, Message, Token, inbox::Inbox, shell::Shell};
+use super::{Consumer, Message, Token, inbox::Inbox, shell::Shell, stopwatch::Stopwatch};
 use crate::{
     Client, Error, ErrorKind, Result,
     retry::Outcome,
@@ -50,10 +50,14 @@ impl Subscription {
     }
 
     async fn opened(options: Consumer, client: Client) -> Result<Self> {
-        let inbox = Arc::new(Inbox::default());
+        let inbox = Arc::new(Inbox::new(Stopwatch::new(client.handling(&options.queue))));
         let counters = client.counters(&options.queue);
         let patience = options.dlx.then(|| options.rules.patience());
+        let parks = options.dlx.then(|| (client.clone(), options.queue.clone()));
         let shell = Shell::subscribe(options, client, Arc::clone(&inbox), counters.clone()).await?;
+        if let Some((client, queue)) = parks {
+            client.watch_parked(&queue);
+        }
         let (ending, ended) = watch::channel(());
         let end = End {
             inbox: Arc::clone(&inbox),

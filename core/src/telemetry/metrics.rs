@@ -5,13 +5,21 @@ use std::sync::atomic::AtomicU64;
 use super::Event;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
     queue: String,
+}
+
+impl Labels {
+    fn of(queue: &str) -> Self {
+        Self {
+            queue: queue.to_owned(),
+        }
+    }
 }
 
 macro_rules! counters {
@@ -67,7 +75,7 @@ macro_rules! counters {
             }
 
             fn of(&self, queue: &str) -> Counters {
-                let labels = Labels { queue: queue.to_owned() };
+                let labels = Labels::of(queue);
                 Counters {
                     $($name: self.$name.get_or_create(&labels).clone(),)*
                     outstanding: self.outstanding.get_or_create(&labels).clone(),
@@ -121,7 +129,28 @@ impl Counters {
 pub(crate) struct Metrics {
     registry: Registry,
     families: Families,
+    handling: Family<Labels, Histogram, fn() -> Histogram>,
+    depth: Depth,
     connections: Family<Purpose, Gauge>,
+}
+
+/// Seconds, from a moment to longer than most handlers may take.
+const SECONDS: [f64; 12] = [
+    0.001, 0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0,
+];
+
+/// How many messages are parked, by work queue.
+#[derive(Clone, Default)]
+pub(crate) struct Depth(Family<Labels, Gauge>);
+
+impl Depth {
+    pub(crate) fn is(&self, queue: &str, parked: u32) {
+        self.0.get_or_create(&Labels::of(queue)).set(parked.into());
+    }
+
+    pub(crate) fn unknown(&self, queue: &str) {
+        self.0.remove(&Labels::of(queue));
+    }
 }
 
 /// What a connection is for.
@@ -134,6 +163,19 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
         let families = Families::register(&mut registry);
+        let handling =
+            Family::new_with_constructor((|| Histogram::new(SECONDS)) as fn() -> Histogram);
+        registry.register(
+            "retryrmq_handler_seconds",
+            "Seconds from taking a message for a handler to its outcome",
+            handling.clone(),
+        );
+        let depth = Depth::default();
+        registry.register(
+            "retryrmq_parked_depth",
+            "Messages in the parking queue that nobody looks at, when the metrics were read the time before",
+            depth.0.clone(),
+        );
         let connections = Family::<Purpose, Gauge>::default();
         registry.register(
             "retryrmq_connection_up",
@@ -143,6 +185,8 @@ impl Default for Metrics {
         Self {
             registry,
             families,
+            handling,
+            depth,
             connections,
         }
     }
@@ -152,6 +196,15 @@ impl Metrics {
     /// The counters of `queue`: the same for every consumer of it.
     pub(crate) fn of(&self, queue: &str) -> Counters {
         self.families.of(queue)
+    }
+
+    /// How long handlers of `queue` take.
+    pub(crate) fn handling(&self, queue: &str) -> Histogram {
+        self.handling.get_or_create(&Labels::of(queue)).clone()
+    }
+
+    pub(crate) fn depth(&self) -> Depth {
+        self.depth.clone()
     }
 
     /// All of them in the OpenMetrics text format, which Prometheus reads; and which connections are open.

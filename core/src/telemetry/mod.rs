@@ -8,7 +8,7 @@ mod metrics;
 pub(crate) use events::Listener;
 pub use events::{Event, Facts};
 pub use metrics::Stats;
-pub(crate) use metrics::{Counters, Metrics};
+pub(crate) use metrics::{Counters, Depth, Metrics};
 
 use once_cell::sync::Lazy;
 

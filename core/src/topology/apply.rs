@@ -128,8 +128,14 @@ impl Sought<'_> {
         let queue = self.queue;
         let message = if self.is_work_queue && self.missing == Missing::Refused {
             format!(
+                "the queue `{queue}` does not exist, and `work_queue` is `existing`: declare it, or let its consumer make it \
+                 with `work_queue` as `quorum`, `classic`, or the arguments that you declare it with"
+            )
+        } else if self.missing == Missing::Gone {
+            format!(
                 "the queue `{queue}` is gone, and is not made again here: it was there before this consumer, and only its \
-                 owner knows its arguments and bindings; declare it as it was, and it is consumed again"
+                 owner knows its arguments and bindings; declare it as it was, and it is consumed again, or say with \
+                 `work_queue` what to make it with"
             )
         } else {
             format!(
@@ -180,7 +186,8 @@ impl Broker<'_> {
         let queue = sought.queue;
         let wire = name(queue)?;
         let looked = look(self.channel().await?.lapin(), wire.clone()).await;
-        let makes = mode == Mode::Apply && sought.missing != Missing::Refused;
+        let is_ours_to_make = !matches!(sought.missing, Missing::Refused | Missing::Gone);
+        let makes = mode == Mode::Apply && is_ours_to_make;
         let present = match looked {
             Ok(_) => true,
             Err(error) if error.kind() == ErrorKind::QueueNotFound => false,

@@ -2,7 +2,7 @@
 
 use super::{
     Item, Missing, Plan, QueueType,
-    plan::{self, text, waiting_queue},
+    plan::{self, at_least_once, named, text, waiting_queue},
     scheme::{Route, Scheme, Target, Wait, refused},
 };
 use crate::{Result, connection::Server, retry::Counting};
@@ -52,16 +52,20 @@ impl Scheme for DeadLetter {
             items.push(plan::waiting(target.queue, delay, target.queue_type));
             items.push(Item::Queue {
                 name: target.queue.to_owned(),
-                arguments: vec![
+                arguments: named([
                     ("x-queue-type", text(target.queue_type.as_str())),
                     ("x-dead-letter-exchange", text("")),
                     (
                         "x-dead-letter-routing-key",
                         text(waiting_queue(target.queue, delay)),
                     ),
-                ]
+                ])
                 .into_iter()
-                .chain(at_least_once(target.queue_type))
+                // A rejected message has no copy that anybody confirmed: its queue must not lose it on the way.
+                .chain(match target.queue_type {
+                    QueueType::Quorum => at_least_once(),
+                    QueueType::Classic => Vec::new(),
+                })
                 .collect(),
                 any_arguments: false,
                 missing: Missing::Made,
@@ -77,18 +81,5 @@ impl Scheme for DeadLetter {
             Wait::Policy(_) => Route::DeadLetter,
             Wait::Ladder(delay) => Route::ladder(queue, delay),
         }
-    }
-}
-
-/// A rejected message has no copy that anybody confirmed: its queue must not lose it on the way.
-fn at_least_once(queue_type: QueueType) -> Vec<(&'static str, super::Argument)> {
-    match queue_type {
-        QueueType::Quorum => {
-            vec![
-                ("x-dead-letter-strategy", text("at-least-once")),
-                ("x-overflow", text("reject-publish")),
-            ]
-        }
-        QueueType::Classic => Vec::new(),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{
     Item, Plan,
-    plan::{self, text},
+    plan::{self, named, text},
     scheme::{Route, Scheme, Target, Wait, detour_delay, refused},
 };
 use crate::{
@@ -73,7 +73,7 @@ impl Scheme for DelayedExchange {
                 Item::Exchange {
                     name: exchange(target.queue),
                     kind: "x-delayed-message",
-                    arguments: vec![("x-delayed-type", text("direct"))],
+                    arguments: named([("x-delayed-type", text("direct"))]),
                     purpose: "messages wait in here",
                 },
                 Item::Binding {

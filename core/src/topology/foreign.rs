@@ -21,6 +21,11 @@ const HARMLESS: [&str; 10] = [
     "x-expires",
 ];
 
+/// Whether a work queue may have this argument, whatever the strategy.
+pub(super) fn is_harmless(name: &str) -> bool {
+    HARMLESS.contains(&name)
+}
+
 /// The argument that the broker has and was not sent, if it is a harmless one.
 pub(super) fn argument(refusal: &str) -> Option<(String, AMQPValue)> {
     let (_, rest) = refusal.split_once("inequivalent arg '")?;
@@ -28,7 +33,7 @@ pub(super) fn argument(refusal: &str) -> Option<(String, AMQPValue)> {
     let (_, rest) = rest.split_once("received none but current is the value '")?;
     let (value, rest) = rest.split_once("' of type '")?;
     let (kind, _) = rest.split_once('\'')?;
-    if !HARMLESS.contains(&name) {
+    if !is_harmless(name) {
         return None;
     }
     let value = match kind {

@@ -21,15 +21,18 @@ mod scheme;
 mod strategy;
 mod substitute;
 mod waits;
+mod work_queue;
 
 pub use apply::{Finding, Status};
 pub(crate) use apply::{Mode, apply};
 pub(crate) use delayed_exchange::hardens;
 pub(crate) use parking::{Inspection, inspect_parking, warn_of_parking};
 pub use plan::{
-    Argument, Item, Missing, Plan, QueueType, parking_queue, waiting_queue, work_queue_of,
+    Argument, Arguments, Item, Missing, Plan, QueueType, parking_queue, waiting_queue,
+    work_queue_of,
 };
 pub(crate) use plan::{existing, name};
 pub(crate) use scheme::{Detour, Route, Target, Wait, detour};
 pub use strategy::Strategy;
 pub(crate) use waits::Waits;
+pub use work_queue::WorkQueue;

@@ -3,7 +3,7 @@
 
 use super::{
     Argument, Item, Missing, Plan, QueueType,
-    plan::{self, parking_queue, text},
+    plan::{self, at_least_once, named, parking_queue, text},
     scheme::{Route, Scheme, Target, Wait, refused},
 };
 use crate::{
@@ -75,7 +75,7 @@ impl Scheme for Native {
             let limit = i64::from(target.rules.otherwise.max_retries()) + 20;
             items.push(Item::Queue {
                 name: target.queue.to_owned(),
-                arguments: vec![
+                arguments: named([
                     ("x-queue-type", text("quorum")),
                     ("x-delayed-retry-type", text("failed")),
                     ("x-delayed-retry-min", Argument::Number(min)),
@@ -86,9 +86,10 @@ impl Scheme for Native {
                         "x-dead-letter-routing-key",
                         text(parking_queue(target.queue)),
                     ),
-                    ("x-dead-letter-strategy", text("at-least-once")),
-                    ("x-overflow", text("reject-publish")),
-                ],
+                ])
+                .into_iter()
+                .chain(at_least_once())
+                .collect(),
                 any_arguments: false,
                 missing: Missing::Made,
                 purpose: "the work queue, delaying what is returned",

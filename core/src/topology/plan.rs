@@ -1,6 +1,6 @@
 //! A plan: the queues, exchanges and bindings that a consumer needs, as data.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
@@ -53,6 +53,8 @@ pub enum Argument {
     Text(String),
     /// A signed 64-bit integer.
     Number(i64),
+    /// True or false.
+    Flag(bool),
 }
 
 impl fmt::Display for Argument {
@@ -60,19 +62,28 @@ impl fmt::Display for Argument {
         match self {
             Self::Text(text) => write!(f, "\"{text}\""),
             Self::Number(number) => write!(f, "{number}"),
+            Self::Flag(flag) => write!(f, "{flag}"),
         }
     }
 }
 
+/// Arguments by name.
+pub type Arguments = Vec<(Cow<'static, str>, Argument)>;
+
 /// What is done about a queue that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// It is made; where nothing may be made, its lack is an error.
+    /// It is made; where nothing may be made, its lack is an error. A work queue that was there before its consumer is not made
+    /// again when it is gone: what was bound to it, and how it was declared, only its owner knows.
     Made,
+    /// It is made, also when it was there before its consumer and is gone: so it was asked for.
+    Remade,
     /// It is made; where nothing may be made, it is done without.
     DoneWithout,
     /// Its lack is an error: somebody else makes it, with whatever is bound to it.
     Refused,
+    /// Its lack is an error: it was there before its consumer, and somebody else made it.
+    Gone,
 }
 
 /// One thing that must exist on the broker. All of them are durable.
@@ -83,7 +94,7 @@ pub enum Item {
         /// Its name.
         name: String,
         /// Its arguments, `x-queue-type` always among them.
-        arguments: Vec<(&'static str, Argument)>,
+        arguments: Arguments,
         /// Whether one that exists is taken as it is, unless it is a stream. Otherwise it must have exactly these arguments.
         any_arguments: bool,
         /// What is done when it does not exist.
@@ -98,7 +109,7 @@ pub enum Item {
         /// Its type, such as `x-delayed-message`.
         kind: &'static str,
         /// Its arguments.
-        arguments: Vec<(&'static str, Argument)>,
+        arguments: Arguments,
         /// What it is for, in a few words.
         purpose: &'static str,
     },
@@ -125,14 +136,14 @@ impl Item {
     }
 
     /// Whether it is a queue that is consumed.
-    pub(super) fn is_work_queue(&self) -> bool {
+    pub(crate) fn is_work_queue(&self) -> bool {
         matches!(self, Self::Queue { purpose, .. } if purpose.starts_with(WORK_QUEUE))
     }
 }
 
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |arguments: &[(&str, Argument)]| {
+        let list = |arguments: &Arguments| {
             arguments
                 .iter()
                 .map(|(name, value)| format!("{name}={value}"))
@@ -169,7 +180,7 @@ pub struct Plan {
 
 impl Plan {
     /// This plan for whoever comes back to what it `found`: a work queue that was there before us is not made again when it
-    /// is gone, because what was bound to it, and how it was declared, only its owner knows.
+    /// is gone, unless that was asked for.
     #[must_use]
     pub(crate) fn again(&self, found: &[Finding]) -> Self {
         let is_anothers = |of: &Item| {
@@ -183,8 +194,9 @@ impl Plan {
             let is_anothers = is_anothers(item);
             if let Item::Queue { missing, .. } = item
                 && is_anothers
+                && matches!(missing, Missing::Made | Missing::Refused)
             {
-                *missing = Missing::Refused;
+                *missing = Missing::Gone;
             }
         }
         again
@@ -253,16 +265,33 @@ pub(crate) fn name(text: &str) -> Result<ShortString> {
 }
 
 /// Arguments as AMQP carries them.
-pub(super) fn field_table(arguments: &[(&'static str, Argument)]) -> FieldTable {
+pub(super) fn field_table(arguments: &Arguments) -> FieldTable {
     let mut table = FieldTable::default();
     for (name, value) in arguments {
         let value = match value {
             Argument::Text(text) => AMQPValue::LongString(text.as_str().into()),
             Argument::Number(number) => AMQPValue::LongLongInt(*number),
+            Argument::Flag(flag) => AMQPValue::Boolean(*flag),
         };
-        table.insert(ShortString::from(*name), value);
+        table.insert(ShortString::from(name.as_ref()), value);
     }
     table
+}
+
+pub(super) fn named<const N: usize>(arguments: [(&'static str, Argument); N]) -> Arguments {
+    arguments
+        .into_iter()
+        .map(|(name, value)| (name.into(), value))
+        .collect()
+}
+
+/// What a quorum queue needs so that it loses nothing that it dead-letters. Both are needed: without reject-publish RabbitMQ falls
+/// back to at-most-once without a word.
+pub(super) fn at_least_once() -> Arguments {
+    named([
+        ("x-dead-letter-strategy", text("at-least-once")),
+        ("x-overflow", text("reject-publish")),
+    ])
 }
 
 pub(super) fn text(value: impl Into<String>) -> Argument {
@@ -272,7 +301,7 @@ pub(super) fn text(value: impl Into<String>) -> Argument {
 /// A queue in which messages of `queue` wait `delay` and from which they go back to its tail, and to no other queue:
 /// the default exchange routes by queue name.
 pub(super) fn waiting(queue: &str, delay: Duration, queue_type: QueueType) -> Item {
-    let mut arguments = vec![
+    let mut arguments = named([
         ("x-queue-type", text(queue_type.as_str())),
         (
             "x-message-ttl",
@@ -280,11 +309,9 @@ pub(super) fn waiting(queue: &str, delay: Duration, queue_type: QueueType) -> It
         ),
         ("x-dead-letter-exchange", text("")),
         ("x-dead-letter-routing-key", text(queue)),
-    ];
+    ]);
     if queue_type == QueueType::Quorum {
-        // Both are needed: without reject-publish RabbitMQ falls back to at-most-once without a word.
-        arguments.push(("x-dead-letter-strategy", text("at-least-once")));
-        arguments.push(("x-overflow", text("reject-publish")));
+        arguments.extend(at_least_once());
     }
     Item::Queue {
         name: waiting_queue(queue, delay),
@@ -317,11 +344,11 @@ pub(super) fn detour(queue: &str, delay: Duration, queue_type: QueueType) -> Ite
 
 /// The queue in which messages of `queue` are parked.
 pub(super) fn parking(queue: &str, queue_type: QueueType) -> Item {
-    let mut arguments = vec![("x-queue-type", text(queue_type.as_str()))];
+    let mut arguments = named([("x-queue-type", text(queue_type.as_str()))]);
     if queue_type == QueueType::Quorum {
         // RabbitMQ 4.0 and later drop a message at its 21st look-and-put-back. A number, not -1 for "unlimited":
         // 3.10 takes -1 for "none" and loses the message at the first return.
-        arguments.push(("x-delivery-limit", Argument::Number(1_000_000_000)));
+        arguments.push(("x-delivery-limit".into(), Argument::Number(1_000_000_000)));
     }
     Item::Queue {
         name: parking_queue(queue),
@@ -362,13 +389,14 @@ pub(crate) fn exact_parking(queue: &str, queue_type: QueueType) -> Item {
 pub(super) fn work(queue: &str) -> Item {
     Item::Queue {
         name: queue.to_owned(),
-        arguments: vec![
+        arguments: named([
             ("x-queue-type", text("quorum")),
             ("x-dead-letter-exchange", text("")),
             ("x-dead-letter-routing-key", text(parking_queue(queue))),
-            ("x-dead-letter-strategy", text("at-least-once")),
-            ("x-overflow", text("reject-publish")),
-        ],
+        ])
+        .into_iter()
+        .chain(at_least_once())
+        .collect(),
         any_arguments: true,
         missing: Missing::Made,
         purpose: WORK_QUEUE,

@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use super::{
-    Plan, QueueType,
+    Plan, QueueType, WorkQueue,
     dead_letter::DeadLetter,
     delayed_exchange::DelayedExchange,
     native::Native,
@@ -58,20 +58,31 @@ impl Strategy {
         }
     }
 
-    /// What a consumer of `queue` needs on the broker with this strategy: pure, nothing is asked or made.
+    /// What a consumer of `queue` needs on the broker with this strategy: pure, nothing is asked or made. `queue_type` is that of
+    /// the queues in which messages wait and are parked; `work_queue` says what the queue itself is made with, if it was said.
     ///
     /// # Errors
-    /// [`ErrorKind::StrategyRefused`] when the policy asks for what the strategy cannot do, [`ErrorKind::InvalidPolicy`]
-    /// and [`ErrorKind::TooLarge`] as their documentation says.
-    pub fn plan(self, queue: &str, rules: &Rules, queue_type: QueueType) -> Result<Plan> {
+    /// [`ErrorKind::StrategyRefused`] when the policy or the work queue asks for what the strategy cannot do,
+    /// [`ErrorKind::InvalidPolicy`], [`ErrorKind::InvalidOption`] and [`ErrorKind::TooLarge`] as their documentation says.
+    pub fn plan(
+        self,
+        queue: &str,
+        rules: &Rules,
+        queue_type: QueueType,
+        work_queue: Option<&WorkQueue>,
+    ) -> Result<Plan> {
         rules.validate()?;
+        work_queue.map_or(Ok(()), WorkQueue::validate)?;
         let target = Target {
             queue,
             rules,
             queue_type,
         };
         self.scheme().check_rules(&target)?;
-        let plan = self.scheme().plan(&target);
+        let mut plan = self.scheme().plan(&target);
+        if let Some(work_queue) = work_queue {
+            work_queue.shape(&mut plan, self)?;
+        }
         plan.validate()?;
         Ok(plan)
     }

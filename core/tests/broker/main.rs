@@ -32,3 +32,4 @@ mod subscribing;
 mod telemetry;
 mod tls;
 mod tokens;
+mod work_queue;

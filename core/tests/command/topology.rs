@@ -91,6 +91,47 @@ async fn planned_compared_applied_and_there() {
 }
 
 #[tokio::test]
+async fn the_work_queue_is_made_as_it_is_said() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let said = ["topology", QUEUE, "--work-queue={\"x-max-priority\": 3}"];
+        let planned = [&["--json"], &said[..], &["--offline"]].concat();
+        let plan = desk.run(&planned).await.exits(0).json();
+        assert_eq!(
+            (&plan["items"][1]["name"], &plan["items"][1]["arguments"]),
+            (&json!(QUEUE), &json!({"x-max-priority": 3}))
+        );
+        let existing = [
+            &["topology", QUEUE, "--work-queue=existing"],
+            &["--apply"][..],
+        ];
+        let refused = desk.run(&existing.concat()).await.exits(3);
+        assert!(refused.err.contains("`existing`"), "{refused:#?}");
+        assert!(desk.vhost.queues().await.is_empty(), "nothing was made");
+        let compared = desk.run(existing[0]).await.exits(3);
+        assert!(
+            compared.err.contains("--work-queue existing"),
+            "{compared:#?}"
+        );
+        desk.run(&[&said[..], &["--apply"]].concat()).await.exits(0);
+        assert_eq!(
+            desk.vhost.queue(QUEUE).await.unwrap().arguments()["x-max-priority"],
+            3
+        );
+        desk.run(&existing.concat()).await.exits(0);
+        for (bad, named) in [
+            ("stream", "quorum, classic, existing"),
+            ("{", "JSON object"),
+        ] {
+            let bad = format!("--work-queue={bad}");
+            let refused = desk.run(&["topology", QUEUE, &bad]).await.exits(2);
+            assert!(refused.err.contains(named), "{refused:#?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_queue_with_other_arguments_is_named() {
     on_every_broker(|broker| async move {
         let desk = Desk::of(&broker).await;

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use clap::Args;
-use retryrmq::{QueueType, Rule, Rules, Strategy, work_queue_of};
+use retryrmq::{QueueType, Rule, Rules, Strategy, WorkQueue, work_queue_of};
 
 use crate::fault::Fault;
 
@@ -33,6 +33,14 @@ pub(crate) struct Retrying {
     /// The type of the queues in which messages wait and are parked: quorum or classic [default: quorum]
     #[arg(long, value_name = "TYPE")]
     queue_type: Option<String>,
+
+    /// What QUEUE is made with when it is missing: quorum, classic, a JSON object of arguments, or existing: never made
+    /// [default: quorum]
+    ///
+    /// With an object it has exactly these arguments, such as `{"x-max-priority": 10}`; `{}` for none. Whoever else declares the
+    /// queue must use the same ones. A queue that exists is taken as it is.
+    #[arg(long, value_name = "WHAT")]
+    work_queue: Option<String>,
 }
 
 impl Retrying {
@@ -59,6 +67,10 @@ impl Retrying {
         given(self.queue_type.as_deref())
     }
 
+    pub(crate) fn work_queue(&self) -> Result<Option<WorkQueue>, Fault> {
+        Ok(self.work_queue.as_deref().map(str::parse).transpose()?)
+    }
+
     /// An option that was given.
     pub(crate) fn any(&self) -> Option<&'static str> {
         [
@@ -66,6 +78,7 @@ impl Retrying {
             ("--rule", !self.rules.is_empty()),
             ("--strategy", self.strategy.is_some()),
             ("--queue-type", self.queue_type.is_some()),
+            ("--work-queue", self.work_queue.is_some()),
         ]
         .into_iter()
         .find_map(|(option, is_given)| is_given.then_some(option))

@@ -1,7 +1,9 @@
 //! `retryrmq topology`: what a consumer needs on the broker, compared and applied.
 
+use std::borrow::Cow;
+
 use clap::Args;
-use retryrmq::{Argument, Finding, Item, Plan, Status};
+use retryrmq::{Argument, Finding, Item, Missing, Plan, Status};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -45,6 +47,7 @@ Examples:
   retryrmq topology orders --retry 'list(1s, 10s, 1m)' --apply
   retryrmq topology orders --strategy native \\
       --retry 'linear(5s, step=5s, max=1m)'
+  retryrmq topology orders --work-queue '{\"x-max-priority\": 10}' --apply
 
 After --apply, `retryrmq consume --no-declare` needs no right to configure.
 
@@ -59,7 +62,12 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         return Err(Fault::usage("the queue's name is empty"));
     }
     not_reserved(&options.queue, options.reserved_name)?;
-    let plan = strategy.plan(&options.queue, &rules, queue_type)?;
+    let plan = strategy.plan(
+        &options.queue,
+        &rules,
+        queue_type,
+        options.retrying.work_queue()?.as_ref(),
+    )?;
     let findings = if options.offline {
         None
     } else {
@@ -80,6 +88,9 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     }
     print(&plan, findings.as_deref(), output)?;
     match exit {
+        Exit::NotFound if findings.is_some_and(|findings| findings.iter().any(is_for_others)) => {
+            output.note("something is missing; --apply makes it, but never the queue itself with --work-queue existing");
+        }
         Exit::NotFound => output.note("something is missing; --apply makes it"),
         Exit::Refused => output
             .note("something differs: delete it when it is empty, or keep to the arguments it has"),
@@ -103,6 +114,15 @@ async fn examine(options: &Options, plan: &Plan, global: &Global) -> Result<Vec<
     .await;
     client.close().await;
     Ok(findings?)
+}
+
+/// What is missing and somebody else's to make.
+fn is_for_others(finding: &Finding) -> bool {
+    let missing = match &finding.item {
+        Item::Queue { missing, .. } => *missing,
+        Item::Exchange { .. } | Item::Binding { .. } => Missing::Made,
+    };
+    finding.status == Status::Missing && missing == Missing::Refused
 }
 
 fn verdict(findings: &[Finding]) -> Exit {
@@ -234,7 +254,7 @@ fn purpose(item: &Item) -> String {
     }
 }
 
-fn arguments(item: &Item) -> &[(&'static str, Argument)] {
+fn arguments(item: &Item) -> &[(Cow<'static, str>, Argument)] {
     match item {
         Item::Queue { arguments, .. } | Item::Exchange { arguments, .. } => arguments,
         Item::Binding { .. } => &[],
@@ -248,8 +268,9 @@ fn as_json(item: &Item, status: Option<&Status>) -> Value {
             let value = match value {
                 Argument::Text(text) => json!(text),
                 Argument::Number(number) => json!(number),
+                Argument::Flag(flag) => json!(flag),
             };
-            ((*name).to_owned(), value)
+            (name.to_string(), value)
         })
         .collect();
     let mut object = json!({

@@ -14,6 +14,7 @@ use tokio::{
     sync::mpsc,
     time::{Instant, sleep_until, timeout},
 };
+use tracing::info;
 
 use self::channel::{Channel, Happening};
 use super::{
@@ -26,7 +27,7 @@ use crate::{
     publish::{Body, Job},
     retry::{Counting, Origin},
     telemetry::{Counters, Event, HOST, Listener},
-    topology::{self, Mode, Plan, Target, Waits},
+    topology::{self, Finding, Mode, Plan, Status, Target, Waits},
 };
 
 /// As many things that happened on the channel are taken in a row; not all of them at once, so that acknowledgements go out
@@ -64,6 +65,18 @@ pub(super) struct Shell {
     told_to_abandon: bool,
 }
 
+/// A publisher that declares the queue in another way meets a 406 from now on, and looks here for the reason.
+fn tell_what_was_made(findings: &[Finding]) {
+    for finding in findings {
+        if finding.status == Status::Created && finding.item.is_work_queue() {
+            info!(
+                made = %finding.item,
+                "the queue did not exist and was made; whoever else declares it must use these arguments, or say others with `work_queue`"
+            );
+        }
+    }
+}
+
 impl Shell {
     /// Checks the options, prepares the broker, and consumes.
     pub(super) async fn subscribe(
@@ -95,6 +108,7 @@ impl Shell {
             client.losses(),
         );
         waits.note(&findings);
+        tell_what_was_made(&findings);
         let plan = plan.again(&findings);
         let connection = client.consuming().connection().await?;
         let channel = Channel::open(connection, wire_queue.clone(), 1).await?;
@@ -356,6 +370,8 @@ impl Shell {
         let done = {
             let (mail, waits, queue) = (mail.clone(), Arc::clone(&waits), queue.clone());
             let client = self.client.clone();
+            // Not the one after the confirm, which may be another: what the first one's node had in memory is gone then.
+            let published_on = hardens.and_then(|_| client.publishing_now());
             Box::new(move |result: Result<()>| {
                 if let Err(error) = &result
                     && error.kind() == ErrorKind::Unroutable
@@ -364,7 +380,7 @@ impl Shell {
                 }
                 if let (Some(hardens), Ok(())) = (hardens, &result) {
                     tokio::spawn(async move {
-                        let stored = client.outlives(hardens).await;
+                        let stored = client.outlives(published_on, hardens).await;
                         let _ = mail.send(Mail::Copied(token, stored.map(|()| None)));
                     });
                     return;

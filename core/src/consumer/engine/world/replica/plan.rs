@@ -37,7 +37,9 @@ fn planned(setting: &Setting) -> Vec<Declare> {
         QueueType::Classic => crate::QueueType::Classic,
         QueueType::Quorum => crate::QueueType::Quorum,
     };
-    let plan = options.strategy.plan(QUEUE, &options.rules, queue_type);
+    let plan = options
+        .strategy
+        .plan(QUEUE, &options.rules, queue_type, None);
     let items = plan.expect("the strategy serves the policy").items;
     items
         .into_iter()
@@ -51,8 +53,9 @@ fn planned(setting: &Setting) -> Vec<Declare> {
                     arguments
                         .into_iter()
                         .fold(declare, |declare, (name, value)| match value {
-                            Argument::Text(text) => declare.with(name, &text),
-                            Argument::Number(number) => declare.with_number(name, number),
+                            Argument::Text(text) => declare.with(&name, &text),
+                            Argument::Flag(_) => unreachable!("no queue of a plan has a flag"),
+                            Argument::Number(number) => declare.with_number(&name, number),
                         }),
                 )
             }

@@ -1,0 +1,327 @@
+//! What a work queue is made with when it is missing, or that it never is.
+
+use std::{borrow::Cow, str::FromStr};
+
+use serde_json::Value;
+
+use super::{
+    Argument, Item, Missing, Plan, QueueType, Strategy, foreign,
+    plan::{self, Arguments, name, text},
+    scheme::refused,
+};
+use crate::{Error, ErrorKind, Result};
+
+/// What a consumer with `dlx` does when its work queue does not exist. A queue that exists is taken as it is, whatever is said here.
+///
+/// Whoever else declares the queue must use the same arguments: AMQP `queue.declare` with others is refused with 406,
+/// `PRECONDITION_FAILED - inequivalent arg`. Say here what your publishers declare, or [`Existing`](Self::Existing).
+///
+/// Without any of this the queue is made durable, of type quorum, and what RabbitMQ itself gives up on goes to the parking queue. A
+/// queue that was there before its consumer and is deleted under it is then not made again. With
+/// [`Type`](Self::Type) or [`Arguments`](Self::Arguments) it is; what was bound to it only its owner knows.
+///
+/// ```
+/// # use retryrmq::{Argument, Consumer, WorkQueue};
+/// // As a publisher declares it: `x-max-priority=10`, and nothing else.
+/// let orders = Consumer::new("orders")
+///     .dlx(true)
+///     .work_queue(WorkQueue::Arguments(vec![("x-max-priority".into(), Argument::Number(10))]));
+/// // The same, as every language and the command write it.
+/// let same = Consumer::new("orders").dlx(true).work_queue(r#"{"x-max-priority": 10}"#.parse()?);
+/// # Ok::<(), retryrmq::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WorkQueue {
+    /// It is made, durable and of this type, and what RabbitMQ itself gives up on (delivery limit, expiry, rejection by others)
+    /// goes to the parking queue. In text: `quorum` or `classic`.
+    Type(QueueType),
+    /// It is made, durable and with exactly these arguments; without `x-queue-type` it is of the broker's default type. What a
+    /// strategy needs of its work queue is added. In text: a JSON object, `{}` for no arguments.
+    Arguments(Vec<(String, Argument)>),
+    /// It is never made: until somebody else declares it, subscribing is refused with [`ErrorKind::QueueNotFound`]. In text:
+    /// `existing`.
+    Existing,
+}
+
+impl WorkQueue {
+    /// Makes the work queue of `plan` what is said here.
+    ///
+    /// # Errors
+    /// [`ErrorKind::StrategyRefused`] for what the strategy cannot work with, [`ErrorKind::InvalidOption`] for a stream.
+    pub(super) fn shape(&self, plan: &mut Plan, strategy: Strategy) -> Result<()> {
+        if *self == Self::Existing {
+            // Asked for first: nothing is made for a queue that does not exist.
+            plan.items.sort_by_key(|item| !item.is_work_queue());
+        }
+        for item in &mut plan.items {
+            let is_work_queue = item.is_work_queue();
+            let Item::Queue {
+                arguments,
+                any_arguments,
+                missing,
+                ..
+            } = item
+            else {
+                continue;
+            };
+            if !is_work_queue {
+                continue;
+            }
+            *missing = Missing::Remade;
+            match self {
+                Self::Existing => {
+                    *missing = Missing::Refused;
+                    if *any_arguments {
+                        arguments.clear();
+                    }
+                }
+                Self::Type(queue_type) => of_type(arguments, *queue_type, strategy)?,
+                Self::Arguments(wanted) if *any_arguments => {
+                    *arguments = wanted
+                        .iter()
+                        .map(|(name, value)| (Cow::Owned(name.clone()), value.clone()))
+                        .collect();
+                }
+                Self::Arguments(wanted) => add(arguments, wanted, strategy)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks what can be said by itself.
+    pub(super) fn validate(&self) -> Result<()> {
+        let Self::Arguments(wanted) = self else {
+            return Ok(());
+        };
+        for (argument, value) in wanted {
+            name(argument)?;
+            if argument == TYPE && *value == text("stream") {
+                return Err(bad(
+                    "a stream cannot be a work queue: what is acknowledged stays in it, and what is put back goes to all its \
+                     readers; say quorum or classic"
+                        .to_owned(),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+const TYPE: &str = "x-queue-type";
+
+fn of_type(arguments: &mut Arguments, wanted: QueueType, strategy: Strategy) -> Result<()> {
+    if strategy == Strategy::Native && wanted == QueueType::Classic {
+        return Err(refused(
+            strategy.as_str(),
+            "is a feature of quorum queues, and `work_queue` is classic",
+            "the strategy retry-queues",
+        ));
+    }
+    let of_quorum = plan::at_least_once();
+    arguments.retain(|(name, _)| name != TYPE && of_quorum.iter().all(|(other, _)| other != name));
+    arguments.insert(0, (TYPE.into(), text(wanted.as_str())));
+    if wanted == QueueType::Quorum {
+        arguments.extend(of_quorum);
+    }
+    Ok(())
+}
+
+/// Adds what is `wanted` to what the strategy needs.
+fn add(arguments: &mut Arguments, wanted: &[(String, Argument)], strategy: Strategy) -> Result<()> {
+    for (name, value) in wanted {
+        match arguments.iter().find(|(needed, _)| needed == name) {
+            Some((_, needed)) if needed == value => {}
+            Some((_, needed)) => {
+                return Err(refused(
+                    strategy.as_str(),
+                    format_args!(
+                        "needs {name}={needed} of its work queue, and `work_queue` says {value}"
+                    ),
+                    "that value, or the strategy retry-queues",
+                ));
+            }
+            None if foreign::is_harmless(name) => {
+                arguments.push((Cow::Owned(name.clone()), value.clone()));
+            }
+            None => {
+                return Err(refused(
+                    strategy.as_str(),
+                    format_args!(
+                        "cannot work with {name} on its work queue, which `work_queue` says"
+                    ),
+                    "the strategy retry-queues, which takes every work queue as it is",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn bad(why: String) -> Error {
+    Error::new(ErrorKind::InvalidOption, format!("`work_queue`: {why}"))
+}
+
+impl FromStr for WorkQueue {
+    type Err = Error;
+
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`], with what to write instead.
+    fn from_str(said: &str) -> Result<Self> {
+        let said = said.trim();
+        if said == "existing" {
+            return Ok(Self::Existing);
+        }
+        if let Ok(queue_type) = said.parse() {
+            return Ok(Self::Type(queue_type));
+        }
+        let head: String = said.chars().take(40).collect();
+        if !said.starts_with('{') {
+            return Err(bad(format!(
+                "`{head}` is none of quorum, classic, existing, and no JSON object of arguments such as {{\"x-max-priority\": 10}}"
+            )));
+        }
+        let Value::Object(object) = serde_json::from_str(said)
+            .map_err(|why| bad(format!("`{head}` is no JSON object: {why}")).with_source(why))?
+        else {
+            return Err(bad(format!("`{head}` is no JSON object")));
+        };
+        let arguments = object
+            .into_iter()
+            .map(|(name, value)| {
+                let value = match &value {
+                    Value::String(text) => Some(Argument::Text(text.clone())),
+                    Value::Bool(flag) => Some(Argument::Flag(*flag)),
+                    Value::Number(number) => number.as_i64().map(Argument::Number),
+                    _ => None,
+                };
+                value.map(|value| (name.clone(), value)).ok_or_else(|| {
+                    bad(format!(
+                        "the argument `{}` must be a string, a whole number, true or false",
+                        name.chars().take(40).collect::<String>()
+                    ))
+                })
+            })
+            .collect::<Result<_>>()?;
+        let read = Self::Arguments(arguments);
+        read.validate()?;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::retry::{Backoff, Rules};
+
+    fn work_item(strategy: Strategy, rules: &Rules, said: &str) -> Result<Item> {
+        let said = said.parse()?;
+        let plan = strategy.plan("orders", rules, QueueType::Quorum, Some(&said))?;
+        Ok(plan.items.into_iter().find(Item::is_work_queue).unwrap())
+    }
+
+    fn shown(strategy: Strategy, said: &str) -> String {
+        let rules = Rules {
+            otherwise: Backoff::fixed(crate::SECOND),
+            ..Rules::default()
+        };
+        match work_item(strategy, &rules, said) {
+            Ok(item) => item.to_string(),
+            Err(error) => format!("{:?}: {error}", error.kind()),
+        }
+    }
+
+    #[test]
+    fn a_type_keeps_what_the_broker_gives_up_on() {
+        assert_eq!(
+            shown(Strategy::RetryQueues, "classic"),
+            "queue orders (x-queue-type=\"classic\", x-dead-letter-exchange=\"\", x-dead-letter-routing-key=\"orders.parked\")"
+        );
+        assert_eq!(
+            shown(Strategy::RetryQueues, "quorum"),
+            "queue orders (x-queue-type=\"quorum\", x-dead-letter-exchange=\"\", x-dead-letter-routing-key=\"orders.parked\", \
+             x-dead-letter-strategy=\"at-least-once\", x-overflow=\"reject-publish\")"
+        );
+        assert_eq!(
+            shown(Strategy::DeadLetter, "classic"),
+            "queue orders (x-queue-type=\"classic\", x-dead-letter-exchange=\"\", x-dead-letter-routing-key=\"orders.retry.1000\")"
+        );
+    }
+
+    #[test]
+    fn arguments_are_exactly_those() {
+        assert_eq!(shown(Strategy::RetryQueues, "{}"), "queue orders ()");
+        assert_eq!(
+            shown(
+                Strategy::RetryQueues,
+                r#"{"x-single-active-consumer": true, "x-max-length": 5, "x-queue-mode": "lazy"}"#
+            ),
+            "queue orders (x-max-length=5, x-queue-mode=\"lazy\", x-single-active-consumer=true)"
+        );
+    }
+
+    #[test]
+    fn a_strategy_that_needs_arguments_keeps_them() {
+        for strategy in [Strategy::DeadLetter, Strategy::Native] {
+            let plain = shown(strategy, "{}");
+            assert!(plain.contains("x-dead-letter-routing-key"), "{plain}");
+            let more = shown(strategy, r#"{"x-consumer-timeout": 60000}"#);
+            assert!(more.contains("x-consumer-timeout=60000"), "{more}");
+            let ttl = shown(strategy, r#"{"x-message-ttl": 60000}"#);
+            assert!(
+                ttl.contains("StrategyRefused") && ttl.contains("x-message-ttl"),
+                "{ttl}"
+            );
+            let other = shown(strategy, r#"{"x-dead-letter-exchange": "mine"}"#);
+            assert!(
+                other.contains("StrategyRefused") && other.contains("\"mine\""),
+                "{other}"
+            );
+        }
+        assert!(shown(Strategy::Native, "classic").contains("StrategyRefused"));
+        assert!(
+            shown(Strategy::Native, "quorum").contains("x-delayed-retry"),
+            "its delays stay"
+        );
+    }
+
+    #[test]
+    fn bad_ones_are_named() {
+        for (said, named) in [
+            ("", "quorum, classic, existing"),
+            ("stream", "quorum, classic, existing"),
+            ("{", "no JSON object"),
+            ("{\"a\": null}", "`a` must be"),
+            ("{\"a\": 1.5}", "`a` must be"),
+            ("{\"a\": [1]}", "`a` must be"),
+            ("{\"a\": 18446744073709551615}", "`a` must be"),
+            ("{\"x-queue-type\": \"stream\"}", "a stream cannot be"),
+        ] {
+            let error = said.parse::<WorkQueue>().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidOption, "{said}");
+            assert!(error.to_string().contains(named), "{said}: {error}");
+        }
+        let long = format!("{{\"{}\": 1}}", "a".repeat(256));
+        assert_eq!(
+            long.parse::<WorkQueue>().unwrap_err().kind(),
+            ErrorKind::TooLarge
+        );
+    }
+
+    #[test]
+    fn only_one_that_is_said_to_exist_is_never_made() {
+        let rules = Rules::default();
+        for (said, expected) in [
+            ("existing", Missing::Refused),
+            ("quorum", Missing::Remade),
+            ("{}", Missing::Remade),
+        ] {
+            let Item::Queue { missing, .. } =
+                work_item(Strategy::RetryQueues, &rules, said).unwrap()
+            else {
+                unreachable!("a work queue is a queue")
+            };
+            assert_eq!(missing, expected, "{said}");
+        }
+    }
+}

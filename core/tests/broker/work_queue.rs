@@ -1,0 +1,158 @@
+//! What a work queue is made with when it is missing.
+
+use retryrmq::{Argument, ErrorKind, QueueType, Strategy, WorkQueue, types::FieldTable};
+use retryrmq_harness::{lapin::options::QueueDeclareOptions, on_every_broker};
+
+use crate::stage::{Diary, PARKED, QUEUE, connect, id, int, parked, policy, start, table};
+
+fn durable() -> QueueDeclareOptions {
+    QueueDeclareOptions {
+        durable: true,
+        ..QueueDeclareOptions::default()
+    }
+}
+
+/// As any publisher declares it: whether the broker takes that for the same queue.
+async fn declares(amqp: &retryrmq_harness::Amqp, arguments: FieldTable) -> bool {
+    let channel = amqp.new_channel().await;
+    channel
+        .queue_declare(QUEUE.into(), durable(), arguments)
+        .await
+        .is_ok()
+}
+
+#[tokio::test]
+async fn it_is_made_with_exactly_these_arguments() {
+    on_every_broker(|broker| async move {
+        for (said, arguments, others) in [
+            ("{}", table([]), table([("x-max-priority", int(10))])),
+            (
+                r#"{"x-max-priority": 10, "x-single-active-consumer": true}"#,
+                table([
+                    ("x-max-priority", int(10)),
+                    (
+                        "x-single-active-consumer",
+                        retryrmq::types::AMQPValue::Boolean(true),
+                    ),
+                ]),
+                table([]),
+            ),
+        ] {
+            let vhost = broker.vhost().await;
+            let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+            let diary = Diary::default();
+            let consumer = client
+                .consumer(QUEUE)
+                .dlx(true)
+                .retry(policy("fixed(50ms, retries=1)"))
+                .work_queue(said.parse().unwrap());
+            let running = start(consumer, &diary, |_| Err("no".into())).await;
+            assert!(
+                declares(&amqp, arguments).await,
+                "{said}: a publisher that declares the same meets no 406"
+            );
+            assert!(!declares(&amqp, others).await, "{said}: exactly these");
+            amqp.publish_with(QUEUE, "x", id("a")).await;
+            diary.until("a", 2).await;
+            parked(&amqp).await;
+            running.close().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn of_a_type_it_keeps_what_the_broker_gives_up_on() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let client = connect(&vhost).await;
+        let consumer = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .work_queue(WorkQueue::Type(QueueType::Classic));
+        let _subscription = consumer.subscribe().await.unwrap();
+        let work = vhost.queue(QUEUE).await.unwrap();
+        assert_eq!((work.kind(), work.is_durable()), ("classic", true));
+        assert_eq!(work.arguments()["x-dead-letter-routing-key"], PARKED);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_that_is_said_to_exist_is_never_made_and_nothing_for_it() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        for dlx in [true, false] {
+            let consumer = client
+                .consumer(QUEUE)
+                .dlx(dlx)
+                .work_queue(WorkQueue::Existing);
+            let error = consumer.clone().subscribe().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::QueueNotFound, "{error}");
+            assert!(!dlx || error.to_string().contains("`existing`"), "{error}");
+            assert!(vhost.queues().await.is_empty(), "nothing was made");
+        }
+        amqp.declare(QUEUE, retryrmq_harness::QueueType::Classic)
+            .await;
+        let consumer = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .work_queue(WorkQueue::Existing);
+        let subscription = consumer.subscribe().await.unwrap();
+        subscription.close();
+        subscription.wait_closed().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_that_was_there_and_is_deleted_is_made_again_where_it_was_said_with_what() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        amqp.declare(QUEUE, retryrmq_harness::QueueType::Classic)
+            .await;
+        let diary = Diary::default();
+        let consumer = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .work_queue("classic".parse().unwrap());
+        let running = start(consumer, &diary, |_| Ok(())).await;
+        amqp.delete(QUEUE).await;
+        diary.event("reconnected").await;
+        amqp.publish_with(QUEUE, "x", id("a")).await;
+        diary.until("a", 1).await;
+        let again = vhost.queue(QUEUE).await.unwrap();
+        assert_eq!(again.arguments()["x-dead-letter-routing-key"], PARKED);
+        running.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_strategy_needs_of_it_stays() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let client = connect(&vhost).await;
+        let consumer = |argument: &str| {
+            client
+                .consumer(QUEUE)
+                .dlx(true)
+                .retry(policy("fixed(1s, retries=2)"))
+                .strategy(Strategy::DeadLetter)
+                .work_queue(WorkQueue::Arguments(vec![(
+                    argument.to_owned(),
+                    Argument::Number(7_200_000),
+                )]))
+        };
+        let error = consumer("x-message-ttl").subscribe().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StrategyRefused, "{error}");
+        assert!(vhost.queues().await.is_empty(), "nothing was made");
+        let _subscription = consumer("x-expires").subscribe().await.unwrap();
+        let arguments = vhost.queue(QUEUE).await.unwrap().arguments().clone();
+        assert_eq!(arguments["x-expires"], 7_200_000);
+        assert_eq!(arguments["x-dead-letter-routing-key"], "orders.retry.1000");
+    })
+    .await;
+}
