@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use retryrmq::{Event, retry_after};
-use retryrmq_harness::{on_every_broker, on_every_queue_type};
+use retryrmq_harness::{eventually, on_every_broker, on_every_queue_type};
 
-use crate::stage::{Diary, QUEUE, connect, connect_with, id, ms, policy, start, stats};
+use crate::stage::{Diary, PATIENCE, QUEUE, connect, connect_with, id, ms, policy, start, stats};
 
 /// The samples of a text in the Prometheus exposition format, by name and labels; anything else in it is an error.
 fn samples(text: &str) -> BTreeMap<(String, String), f64> {
@@ -19,7 +19,7 @@ fn samples(text: &str) -> BTreeMap<(String, String), f64> {
                 Some("TYPE") => {
                     let name = words.next().expect("a type is of a metric").to_owned();
                     assert!(
-                        ["counter", "gauge"].contains(&words.next().unwrap()),
+                        ["counter", "gauge", "histogram"].contains(&words.next().unwrap()),
                         "{line}"
                     );
                     assert!(typed.insert(name), "twice: {line}");
@@ -38,14 +38,21 @@ fn samples(text: &str) -> BTreeMap<(String, String), f64> {
                 .all(|sign| sign.is_ascii_lowercase() || sign == b'_'),
             "{line}"
         );
-        let base = name.trim_end_matches("_total");
+        let base = ["_total", "_count", "_sum", "_bucket"]
+            .iter()
+            .fold(name, |name, end| name.trim_end_matches(end));
         assert!(
             typed.contains(base) || typed.contains(name),
             "of no type: {line}"
         );
         let (labels, value) = rest.rsplit_once("} ").unwrap_or_else(|| panic!("{line}"));
         let value: f64 = value.parse().unwrap_or_else(|_| panic!("{line}"));
-        samples.insert((name.to_owned(), unescaped(labels, line)), value);
+        // The bounds of a histogram come first.
+        let label = match labels.strip_prefix("le=\"") {
+            Some(rest) => rest.split_once(',').expect("a queue follows").1,
+            None => labels,
+        };
+        samples.insert((name.to_owned(), unescaped(label, line)), value);
     }
     samples
 }
@@ -109,6 +116,17 @@ async fn the_numbers_are_the_same_in_text() {
             assert_eq!(sample("retryrmq_messages_acked_total"), Some(1.0));
             assert_eq!(sample("retryrmq_messages_parked_total"), Some(1.0));
             assert_eq!(sample("retryrmq_messages_outstanding"), Some(0.0));
+            assert_eq!(sample("retryrmq_handler_seconds_count"), Some(3.0));
+            eventually(PATIENCE, "the depth is known", || async {
+                // Each call has it looked up for the next.
+                let samples = self::samples(&client.metrics_text());
+                let depth = samples.get(&("retryrmq_parked_depth".to_owned(), queue.to_owned()));
+                match depth {
+                    Some(1.0) => Ok(()),
+                    other => Err(format!("{other:?}")),
+                }
+            })
+            .await;
         }
     })
     .await;
