@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use retryrmq_harness::{Broker, Node};
+
 use crate::driver::{DriverCommand, describe};
 use crate::matrix::{cells, run_all};
 use crate::report;
@@ -18,10 +20,37 @@ pub const JOBS: usize = 12;
 /// Words among the arguments of the program choose scenarios by part of their name, as with other tests.
 #[must_use]
 pub fn main(driver: &str, program: &Path) -> ExitCode {
+    ended(play(driver, program, retryrmq_harness::brokers(), Some))
+}
+
+/// Runs those that leave the strategy to the library with `delayed-exchange`, on brokers that have its plugin. Where
+/// nobody has it, says so and runs none.
+#[must_use]
+pub fn with_delayed_exchange(driver: &str, program: &Path) -> ExitCode {
+    ended(async {
+        let mut nodes: Vec<Node> = Vec::new();
+        for broker in retryrmq_harness::brokers() {
+            if broker.may_have_delayed_messages() {
+                let plugin = "plugins = rabbitmq_delayed_message_exchange";
+                nodes.push(broker.own_node(&[plugin]).await);
+            }
+        }
+        if nodes.is_empty() {
+            return Ok(0);
+        }
+        let brokers: Vec<Broker> = nodes.iter().map(|node| (**node).clone()).collect();
+        play(driver, program, brokers, |scenario| {
+            scenario.with_strategy("delayed-exchange")
+        })
+        .await
+    })
+}
+
+fn ended(play: impl Future<Output = Result<u8, Trouble>>) -> ExitCode {
     let runtime = tokio::runtime::Runtime::new();
     match runtime
         .map_err(Trouble::from)
-        .and_then(|runtime| runtime.block_on(play(driver, program)))
+        .and_then(|runtime| runtime.block_on(play))
     {
         Ok(code) => ExitCode::from(code),
         Err(trouble) => {
@@ -31,7 +60,13 @@ pub fn main(driver: &str, program: &Path) -> ExitCode {
     }
 }
 
-async fn play(driver: &str, program: &Path) -> Result<u8, Trouble> {
+/// Each scenario as `how` has it, or not at all.
+async fn play(
+    driver: &str,
+    program: &Path,
+    brokers: Vec<Broker>,
+    how: impl Fn(Scenario) -> Option<Scenario>,
+) -> Result<u8, Trouble> {
     let words: Vec<String> = std::env::args()
         .skip(1)
         .filter(|word| !word.starts_with('-'))
@@ -39,7 +74,9 @@ async fn play(driver: &str, program: &Path) -> Result<u8, Trouble> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut scenarios = Vec::new();
     for file in find_files(&[folder])? {
-        let scenario = Scenario::from_file(&file)?;
+        let Some(scenario) = how(Scenario::from_file(&file)?) else {
+            continue;
+        };
         if words.is_empty()
             || words
                 .iter()
@@ -55,7 +92,7 @@ async fn play(driver: &str, program: &Path) -> Result<u8, Trouble> {
     })
     .await?;
     let kinds = [QueueKind::Classic, QueueKind::Quorum];
-    let cells = cells(&scenarios, &retryrmq_harness::brokers(), &kinds, &[driver]);
+    let cells = cells(&scenarios, &brokers, &kinds, &[driver]);
     let verdicts = run_all(cells, JOBS, Manner::default(), |_| {}).await;
     report::print(&verdicts);
     // words that fit none of these scenarios are meant for another test

@@ -58,6 +58,24 @@ pub struct Scenario {
     pub expect: Expect,
 }
 
+impl Scenario {
+    /// The same with another strategy; `None` for one that is about a strategy, or about queues of one: that somebody made, or that
+    /// a message waits in at the end. Which queues there are in the end is the strategy's affair, and not judged.
+    #[must_use]
+    pub fn with_strategy(mut self, strategy: &str) -> Option<Self> {
+        let waits = |end: &End| matches!(end, End::In { queue, .. } if queue.contains(".retry."));
+        let ends_waiting = self.expect.messages.values().any(|of| waits(&of.ends));
+        if self.consume.strategy.is_some() || self.consume.declare == Some(false) || ends_waiting {
+            return None;
+        }
+        if self.consume.dlx {
+            self.consume.strategy = Some(strategy.to_owned());
+        }
+        self.expect.queues = None;
+        Some(self)
+    }
+}
+
 /// Queue types and broker versions on which a scenario has a meaning.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
