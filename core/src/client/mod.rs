@@ -366,6 +366,10 @@ impl Client {
         &self.0.consuming
     }
 
+    pub(crate) fn publishing(&self) -> &Link {
+        &self.0.publishing
+    }
+
     pub(crate) fn publisher(&self) -> &Publisher {
         &self.0.publisher
     }
@@ -377,7 +381,7 @@ impl Client {
 
     /// The connection to publish on, if there is one now.
     pub(crate) fn publishing_now(&self) -> Option<Arc<Connection>> {
-        self.0.publishing.connection().now_or_never()?.ok()
+        self.publishing().connection().now_or_never()?.ok()
     }
 
     /// Waits for so long; whether the connection that a message was published on was there all the time.

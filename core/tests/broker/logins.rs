@@ -40,14 +40,25 @@ impl User {
 
 /// Has the broker close what a user has open.
 pub(crate) async fn cut(vhost: &Vhost) {
+    cut_for(vhost, "").await;
+}
+
+/// Those of it that are for this.
+async fn cut_for(vhost: &Vhost, purpose: &str) {
     let management = vhost.broker().management();
-    eventually(PATIENCE, "the connections are known", || async {
-        let known = management.connections(vhost.name()).await.unwrap();
-        (known.len() >= 2).then_some(())
+    let all = eventually(PATIENCE, "the connections are known", || async {
+        let mut known = management.connections(vhost.name()).await.unwrap();
+        known.retain(|connection| connection.client_name.is_some());
+        (known.len() >= 2).then_some(known)
     })
     .await;
-    for connection in management.connections(vhost.name()).await.unwrap() {
-        let _ = management.close_connection(&connection.name).await;
+    for connection in all {
+        if connection
+            .client_name
+            .is_some_and(|name| name.contains(purpose))
+        {
+            let _ = management.close_connection(&connection.name).await;
+        }
     }
 }
 
@@ -83,6 +94,29 @@ async fn a_password_that_was_changed_is_told_and_not_tried_in_silence() {
         let told = diary.event_names();
         let refusals = told.iter().filter(|name| **name == "login_refused");
         assert_eq!(refusals.count(), 1, "once an outage: {told:?}");
+        running.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_connection_that_copies_go_out_on_is_told_by_itself() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let user = User::new(&vhost, "old").await;
+        let url = vhost.url_as(&user.name, "old");
+        let client = Client::connect(&url).await.unwrap();
+        let diary = Diary::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        user.set_password(&vhost, "new").await;
+        cut_for(&vhost, "(publish)").await;
+        diary.event("login_refused").await;
+        assert!(
+            !diary.event_names().contains(&"disconnected"),
+            "it consumes all the time"
+        );
+        user.set_password(&vhost, "old").await;
+        until_healthy(&client).await;
         running.close().await;
     })
     .await;

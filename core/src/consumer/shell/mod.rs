@@ -77,6 +77,25 @@ fn tell_what_was_made(findings: &[Finding]) {
     }
 }
 
+/// Tells when only the connection that copies go out on is refused: while there is none to consume from, that one tells.
+async fn tell_of_refused_copies(client: Client, mail: mpsc::UnboundedSender<Mail>) {
+    let refusals = async {
+        loop {
+            let error = client.publishing().refused().await;
+            if client.consuming().health().is_ok() && mail.send(Mail::Refused(error)).is_err() {
+                return;
+            }
+            if client.publishing().connection().await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = refusals => {}
+        () = mail.closed() => {}
+    }
+}
+
 impl Shell {
     /// Checks the options, prepares the broker, and consumes.
     pub(super) async fn subscribe(
@@ -151,6 +170,10 @@ impl Shell {
             told_to_abandon: false,
         };
         shell.begin().await?;
+        tokio::spawn(tell_of_refused_copies(
+            shell.client.clone(),
+            shell.mail.clone(),
+        ));
         Ok(shell)
     }
 
