@@ -290,3 +290,25 @@ fn deaths(table: &FieldTable) -> Vec<&FieldTable> {
         _ => Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_family_is_the_queue_and_where_its_messages_wait_and_are_parked() {
+        for (from, is_one) in [
+            ("orders", true),
+            ("orders.parked", true),
+            ("orders.retry.1000", true),
+            ("orders.retry.emails", false),
+            ("orders.retry.", false),
+            ("orders.retry", false),
+            ("orders.eu", false),
+            ("billing", false),
+            ("order", false),
+        ] {
+            assert_eq!(is_of_family(from, "orders"), is_one, "{from}");
+        }
+    }
+}

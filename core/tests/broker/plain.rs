@@ -1,7 +1,7 @@
 //! Consumers with less: without retries, or without parking.
 
-use retryrmq::{Event, Limits, defer};
-use retryrmq_harness::{self as harness, Policy, on_every_queue_type};
+use retryrmq::{Client, Event, Limits, defer};
+use retryrmq_harness::{self as harness, Permissions, Policy, on_every_queue_type};
 use serde_json::json;
 
 use crate::{
@@ -90,6 +90,46 @@ async fn without_dlx_a_deferred_message_comes_back_however_often() {
         assert!(attempts.iter().all(|seen| seen.message.attempt() == 1));
         settled(&vhost, &amqp, &running, QUEUE).await;
         running.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_dlx_a_deferral_that_cannot_be_stored_is_stored_later_and_its_handler_waits_for_that()
+ {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        amqp.declare(QUEUE, kind).await;
+        let (management, user) = (broker.management(), format!("{}-bob", vhost.name()));
+        management.create_user(&user, "pw", "").await.unwrap();
+        let may_write = |write| {
+            let may = Permissions {
+                write,
+                ..Permissions::ALL
+            };
+            management.set_permissions(vhost.name(), &user, may)
+        };
+        may_write("^$").await.unwrap();
+        let client = Client::connect(&vhost.url_as(&user, "pw")).await.unwrap();
+        let diary = Diary::default();
+        let running = start(client.consumer(QUEUE), &diary, |message| {
+            if message.state().deferrals == 0 {
+                return Err(defer(ms(1)).into());
+            }
+            Ok(())
+        })
+        .await;
+        amqp.publish_with(QUEUE, "x", id("a")).await;
+        diary.event("publish_failed").await;
+        may_write(".*").await.unwrap();
+        diary.until("a", 2).await;
+        settled(&vhost, &amqp, &running, QUEUE).await;
+        let seen = diary.of("a");
+        assert_eq!(seen.len(), 2, "it did not run again for that");
+        assert_eq!(seen[1].message.state().deferrals, 1);
+        running.close().await;
+        management.delete_user(&user).await.unwrap();
     })
     .await;
 }

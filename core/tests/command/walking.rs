@@ -202,6 +202,33 @@ async fn a_prompt_that_is_killed_again_and_again_loses_nothing() {
 }
 
 #[tokio::test]
+async fn a_walk_that_can_put_nothing_back_in_an_alarm_ends_at_a_signal() {
+    on_every_broker(|broker| async move {
+        if !broker.is_controllable() {
+            return eprintln!("skipped: {broker} was given, and its memory is its own");
+        }
+        let node = broker.own_node(&[]).await;
+        let desk = stage(&node, 3).await;
+        // From now on a look puts back copies.
+        desk.run(&["parked", "ls", QUEUE]).await.exits(0);
+        desk.holds(PARKED, 3).await;
+        node.set_memory_watermark(0.000_01).await;
+        eventually(PATIENCE, "the alarm is on", || async {
+            let nodes = node.management().get("nodes".into()).await.unwrap();
+            nodes[0]["mem_alarm"] == true
+        })
+        .await;
+        let mut listing = desk.command(&["parked", "ls", QUEUE]).spawn().unwrap();
+        desk.holds(PARKED, 0).await;
+        kill_process(pid(&listing), Signal::INT).unwrap();
+        assert_eq!(code(&mut listing).await, Some(130));
+        node.set_memory_watermark(0.4).await;
+        desk.holds(PARKED, 3).await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_another_walk_holds_is_not_taken_for_gone() {
     on_every_broker(|broker| async move {
         let desk = stage(&broker, 3).await;

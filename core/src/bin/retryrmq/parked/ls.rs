@@ -49,12 +49,14 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let stop = Stop::listen()?;
     let client = global.connect().await?;
     let parked = client.parked(&options.queue);
-    let mut walk = Ordered::new(parked.browse().await?, stop);
+    let Some(mut walk) = Ordered::open(&parked, stop).await? else {
+        return Ok(Exit::Interrupted);
+    };
     warn_of(&walk);
     let total = walk.browse.remaining();
     let listed = list(&options, &mut walk, output).await;
     let (others, stopped) = (Others::of(&walk.browse), walk.is_stopped());
-    let closed = walk.browse.close().await;
+    let closed = walk.close().await;
     client.close().await;
     let seen = listed?;
     closed?;

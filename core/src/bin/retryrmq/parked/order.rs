@@ -1,13 +1,9 @@
 //! The messages of a walk in the order of time, which is not always that of the queue: RabbitMQ 4 hands out first what has
 //! a priority, and what was put back as a fresh copy stands at the tail.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, SystemTime},
-};
+use std::{collections::VecDeque, time::SystemTime};
 
-use retryrmq::{Browse, Record};
-use tokio::time::sleep;
+use retryrmq::{Browse, Parked, Record};
 
 use super::stop::Stop;
 use crate::fault::Fault;
@@ -17,9 +13,6 @@ const SORTED: usize = 2_000;
 /// Or as many as have so many bytes together.
 const BYTES: usize = 64 * 1024 * 1024;
 
-/// How long the end may take once somebody wants it.
-const GOODBYE: Duration = Duration::from_secs(5);
-
 /// A walk whose messages have places: 1 is the oldest.
 pub(super) struct Ordered {
     pub(super) browse: Browse,
@@ -27,16 +20,23 @@ pub(super) struct Ordered {
     pub(super) place: usize,
     sorted: Option<VecDeque<Record>>,
     stop: Stop,
+    /// Something was still under way when we ended.
+    is_cut: bool,
 }
 
 impl Ordered {
-    pub(super) fn new(browse: Browse, stop: Stop) -> Self {
-        Self {
-            browse,
+    /// Begins a walk; none when we are to end before that.
+    pub(super) async fn open(parked: &Parked, stop: Stop) -> Result<Option<Self>, Fault> {
+        let Some(browse) = stop.unless_cut(parked.browse()).await else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            browse: browse?,
             place: 0,
             sorted: None,
             stop,
-        }
+            is_cut: false,
+        }))
     }
 
     /// Whether somebody wants us to end.
@@ -44,24 +44,38 @@ impl Ordered {
         self.stop.is_set()
     }
 
-    /// The walk, and who may want us to end.
-    pub(super) fn parts(&mut self) -> (&mut Browse, &mut Stop) {
-        (&mut self.browse, &mut self.stop)
+    /// Sends a message back, or drops it where there is no queue to send it to. Whether that was done: not where we are to end and a
+    /// broker with an alarm does not answer.
+    pub(super) async fn settle(
+        &mut self,
+        record: &Record,
+        to: Option<&str>,
+    ) -> retryrmq::Result<bool> {
+        let browse = &mut self.browse;
+        let done = async {
+            match to {
+                Some(queue) => browse.replay_to(record, queue).await,
+                None => browse.discard(record).await,
+            }
+        };
+        match self.stop.unless_cut(done).await {
+            Some(done) => done.map(|()| true),
+            None => {
+                self.is_cut = true;
+                Ok(false)
+            }
+        }
     }
 
     /// Ends the walk. Somebody who wants us to end does not wait for a broker with an alarm: it has back what is held when the
     /// connection goes, at the price of a delivery.
     pub(super) async fn close(self) -> Result<(), Fault> {
-        let Self {
-            browse, mut stop, ..
-        } = self;
-        let stopped = async {
-            stop.wait().await;
-            sleep(GOODBYE).await;
-        };
-        tokio::select! {
-            closed = browse.close() => Ok(closed?),
-            () = stopped => Ok(()),
+        if self.is_cut {
+            return Ok(()); // what is under way would be done twice
+        }
+        match self.stop.unless_cut(self.browse.close()).await {
+            Some(closed) => Ok(closed?),
+            None => Ok(()),
         }
     }
 
@@ -80,12 +94,23 @@ impl Ordered {
         }
         let next = match self.sorted.as_mut().and_then(VecDeque::pop_front) {
             Some(record) => Some(record),
-            None => self.browse.next().await?,
+            None => self.come().await?,
         };
         Ok(next.map(|record| {
             self.place += 1;
             (self.place, record)
         }))
+    }
+
+    /// What comes next in the queue. What was looked at before is put back as a copy first, which takes as long as an alarm.
+    async fn come(&mut self) -> Result<Option<Record>, Fault> {
+        match self.stop.unless_cut(self.browse.next()).await {
+            Some(next) => Ok(next?),
+            None => {
+                self.is_cut = true;
+                Ok(None)
+            }
+        }
     }
 
     async fn sort(&mut self) -> Result<VecDeque<Record>, Fault> {
@@ -94,7 +119,7 @@ impl Ordered {
         while timed.len() < SORTED
             && bytes < BYTES
             && !self.is_stopped()
-            && let Some(record) = self.browse.next().await?
+            && let Some(record) = self.come().await?
         {
             bytes += record.message().body().len();
             // Of unknown age: as old as what came before it.

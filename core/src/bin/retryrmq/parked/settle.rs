@@ -153,8 +153,11 @@ async fn act(
 ) -> Result<Exit, Fault> {
     let stop = Stop::listen()?;
     let client = global.connect().await?;
-    let parked = client.parked(&choice.queue).name();
-    let ordered = Ordered::new(client.parked(&choice.queue).browse().await?, stop);
+    let parked = client.parked(&choice.queue);
+    let Some(ordered) = Ordered::open(&parked, stop).await? else {
+        return Ok(Exit::Interrupted);
+    };
+    let parked = parked.name();
     let mut walk = Walk {
         // Every message that a name may mean has to be seen before one is gone for good.
         thorough: matches!(deed, Deed::Drop) && selection.is_named(),
@@ -236,20 +239,10 @@ impl Walk {
     ) -> Result<(), Refused> {
         let target = deed.target(record);
         if !choice.dry_run {
-            let (browse, stop) = self.ordered.parts();
-            let done = async {
-                match target {
-                    Some(target) => browse.replay_to(record, target).await,
-                    None => browse.discard(record).await,
-                }
-            };
-            // A broker with an alarm answers when that is over.
-            let done = tokio::select! {
-                biased;
-                done = done => done,
-                () = stop.wait() => return Ok(()),
-            };
-            done.map_err(Refused::of)?;
+            let done = self.ordered.settle(record, target).await;
+            if !done.map_err(Refused::of)? {
+                return Ok(());
+            }
         }
         tally.note(place, record, target);
         if output.is_json() {

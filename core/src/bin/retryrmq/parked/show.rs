@@ -46,7 +46,9 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let stop = Stop::listen()?;
     let client = global.connect().await?;
     let parked = client.parked(&options.queue);
-    let mut walk = Ordered::new(parked.browse().await?, stop);
+    let Some(mut walk) = Ordered::open(&parked, stop).await? else {
+        return Ok(Exit::Interrupted);
+    };
     let shown = async {
         let mut shown = 0;
         while !selection.ends_by(walk.place)
@@ -61,7 +63,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     }
     .await;
     let (others, stopped) = (Others::of(&walk.browse), walk.is_stopped());
-    let closed = walk.browse.close().await;
+    let closed = walk.close().await;
     client.close().await;
     let shown = shown?;
     closed?;

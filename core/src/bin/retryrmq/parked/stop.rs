@@ -1,10 +1,16 @@
 //! Ctrl-C, SIGTERM and SIGHUP end a walk in good order: what is held goes back, and what was done is told.
 
-use tokio::sync::watch;
+use std::time::Duration;
+
+use tokio::{sync::watch, time::sleep};
 
 use crate::{exit::Exit, fault::Fault, signals::Signals};
 
+/// How long what is under way may take once somebody wants us to end: a broker with an alarm answers when that is over.
+const GOODBYE: Duration = Duration::from_secs(5);
+
 /// Whether somebody wants us to end.
+#[derive(Clone)]
 pub(super) struct Stop(watch::Receiver<bool>);
 
 impl Stop {
@@ -25,6 +31,20 @@ impl Stop {
 
     pub(super) fn is_set(&self) -> bool {
         *self.0.borrow()
+    }
+
+    /// What comes of it, or nothing where it is still under way a moment after somebody wanted us to end.
+    pub(super) async fn unless_cut<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut stop = self.clone();
+        let cut = async {
+            stop.wait().await;
+            sleep(GOODBYE).await;
+        };
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = cut => None,
+        }
     }
 
     pub(super) async fn wait(&mut self) {
