@@ -9,6 +9,8 @@ mod publish;
 mod retry;
 mod telemetry;
 mod topology;
+#[doc(hidden)]
+pub mod visible;
 
 pub use client::{Client, ClientOptions, runtime};
 pub use connection::{Address, Addresses, Credentials, Login, Server};

@@ -17,7 +17,6 @@ mod redact;
 mod retrying;
 mod signals;
 mod topology;
-mod visible;
 
 use std::{io::IsTerminal, process::ExitCode, time::Duration};
 

@@ -147,7 +147,7 @@ impl Output {
                 .apply_to("error:");
             err_line(&format!(
                 "{word} {}",
-                crate::visible::line(fault.sentence())
+                retryrmq::visible::line(fault.sentence())
             ));
         }
     }

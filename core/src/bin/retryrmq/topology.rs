@@ -12,8 +12,8 @@ use crate::{
     global::Global,
     output::{Color, Column, Look, Output},
     retrying::{Retrying, not_reserved},
-    visible,
 };
+use retryrmq::visible;
 
 /// Print the queues and exchanges that a consumer needs, compared with the broker, and make what is missing
 ///

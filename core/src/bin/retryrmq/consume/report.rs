@@ -4,7 +4,8 @@ use console::Style;
 use retryrmq::{Event, format_duration};
 use serde_json::{Value, json};
 
-use crate::{fault::Fault, outlet, output::Output, visible};
+use crate::{fault::Fault, outlet, output::Output};
+use retryrmq::visible;
 
 /// Tells and counts.
 pub(super) struct Report<'a> {

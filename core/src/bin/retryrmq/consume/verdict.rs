@@ -5,7 +5,7 @@ use std::time::Duration;
 use retryrmq::{Failure, Outcome, ParkReason, format_duration, parse_duration};
 
 use super::channel;
-use crate::visible;
+use retryrmq::visible;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

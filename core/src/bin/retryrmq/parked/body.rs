@@ -1,6 +1,6 @@
 //! A body for people: JSON indented, text as it is, anything else in hexadecimal. Bounded: bodies can be very large.
 
-use crate::visible;
+use retryrmq::visible;
 
 /// Bytes of text that are shown.
 const MOST_TEXT: usize = 64 * 1024;

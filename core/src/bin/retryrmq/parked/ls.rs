@@ -13,8 +13,8 @@ use crate::{
     global::Global,
     moment,
     output::{Color, Column, Look, Output, Text},
-    visible,
 };
+use retryrmq::visible;
 
 /// List parked messages, oldest first
 #[derive(Clone, Debug, Args)]

@@ -2,7 +2,8 @@
 
 use retryrmq::Browse;
 
-use crate::{exit::Exit, fault::Fault, output::Output, visible};
+use crate::{exit::Exit, fault::Fault, output::Output};
+use retryrmq::visible;
 
 /// What is known of it at the end of a walk.
 #[derive(Clone, Copy, Debug)]

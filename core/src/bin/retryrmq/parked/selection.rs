@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use clap::Args;
 use retryrmq::{ParkReason, Record};
 
-use crate::{fault::Fault, visible};
+use crate::fault::Fault;
+use retryrmq::visible;
 
 /// The words that choose messages; at least one is needed.
 #[derive(Clone, Debug, Args)]

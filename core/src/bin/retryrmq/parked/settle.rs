@@ -20,8 +20,8 @@ use crate::{
     fault::Fault,
     global::Global,
     output::{self, Output},
-    visible,
 };
+use retryrmq::visible;
 
 /// Send parked messages back to the tail of their queue, their attempts counted from the start
 #[derive(Clone, Debug, Args)]

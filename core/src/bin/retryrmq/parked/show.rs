@@ -13,7 +13,8 @@ use super::{
     selection::{Words, handle},
     stop::Stop,
 };
-use crate::{exit::Exit, fault::Fault, global::Global, json, moment, output::Output, visible};
+use crate::{exit::Exit, fault::Fault, global::Global, json, moment, output::Output};
+use retryrmq::visible;
 
 /// Show everything about parked messages: error, history, stack, headers, body
 #[derive(Clone, Debug, Args)]

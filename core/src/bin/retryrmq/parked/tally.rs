@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use retryrmq::Record;
 
 use super::selection::handle;
-use crate::{fault::Fault, visible};
+use crate::fault::Fault;
+use retryrmq::visible;
 
 /// As many are shown one by one.
 pub(super) const SHOWN: usize = 10;

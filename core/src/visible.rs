@@ -6,12 +6,14 @@
 use std::{borrow::Cow, fmt::Write};
 
 /// One line: every control character is shown as an escape, line ends and tabs too.
-pub(crate) fn line(text: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn line(text: &str) -> Cow<'_, str> {
     escape(text, |_| false)
 }
 
 /// Several lines: line feeds and tabs stay.
-pub(crate) fn block(text: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn block(text: &str) -> Cow<'_, str> {
     escape(text, |c| c == '\n' || c == '\t')
 }
 
