@@ -134,8 +134,13 @@ impl Client {
             )
         };
         let mut pause = FIRST_PAUSE;
-        let consuming = loop {
-            match open(CONSUME).await {
+        let (consuming, publishing) = loop {
+            // One after the other: where one is refused, the other need not ask.
+            let opened = async {
+                let consuming = open(CONSUME).await?;
+                Ok::<_, Error>((consuming, Arc::new(open(PUBLISH).await?)))
+            };
+            match opened.await {
                 Err(error) if options.wait && error.is_transient() => {
                     warn!(address = %addresses, %error, "the broker is not there yet; trying again");
                 }
@@ -144,7 +149,6 @@ impl Client {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         };
-        let publishing = Arc::new(open(PUBLISH).await?);
         let server = consuming.connection().await?.server().clone();
         let publisher = Publisher::new(&publishing);
         let consuming = Arc::new(consuming);

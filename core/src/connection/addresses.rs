@@ -1,23 +1,27 @@
 //! Where a cluster is: one URL with several hosts, or several URLs.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use super::{
     Address,
+    companions::Companions,
     login::{Credentials, Login},
+    transport::Lifeline,
 };
 use crate::{Error, ErrorKind, Result};
 
 /// The addresses of one broker or cluster, tried in random order.
 ///
 /// `amqp://user:password@one:5672,two,three/vhost` names several hosts; several URLs are written one after the other, with commas
-/// between them. Of each host every address that its name has is tried. All must lead to the same cluster.
+/// between them. Of each host every address that its name has is tried. All must lead to the same cluster: one that names another is
+/// not used while connections to the first are open.
 ///
 /// Neither `Debug` nor `Display` shows a password.
 #[derive(Clone, PartialEq)]
 pub struct Addresses {
     all: Vec<Address>,
     credentials: Option<Credentials>,
+    companions: Companions,
 }
 
 impl FromStr for Addresses {
@@ -45,6 +49,7 @@ impl FromStr for Addresses {
         Ok(Self {
             all,
             credentials: None,
+            companions: Companions::default(),
         })
     }
 }
@@ -116,6 +121,18 @@ impl Addresses {
         let mut all: Vec<_> = self.all.iter().collect();
         fastrand::shuffle(&mut all);
         all
+    }
+
+    /// Takes in a connection to one of them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidUrl`] where it leads to another cluster than those that are open.
+    pub(super) fn join(&self, cluster: &str, lifeline: &Arc<Lifeline>) -> Result<()> {
+        // One name may lead to another broker one day, when all of its connections move there.
+        match self.all.len() {
+            1 => Ok(()),
+            _ => self.companions.join(cluster, lifeline),
+        }
     }
 
     /// Who logs in at all of them now, by the function that knows it; `None` where each address says that.

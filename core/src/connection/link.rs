@@ -6,7 +6,7 @@
 use std::{
     error::Error as _,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -86,6 +86,9 @@ pub(crate) struct Link {
     set: Arc<watch::Sender<State>>,
     frame_max: Arc<AtomicU32>,
     supervisor: JoinHandle<()>,
+    /// Why another connection of the same login was refused, while this one may be open still: whoever needs a new one stands still.
+    reported: Mutex<Option<(Trouble, Weak<Connection>)>>,
+    ends_when_refused: bool,
 }
 
 impl Link {
@@ -118,7 +121,35 @@ impl Link {
             set,
             frame_max,
             supervisor,
+            reported: Mutex::default(),
+            ends_when_refused: keeping.ends_when_refused,
         })
+    }
+
+    fn reported(&self) -> MutexGuard<'_, Option<(Trouble, Weak<Connection>)>> {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hears what became of another connection that was wanted with the same login. Returns whether the broker refuses us, and
+    /// did not the last time.
+    pub(crate) async fn report(&self, error: Option<&Error>) -> bool {
+        let Some(error) = error else {
+            *self.reported() = None;
+            return false;
+        };
+        let trouble = Trouble::of(error);
+        if !trouble.is_refusal() {
+            return false; // it says nothing of the login
+        }
+        let beside = match &*self.state.borrow() {
+            State::Up(connection) => Arc::downgrade(connection),
+            State::Down(_) | State::Closed(_) => Weak::new(),
+        };
+        let before = self.reported().replace((trouble, beside));
+        if self.ends_when_refused {
+            self.end_as(error).await;
+        }
+        before.is_none()
     }
 
     /// The open connection; waits while there is none.
@@ -139,13 +170,19 @@ impl Link {
         }
     }
 
-    /// Whether there is an open connection; otherwise why not.
+    /// Whether there is an open connection, and another one could be had; otherwise why not.
     ///
     /// # Errors
     /// That of the last try, [`ErrorKind::ConnectionLost`] before that, [`ErrorKind::Closed`].
     pub(crate) fn health(&self) -> Result<()> {
         match &*self.state.borrow() {
-            State::Up(connection) if connection.is_open() => Ok(()),
+            State::Up(connection) if connection.is_open() => match &*self.reported() {
+                // One that came since then logged in.
+                Some((trouble, beside)) if beside.as_ptr() == Arc::as_ptr(connection) => {
+                    Err(trouble.error())
+                }
+                _ => Ok(()),
+            },
             State::Down(Some(trouble)) | State::Closed(Some(trouble)) => Err(trouble.error()),
             State::Closed(None) => Err(closed()),
             State::Up(_) | State::Down(None) => Err(Error::new(

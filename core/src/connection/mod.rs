@@ -4,6 +4,7 @@ mod address;
 mod addresses;
 mod begun;
 mod chunk;
+mod companions;
 mod discretion;
 mod limits;
 mod link;

@@ -42,6 +42,11 @@ impl fmt::Display for Doing<'_> {
     }
 }
 
+/// Whether somebody has as many connections as he may. The name of a virtual host stands in such texts, too.
+fn is_a_limit(text: &str) -> bool {
+    text.contains("connection limit (") && text.contains(") is reached")
+}
+
 /// The error for `why`, which happened while `doing`.
 pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
     let (kind, message) = match why.kind() {
@@ -58,7 +63,7 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
                     format!("refused while {doing}: another connection holds it alone: {text}"),
                 ),
                 // Connections that are gone count until the broker has noticed.
-                AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) if text.contains("limit") => (
+                AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) if is_a_limit(text) => (
                     ErrorKind::Unreachable,
                     format!(
                         "refused while {doing}: {text}; close other connections, or raise the limit"
@@ -276,6 +281,17 @@ fn escaped(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_virtual_host_may_be_called_as_it_likes() {
+        assert!(is_a_limit(
+            "NOT_ALLOWED - access to vhost 'x' refused for user 'guest': connection limit (1) is reached"
+        ));
+        assert!(!is_a_limit("NOT_ALLOWED - vhost rate-limits not found"));
+        assert!(!is_a_limit(
+            "NOT_ALLOWED - vhost connection limit (1) not found"
+        ));
+    }
 
     #[test]
     fn a_pattern_covers_the_queue_and_what_belongs_to_it() {

@@ -78,6 +78,11 @@ impl Lifeline {
         while gone.changed().await.is_ok() {}
     }
 
+    /// Whether lapin has let go of the stream.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.has_changed().is_err()
+    }
+
     /// What the server said of itself in `connection.start`.
     pub(super) fn server(&self) -> Option<&FieldTable> {
         self.server.get()

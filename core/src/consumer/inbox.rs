@@ -35,6 +35,14 @@ pub(super) enum Ending {
     Unstarted,
 }
 
+/// Outcomes that the engine has not taken yet.
+#[derive(Default)]
+struct Outcomes {
+    list: Vec<(Token, Ending)>,
+    /// Whether it was woken for them.
+    told: bool,
+}
+
 /// What the engine and the handlers share.
 pub(super) struct Inbox {
     arrivals: Mutex<Arrivals>,
@@ -43,7 +51,7 @@ pub(super) struct Inbox {
     /// For waiting threads.
     arrived_blocking: Condvar,
     blocking: AtomicUsize,
-    outcomes: Mutex<Vec<(Token, Ending)>>,
+    outcomes: Mutex<Outcomes>,
     /// Wakes the engine.
     engine: Notify,
     close: AtomicBool,
@@ -161,32 +169,47 @@ impl Inbox {
         self.end_all(settled.into_iter());
     }
 
+    /// The outcome of a handler whose thread goes on with the next at once. The engine is not woken: it would be the next task of that
+    /// very thread, where no other can have it, and the next handler may keep the thread for long. [`tell`](Self::tell) wakes it.
+    pub(super) fn settle_quietly(&self, token: Token, outcome: Outcome) {
+        self.stopwatch.stop([token]);
+        self.outcomes_now()
+            .list
+            .push((token, Ending::Settled(outcome)));
+    }
+
+    /// Wakes the engine for outcomes that it was not told of.
+    pub(super) fn tell(&self) {
+        let wake = {
+            let mut outcomes = self.outcomes_now();
+            !outcomes.list.is_empty() && !std::mem::replace(&mut outcomes.told, true)
+        };
+        if wake {
+            self.engine.notify_one();
+        }
+    }
+
+    fn outcomes_now(&self) -> MutexGuard<'_, Outcomes> {
+        self.outcomes
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner())
+    }
+
     /// Messages that were taken for nothing.
     pub(super) fn give_back(&self, tokens: impl IntoIterator<Item = Token>) {
         self.end_all(tokens.into_iter().map(|token| (token, Ending::Unstarted)));
     }
 
     fn end_all(&self, ended: impl Iterator<Item = (Token, Ending)>) {
-        let mut outcomes = self
-            .outcomes
-            .lock()
-            .unwrap_or_else(|poison| poison.into_inner());
-        let first = outcomes.is_empty();
-        outcomes.extend(ended);
-        let wake = first && !outcomes.is_empty();
-        drop(outcomes);
-        if wake {
-            self.engine.notify_one();
-        }
+        self.outcomes_now().list.extend(ended);
+        self.tell();
     }
 
     /// The outcomes since the last call, into `into`.
     pub(super) fn outcomes(&self, into: &mut Vec<(Token, Ending)>) {
-        let mut outcomes = self
-            .outcomes
-            .lock()
-            .unwrap_or_else(|poison| poison.into_inner());
-        std::mem::swap(&mut *outcomes, into);
+        let mut outcomes = self.outcomes_now();
+        outcomes.told = false;
+        std::mem::swap(&mut outcomes.list, into);
     }
 
     /// Asks the engine to drain and end.

@@ -108,6 +108,16 @@ impl Subscription {
         self.inbox.settle(outcomes);
     }
 
+    /// As [`settle`](Self::settle), for a worker that goes on at once; the engine hears of it at [`tell`](Self::tell), or a moment later.
+    pub(super) fn settle_quietly(&self, token: Token, outcome: Outcome) {
+        self.inbox.settle_quietly(token, outcome);
+    }
+
+    /// Wakes the engine for what was settled quietly.
+    pub(super) fn tell(&self) {
+        self.inbox.tell();
+    }
+
     /// Whether the message may be parked if this attempt fails: whether it is worth the time to write down a stack trace,
     /// which only a parked message keeps.
     #[must_use]

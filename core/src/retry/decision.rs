@@ -95,8 +95,9 @@ pub(crate) fn returns_as_copy(
         return false;
     }
     let queue_counts = state.crashes > state.own_crashes;
-    if queue_counts && nack_is_uncounted {
-        return false;
+    if queue_counts {
+        // Somebody may have limited that count to 1.
+        return !nack_is_uncounted;
     }
     state.crashes.saturating_add(1) >= limits.suspect.min(limits.crashes)
 }

@@ -9,7 +9,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-use crate::stage::{PATIENCE, QUEUE, id};
+use crate::stage::{Diary, PATIENCE, QUEUE, id, policy, start, stats};
 
 /// Longer than the library waits for any one answer, and than two heartbeats.
 const ALARM: Duration = Duration::from_secs(30);
@@ -95,6 +95,59 @@ async fn a_long_alarm_loses_nothing_and_doubles_nothing() {
         assert!(given_up < 1_000, "{given_up} pile up");
         assert_eq!(client.reconnects(), 0, "no connection was lost over it");
         client.close().await;
+    })
+    .await;
+}
+
+/// Where what waits in the queue raised the alarm, consuming is what ends it.
+#[tokio::test]
+async fn a_copy_that_an_alarm_holds_up_keeps_no_place_from_the_others() {
+    const GOOD: u64 = 10;
+    on_every_broker(|broker| async move {
+        if !broker.is_controllable() {
+            return eprintln!("skipped: {broker} was given, and its memory is its own");
+        }
+        let node = broker.own_node(&[]).await;
+        let (client, amqp) = (
+            Client::connect(node.url()).await.unwrap(),
+            node.connect().await,
+        );
+        amqp.declare(QUEUE, QueueType::Classic).await;
+        let consumer = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .retry(policy("fixed(100ms, retries=2)"))
+            .prefetch(1);
+        client.apply_plan(&consumer.plan().unwrap()).await.unwrap();
+        let names = std::iter::once("bad".to_owned()).chain((0..GOOD).map(|name| name.to_string()));
+        amqp.publish_all("", names.map(|name| (QUEUE, "x", id(&name))))
+            .await;
+        node.set_memory_watermark(0.000_01).await;
+        eventually(PATIENCE, "the alarm is on", || async {
+            let nodes = node.management().get("nodes".into()).await.unwrap();
+            nodes[0]["mem_alarm"] == true
+        })
+        .await;
+        let diary = Diary::default();
+        let running = start(consumer, &diary, |message| {
+            match (message.message_id(), message.attempt()) {
+                (Some("bad"), 1) => Err("no".into()),
+                _ => Ok(()),
+            }
+        })
+        .await;
+        stats(&running, "the others are handled", |stats| {
+            stats.acked == GOOD
+        })
+        .await;
+        assert_eq!(
+            diary.of("bad").len(),
+            1,
+            "its copy waits for the end of the alarm"
+        );
+        node.set_memory_watermark(0.4).await;
+        diary.until("bad", 2).await;
+        running.close().await;
     })
     .await;
 }

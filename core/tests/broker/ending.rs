@@ -1,10 +1,15 @@
 //! The end of a consumer that was wanted: nothing about it is a failure.
 
-use retryrmq::{Event, Message, Publish};
-use retryrmq_harness::on_every_queue_type;
-use tokio::sync::mpsc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use crate::{capture, stage::connect};
+use retryrmq::{Event, Message, Publish};
+use retryrmq_harness::{QueueType, on_every_broker, on_every_queue_type};
+use tokio::sync::{Notify, mpsc};
+
+use crate::{
+    capture,
+    stage::{Diary, QUEUE, connect, id, int, stats, table, take},
+};
 
 /// The client is closed at the moment at which its consumer takes its first message, and consumes anew with the whole prefetch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -53,6 +58,58 @@ async fn a_consumer_that_widens_while_its_client_is_closed_has_not_failed() {
             while let Ok(event) = told.try_recv() {
                 assert!(!matches!(event, Event::Reconnected { .. }), "{event:?}");
             }
+        }
+    })
+    .await;
+}
+
+/// Each end hands back what no handler had begun with. However strictly its owner limits deliveries, a message is not lost by
+/// that, nor by a consumer without retries.
+#[tokio::test]
+async fn ends_however_many_spend_no_delivery_limit() {
+    const MESSAGES: usize = 12;
+    on_every_broker(|broker| async move {
+        for (dlx, limit) in [(true, 1), (true, 3), (false, 1), (false, 3)] {
+            let vhost = broker.vhost().await;
+            let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+            let limited = table([("x-delivery-limit", int(limit))]);
+            amqp.declare_with(QUEUE, QueueType::Quorum, limited).await;
+            let names = (0..MESSAGES).map(|number| number.to_string());
+            amqp.publish_all("", names.map(|name| (QUEUE, "x", id(&name))))
+                .await;
+            let diary = Diary::default();
+            for _ in 0..6 {
+                let gate = Arc::new(Notify::new());
+                let (handled, entered) = (diary.clone(), Arc::clone(&gate));
+                let running = client
+                    .consumer(QUEUE)
+                    .dlx(dlx)
+                    .concurrency(1)
+                    .start(move |message: Message| {
+                        handled.note(&message);
+                        let gate = Arc::clone(&entered);
+                        async move {
+                            gate.notified().await;
+                            Ok::<_, &str>(())
+                        }
+                    })
+                    .await
+                    .unwrap();
+                let before = diary.all().len();
+                stats(&running, "it holds messages that no handler has", |stats| {
+                    stats.outstanding >= 2 && diary.all().len() > before
+                })
+                .await;
+                // The end is wanted first: the handler is the last one.
+                tokio::join!(running.close(), async { gate.notify_one() });
+            }
+            let handled = diary.all().len();
+            let left = take(&amqp, QUEUE, MESSAGES - handled).await;
+            let seen: BTreeSet<_> = left
+                .iter()
+                .filter_map(|message| message.properties.message_id().clone())
+                .collect();
+            assert_eq!(seen.len(), left.len(), "dlx {dlx}, limit {limit}");
         }
     })
     .await;

@@ -54,6 +54,48 @@ async fn any_of_several_hosts_will_do() {
     .await;
 }
 
+/// What is consumed at one broker and copied to another would wait where nobody looks.
+#[tokio::test]
+async fn hosts_that_are_no_cluster_are_not_mixed() {
+    let brokers = retryrmq_harness::brokers();
+    let [one, other, ..] = &brokers[..] else {
+        return eprintln!("skipped: it takes two brokers");
+    };
+    let vhost = one.vhost().await;
+    other
+        .management()
+        .create_vhost(vhost.name(), None)
+        .await
+        .unwrap();
+    let urls = format!("{}, {}", vhost.url(), other.url_of_vhost(vhost.name()));
+    let mut versions = BTreeSet::new();
+    for _ in 0..12 {
+        let client = Client::connect(&urls).await.unwrap();
+        client.health().unwrap();
+        versions.insert(client.server().version.clone());
+        let plan = client.consumer(QUEUE).dlx(true).plan().unwrap();
+        client.apply_plan(&plan).await.unwrap();
+        // It goes to where it consumes.
+        let (there, elsewhere) = if client.server().version == one.version().to_string() {
+            (one, other)
+        } else {
+            (other, one)
+        };
+        let depth = async |broker: &Broker| {
+            let amqp = retryrmq_harness::Amqp::connect(&broker.url_of_vhost(vhost.name())).await;
+            let depth = amqp.depth(QUEUE).await;
+            amqp.close().await;
+            depth.unwrap_or(0)
+        };
+        let before = (depth(there).await, depth(elsewhere).await);
+        client.publish(Publish::to_queue(QUEUE, "x")).await.unwrap();
+        let after = (depth(there).await, depth(elsewhere).await);
+        assert_eq!(after, (before.0 + 1, before.1));
+        client.close().await;
+    }
+    other.management().delete_vhost(vhost.name()).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_broker_that_is_not_there_yet_is_waited_for() {
     on_every_broker(|broker| async move {

@@ -123,6 +123,31 @@ async fn a_refusal_of_the_connection_that_copies_go_out_on_is_told_by_itself() {
 }
 
 #[tokio::test]
+async fn a_consumer_that_needs_a_new_connection_tells_that_it_is_refused_though_the_old_ones_are_open()
+ {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let user = User::new(&vhost, "old").await;
+        let amqp = vhost.connect().await;
+        let client = Client::connect(&vhost.url_as(&user.name, "old"))
+            .await
+            .unwrap();
+        let diary = Diary::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        user.set_password(&vhost, "new").await;
+        amqp.delete(QUEUE).await;
+        diary.event("login_refused").await;
+        let why = client.health().unwrap_err();
+        assert_eq!(why.kind(), ErrorKind::AuthenticationFailed);
+        user.set_password(&vhost, "old").await;
+        diary.event("reconnected").await;
+        until_healthy(&client).await;
+        running.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_client_may_end_when_it_is_refused() {
     on_every_broker(|broker| async move {
         let vhost = broker.vhost().await;

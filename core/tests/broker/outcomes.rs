@@ -10,6 +10,94 @@ use crate::stage::{
     text,
 };
 
+/// A future that panics when it is given up.
+struct Brittle;
+
+impl Drop for Brittle {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            panic!("on being dropped");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_future_that_panics_at_its_timeout_is_a_failed_attempt_and_its_worker_goes_on() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        amqp.declare(QUEUE, kind).await;
+        let diary = Diary::default();
+        let handled = diary.clone();
+        let running = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .retry(policy("fixed(50ms, retries=1)"))
+            .concurrency(1)
+            .handler_timeout(ms(200))
+            .start(move |message: Message| {
+                handled.note(&message);
+                let hangs = message.message_id() == Some("hangs");
+                async move {
+                    if hangs {
+                        let _brittle = Brittle;
+                        std::future::pending::<()>().await;
+                    }
+                    Ok::<(), io::Error>(())
+                }
+            })
+            .await
+            .unwrap();
+        amqp.publish_all("", ["hangs", "next"].map(|name| (QUEUE, name, id(name))))
+            .await;
+        diary.until("next", 1).await;
+        diary.until("hangs", 2).await;
+        assert_eq!(parked(&amqp).await.text(), "hangs");
+        settled(&vhost, &amqp, &running, QUEUE).await;
+        running.close().await;
+    })
+    .await;
+}
+
+// More threads than handlers that block: one on each broker and type at a time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 9)]
+async fn a_handler_that_blocks_its_thread_holds_up_nobody_else() {
+    const OTHERS: usize = 300;
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        amqp.declare(QUEUE, kind).await;
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let released = std::sync::Mutex::new(released);
+        let running = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .start(move |message: Message| {
+                if message.message_id() == Some("blocks") {
+                    // Without giving the thread back to the runtime.
+                    let _ = released.lock().unwrap().recv();
+                }
+                std::future::ready(Ok::<(), io::Error>(()))
+            })
+            .await
+            .unwrap();
+        let names = (0..OTHERS).map(|number| match number {
+            100 => "blocks".to_owned(),
+            number => number.to_string(),
+        });
+        let messages = names.map(|name| (QUEUE, "x", id(&name)));
+        amqp.publish_all("", messages).await;
+        stats(&running, "all others are acknowledged", |stats| {
+            stats.acked == OTHERS as u64 - 1
+        })
+        .await;
+        release.send(()).unwrap();
+        settled(&vhost, &amqp, &running, QUEUE).await;
+        running.close().await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn each_answer_has_its_consequence() {
     on_every_queue_type(|broker, kind| async move {

@@ -68,11 +68,11 @@ impl Engine {
                 self.tell(event, out);
                 self.release(token, now);
             }
-            Consequence::Copy(copying) => self.publish(token, copying, out),
+            Consequence::Copy(copying) => self.publish(token, copying, now, out),
             // Nothing is kept at the end.
             Consequence::Later(_, copying) if self.drain.is_some() => {
                 self.tell(copying.event.clone(), out);
-                self.publish(token, copying, out);
+                self.publish(token, copying, now, out);
             }
             Consequence::Later(delay, copying) => {
                 self.tell(copying.event.clone(), out);
@@ -158,16 +158,15 @@ impl Engine {
             return;
         };
         let received = Arc::clone(&entry.received);
-        let copy = self.options.dlx
-            && crate::retry::returns_as_copy(
-                &received.state,
-                &self.options.limits,
-                self.counting,
-                self.nack_is_uncounted,
-            );
+        let copy = crate::retry::returns_as_copy(
+            &received.state,
+            &self.options.limits,
+            self.counting,
+            self.nack_is_uncounted,
+        );
         if copy {
             let copying = self.case(&received, now).put_back();
-            self.publish(token, Box::new(copying), out);
+            self.publish(token, Box::new(copying), now, out);
         } else {
             self.give_back(token, Return::Unstarted, out);
         }

@@ -16,6 +16,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// For what the broker will not take as it is: somebody would have to change something first.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
+/// A copy that is on its way for longer may be so for as long as an alarm of the broker's lasts.
+const LONGEST_WAY: Duration = Duration::from_secs(5);
 /// After as many tries others do not wait any more for the place that the message takes.
 const TRIES_IN_PLACE: u32 = 2;
 /// After as many a consumer that has no other place lets somebody else be served.
@@ -23,7 +25,13 @@ const TRIES_AS_THE_ONLY_ONE: u32 = 4;
 
 impl Engine {
     /// Publishes a copy; its original stays unacknowledged until the copy is confirmed.
-    pub(super) fn publish(&mut self, token: Token, mut copying: Box<Copying>, out: &mut Commands) {
+    pub(super) fn publish(
+        &mut self,
+        token: Token,
+        mut copying: Box<Copying>,
+        now: Now,
+        out: &mut Commands,
+    ) {
         let Some(entry) = self.entries.get_mut(token) else {
             return;
         };
@@ -32,6 +40,10 @@ impl Engine {
             self.detours += usize::from(!std::mem::replace(&mut entry.on_detour, true));
         }
         let copy = Box::new(copying.copy.clone());
+        if !entry.takes_its_place && self.drain.is_none() {
+            self.agenda
+                .add(now.at + LONGEST_WAY, token, Task::TakePlace);
+        }
         entry.phase = Phase::Copying(copying);
         out.add(Command::Publish { token, copy });
         if flaws::has(Flaw::AcknowledgesFirst)
@@ -140,6 +152,14 @@ impl Engine {
             let Some(entry) = self.entries.get_mut(token) else {
                 continue;
             };
+            if task == Task::TakePlace {
+                let is_copying =
+                    matches!(&entry.phase, Phase::Copying(copying) if copying.under_way);
+                if is_copying && Some(entry.session) == current {
+                    self.takes_its_place(token);
+                }
+                continue;
+            }
             if Some(entry.session) != current {
                 // The original comes again. Not remembered as done: a copy in a young queue may have gone with the broker.
                 self.forget(token);
@@ -150,9 +170,9 @@ impl Engine {
                     entry.phase = phase;
                     self.release(token, now);
                 }
-                (Task::Resubmit, Phase::Copying(copying)) => self.publish(token, copying, out),
+                (Task::Resubmit, Phase::Copying(copying)) => self.publish(token, copying, now, out),
                 (Task::Defer, Phase::Held(Held::Deferred(copying))) => {
-                    self.publish(token, copying, out);
+                    self.publish(token, copying, now, out);
                 }
                 (Task::GiveBack, Phase::Held(Held::Spare)) => self.give_back_soon(token),
                 (Task::GiveBack, Phase::Copying(copying)) if copying.waits_for_another_try() => {

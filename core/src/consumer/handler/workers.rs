@@ -84,6 +84,7 @@ where
     loop {
         let (delivery, more) = subscription.take_one();
         let Some(delivery) = delivery else {
+            subscription.tell();
             if subscription.ready().await {
                 continue;
             }
@@ -98,15 +99,19 @@ where
                 if more {
                     subscription.wake_another();
                 }
+                subscription.tell();
                 attempt.await
             }
         };
-        if more && began.elapsed() > QUICK {
+        let is_slow = began.elapsed() > QUICK;
+        if more && is_slow {
             subscription.wake_another();
         }
-        subscription.settle([(token, outcome)]);
+        subscription.settle_quietly(token, outcome);
         stretch += 1;
-        if stretch % STRETCH == 0 {
+        if is_slow || stretch % STRETCH == 0 {
+            subscription.tell();
+            // The engine before the next handler: that may block this thread.
             tokio::task::yield_now().await;
         }
     }
@@ -126,20 +131,22 @@ impl<F> Handling<F> {
         F: Fn(Message) -> R,
         R: Future<Output: IntoOutcome<By>>,
     {
-        // A handler that panics before it returns its future must be caught as well.
-        let handled = AssertUnwindSafe(async {
-            let answer = (self.handler)(message).await;
-            answer.into_outcome(&self.judge)
-        })
-        .catch_unwind();
-        let handled = match self.timeout {
-            None => handled.await,
-            Some(limit) => match tokio::time::timeout(limit, handled).await {
-                Ok(handled) => handled,
-                Err(_) => return Outcome::retry(too_long(limit)),
-            },
-        };
-        handled.unwrap_or_else(|panic| {
+        // A handler that panics before it returns its future must be caught as well, and one whose future panics when it is
+        // dropped at its timeout.
+        let attempt = AssertUnwindSafe(async {
+            let handled = async {
+                let answer = (self.handler)(message).await;
+                answer.into_outcome(&self.judge)
+            };
+            match self.timeout {
+                None => handled.await,
+                Some(limit) => match tokio::time::timeout(limit, handled).await {
+                    Ok(outcome) => outcome,
+                    Err(_) => Outcome::retry(too_long(limit)),
+                },
+            }
+        });
+        attempt.catch_unwind().await.unwrap_or_else(|panic| {
             let error = format!("the handler panicked: {}", panic_text(&*panic));
             Outcome::retry(Failure::new(error).of_type("panic"))
         })

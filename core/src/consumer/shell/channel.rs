@@ -24,7 +24,7 @@ use super::{
     places::Places,
 };
 use crate::{
-    Error, Result,
+    Error, ErrorKind, Result,
     connection::{Begun, Connection, Doing, LINGER, OpenChannel, ask, look, put_off},
 };
 
@@ -101,7 +101,12 @@ impl Channel {
         queue: ShortString,
         session: u64,
     ) -> Result<Self> {
-        let channel = connection.channel().await?;
+        let channel = connection.channel().await.inspect_err(|error| {
+            // A broker that does not even open a channel reads no more. It may go on to beat, and another host may not.
+            if error.kind() == ErrorKind::Timeout && !connection.is_blocked() {
+                connection.cut();
+            }
+        })?;
         let gone = {
             let connection = Arc::clone(&connection);
             Box::pin(async move { connection.gone().await })

@@ -34,6 +34,9 @@ use crate::{
 /// evenly: a quorum queue that hears of everything at the same time has nothing to send meanwhile.
 const BURST: usize = 32;
 
+/// How long an outcome may wait that nobody was woken for.
+const QUIETLY: Duration = Duration::from_millis(100);
+
 /// What comes back to the shell from other tasks.
 enum Mail {
     Copied(Token, Result<Option<Instant>>),
@@ -370,7 +373,16 @@ impl Shell {
                 let connection =
                     connection.map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))?;
                 // Queues may have been deleted, or lost with their broker, in the meantime.
-                waits.note(&client.examine(&plan, mode).await?);
+                let findings = client.examine(&plan, mode).await;
+                // A connection of its own, which the broker may refuse while the others are open still.
+                let refused = findings.as_ref().err();
+                if client.consuming().report(refused).await
+                    && let Some(error) = refused
+                {
+                    let error = Error::new(error.kind(), error.to_string());
+                    let _ = mail.send(Mail::Refused(error));
+                }
+                waits.note(&findings?);
                 let channel = Channel::open(connection, queue, session).await?;
                 Ok(Box::new(channel))
             };
@@ -524,7 +536,12 @@ impl Shell {
 
     /// Waits for whatever comes next.
     async fn wait(&mut self) {
-        let due = self.engine.wake_at().map(|due| self.began + due);
+        let mut due = self.engine.wake_at().map(|due| self.began + due);
+        if self.engine.outstanding() > 0 {
+            // A worker may have settled quietly, and then met a handler that blocks.
+            let latest = Instant::now() + QUIETLY;
+            due = Some(due.map_or(latest, |due| due.min(latest)));
+        }
         let happening = async {
             match &mut self.channel {
                 Some(channel) => channel.next().await,
