@@ -165,7 +165,7 @@ impl Connection {
             },
             properties,
         );
-        let doing = Doing::Connecting(address);
+        let doing = Doing::Connecting(address, &login.user);
         let lapin = match timeout(patience.max(GOODBYE), connecting).await {
             Ok(Ok(lapin)) => lapin,
             Ok(Err(why)) => return Err(refusal(&doing, why)),

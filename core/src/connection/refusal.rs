@@ -15,7 +15,8 @@ use crate::{Error, ErrorKind, topology::work_queue_of};
 /// What was being done, for the sentence.
 #[derive(Clone, Copy)]
 pub(crate) enum Doing<'a> {
-    Connecting(&'a Address),
+    /// To there, as this user.
+    Connecting(&'a Address, &'a str),
     Opening,
     Declaring(&'a str),
     Looking(&'a str),
@@ -29,7 +30,7 @@ pub(crate) enum Doing<'a> {
 impl fmt::Display for Doing<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Connecting(address) => write!(f, "connecting to {}", address.authority()),
+            Self::Connecting(address, _) => write!(f, "connecting to {}", address.authority()),
             Self::Opening => f.write_str("opening a channel"),
             Self::Declaring(queue) => write!(f, "declaring the queue `{queue}`"),
             Self::Looking(queue) => write!(f, "looking for the queue `{queue}`"),
@@ -87,7 +88,7 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
         }
         // With TLS 1.3 a server refuses a client's certificate only after the client's handshake is done.
         Cause::IOError(io)
-            if matches!(doing, Doing::Connecting(_))
+            if matches!(doing, Doing::Connecting(..))
                 && io
                     .get_ref()
                     .is_some_and(|inner| inner.is::<rustls::Error>()) =>
@@ -103,7 +104,7 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
         | Cause::InvalidConnectionState(_)
         | Cause::IOError(_)
         | Cause::MissingHeartbeatError
-            if matches!(doing, Doing::Connecting(_)) =>
+            if matches!(doing, Doing::Connecting(..)) =>
         {
             (
                 ErrorKind::Unreachable,
@@ -112,7 +113,7 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
                 ),
             )
         }
-        Cause::ParsingError(_) if matches!(doing, Doing::Connecting(_)) => (
+        Cause::ParsingError(_) if matches!(doing, Doing::Connecting(..)) => (
             ErrorKind::Unreachable,
             format!("what answers while {doing} does not speak AMQP 0-9-1"),
         ),
@@ -194,18 +195,19 @@ fn precondition_failed(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
 }
 
 fn access_refused(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
-    if let Doing::Connecting(address) = doing {
+    if let Doing::Connecting(address, user) = doing {
         let who = match (&address.cert_file, &address.password_file) {
             (Some(file), _) if address.external => format!(
                 "whoever the certificate {} names; is there such a user, and the plugin rabbitmq_auth_mechanism_ssl?",
                 file.display()
             ),
             (_, Some(file)) => format!(
-                "the user `{}`, or the password or token in {}",
-                address.user(),
+                "the user `{user}`, or the password or token in {}",
                 file.display()
             ),
-            _ => format!("the user `{}` or its password", address.user()),
+            // A token says by itself who it is for.
+            _ if user.is_empty() => "the password or token, which came without a user".to_owned(),
+            _ => format!("the user `{user}` or its password"),
         };
         return (
             ErrorKind::AuthenticationFailed,
@@ -252,7 +254,7 @@ fn needed(doing: &Doing<'_>, text: &str) -> String {
                 .map_or("amq.default", |(exchange, _)| exchange);
             format!("write on `{}`", exactly(exchange))
         }
-        Doing::Connecting(_) | Doing::Opening | Doing::Settling => "more permissions".to_owned(),
+        Doing::Connecting(..) | Doing::Opening | Doing::Settling => "more permissions".to_owned(),
     }
 }
 

@@ -79,11 +79,12 @@ impl Renewal {
         let Some(connection) = self.connection.upgrade() else {
             return Ok(());
         };
+        let user = login.user.clone();
         let updated = connection.update_secret(login.secret.into(), "renewed".into());
         // lapin writes the command down where it is given.
         match timeout(ANSWER, Discretion::now().of(updated)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(why)) => Err(refusal(&Doing::Connecting(&self.address), why)),
+            Ok(Err(why)) => Err(refusal(&Doing::Connecting(&self.address, &user), why)),
             Err(_) => Err(Error::new(
                 ErrorKind::Timeout,
                 "the broker did not answer to a new secret",

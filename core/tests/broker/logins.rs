@@ -219,6 +219,11 @@ async fn a_function_is_asked_at_every_connection() {
             credentials: Some(credentials),
             ..ClientOptions::default()
         };
+        *password.lock().unwrap() = "wr0ng";
+        let why = Client::connect_with(vhost.url(), options.clone()).await;
+        let why = why.unwrap_err().to_string();
+        assert!(why.contains(&user.name), "not who the URL names: {why}");
+        *password.lock().unwrap() = "old";
         let client = Client::connect_with(vhost.url(), options).await.unwrap();
         let diary = Diary::default();
         let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
