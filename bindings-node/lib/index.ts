@@ -11,6 +11,7 @@
 
 export { Client, connect, type ConnectOptions } from './client.js'
 export { Consumer, type Stats } from './consumer.js'
+export type { Credentials, Login } from './credentials.js'
 export type { Duration } from './duration.js'
 export {
   AccessRefusedError,

@@ -21,9 +21,11 @@ import {
   rule,
   setLogger,
   type ConsumerOptions,
+  type Credentials,
   type ErrorCode,
   type Event,
   type Handler,
+  type Login,
   type Stats,
 } from 'retryrmq'
 import { liveObjects, simulate, type Simulated } from 'retryrmq/testing'
@@ -95,13 +97,18 @@ export const makers = (): unknown[] => [
   new ParkedMessage(),
 ]
 
+const login: Login = { user: 'x', password: 'y', expiresIn: '5m' }
+export const credentials: Credentials[] = [() => login, async () => ({ ...login, expiresIn: 60_000 })]
+// @ts-expect-error a login has a password
+export const anonymous: Credentials = () => ({ user: 'x' })
+
 export async function use(): Promise<Stats> {
   await using rmq: Client = await connect('amqp://localhost', { appVersion: '1', queueType: 'classic' })
   await using orders: Consumer = await rmq.consume(options, handler)
   orders.on('retried', ({ delay, messageId }) => void [delay.toFixed(), messageId?.length])
   orders.once('paused', (event) => event.delay.toFixed())
   const several: readonly string[] = ['amqp://one', 'amqp://two']
-  const other: Client = await connect(several, { wait: true, endWhenRefused: true })
+  const other: Client = await connect(several, { wait: true, endWhenRefused: true, credentials: async () => login })
   if (!other.healthy()) other.trouble() satisfies string | null
   await rmq.publish('orders', new Uint8Array(2), { headers: { n: 5n, d: new Decimal(1, 2), deep: { list: [null] } } })
   // @ts-expect-error a body is bytes or text

@@ -127,6 +127,14 @@ test('connecting throws at the call', () => {
     assert.throws(() => connect('amqp://localhost', { [option]: 1 }), { name: 'InvalidTypeError', message })
   }
   assert.throws(() => connect('amqp://localhost', { timeout: 5 }), /no option `timeout`/)
+  for (const [credentials, what] of [
+    [{ user: 'x', password: 's3cret' }, 'an object'],
+    ['s3cret', 'a string'],
+    [null, 'null'],
+  ]) {
+    const message = `\`credentials\` must be a function that returns { user, password }, not ${what}`
+    assert.throws(() => connect('amqp://localhost', { credentials }), { name: 'InvalidTypeError', message })
+  }
   assert.throws(() => connect('amqp://localhost', { queueType: 'stream' }), { code: 'invalid_option', message: /^`queueType`: / })
   assert.throws(() => connect('amqp://localhost', { signal: {} }), /`signal` .* an object without `addEventListener`/)
 })
