@@ -60,6 +60,7 @@ export interface OptionsInput {
   park?: boolean
   pause?: { failures: number; window: number; duration: number }
   declare?: boolean
+  workQueue?: string
   reservedName?: boolean
   crashLimit?: number
   deferLimit?: number

@@ -18,7 +18,8 @@ after(() => clearInterval(alive))
 export const URL_ = process.env.RETRYRMQ_URL
 const management = new URL(process.env.RETRYRMQ_MANAGEMENT_URL)
 const authorization = `Basic ${Buffer.from(`${management.username}:${management.password}`).toString('base64')}`
-const vhost = decodeURIComponent(new URL(URL_).pathname.slice(1)) || '/'
+/** As the management's addresses have it. */
+export const vhost = encodeURIComponent(decodeURIComponent(new URL(URL_).pathname.slice(1)) || '/')
 
 /** Asks the broker's management. */
 export async function manage(method, where, body) {
@@ -35,7 +36,7 @@ const PATIENCE = Number(process.env.PATIENCE ?? 120_000)
 const RUN = randomUUID().slice(0, 8)
 let count = 0
 
-const place = (queue) => `queues/${encodeURIComponent(vhost)}/${encodeURIComponent(queue)}`
+const place = (queue) => `queues/${vhost}/${encodeURIComponent(queue)}`
 
 /** Makes a quorum queue, with further arguments. */
 export async function declare(name, more = {}) {
@@ -47,7 +48,7 @@ export async function queue(t, type = 'quorum', more = {}) {
   const name = `node-${RUN}-${++count}`
   await declare(name, { 'x-queue-type': type, ...more })
   t.after(async () => {
-    const all = (await manage('GET', `queues/${encodeURIComponent(vhost)}?columns=name`)) ?? []
+    const all = (await manage('GET', `queues/${vhost}?columns=name`)) ?? []
     const mine = all.filter((queue) => queue.name === name || queue.name.startsWith(`${name}.`))
     await Promise.all(mine.map((queue) => manage('DELETE', place(queue.name))))
   })
@@ -82,7 +83,7 @@ export function deferred() {
 /** Has the broker close the connections of a client that it shows for one of its consumers. */
 export async function cut(name) {
   const connections = async () => {
-    const consumers = (await manage('GET', `consumers/${encodeURIComponent(vhost)}`)) ?? []
+    const consumers = (await manage('GET', `consumers/${vhost}`)) ?? []
     const found = consumers.filter((consumer) => consumer.queue?.name === name)
     return found.map((consumer) => consumer.channel_details?.connection_name).filter(Boolean)
   }

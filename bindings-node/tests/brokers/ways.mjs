@@ -4,10 +4,9 @@ import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import net from 'node:net'
 
-import { URL_, manage } from './broker.mjs'
+import { URL_, manage, vhost } from './broker.mjs'
 
 export const broker = new URL(URL_)
-const vhost = encodeURIComponent(decodeURIComponent(broker.pathname.slice(1)) || '/')
 
 /** The broker's address with another place, and perhaps somebody else. */
 export const at = (place, who = `${broker.username}:${broker.password}`) => `amqp://${who}@${place}${broker.pathname}`

@@ -56,6 +56,7 @@ const options: ConsumerOptions = {
   rules: [rule({ error: Base, headers: { kind: 'x' } }, new Policy('fixed(1s)')), 'error=* => fixed(1s)'],
   fatal: [NotFound, SyntaxError],
   pause: { failures: 0.5, duration: '1m' },
+  workQueue: { 'x-max-priority': 10, 'x-single-active-consumer': true, 'x-max-length': 10n, 'x-queue-mode': 'lazy' },
   reservedName: false,
   onEvent: (event: Event) => {
     if (event.name === 'parked') event.reason satisfies string
@@ -69,6 +70,8 @@ const options: ConsumerOptions = {
 export const misspelt: ConsumerOptions = { queue: 'orders', prefetsch: 5 }
 // @ts-expect-error there is no such strategy
 export const hope: ConsumerOptions = { queue: 'orders', strategy: 'hope' }
+// @ts-expect-error no queue is made a stream
+export const stream: ConsumerOptions = { queue: 'orders', workQueue: 'stream' }
 // @ts-expect-error the queue is required
 export const none: ConsumerOptions = { dlx: true }
 
