@@ -15,6 +15,8 @@ interface Waiting {
 export interface Subscribed {
   arrived(): void
   told(event: Told): void
+  /** The event loop has run dry: whatever still keeps this subscription is not the process. */
+  dry(): void
 }
 
 /** How an operation is waited for. */
@@ -41,6 +43,8 @@ class Bridge {
 
   constructor() {
     this.native = new native.Bridge(() => this.#news())
+    // Again each time that something has kept the loop going after all.
+    process.on('beforeExit', () => each([...this.#subscribed.values()], (subscribed) => subscribed.dry()))
   }
 
   /** Begins an operation and waits for what it brings; until then the process stays alive, unless it is idle. */

@@ -49,7 +49,7 @@ let clientOf: (connected: NativeClient, credentials: number | undefined) => Clie
 /**
  * A connection to a broker. A lost connection is re-made in the background for as long as the client lives.
  *
- * It keeps the process alive only while something is being waited for; see `keepAlive` and {@link Client.run}.
+ * By itself it keeps no process alive; its consumers do, and whatever is being waited for.
  */
 export class Client {
   readonly #native: NativeClient
@@ -91,7 +91,7 @@ export class Client {
     )
     // The first messages may be on their way before the answer is read, and something to tell with them.
     const told: Told[] = []
-    bridge().subscribe(id, { arrived: () => {}, told: (event) => void told.push(event) })
+    bridge().subscribe(id, { arrived: () => {}, told: (event) => void told.push(event), dry: () => {} })
     const consuming = subscribing.then(
       (subscription) => {
         const closing = this.#closing !== undefined
@@ -166,7 +166,7 @@ export class Client {
   }
 
   /**
-   * Keeps the process alive until SIGINT or SIGTERM, or until the client is closed; then drains every consumer and closes the
+   * Keeps the process alive, whatever its consumers do, until SIGINT or SIGTERM, or until the client is closed; then drains every consumer and closes the
    * connection. A second signal ends the process at once. A worker thread hears no signals. Rejects when the client has ended by
    * itself, see `endWhenRefused`.
    */

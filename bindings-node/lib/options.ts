@@ -97,7 +97,10 @@ export interface ConsumerOptions {
   crashLimit?: number
   /** Deferrals after which a message is parked; 1000 by default. */
   deferLimit?: number
-  /** Whether this consumer keeps the process alive while it waits for messages. Off by default. */
+  /**
+   * Whether this consumer keeps the process alive for as long as it runs, as a socket does. On by default; `false` is as
+   * `unref()` from the beginning.
+   */
   keepAlive?: boolean
   /** Closes the consumer when it aborts. */
   signal?: AbortSignal
@@ -264,7 +267,7 @@ export function plan(options: ConsumerOptions, handler: Handler): Plan {
     native: asked(() => new native.Options(input as unknown as OptionsInput)),
     fatal: options.fatal === undefined ? [] : fatal(options.fatal),
     onEvent,
-    keepAlive: options.keepAlive === undefined ? false : flag('keepAlive', options.keepAlive),
+    keepAlive: options.keepAlive === undefined ? true : flag('keepAlive', options.keepAlive),
     signal: signal === undefined ? undefined : abortSignal(signal),
     handler,
   }

@@ -4,16 +4,11 @@ import { spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import path from 'node:path'
-import { after } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
 import { connect, setLogger } from 'retryrmq'
 
 setLogger(false)
-
-// An idle consumer does not keep a test alive that waits for its handler.
-const alive = setInterval(() => {}, 1000)
-after(() => clearInterval(alive))
 
 export const URL_ = process.env.RETRYRMQ_URL
 const management = new URL(process.env.RETRYRMQ_MANAGEMENT_URL)

@@ -20,9 +20,13 @@ export async function freePort() {
   return port
 }
 
-/** A way to the broker that can be cut, and goes with the test. */
+/**
+ * A way to the broker that can be cut, and goes with the test. What clients send may come so many milliseconds late, and never
+ * when they are gone by then.
+ */
 export async function proxy(t, port = 0) {
   const open = new Set()
+  const way = { late: 0 }
   const listener = net.createServer((one) => {
     const other = net.connect(Number(broker.port || 5672), broker.hostname)
     for (const [from, to] of [
@@ -31,15 +35,17 @@ export async function proxy(t, port = 0) {
     ]) {
       open.add(from)
       from.on('error', () => {}).on('close', () => (open.delete(from), to.destroy()))
-      from.pipe(to)
     }
+    one.on('data', (bytes) => (way.late === 0 ? other.write(bytes) : setTimeout(() => other.write(bytes), way.late)))
+    one.on('end', () => (way.late === 0 ? other.end() : other.destroy()))
+    other.pipe(one)
   })
   listener.listen(port, '127.0.0.1')
   await once(listener, 'listening')
   const cut = () => open.forEach((socket) => socket.destroy())
   const close = () => (listener.close(), cut())
   t.after(close)
-  return { place: `127.0.0.1:${listener.address().port}`, cut, close }
+  return Object.assign(way, { place: `127.0.0.1:${listener.address().port}`, cut, close })
 }
 
 /** Somebody whose password can be changed; gone with the test. */

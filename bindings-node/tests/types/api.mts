@@ -109,6 +109,7 @@ export async function use(): Promise<Stats> {
   await using rmq: Client = await connect('amqp://localhost', { appVersion: '1', queueType: 'classic' })
   await using orders: Consumer = await rmq.consume(options, handler)
   orders.on('retried', ({ delay, messageId }) => void [delay.toFixed(), messageId?.length])
+  orders.unref().ref() satisfies Consumer
   orders.once('paused', (event) => event.delay.toFixed())
   const several: readonly string[] = ['amqp://one', 'amqp://two']
   const other: Client = await connect(several, { wait: true, endWhenRefused: true, credentials: async () => login })
