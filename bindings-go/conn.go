@@ -12,6 +12,9 @@ import (
 // the background. It may be used by many goroutines.
 type Conn struct {
 	client *native.Client
+	// Its own, or nil.
+	logger *slog.Logger
+	log    *journal
 
 	mu sync.Mutex
 	// Closed when the end was asked for.
@@ -28,7 +31,10 @@ type Conn struct {
 // DialOption is an option of [Dial].
 type DialOption func(*dialling)
 
-type dialling struct{ native.Dialling }
+type dialling struct {
+	native.Dialling
+	logger *slog.Logger
+}
 
 // AppVersion is the version of your application, which the history of a failed message shows.
 func AppVersion(version string) DialOption { return func(d *dialling) { d.AppVersion = version } }
@@ -68,7 +74,7 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 	if ctx.Err() != nil {
 		return nil, native.ContextError(ctx)
 	}
-	d := dialling{native.Dialling{URL: url}}
+	d := dialling{Dialling: native.Dialling{URL: url}}
 	for _, option := range options {
 		if option == nil {
 			return nil, badOption("an option is nil")
@@ -83,16 +89,16 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 			return nil, err
 		}
 	}
-	l := logger()
-	native.LogLines(true, l.Enabled(ctx, slog.LevelDebug))
-	native.Hold()
+	log := hold(d.logger)
 	client, err := dial(ctx, &d.Dialling)
 	if err != nil {
-		release()
+		release(d.logger)
 		return nil, err
 	}
 	return &Conn{
 		client:    client,
+		logger:    d.logger,
+		log:       log,
 		closing:   make(chan struct{}),
 		closed:    make(chan struct{}),
 		consuming: make(map[string][]*native.Subscription),
@@ -132,7 +138,7 @@ func (c *Conn) Close() error {
 		_ = op.Wait(context.Background())
 	}
 	c.client.Free()
-	release()
+	release(c.logger)
 	close(c.closed)
 	return nil
 }

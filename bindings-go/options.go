@@ -14,7 +14,7 @@ type Option func(*plan) error
 type plan struct {
 	wanted native.Wanted
 	fatal  []func(error) bool
-	tell   []func(Event)
+	tell   []listener
 	ready  []func()
 }
 
@@ -169,7 +169,10 @@ func OnEvent(f func(Event)) Option {
 		if f == nil {
 			return badOption("`OnEvent` is nil")
 		}
-		p.tell = append(p.tell, f)
+		p.tell = append(p.tell, func(event Event) bool {
+			f(event)
+			return true
+		})
 		return nil
 	}
 }
@@ -181,11 +184,12 @@ func Events(ch chan<- Event) Option {
 		if ch == nil {
 			return badOption("the channel of `Events` is nil")
 		}
-		p.tell = append(p.tell, func(event Event) {
+		p.tell = append(p.tell, func(event Event) bool {
 			select {
 			case ch <- event:
+				return true
 			default:
-				warnMissed(1)
+				return false
 			}
 		})
 		return nil

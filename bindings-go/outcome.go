@@ -86,13 +86,25 @@ func (p *parking) Error() string             { return p.reason }
 func (p *parking) cause() error              { return nil }
 func (p *parking) end(ending *native.Ending) { ending.What = native.Park }
 
+// What decides about a failed attempt: the options of its consumer.
+type judge struct {
+	fatal []func(error) bool
+	// Whether anybody asks what an error is.
+	kinds bool
+	log   *journal
+}
+
+func newJudge(plan *plan, options *native.Options, log *journal) judge {
+	return judge{fatal: plan.fatal, kinds: options.HasRules, log: log}
+}
+
 // The end of an attempt that returned err. A signal counts wherever it stands in the chain; of several, the outermost.
 //
 // Everything that err is asked here runs people's code, which may panic: it is enough that err is a nil pointer. What cannot be
 // had then is left out, and the rest is said all the same.
 //
 // Only a parked message keeps a stack, so that it is not worked out for one that cannot be parked.
-func judge(err error, fatal []func(error) bool, kinds, mayPark bool) *native.Ending {
+func (j *judge) ending(err error, mayPark bool) *native.Ending {
 	ending := &native.Ending{What: native.Retry}
 	subject := err
 	all, ends := unwrapped(err)
@@ -106,17 +118,17 @@ func judge(err error, fatal []func(error) bool, kinds, mayPark bool) *native.End
 		if err == error(found) {
 			subject = found.cause()
 		}
-	case !ends && len(fatal) > 0:
-		say(slog.LevelError, "retryrmq: an error wraps errors without end; the functions of Fatal are not asked, since errors.Is and "+
+	case !ends && len(j.fatal) > 0:
+		j.log.say(slog.LevelError, "retryrmq: an error wraps errors without end; the functions of Fatal are not asked, since errors.Is and "+
 			"errors.As would never return", "error", short(text(err)))
-	case isFatal(err, fatal):
+	case j.isFatal(err):
 		ending.What = native.Fatal
 	}
 	ending.Error = valid(text(err))
 	if subject != nil && (found == nil || found.cause() != nil) {
 		names := typeNames(subject)
 		ending.ErrorType = names[0]
-		if kinds {
+		if j.kinds {
 			ending.Kinds = names[1:]
 		}
 	}
@@ -144,10 +156,10 @@ func signalIn(all []error) (found signal) {
 }
 
 // Whether one of the functions of [Fatal] says so. One that panics says nothing.
-func isFatal(err error, fatal []func(error) bool) (yes bool) {
-	for _, says := range fatal {
+func (j *judge) isFatal(err error) (yes bool) {
+	for _, says := range j.fatal {
 		if gone := safely(func() { yes = says(err) }); gone != nil {
-			say(slog.LevelError, "retryrmq: the function of Fatal panicked; the error counts as one that is not fatal",
+			j.log.say(slog.LevelError, "retryrmq: the function of Fatal panicked; the error counts as one that is not fatal",
 				"panic", short(gone.text()), "error", short(text(err)), "stack", gone.stack)
 		} else if yes {
 			return true
@@ -158,17 +170,17 @@ func isFatal(err error, fatal []func(error) bool) (yes bool) {
 
 // Hands an ending over. One that the native half cannot read would leave its message with the consumer for ever: a plain
 // failure goes instead.
-func settle(m *Message, ending *native.Ending, hand func(uint64, *native.Ending) error) {
+func settle(m *Message, ending *native.Ending, hand func(uint64, *native.Ending) error, log *journal) {
 	refused := hand(m.token, ending)
 	if refused == nil {
 		return
 	}
 	plain := &native.Ending{What: native.Retry, Error: "the error of the handler could not be handed over", ErrorType: "error"}
 	again := hand(m.token, plain)
-	say(slog.LevelError, "retryrmq: what a handler returned could not be handed over; it counts as a failed attempt",
+	log.say(slog.LevelError, "retryrmq: what a handler returned could not be handed over; it counts as a failed attempt",
 		"message", m, "reason", refused)
 	if again != nil {
-		say(slog.LevelError, "retryrmq: a message could not be settled; it comes again after the consumer's end",
+		log.say(slog.LevelError, "retryrmq: a message could not be settled; it comes again after the consumer's end",
 			"message", m, "reason", again)
 	}
 }

@@ -26,8 +26,7 @@ const (
 type workers struct {
 	queue        string
 	handler      Handler
-	fatal        []func(error) bool
-	hasRules     bool
+	judge        judge
 	limit        time.Duration
 	drain        time.Duration
 	most         int
@@ -58,13 +57,12 @@ type workers struct {
 	handledAt uint64
 }
 
-func newWorkers(ctx context.Context, queue string, handler Handler, plan *plan, options *native.Options,
+func newWorkers(ctx context.Context, queue string, handler Handler, judge judge, options *native.Options,
 	subscription *native.Subscription) *workers {
 	w := &workers{
 		queue:        queue,
 		handler:      handler,
-		fatal:        plan.fatal,
-		hasRules:     options.HasRules,
+		judge:        judge,
 		limit:        time.Duration(options.HandlerTimeout),
 		drain:        time.Duration(options.DrainTimeout),
 		most:         options.Concurrency,
@@ -213,7 +211,7 @@ func (w *workers) take() {
 	w.mu.Unlock()
 	messages, err := readBatch(w.subscription.Exchange(acks, size, waitSlice), w.queue)
 	if err != nil {
-		sayLater(slog.LevelError, "retryrmq: "+err.Error(), "queue", w.queue)
+		w.judge.log.sayLater(slog.LevelError, "retryrmq: "+err.Error(), "queue", w.queue)
 	}
 	w.mu.Lock()
 	w.taking, w.spare = false, acks[:0]
