@@ -62,6 +62,7 @@ from .events import (
     Resumed,
     Retried,
 )
+from .login import Credentials, Login
 from .options import ConsumerOptions, Handler, Pause, Strategy
 from .outcome import Defer, Park, RetryAfter
 from .parking import BlockingParkedMessages, ParkedMessage, ParkedMessages
@@ -86,6 +87,7 @@ __all__ = [
     "ConnectionLostError",
     "Consumer",
     "ConsumerOptions",
+    "Credentials",
     "Defer",
     "Deferred",
     "Detoured",
@@ -99,6 +101,7 @@ __all__ = [
     "InvalidPolicyError",
     "InvalidTypeError",
     "InvalidUrlError",
+    "Login",
     "LoginRefused",
     "Message",
     "MismatchError",

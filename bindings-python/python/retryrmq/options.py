@@ -191,23 +191,24 @@ def is_async(handler: Callable[..., Any]) -> bool:
     )
 
 
-def _check_handler(handler: object) -> None:
-    if not callable(handler):
-        raise InvalidTypeError(f"the handler must be callable, not {type(handler).__name__}")
-    called: Any = handler
+def checked_callable(what: str, function: object, how: str, *arguments: object) -> None:
+    """Raises, naming ``what``, unless it can be called with these arguments, which ``how`` names."""
+    if not callable(function):
+        raise InvalidTypeError(f"{what} must be callable, not {type(function).__name__}")
+    called: Any = function
     while isinstance(called, functools.partial):
         called = called.func
-    for function in (called, getattr(called, "__call__", None)):  # noqa: B004 - the method itself is asked
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise InvalidTypeError("the handler has a `yield`: calling it makes a generator, which nobody runs")
+    for part in (called, getattr(called, "__call__", None)):  # noqa: B004 - the method itself is asked
+        if inspect.isgeneratorfunction(part) or inspect.isasyncgenfunction(part):
+            raise InvalidTypeError(f"{what} has a `yield`: calling it makes a generator, which nobody runs")
     try:
-        signature = inspect.signature(handler)
+        signature = inspect.signature(function)
     except (TypeError, ValueError):  # some builtins cannot tell
         return
     try:
-        signature.bind(object())
+        signature.bind(*arguments)
     except TypeError as error:
-        raise InvalidTypeError(f"the handler is called with the message and nothing else: {error}") from None
+        raise InvalidTypeError(f"{what} is called {how}: {error}") from None
 
 
 #: What is about running a handler.
@@ -227,7 +228,7 @@ def plan(queue: str, handler: Handler | None, options: ConsumerOptions) -> Plan:
     """Checks all options; raises naming the one that cannot work."""
     checked_text("queue", queue)
     if handler is not None:
-        _check_handler(handler)
+        checked_callable("the handler", handler, "with the message and nothing else", object())
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     fatal = given.pop("fatal", ())
     if isinstance(fatal, type):
