@@ -150,8 +150,8 @@ func Pause(failures float64, window int, d time.Duration) Option {
 		if window != 0 {
 			budget.Window = to(uint32(window))
 		}
-		if d < 0 {
-			return badOption("the duration of `Pause` is negative: %v", d)
+		if err := checkSpan("Pause", d); err != nil {
+			return err
 		}
 		if d != 0 {
 			budget.Pause = to(uint64(d))
@@ -267,8 +267,8 @@ func counted(option string, n, most int, field func(*plan) **uint32) Option {
 
 func lasting(option string, d time.Duration, field func(*plan) **uint64) Option {
 	return func(p *plan) error {
-		if d < 0 {
-			return badOption("`%s` is negative: %v", option, d)
+		if err := checkSpan(option, d); err != nil {
+			return err
 		}
 		if d == 0 && option == "HandlerTimeout" {
 			return badOption("`%s` must be longer than 0", option)

@@ -29,6 +29,9 @@ type after struct {
 //
 // After(nil, d) is nil, and nil ACKNOWLEDGES the message, so that After(ship(m), d) may be returned as it is. To have a message
 // come back without an error of your own, give it one, After(errors.New("busy"), d), or use [Defer].
+//
+// Of a delay below a millisecond that is not 0, such as After(err, 5), the unit was left out: the policy decides, and the error says so.
+// One that is computed, such as time.Until(then), may be so short; max(time.Until(then), time.Millisecond) is not.
 func After(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -65,7 +68,8 @@ func (p *permanent) end(ending *native.Ending) { ending.What = native.Fatal }
 
 type deferral struct{ delay time.Duration }
 
-// Defer says: not now. The message comes back in d, and no attempt is spent. It is never nil, and neither is what Park gives.
+// Defer says: not now. The message comes back in d, and no attempt is spent. It is never nil, and neither is what Park gives. Below a
+// millisecond d is treated as that of [After]: a failed attempt, except without [DLX], where only the log says so.
 func Defer(d time.Duration) error { return &deferral{d} }
 
 func (d *deferral) Error() string { return fmt.Sprintf("deferred for %v", d.delay) }
@@ -91,11 +95,12 @@ type judge struct {
 	fatal []func(error) bool
 	// Whether anybody asks what an error is.
 	kinds bool
+	dlx   bool
 	log   *journal
 }
 
 func newJudge(plan *plan, options *native.Options, log *journal) judge {
-	return judge{fatal: plan.fatal, kinds: options.HasRules, log: log}
+	return judge{fatal: plan.fatal, kinds: options.HasRules, dlx: plan.wanted.DLX != nil, log: log}
 }
 
 // The end of an attempt that returned err. A signal counts wherever it stands in the chain; of several, the outermost.
@@ -109,9 +114,11 @@ func (j *judge) ending(err error, mayPark bool) *native.Ending {
 	subject := err
 	all, ends := unwrapped(err)
 	found := signalIn(all)
+	var bare *Error
 	switch {
 	case found != nil:
 		found.end(ending)
+		bare = j.bareDelay(ending)
 		if ending.What == native.Defer {
 			return ending
 		}
@@ -125,6 +132,9 @@ func (j *judge) ending(err error, mayPark bool) *native.Ending {
 		ending.What = native.Fatal
 	}
 	ending.Error = valid(text(err))
+	if bare != nil {
+		ending.Error += "; " + bare.Message
+	}
 	if subject != nil && (found == nil || found.cause() != nil) {
 		names := typeNames(subject)
 		ending.ErrorType = names[0]
@@ -136,6 +146,22 @@ func (j *judge) ending(err error, mayPark bool) *native.Ending {
 		ending.Stack = valid(chain(err))
 	}
 	return ending
+}
+
+// What is wrong with the delay that a handler chose, if its unit was left out. Then it is none: the attempt has failed, and the policy
+// decides. Except that without DLX a failure may drop the message, and a deferral does not.
+func (j *judge) bareDelay(ending *native.Ending) *Error {
+	if ending.Delay == nil || !isBare(time.Duration(*ending.Delay)) {
+		return nil
+	}
+	what := map[uint8]string{native.Retry: "After", native.Defer: "Defer"}[ending.What]
+	bare := bareNumber("the delay of "+what, time.Duration(*ending.Delay))
+	if ending.What == native.Defer && !j.dlx {
+		j.log.say(slog.LevelError, "retryrmq: "+bare.Message)
+		return nil
+	}
+	ending.What, ending.Delay = native.Retry, nil
+	return bare
 }
 
 // The outermost signal, as errors.As would find it.
