@@ -12,6 +12,7 @@ import (
 // the background. It may be used by many goroutines.
 type Conn struct {
 	client *native.Client
+	asker  *asker
 	// Its own, or nil.
 	logger *slog.Logger
 	log    *journal
@@ -33,6 +34,9 @@ type DialOption func(*dialling)
 
 type dialling struct {
 	native.Dialling
+	// Whether there is a function that is asked for the login.
+	asks   bool
+	ask    func(context.Context) (Login, error)
 	logger *slog.Logger
 }
 
@@ -66,7 +70,7 @@ func EndWhenRefused() DialOption { return func(d *dialling) { d.EndWhenRefused =
 // localhost, 5672 (5671 with TLS) and /. Of several hosts, as in amqp://user:password@one,two:5673,three/vhost, or several such
 // addresses with commas between them, any will do. Its parameters are heartbeat (seconds), connection_timeout (milliseconds), name,
 // passwordfile and userfile (read at every connection), and with TLS cacertfile, certfile, keyfile (PEM files),
-// server_name_indication and auth_mechanism=external. When ctx ends before, the attempt is given up.
+// server_name_indication and auth_mechanism=external. [WithCredentials] says in its place who logs in. When ctx ends before, the attempt is given up.
 func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error) {
 	if err := checkContext(ctx); err != nil {
 		return nil, err
@@ -89,14 +93,20 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 			return nil, err
 		}
 	}
+	if d.asks && d.ask == nil {
+		return nil, badOption("the function of `WithCredentials` is nil")
+	}
 	log := hold(d.logger)
+	asker := newAsker(ctx, &d)
 	client, err := dial(ctx, &d.Dialling)
 	if err != nil {
+		asker.end()
 		release(d.logger)
 		return nil, err
 	}
 	return &Conn{
 		client:    client,
+		asker:     asker,
 		logger:    d.logger,
 		log:       log,
 		closing:   make(chan struct{}),
@@ -138,6 +148,7 @@ func (c *Conn) Close() error {
 		_ = op.Wait(context.Background())
 	}
 	c.client.Free()
+	c.asker.end()
 	release(c.logger)
 	close(c.closed)
 	return nil

@@ -41,7 +41,7 @@ var (
 	ErrInvalidPolicy = kind("invalid_policy", "a retry policy cannot be read or cannot work")
 	// ErrUnreachable: nothing answers at the address, or what answers does not speak AMQP 0-9-1.
 	ErrUnreachable = kind("unreachable", "nothing answers at the broker's address")
-	// ErrAuthenticationFailed: the broker refuses the user or the password.
+	// ErrAuthenticationFailed: the broker refuses the user or the password, or the function of [WithCredentials] or a file gives none.
 	ErrAuthenticationFailed = kind("authentication_failed", "the broker refuses the user or the password")
 	// ErrTLSFailed: the TLS handshake failed, or a certificate file holds no certificate.
 	ErrTLSFailed = kind("tls_failed", "the TLS handshake failed")
