@@ -15,7 +15,7 @@ interface Waiting {
 export interface Subscribed {
   arrived(): void
   told(event: Told): void
-  /** The event loop has run dry: whatever still keeps this subscription is not the process. */
+  /** The event loop has run dry: the process is about to end. */
   dry(): void
 }
 

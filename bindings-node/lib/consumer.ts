@@ -144,8 +144,9 @@ export class Consumer extends EventEmitter<Events> {
   }
 
   /**
-   * Lets the process end while this consumer runs, when nothing else keeps it alive. Then it is closed as by {@link Consumer.close}: what
-   * was handled is settled before the process is gone, and what runs may finish. Returns the consumer.
+   * Lets the process end while this consumer runs, when nothing else keeps it alive. Then the consumer is closed as by
+   * {@link Consumer.close}: what was handled is settled before the process is gone, and what runs may finish for `drainTimeout`. Not
+   * so after `process.exit()` or an uncaught error, which are a crash. Returns the consumer.
    */
   unref(): this {
     if (this.#held) {

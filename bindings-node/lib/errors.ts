@@ -98,7 +98,7 @@ export class UnreachableError extends RetryRmqError {
   override readonly code = 'unreachable'
 }
 
-/** The broker refuses the user or the password. */
+/** The broker refuses the user or the password, or the function that says them has failed. */
 export class AuthenticationFailedError extends RetryRmqError {
   override readonly code = 'authentication_failed'
 }
