@@ -44,6 +44,7 @@ handler: retryrmq.Handler = print
 strategy: retryrmq.Strategy = "native"
 delay: retryrmq.Duration = "5s"
 options: retryrmq.ConsumerOptions = {"dlx": True, "strategy": strategy}
+queue: retryrmq.WorkQueue = {"x-max-priority": 10, "x-queue-mode": "lazy", "x-single-active-consumer": True}
 message: retryrmq.PublishOptions = {"delay": delay}
 
 
@@ -97,6 +98,11 @@ def both(client: retryrmq.Client, blocking: retryrmq.BlockingClient) -> None:
     client.consume("orders", number, dlx=True)
     client.consume("orders", coroutine)
     client.consume("orders", number, dlx="yes")  # WRONG
+    client.consume("orders", number, dlx=True, work_queue=queue)
+    client.consume("orders", number, dlx=True, work_queue={})
+    client.consume("orders", number, dlx=True, work_queue="existing")
+    client.consume("orders", number, dlx=True, work_queue="stream")  # WRONG
+    client.consume("orders", number, dlx=True, work_queue={"x-max-priority": 1.5})  # WRONG
     blocking.consume("orders", number).run()
     blocking.consume("orders", lambda msg: print(msg.body)).run()
     blocking.consume("orders", lambda msg: print(msg.colour)).run()  # WRONG

@@ -63,7 +63,7 @@ from .events import (
     Retried,
 )
 from .login import Credentials, Login
-from .options import ConsumerOptions, Handler, Pause, Strategy
+from .options import ConsumerOptions, Handler, Pause, Strategy, WorkQueue
 from .outcome import Defer, Park, RetryAfter
 from .parking import BlockingParkedMessages, ParkedMessage, ParkedMessages
 from .policy import Policy, Rule, exponential, fixed, linear
@@ -133,6 +133,7 @@ __all__ = [
     "UnreachableError",
     "UnroutableError",
     "VhostNotFoundError",
+    "WorkQueue",
     "__version__",
     "connect",
     "connect_blocking",

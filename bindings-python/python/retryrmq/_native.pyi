@@ -140,6 +140,7 @@ class Options:
         park: bool | None = None,
         pause: tuple[float, int, float] | None = None,
         declare: bool | None = None,
+        work_queue: str | None = None,
         reserved_name: bool | None = None,
         crash_limit: int | None = None,
         defer_limit: int | None = None,
