@@ -123,7 +123,7 @@ func (s *Simulation) Step(ctx context.Context) (Step, bool, error) {
 	if len(messages) == 0 || err != nil {
 		return Step{}, false, err
 	}
-	m := &messages[0]
+	m := messages[0]
 	step := Step{Index: s.unmark(m), Message: m, At: time.Duration(s.simulation.Elapsed())}
 	step.Err = s.attempt(ctx, m)
 	ending := &native.Ending{What: native.Ack}

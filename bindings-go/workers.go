@@ -39,7 +39,7 @@ type workers struct {
 	mu      sync.Mutex
 	work    sync.Cond
 	batches batches
-	ready   []Message
+	ready   []*Message
 	acks    native.Tokens
 	spare   native.Tokens // memory for the next acknowledgements
 	alive   int           // goroutines
@@ -125,13 +125,13 @@ func (w *workers) end() (left, unsettled int) {
 	return left, unsettled
 }
 
-func (w *workers) giveBack(messages []Message) {
+func (w *workers) giveBack(messages []*Message) {
 	if len(messages) == 0 {
 		return
 	}
 	var tokens native.Tokens
-	for i := range messages {
-		tokens.Add(messages[i].token)
+	for _, m := range messages {
+		tokens.Add(m.token)
 	}
 	w.subscription.GiveBack(tokens)
 }
@@ -179,7 +179,8 @@ func (w *workers) next() *Message {
 	for {
 		switch {
 		case len(w.ready) > 0:
-			m := &w.ready[0]
+			m := w.ready[0]
+			w.ready[0] = nil // what is handled is nobody's here
 			w.ready = w.ready[1:]
 			if (w.batches.quick || w.acks.Len() > 0) && !w.timed {
 				w.watch()
@@ -209,7 +210,9 @@ func (w *workers) take() {
 	acks, size := w.acks, w.batches.size
 	w.acks, w.spare = w.spare, nil
 	w.mu.Unlock()
-	messages, err := readBatch(w.subscription.Exchange(acks, size, waitSlice), w.queue)
+	var messages []*Message
+	var err error
+	w.subscription.Exchange(acks, size, waitSlice, func(batch []byte) { messages, err = readBatch(batch, w.queue) })
 	if err != nil {
 		w.judge.log.sayLater(slog.LevelError, "retryrmq: "+err.Error(), "queue", w.queue)
 	}
@@ -238,7 +241,7 @@ func (w *workers) flush() {
 	acks := w.acks
 	w.acks, w.spare = w.spare, nil
 	w.mu.Unlock()
-	w.subscription.Exchange(acks, 0, 0)
+	w.subscription.Exchange(acks, 0, 0, nil)
 	w.mu.Lock()
 	w.spare = acks[:0]
 }
