@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -88,6 +91,31 @@ func TestAFunctionIsAskedAtEveryConnection(t *testing.T) {
 		}
 		if calls := who.asked(); calls < 4 {
 			t.Errorf("it was asked %d times", calls)
+		}
+	})
+}
+
+func TestAPasswordMayBeInAFile(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		way, user, file := s.proxy("127.0.0.1:0"), s.user(), filepath.Join(t.TempDir(), "a secret")
+		write := func(password string) {
+			if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("old")
+		address := s.at(deadHost(t)+","+way.host(), user) + "?passwordfile=" + url.QueryEscape(file)
+		conn := s.dialAt(address, retryrmq.Wait())
+		s.setPassword(user, "new")
+		write("new")
+		way.cut()
+		eventually(t, "both connections are back", func() bool { return conn.Reconnects() >= 2 && conn.Healthy() })
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		_, err := retryrmq.Dial(t.Context(), address, retryrmq.Wait())
+		if !errors.Is(err, retryrmq.ErrAuthenticationFailed) || !strings.Contains(err.Error(), "a secret") {
+			t.Errorf("got %v", err)
 		}
 	})
 }
