@@ -172,7 +172,7 @@ func (a *attempt) failed(err error) {
 	ending := &native.Ending{What: native.Retry, Error: errGoexit.Error(), ErrorType: "error"}
 	// Deferred for the case that an error's method or a function of Fatal ends this goroutine.
 	defer func() { a.settle(ending) }()
-	ending = judge(err, a.w.fatal, a.w.hasRules, a.m.mayPark)
+	ending = a.w.judge.ending(err, a.m.mayPark)
 }
 
 // Settles it, once, and tells the log.
@@ -190,13 +190,14 @@ func (a *attempt) settle(ending *native.Ending) {
 	if !first {
 		return
 	}
-	settle(a.m, ending, a.w.subscription.Settle)
+	log := a.w.judge.log
+	settle(a.m, ending, a.w.subscription.Settle, log)
 	switch {
 	case ending.What == native.Defer:
-		say(slog.LevelDebug, "retryrmq: a message is deferred", "message", a.m, "delay", time.Duration(*ending.Delay))
+		log.say(slog.LevelDebug, "retryrmq: a message is deferred", "message", a.m, "delay", time.Duration(*ending.Delay))
 	case a.m.mayPark || ending.What != native.Retry:
-		say(slog.LevelWarn, "retryrmq: a handler failed", "message", a.m, "error", short(ending.Error))
+		log.say(slog.LevelWarn, "retryrmq: a handler failed", "message", a.m, "error", short(ending.Error))
 	default:
-		say(slog.LevelDebug, "retryrmq: a handler failed", "message", a.m, "error", short(ending.Error))
+		log.say(slog.LevelDebug, "retryrmq: a handler failed", "message", a.m, "error", short(ending.Error))
 	}
 }

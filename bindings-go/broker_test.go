@@ -188,6 +188,9 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
+// A handler that is content.
+func handled(context.Context, *retryrmq.Message) error { return nil }
+
 func numbered(count int) (names []string) {
 	for i := range count {
 		names = append(names, fmt.Sprintf("m-%d", i))

@@ -12,6 +12,10 @@ import (
 // the background. It may be used by many goroutines.
 type Conn struct {
 	client *native.Client
+	asker  *asker
+	// Its own, or nil.
+	logger *slog.Logger
+	log    *journal
 
 	mu sync.Mutex
 	// Closed when the end was asked for.
@@ -28,7 +32,13 @@ type Conn struct {
 // DialOption is an option of [Dial].
 type DialOption func(*dialling)
 
-type dialling struct{ native.Dialling }
+type dialling struct {
+	native.Dialling
+	// Whether there is a function that is asked for the login.
+	asks   bool
+	ask    func(context.Context) (Login, error)
+	logger *slog.Logger
+}
 
 // AppVersion is the version of your application, which the history of a failed message shows.
 func AppVersion(version string) DialOption { return func(d *dialling) { d.AppVersion = version } }
@@ -60,7 +70,7 @@ func EndWhenRefused() DialOption { return func(d *dialling) { d.EndWhenRefused =
 // localhost, 5672 (5671 with TLS) and /. Of several hosts, as in amqp://user:password@one,two:5673,three/vhost, or several such
 // addresses with commas between them, any will do. Its parameters are heartbeat (seconds), connection_timeout (milliseconds), name,
 // passwordfile and userfile (read at every connection), and with TLS cacertfile, certfile, keyfile (PEM files),
-// server_name_indication and auth_mechanism=external. When ctx ends before, the attempt is given up.
+// server_name_indication and auth_mechanism=external. [WithCredentials] says in its place who logs in. When ctx ends before, the attempt is given up.
 func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error) {
 	if err := checkContext(ctx); err != nil {
 		return nil, err
@@ -68,7 +78,7 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 	if ctx.Err() != nil {
 		return nil, native.ContextError(ctx)
 	}
-	d := dialling{native.Dialling{URL: url}}
+	d := dialling{Dialling: native.Dialling{URL: url}}
 	for _, option := range options {
 		if option == nil {
 			return nil, badOption("an option is nil")
@@ -83,16 +93,22 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 			return nil, err
 		}
 	}
-	l := logger()
-	native.LogLines(true, l.Enabled(ctx, slog.LevelDebug))
-	native.Hold()
+	if d.asks && d.ask == nil {
+		return nil, badOption("the function of `WithCredentials` is nil")
+	}
+	log := hold(d.logger)
+	asker := newAsker(ctx, &d)
 	client, err := dial(ctx, &d.Dialling)
 	if err != nil {
-		release()
+		asker.end()
+		release(d.logger)
 		return nil, err
 	}
 	return &Conn{
 		client:    client,
+		asker:     asker,
+		logger:    d.logger,
+		log:       log,
 		closing:   make(chan struct{}),
 		closed:    make(chan struct{}),
 		consuming: make(map[string][]*native.Subscription),
@@ -132,7 +148,8 @@ func (c *Conn) Close() error {
 		_ = op.Wait(context.Background())
 	}
 	c.client.Free()
-	release()
+	c.asker.end()
+	release(c.logger)
 	close(c.closed)
 	return nil
 }

@@ -551,6 +551,37 @@ func TestLogLinesGoToSlog(t *testing.T) {
 	}
 }
 
+func TestAConnectionMayHaveALoggerOfItsOwn(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		var logs [2]safeBuffer
+		for i := range logs {
+			conn := s.dial(retryrmq.Logger(slog.New(slog.NewTextHandler(&logs[i], &slog.HandlerOptions{Level: slog.LevelDebug}))))
+			queue := fmt.Sprintf("%s-%d", s.vhost, i)
+			s.queue(queue, "classic")
+			s.publish(conn, queue, "7")
+			c := s.consume(conn, queue, func(context.Context, *retryrmq.Message) error { return errors.New("no") }, retryrmq.DLX(),
+				retryrmq.Retry(retryrmq.Fixed(time.Millisecond).Retries(0)), retryrmq.Fatal(func(error) bool { panic("hm") }),
+				retryrmq.OnEvent(func(retryrmq.Event) { panic("oh") }), retryrmq.OnReady(func() { panic("ah") }))
+			eventually(t, "it is parked", func() bool { return conn.Stats(queue).Parked == 1 })
+			if err := c.end(); err != nil {
+				t.Error(err)
+			}
+			_ = conn.Close()
+		}
+		for i := range logs {
+			text := logs[i].String()
+			for _, what := range []string{"a handler failed", "panic=hm", "panic=oh", "panic=ah", "room=connection", fmt.Sprintf("%s-%d", s.vhost, i)} {
+				if !strings.Contains(text, what) {
+					t.Errorf("log %d does not say %q: %s", i, what, text)
+				}
+			}
+			if strings.Count(text, "a handler failed") != 1 || strings.Contains(text, fmt.Sprintf("message.queue=%s-%d", s.vhost, 1-i)) {
+				t.Errorf("log %d is of the other one, too: %s", i, text)
+			}
+		}
+	})
+}
+
 // A publisher and an error write no lines and no escape sequences into the log. Not beside others, as above.
 func TestNobodyWritesLinesIntoTheLog(t *testing.T) {
 	const evil = "7\n2026/11/22 12:00:00 ERROR forged\r\x1b[2J\u2028\u009b31m"

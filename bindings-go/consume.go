@@ -61,10 +61,10 @@ func (c *Conn) consume(ctx context.Context, queue string, handler Handler, plan 
 	if ctx.Err() != nil {
 		return native.ContextError(ctx)
 	}
-	listeners := listen(plan.tell)
+	listeners := listen(plan.tell, c.log)
 	subscription, err := c.subscribe(ctx, checked, listeners.id())
 	if err == nil {
-		w := newWorkers(ctx, queue, handler, plan, checked, subscription)
+		w := newWorkers(ctx, queue, handler, newJudge(plan, checked, c.log), checked, subscription)
 		err = c.run(ctx, queue, announcing, w)
 		*until = w.until
 	}
@@ -114,7 +114,7 @@ func (c *Conn) run(ctx context.Context, queue string, announcing *announcement, 
 	if err != nil {
 		return ours(err)
 	}
-	announcing.begin(w.start)
+	announcing.begin(w.start, c.log)
 	select {
 	case <-ctx.Done():
 	case <-c.closing:
@@ -140,7 +140,7 @@ type announcement struct {
 }
 
 // Tells them, and has handlers begin then.
-func (a *announcement) begin(handlers func()) {
+func (a *announcement) begin(handlers func(), log *journal) {
 	if len(a.ready) == 0 {
 		handlers()
 		return
@@ -151,7 +151,7 @@ func (a *announcement) begin(handlers func()) {
 		defer handlers() // also when one of them ends the goroutine
 		for _, f := range a.ready {
 			if gone := safely(f); gone != nil {
-				sayLater(slog.LevelError, "retryrmq: a function of OnReady panicked", "panic", short(gone.text()), "stack", gone.stack)
+				log.sayLater(slog.LevelError, "retryrmq: a function of OnReady panicked", "panic", short(gone.text()), "stack", gone.stack)
 			}
 		}
 	}()

@@ -41,7 +41,7 @@ var (
 	ErrInvalidPolicy = kind("invalid_policy", "a retry policy cannot be read or cannot work")
 	// ErrUnreachable: nothing answers at the address, or what answers does not speak AMQP 0-9-1.
 	ErrUnreachable = kind("unreachable", "nothing answers at the broker's address")
-	// ErrAuthenticationFailed: the broker refuses the user or the password.
+	// ErrAuthenticationFailed: the broker refuses the user or the password, or the function of [WithCredentials] or a file gives none.
 	ErrAuthenticationFailed = kind("authentication_failed", "the broker refuses the user or the password")
 	// ErrTLSFailed: the TLS handshake failed, or a certificate file holds no certificate.
 	ErrTLSFailed = kind("tls_failed", "the TLS handshake failed")
@@ -90,9 +90,11 @@ func ours(err error) error {
 var (
 	goOptions = strings.NewReplacer("`dlx`", "`DLX`", "`retry`", "`Retry`", "`strategy`", "`Strategy`", "`rules`", "`Rules`",
 		"`prefetch`", "`Prefetch`", "`concurrency`", "`Concurrency`", "`handler_timeout`", "`HandlerTimeout`", "`pause`", "`Pause`",
-		"`drain_timeout`", "`DrainTimeout`", "`limits.crashes`", "`CrashLimit`", "`expiration`", "`Expiration`")
+		"`drain_timeout`", "`DrainTimeout`", "`limits.crashes`", "`CrashLimit`", "`expiration`", "`Expiration`", "`work_queue`", "`WorkQueue`",
+		"no JSON object of arguments such as {\"x-max-priority\": 10}", "no retryrmq.Table of arguments")
 	goPhrases = strings.NewReplacer("with `dlx` and `declare` on", "with `DLX` and without `NoDeclare`",
-		"leave `declare` on and", "leave `NoDeclare` out and", "set `declare` off", "add `NoDeclare`")
+		"leave `declare` on and", "leave `NoDeclare` out and", "set `declare` off", "add `NoDeclare`",
+		"queue `work_queue`", "queue `work_queue`", "`work_queue`", "`WorkQueue`") // a queue may be called so
 )
 
 func inGo(code, sentence string) string {

@@ -72,25 +72,29 @@ func newEvent(t native.Told) Event {
 // As many events wait for a listener at most.
 const eventRoom = 1024
 
+// Hears of an event; false when there was no room for it.
+type listener func(Event) (heard bool)
+
 // The listeners of one consumer, on a goroutine of their own: they may do what they like, also publish.
 type listeners struct {
 	number uint64
 	events chan Event
 	ended  chan struct{}
+	log    *journal
 	// Nobody waits for them any more.
 	left atomic.Bool
 }
 
-func listen(tell []func(Event)) *listeners {
+func listen(tell []listener, log *journal) *listeners {
 	if len(tell) == 0 {
 		return nil
 	}
-	l := &listeners{events: make(chan Event, eventRoom), ended: make(chan struct{})}
+	l := &listeners{events: make(chan Event, eventRoom), ended: make(chan struct{}), log: log}
 	l.number = native.Listen(func(told native.Told) {
 		select {
 		case l.events <- newEvent(told):
 		default:
-			warnMissed(1)
+			l.log.warnMissed(1)
 		}
 	})
 	go l.run(tell, Event{}, nil)
@@ -98,11 +102,11 @@ func listen(tell []func(Event)) *listeners {
 }
 
 // Tells one event to those who are left of that, and then all others to all.
-func (l *listeners) run(tell []func(Event), event Event, left []func(Event)) {
+func (l *listeners) run(tell []listener, event Event, left []listener) {
 	over := false
 	defer func() {
 		if !over { // a listener has ended this goroutine: another one takes over
-			sayLater(slog.LevelError, "retryrmq: an event listener ended its goroutine", "event", string(event.Name))
+			l.log.sayLater(slog.LevelError, "retryrmq: an event listener ended its goroutine", "event", string(event.Name))
 			go l.run(tell, event, left)
 			return
 		}
@@ -112,7 +116,7 @@ func (l *listeners) run(tell []func(Event), event Event, left []func(Event)) {
 		for len(left) > 0 && !l.left.Load() {
 			f := left[0]
 			left = left[1:]
-			tellSafely(f, event)
+			l.tell(f, event)
 		}
 		var more bool
 		if event, more = <-l.events; !more {
@@ -123,9 +127,13 @@ func (l *listeners) run(tell []func(Event), event Event, left []func(Event)) {
 	}
 }
 
-func tellSafely(f func(Event), event Event) {
-	if gone := safely(func() { f(event) }); gone != nil {
-		sayLater(slog.LevelError, "retryrmq: an event listener panicked", "event", string(event.Name), "panic", short(gone.text()))
+func (l *listeners) tell(f listener, event Event) {
+	heard := true
+	if gone := safely(func() { heard = f(event) }); gone != nil {
+		l.log.sayLater(slog.LevelError, "retryrmq: an event listener panicked", "event", string(event.Name), "panic", short(gone.text()))
+	}
+	if !heard {
+		l.log.warnMissed(1)
 	}
 }
 

@@ -42,6 +42,53 @@ func Example() {
 	}
 }
 
+func ExampleDial() {
+	ctx := context.Background()
+	// Three hosts, a password in a file that somebody else keeps fresh, and a broker that may come up after this program.
+	conn, err := retryrmq.Dial(ctx, "amqp://shop@one,two,three/orders?passwordfile=/run/secrets/rabbitmq", retryrmq.Wait())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+}
+
+type token struct {
+	Text string
+	End  time.Time
+}
+
+func fetch(context.Context) (token, error) { return token{}, nil }
+
+func ExampleWithCredentials() {
+	ctx := context.Background()
+	conn, err := retryrmq.Dial(ctx, "amqp://one,two,three/orders",
+		retryrmq.WithCredentials(func(ctx context.Context) (retryrmq.Login, error) {
+			token, err := fetch(ctx)
+			if err != nil {
+				return retryrmq.Login{}, err
+			}
+			return retryrmq.Login{User: "shop", Password: token.Text, ExpiresIn: time.Until(token.End)}, nil
+		}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+}
+
+func ExampleWorkQueue() {
+	ctx := context.Background()
+	conn, err := retryrmq.Dial(ctx, "amqp://localhost")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	err = conn.Consume(ctx, "orders", func(ctx context.Context, m *retryrmq.Message) error { return ship(ctx, order{}) },
+		retryrmq.DLX(), retryrmq.WorkQueue(retryrmq.Table{"x-max-priority": 10})) // exactly these arguments
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
 func ExampleConn_Publish() {
 	ctx := context.Background()
 	conn, err := retryrmq.Dial(ctx, "amqp://localhost")

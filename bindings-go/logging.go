@@ -12,44 +12,45 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-var chosen atomic.Pointer[slog.Logger]
-
-// SetLogger has this package log to l, and so all connections of the process; nil silences it. Without it, it logs to
-// [slog.Default]. Whether l wants lines below INFO is asked here and by [Dial]. What a handler's failure has to say is logged on the
-// handler's goroutine, everything else on one of this package; [Conn.Close] waits for that, five seconds at most.
+// SetLogger has this package log to l, and so all connections of the process that have no [Logger] of their own; nil silences it. Without
+// it, it logs to [slog.Default]. Whether l wants lines below INFO is asked here and by [Dial]. What a handler's failure has to say is
+// logged on the handler's goroutine, everything else on one of this package; [Conn.Close] waits for that, five seconds at most.
 func SetLogger(l *slog.Logger) {
+	l = orSilent(l)
+	debug := wantsDebug(l)
+	journals.Lock()
+	defer journals.Unlock()
+	common.chosen.Store(l)
+	if entry := journals.open[nil]; entry != nil {
+		entry.debug = debug
+		wantLines()
+	}
+}
+
+// Logger has a connection log to l, whatever [SetLogger] says; nil silences it. Lines of the native half, such as those about lost
+// connections, do not say whose they are: they go to the loggers of all connections that are open, to each logger once.
+func Logger(l *slog.Logger) DialOption { return func(d *dialling) { d.logger = orSilent(l) } }
+
+var silent = slog.New(slog.DiscardHandler)
+
+func orSilent(l *slog.Logger) *slog.Logger {
 	if l == nil {
-		l = slog.New(slog.DiscardHandler)
+		return silent
 	}
-	chosen.Store(l)
-	native.LogLines(true, l.Enabled(context.Background(), slog.LevelDebug))
+	return l
 }
 
-func logger() *slog.Logger {
-	if l := chosen.Load(); l != nil {
-		return l
-	}
-	return slog.Default()
-}
+// Where lines go: a logger, with those on their way to it from where nobody may wait for people's log handlers.
+type journal struct {
+	chosen atomic.Pointer[slog.Logger]
 
-// As much of a text as a log line needs, and as the record of a parked message keeps.
-func short(text string) string {
-	const most = 1024
-	if len(text) > most {
-		return valid(text[:most]) + "…"
-	}
-	return text
+	mu      sync.Mutex
+	waiting []line
+	// How many lines had no room, and how many events.
+	lost, missed uint64
+	// Closed when nothing waits any more; nil when nobody writes.
+	written chan struct{}
 }
-
-// Logs, on a goroutine that people's code may hold up or end. A log handler that panics costs its line.
-func say(level slog.Level, message string, attributes ...any) {
-	gone := safely(func() { logger().Log(context.Background(), level, message, attributes...) })
-	if gone != nil {
-		complain.Do(func() { fmt.Fprintln(os.Stderr, "retryrmq: the logger panicked:", short(gone.text())) })
-	}
-}
-
-var complain sync.Once
 
 // A line for the log.
 type line struct {
@@ -58,15 +59,21 @@ type line struct {
 	attributes []any
 }
 
-// Lines on their way to the logger from where nobody may wait for people's log handlers: those of the native half above all.
-var lines = struct {
+// The journal of the package: that of all who have none of their own.
+var common journal
+
+// The journals of connections, by their own loggers, with how many there are; nil stands for the package's.
+var journals = struct {
 	sync.Mutex
-	waiting []line
-	// How many lines had no room, and how many events.
-	lost, missed uint64
-	// Closed when nothing waits any more; nil when nobody writes.
-	written chan struct{}
-}{}
+	open map[*slog.Logger]*shared
+}{open: map[*slog.Logger]*shared{}}
+
+type shared struct {
+	*journal
+	connections int
+	// Whether its logger wants lines below INFO.
+	debug bool
+}
 
 const (
 	lineRoom = 1000
@@ -81,46 +88,146 @@ func init() {
 		for _, field := range l.Fields {
 			attributes = append(attributes, short(field))
 		}
-		sayLater(slog.Level(l.Level), "retryrmq: "+l.Text, attributes...)
+		for _, j := range openJournals() {
+			j.sayLater(slog.Level(l.Level), "retryrmq: "+l.Text, attributes...)
+		}
 	}
-	native.OnMissed = warnMissed
+	native.OnMissed = func(count uint64) {
+		for _, j := range openJournals() {
+			j.warnMissed(count)
+		}
+	}
 }
 
-// As say, without waiting.
-func sayLater(level slog.Level, message string, attributes ...any) {
-	lines.Lock()
-	defer lines.Unlock()
-	if len(lines.waiting) < lineRoom {
-		lines.waiting = append(lines.waiting, line{level, message, attributes})
-	} else {
-		lines.lost++
+// Opens the journal of a connection, and keeps the news coming that go there, until release. The logger is nil for the package's.
+func hold(own *slog.Logger) *journal {
+	debug := wantsDebug(orDefault(own))
+	journals.Lock()
+	entry := journals.open[own]
+	if entry == nil {
+		entry = &shared{journal: &common}
+		if own != nil {
+			entry.journal = &journal{}
+			entry.chosen.Store(own)
+		}
+		journals.open[own] = entry
 	}
-	startWriting()
+	entry.connections++
+	entry.debug = debug
+	wantLines()
+	journals.Unlock()
+	native.Hold()
+	return entry.journal
+}
+
+// Lets go of both. Of the last connection with this logger, everything is logged after this, unless the logger takes too long.
+func release(own *slog.Logger) {
+	native.Release()
+	journals.Lock()
+	entry := journals.open[own]
+	entry.connections--
+	last := entry.connections == 0
+	if last {
+		delete(journals.open, own)
+	}
+	wantLines()
+	journals.Unlock()
+	if last {
+		entry.flush()
+	}
+}
+
+// Those of all open connections, or the package's; one for each logger.
+func openJournals() []*journal {
+	journals.Lock()
+	defer journals.Unlock()
+	if len(journals.open) == 0 {
+		return []*journal{&common}
+	}
+	all := make([]*journal, 0, len(journals.open))
+	for own, entry := range journals.open {
+		if own == nil && journals.open[common.logger()] != nil {
+			continue
+		}
+		all = append(all, entry.journal)
+	}
+	return all
+}
+
+// Tells the native half which lines somebody wants. With the lock of the journals.
+func wantLines() {
+	debug := false
+	for _, entry := range journals.open {
+		debug = debug || entry.debug
+	}
+	native.LogLines(true, debug)
+}
+
+func (j *journal) logger() *slog.Logger { return orDefault(j.chosen.Load()) }
+
+func orDefault(own *slog.Logger) *slog.Logger {
+	if own == nil {
+		own = common.chosen.Load()
+	}
+	if own == nil {
+		own = slog.Default()
+	}
+	return own
+}
+
+func wantsDebug(l *slog.Logger) bool { return l.Enabled(context.Background(), slog.LevelDebug) }
+
+// As much of a text as a log line needs, and as the record of a parked message keeps.
+func short(text string) string {
+	const most = 1024
+	if len(text) > most {
+		return valid(text[:most]) + "…"
+	}
+	return text
+}
+
+// Logs, on a goroutine that people's code may hold up or end. A log handler that panics costs its line.
+func (j *journal) say(level slog.Level, message string, attributes ...any) {
+	gone := safely(func() { j.logger().Log(context.Background(), level, message, attributes...) })
+	if gone != nil {
+		complain.Do(func() { fmt.Fprintln(os.Stderr, "retryrmq: the logger panicked:", short(gone.text())) })
+	}
+}
+
+var complain sync.Once
+
+// As say, without waiting.
+func (j *journal) sayLater(level slog.Level, message string, attributes ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.waiting) < lineRoom {
+		j.waiting = append(j.waiting, line{level, message, attributes})
+	} else {
+		j.lost++
+	}
+	j.startWriting()
 }
 
 // Says that events were dropped; soon, and once for as many as were.
-func warnMissed(count uint64) {
-	lines.Lock()
-	defer lines.Unlock()
-	lines.missed += count
-	startWriting()
+func (j *journal) warnMissed(count uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.missed += count
+	j.startWriting()
 }
 
-func startWriting() {
-	if lines.written == nil {
-		lines.written = make(chan struct{})
-		go write()
+func (j *journal) startWriting() {
+	if j.written == nil {
+		j.written = make(chan struct{})
+		go j.write()
 	}
 }
 
-// Lets go of the news. Of the last connection, everything is logged after this, unless the logger takes too long.
-func release() {
-	if !native.Release() {
-		return
-	}
-	lines.Lock()
-	written := lines.written
-	lines.Unlock()
+// Waits until everything is logged, unless the logger takes too long.
+func (j *journal) flush() {
+	j.mu.Lock()
+	written := j.written
+	j.mu.Unlock()
 	if written != nil {
 		within(lastWords, written)
 	}
@@ -144,35 +251,35 @@ func within(limit time.Duration, done <-chan struct{}) bool {
 }
 
 // Writes what waits, and ends.
-func write() {
+func (j *journal) write() {
 	over := false
 	defer func() {
 		if !over { // a log handler has ended this goroutine: another one takes over
-			go write()
+			go j.write()
 		}
 	}()
 	for {
-		lines.Lock()
-		waiting, lost, missed := lines.waiting, lines.lost, lines.missed
-		lines.lost, lines.missed = 0, 0
+		j.mu.Lock()
+		waiting, lost, missed := j.waiting, j.lost, j.missed
+		j.lost, j.missed = 0, 0
 		if len(waiting) > 0 {
-			lines.waiting = waiting[1:]
+			j.waiting = waiting[1:]
 		} else if lost == 0 && missed == 0 {
 			over = true
-			close(lines.written)
-			lines.written = nil
-			lines.Unlock()
+			close(j.written)
+			j.written = nil
+			j.mu.Unlock()
 			return
 		}
-		lines.Unlock()
+		j.mu.Unlock()
 		if len(waiting) > 0 {
-			say(waiting[0].level, waiting[0].message, waiting[0].attributes...)
+			j.say(waiting[0].level, waiting[0].message, waiting[0].attributes...)
 		}
 		if lost > 0 {
-			say(slog.LevelWarn, "retryrmq: lines were not logged, because the logger is too slow", "lost", lost)
+			j.say(slog.LevelWarn, "retryrmq: lines were not logged, because the logger is too slow", "lost", lost)
 		}
 		if missed > 0 {
-			say(slog.LevelWarn, "retryrmq: events were dropped, because their listeners are too slow", "dropped", missed)
+			j.say(slog.LevelWarn, "retryrmq: events were dropped, because their listeners are too slow", "dropped", missed)
 		}
 	}
 }

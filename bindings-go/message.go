@@ -7,13 +7,12 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-	"unsafe"
 
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-// Message is a message as its handler sees it. It may be kept; what is kept of it keeps the memory of the messages that came
-// with it, so clone a small part that is kept for long (bytes.Clone, strings.Clone).
+// Message is a message as its handler sees it. It may be kept, and so may each of its parts: the texts keep nothing else, and the body
+// no more than the headers.
 type Message struct {
 	// Body is as it was published.
 	Body []byte
@@ -135,8 +134,8 @@ const (
 
 var errShortBatch = errors.New("retryrmq: a batch is cut short; this is a mistake in retryrmq")
 
-// Reads a batch, whose memory the messages share.
-func readBatch(batch []byte, queue string) ([]Message, error) {
+// Reads a batch. The messages have memory of their own each: a handler may keep one of them for long, and must not keep the others by it.
+func readBatch(batch []byte, queue string) ([]*Message, error) {
 	if len(batch) == 0 {
 		return nil, nil
 	}
@@ -145,9 +144,9 @@ func readBatch(batch []byte, queue string) ([]Message, error) {
 	if count > len(batch) {
 		return nil, errShortBatch
 	}
-	messages := make([]Message, count)
+	messages := make([]*Message, count)
 	for i := range messages {
-		r.message(&messages[i], queue)
+		messages[i] = r.message(queue)
 	}
 	if r.bad || len(r.rest) != 0 {
 		return nil, errShortBatch
@@ -156,18 +155,19 @@ func readBatch(batch []byte, queue string) ([]Message, error) {
 }
 
 func readMessage(b []byte, queue string) (*Message, error) {
-	var m Message
 	r := batchReader{rest: b}
-	r.message(&m, queue)
+	m := r.message(queue)
 	if r.bad || len(r.rest) != 0 {
 		return nil, errShortBatch
 	}
-	return &m, nil
+	return m, nil
 }
 
 type batchReader struct {
 	rest []byte
 	bad  bool
+	// Of the message before, which often has the same ones.
+	exchange, routingKey string
 }
 
 func (r *batchReader) take(n int) []byte {
@@ -196,15 +196,16 @@ func (r *batchReader) uint64() uint64 {
 
 func (r *batchReader) block() []byte { return r.take(int(r.uint32())) }
 
-// A text in the memory of the batch, which nobody changes: a body is the only part that is given away to be written to, and
-// it is bounded by its capacity.
-func (r *batchReader) text() string {
-	b := r.block()
-	return unsafe.String(unsafe.SliceData(b), len(b))
+// A text; the one before if it is the same.
+func (r *batchReader) text(before *string) string {
+	if b := r.block(); string(b) != *before {
+		*before = string(b)
+	}
+	return *before
 }
 
-func (r *batchReader) message(m *Message, queue string) {
-	m.Queue = queue
+func (r *batchReader) message(queue string) *Message {
+	m := &Message{Queue: queue}
 	m.token = r.uint64()
 	if at := r.uint64(); at != 0 {
 		m.FirstFailedAt = unix(at)
@@ -216,6 +217,12 @@ func (r *batchReader) message(m *Message, queue string) {
 		m.Redelivered = flags[0]&flagRedelivered != 0
 		m.mayPark = flags[0]&flagMayPark != 0
 	}
-	m.Exchange, m.RoutingKey, m.MessageID, m.LastError = r.text(), r.text(), r.text(), r.text()
-	m.properties, m.headers, m.Body = r.block(), r.block(), r.block()
+	m.Exchange, m.RoutingKey = r.text(&r.exchange), r.text(&r.routingKey)
+	m.MessageID, m.LastError = string(r.block()), string(r.block())
+	properties, headers, body := r.block(), r.block(), r.block()
+	own := make([]byte, 0, len(properties)+len(headers)+len(body))
+	own = append(append(append(own, properties...), headers...), body...)
+	mine := batchReader{rest: own}
+	m.properties, m.headers, m.Body = mine.take(len(properties)), mine.take(len(headers)), mine.take(len(body))
+	return m
 }

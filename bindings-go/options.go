@@ -14,7 +14,7 @@ type Option func(*plan) error
 type plan struct {
 	wanted native.Wanted
 	fatal  []func(error) bool
-	tell   []func(Event)
+	tell   []listener
 	ready  []func()
 }
 
@@ -150,8 +150,8 @@ func Pause(failures float64, window int, d time.Duration) Option {
 		if window != 0 {
 			budget.Window = to(uint32(window))
 		}
-		if d < 0 {
-			return badOption("the duration of `Pause` is negative: %v", d)
+		if err := checkSpan("Pause", d); err != nil {
+			return err
 		}
 		if d != 0 {
 			budget.Pause = to(uint64(d))
@@ -169,7 +169,10 @@ func OnEvent(f func(Event)) Option {
 		if f == nil {
 			return badOption("`OnEvent` is nil")
 		}
-		p.tell = append(p.tell, f)
+		p.tell = append(p.tell, func(event Event) bool {
+			f(event)
+			return true
+		})
 		return nil
 	}
 }
@@ -181,11 +184,12 @@ func Events(ch chan<- Event) Option {
 		if ch == nil {
 			return badOption("the channel of `Events` is nil")
 		}
-		p.tell = append(p.tell, func(event Event) {
+		p.tell = append(p.tell, func(event Event) bool {
 			select {
 			case ch <- event:
+				return true
 			default:
-				warnMissed(1)
+				return false
 			}
 		})
 		return nil
@@ -263,8 +267,8 @@ func counted(option string, n, most int, field func(*plan) **uint32) Option {
 
 func lasting(option string, d time.Duration, field func(*plan) **uint64) Option {
 	return func(p *plan) error {
-		if d < 0 {
-			return badOption("`%s` is negative: %v", option, d)
+		if err := checkSpan(option, d); err != nil {
+			return err
 		}
 		if d == 0 && option == "HandlerTimeout" {
 			return badOption("`%s` must be longer than 0", option)

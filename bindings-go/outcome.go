@@ -29,6 +29,9 @@ type after struct {
 //
 // After(nil, d) is nil, and nil ACKNOWLEDGES the message, so that After(ship(m), d) may be returned as it is. To have a message
 // come back without an error of your own, give it one, After(errors.New("busy"), d), or use [Defer].
+//
+// Of a delay below a millisecond that is not 0, such as After(err, 5), the unit was left out: the policy decides, and the error says so.
+// One that is computed, such as time.Until(then), may be so short; max(time.Until(then), time.Millisecond) is not.
 func After(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -65,7 +68,8 @@ func (p *permanent) end(ending *native.Ending) { ending.What = native.Fatal }
 
 type deferral struct{ delay time.Duration }
 
-// Defer says: not now. The message comes back in d, and no attempt is spent. It is never nil, and neither is what Park gives.
+// Defer says: not now. The message comes back in d, and no attempt is spent. It is never nil, and neither is what Park gives. Below a
+// millisecond d is treated as that of [After]: a failed attempt, except without [DLX], where only the log says so.
 func Defer(d time.Duration) error { return &deferral{d} }
 
 func (d *deferral) Error() string { return fmt.Sprintf("deferred for %v", d.delay) }
@@ -86,37 +90,55 @@ func (p *parking) Error() string             { return p.reason }
 func (p *parking) cause() error              { return nil }
 func (p *parking) end(ending *native.Ending) { ending.What = native.Park }
 
+// What decides about a failed attempt: the options of its consumer.
+type judge struct {
+	fatal []func(error) bool
+	// Whether anybody asks what an error is.
+	kinds bool
+	dlx   bool
+	log   *journal
+}
+
+func newJudge(plan *plan, options *native.Options, log *journal) judge {
+	return judge{fatal: plan.fatal, kinds: options.HasRules, dlx: plan.wanted.DLX != nil, log: log}
+}
+
 // The end of an attempt that returned err. A signal counts wherever it stands in the chain; of several, the outermost.
 //
 // Everything that err is asked here runs people's code, which may panic: it is enough that err is a nil pointer. What cannot be
 // had then is left out, and the rest is said all the same.
 //
 // Only a parked message keeps a stack, so that it is not worked out for one that cannot be parked.
-func judge(err error, fatal []func(error) bool, kinds, mayPark bool) *native.Ending {
+func (j *judge) ending(err error, mayPark bool) *native.Ending {
 	ending := &native.Ending{What: native.Retry}
 	subject := err
 	all, ends := unwrapped(err)
 	found := signalIn(all)
+	var bare *Error
 	switch {
 	case found != nil:
 		found.end(ending)
+		bare = j.bareDelay(ending)
 		if ending.What == native.Defer {
 			return ending
 		}
 		if err == error(found) {
 			subject = found.cause()
 		}
-	case !ends && len(fatal) > 0:
-		say(slog.LevelError, "retryrmq: an error wraps errors without end; the functions of Fatal are not asked, since errors.Is and "+
+	case !ends && len(j.fatal) > 0:
+		j.log.say(slog.LevelError, "retryrmq: an error wraps errors without end; the functions of Fatal are not asked, since errors.Is and "+
 			"errors.As would never return", "error", short(text(err)))
-	case isFatal(err, fatal):
+	case j.isFatal(err):
 		ending.What = native.Fatal
 	}
 	ending.Error = valid(text(err))
+	if bare != nil {
+		ending.Error += "; " + bare.Message
+	}
 	if subject != nil && (found == nil || found.cause() != nil) {
 		names := typeNames(subject)
 		ending.ErrorType = names[0]
-		if kinds {
+		if j.kinds {
 			ending.Kinds = names[1:]
 		}
 	}
@@ -124,6 +146,22 @@ func judge(err error, fatal []func(error) bool, kinds, mayPark bool) *native.End
 		ending.Stack = valid(chain(err))
 	}
 	return ending
+}
+
+// What is wrong with the delay that a handler chose, if its unit was left out. Then it is none: the attempt has failed, and the policy
+// decides. Except that without DLX a failure may drop the message, and a deferral does not.
+func (j *judge) bareDelay(ending *native.Ending) *Error {
+	if ending.Delay == nil || !isBare(time.Duration(*ending.Delay)) {
+		return nil
+	}
+	what := map[uint8]string{native.Retry: "After", native.Defer: "Defer"}[ending.What]
+	bare := bareNumber("the delay of "+what, time.Duration(*ending.Delay))
+	if ending.What == native.Defer && !j.dlx {
+		j.log.say(slog.LevelError, "retryrmq: "+bare.Message)
+		return nil
+	}
+	ending.What, ending.Delay = native.Retry, nil
+	return bare
 }
 
 // The outermost signal, as errors.As would find it.
@@ -144,10 +182,10 @@ func signalIn(all []error) (found signal) {
 }
 
 // Whether one of the functions of [Fatal] says so. One that panics says nothing.
-func isFatal(err error, fatal []func(error) bool) (yes bool) {
-	for _, says := range fatal {
+func (j *judge) isFatal(err error) (yes bool) {
+	for _, says := range j.fatal {
 		if gone := safely(func() { yes = says(err) }); gone != nil {
-			say(slog.LevelError, "retryrmq: the function of Fatal panicked; the error counts as one that is not fatal",
+			j.log.say(slog.LevelError, "retryrmq: the function of Fatal panicked; the error counts as one that is not fatal",
 				"panic", short(gone.text()), "error", short(text(err)), "stack", gone.stack)
 		} else if yes {
 			return true
@@ -158,17 +196,17 @@ func isFatal(err error, fatal []func(error) bool) (yes bool) {
 
 // Hands an ending over. One that the native half cannot read would leave its message with the consumer for ever: a plain
 // failure goes instead.
-func settle(m *Message, ending *native.Ending, hand func(uint64, *native.Ending) error) {
+func settle(m *Message, ending *native.Ending, hand func(uint64, *native.Ending) error, log *journal) {
 	refused := hand(m.token, ending)
 	if refused == nil {
 		return
 	}
 	plain := &native.Ending{What: native.Retry, Error: "the error of the handler could not be handed over", ErrorType: "error"}
 	again := hand(m.token, plain)
-	say(slog.LevelError, "retryrmq: what a handler returned could not be handed over; it counts as a failed attempt",
+	log.say(slog.LevelError, "retryrmq: what a handler returned could not be handed over; it counts as a failed attempt",
 		"message", m, "reason", refused)
 	if again != nil {
-		say(slog.LevelError, "retryrmq: a message could not be settled; it comes again after the consumer's end",
+		log.say(slog.LevelError, "retryrmq: a message could not be settled; it comes again after the consumer's end",
 			"message", m, "reason", again)
 	}
 }

@@ -13,17 +13,16 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-// What the package logs during a test, which must not run beside others.
-func logged(t *testing.T) *bytes.Buffer {
-	t.Helper()
+// A journal, and what is in it.
+func logged() (*journal, *bytes.Buffer) {
 	var log bytes.Buffer
-	SetLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	t.Cleanup(func() { SetLogger(nil) })
-	return &log
+	j := &journal{}
+	j.chosen.Store(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	return j, &log
 }
 
 func TestAnEndingThatIsRefusedBecomesAPlainFailure(t *testing.T) {
-	log := logged(t)
+	journal, log := logged()
 	var handed []*native.Ending
 	settle(&Message{token: 7}, &native.Ending{What: native.Fatal, ErrorType: "\xff"}, func(token uint64, ending *native.Ending) error {
 		handed = append(handed, ending)
@@ -31,7 +30,7 @@ func TestAnEndingThatIsRefusedBecomesAPlainFailure(t *testing.T) {
 			return errors.New("not valid UTF-8")
 		}
 		return nil
-	})
+	}, journal)
 	if len(handed) != 2 || handed[1].What != native.Retry || handed[1].Error == "" {
 		t.Errorf("%d endings: %+v", len(handed), handed)
 	}
@@ -41,8 +40,9 @@ func TestAnEndingThatIsRefusedBecomesAPlainFailure(t *testing.T) {
 }
 
 func TestAFunctionOfFatalThatPanicsIsLogged(t *testing.T) {
-	log := logged(t)
-	ending := judge(errors.New("no"), []func(error) bool{func(error) bool { panic("boom") }}, false, false)
+	journal, log := logged()
+	j := judge{fatal: []func(error) bool{func(error) bool { panic("boom") }}, log: journal}
+	ending := j.ending(errors.New("no"), false)
 	if ending.What != native.Retry || ending.Error != "no" {
 		t.Errorf("%+v", ending)
 	}
@@ -76,8 +76,8 @@ func TestWhatAnErrorWrapsIsFollowedToItsEnd(t *testing.T) {
 		"before the endless": {errors.Join(Park("no"), twice), native.Park},
 		"fatal":              {fmt.Errorf("%w", io.ErrClosedPipe), native.Fatal},
 	} {
-		fatal := []func(error) bool{func(err error) bool { return errors.Is(err, io.ErrClosedPipe) }}
-		if ending := judge(c.err, fatal, true, true); ending.What != c.what {
+		j := judge{fatal: []func(error) bool{func(err error) bool { return errors.Is(err, io.ErrClosedPipe) }}, kinds: true, log: &common}
+		if ending := j.ending(c.err, true); ending.What != c.what {
 			t.Errorf("%s: %+v", name, ending)
 		}
 	}

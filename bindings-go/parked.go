@@ -220,8 +220,8 @@ func (c *Conn) parked(ctx context.Context, queue string, options []ParkedOption,
 		return ours(whyEnded(open, err))
 	}
 	// The end of the walk may come after that of the connection.
-	native.Hold()
-	defer release()
+	hold(c.logger)
+	defer release(c.logger)
 	defer func() {
 		// Also when ctx has ended: what was shown goes back to its place by this.
 		op, closeErr := walk.Close()
@@ -235,7 +235,7 @@ func (c *Conn) parked(ctx context.Context, queue string, options []ParkedOption,
 		if err == nil {
 			err = ours(closeErr)
 		} else {
-			sayLater(slog.LevelWarn, "retryrmq: a walk through parked messages ended badly", "queue", queue, "error", closeErr)
+			c.log.sayLater(slog.LevelWarn, "retryrmq: a walk through parked messages ended badly", "queue", queue, "error", closeErr)
 		}
 	}()
 	for {

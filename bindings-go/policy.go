@@ -16,20 +16,30 @@ import (
 //	retryrmq.Exponential(time.Second, 5*time.Minute).Retries(8).Jitter(0.2)
 //
 // What is not said is the library's default, the same in every language: Policy{}.Retries(3) is the default policy with three
-// retries. Times are rounded up to milliseconds. A policy that cannot work is refused by [Conn.Consume], or by [Policy.Check].
+// retries. Times are rounded up to milliseconds; in one that is shorter, as in Fixed(5), the unit was left out. A policy that cannot
+// work is refused by [Conn.Consume], or by [Policy.Check].
 type Policy struct {
 	text   string // as it was parsed; then the rest is empty
 	shape  string
 	delays []time.Duration
-	named  []string
+	named  []setting
 }
+
+// A part of a policy that has a name.
+type setting struct {
+	name, value string
+	// What it was written as, if it is a duration.
+	span time.Duration
+}
+
+func (s setting) String() string { return s.name + "=" + s.value }
 
 // Fixed waits as long each time.
 func Fixed(delay time.Duration) Policy { return Policy{shape: "fixed", delays: []time.Duration{delay}} }
 
 // Linear waits step longer each time.
 func Linear(first, step time.Duration) Policy {
-	return Policy{shape: "linear", delays: []time.Duration{first}}.with("step", milliseconds(step))
+	return Policy{shape: "linear", delays: []time.Duration{first}}.lasting("step", step)
 }
 
 // List waits these times, one after the other; there are as many retries unless Retries says otherwise.
@@ -40,7 +50,7 @@ func List(delays ...time.Duration) Policy {
 // Exponential waits four times as long each time, unless Factor says otherwise, and most at most, which must not be less than
 // first.
 func Exponential(first, most time.Duration) Policy {
-	return Policy{shape: "exponential", delays: []time.Duration{first}}.with("max", milliseconds(most))
+	return Policy{shape: "exponential", delays: []time.Duration{first}}.lasting("max", most)
 }
 
 // ParsePolicy reads a policy's text, the same in every language, such as
@@ -64,7 +74,7 @@ func (p Policy) Factor(factor float64) Policy {
 }
 
 // Max is the longest delay of a linear policy.
-func (p Policy) Max(most time.Duration) Policy { return p.with("max", milliseconds(most)) }
+func (p Policy) Max(most time.Duration) Policy { return p.lasting("max", most) }
 
 // Jitter spreads each delay by this share, 0 to 0.9; 0.2 is up to a fifth earlier.
 func (p Policy) Jitter(share float64) Policy {
@@ -72,7 +82,7 @@ func (p Policy) Jitter(share float64) Policy {
 }
 
 // MaxAge parks a message whose next attempt would come later than this after its first failure.
-func (p Policy) MaxAge(age time.Duration) Policy { return p.with("max_age", milliseconds(age)) }
+func (p Policy) MaxAge(age time.Duration) Policy { return p.lasting("max_age", age) }
 
 // AgeFromPublication counts MaxAge from the message's timestamp, where its publisher set one.
 func (p Policy) AgeFromPublication() Policy { return p.with("age_from", "published") }
@@ -106,6 +116,9 @@ func (p Policy) String() string {
 }
 
 func (p Policy) read() (native.Policy, error) {
+	if err := p.checkSpans(); err != nil {
+		return native.Policy{}, err
+	}
 	text := p.written()
 	if err := checkText("Retry", text); err != nil {
 		return native.Policy{}, err
@@ -117,14 +130,40 @@ func (p Policy) read() (native.Policy, error) {
 // The zero policy is the default one.
 func (p Policy) isZero() bool { return p.shape == "" && p.text == "" && p.named == nil }
 
-func (p Policy) with(name, value string) Policy {
-	named := make([]string, 0, len(p.named)+1)
+// Whether a unit was left out, which rounding up would hide.
+func (p Policy) checkSpans() error {
+	bare := func(what string, d time.Duration) error {
+		err := bareNumber(what, d)
+		err.Code = ErrInvalidPolicy.Code
+		return err
+	}
+	for _, delay := range p.delays {
+		if isBare(delay) {
+			return bare("a delay of the policy `"+p.shape+"`", delay)
+		}
+	}
+	for _, part := range p.named {
+		if isBare(part.span) {
+			return bare("`"+part.name+"` of the retry policy", part.span)
+		}
+	}
+	return nil
+}
+
+func (p Policy) with(name, value string) Policy { return p.set(setting{name: name, value: value}) }
+
+func (p Policy) lasting(name string, span time.Duration) Policy {
+	return p.set(setting{name, milliseconds(span), span})
+}
+
+func (p Policy) set(part setting) Policy {
+	named := make([]setting, 0, len(p.named)+1)
 	for _, entry := range p.named {
-		if !strings.HasPrefix(entry, name+"=") {
+		if entry.name != part.name {
 			named = append(named, entry)
 		}
 	}
-	p.named = append(named, name+"="+value)
+	p.named = append(named, part)
 	return p
 }
 
@@ -143,21 +182,26 @@ func (p Policy) written() string {
 		for i, part := range parts {
 			parts[i] = strings.TrimSpace(part)
 		}
-		return fmt.Sprintf("%s(%s)", shape, strings.Join(append(parts, p.named...), ", "))
+		return p.joined(shape, parts)
 	}
 	parts := make([]string, 0, len(p.delays)+len(p.named))
 	for _, delay := range p.delays {
 		parts = append(parts, milliseconds(delay))
 	}
-	return fmt.Sprintf("%s(%s)", p.shape, strings.Join(append(parts, p.named...), ", "))
+	return p.joined(p.shape, parts)
+}
+
+func (p Policy) joined(shape string, parts []string) string {
+	for _, part := range p.named {
+		parts = append(parts, part.String())
+	}
+	return fmt.Sprintf("%s(%s)", shape, strings.Join(parts, ", "))
 }
 
 // Whether a method has replaced this part of the text that was parsed.
 func (p Policy) saysAgain(part string) bool {
 	name, _, named := strings.Cut(part, "=")
-	return named && slices.ContainsFunc(p.named, func(entry string) bool {
-		return strings.HasPrefix(entry, strings.TrimSpace(name)+"=")
-	})
+	return named && slices.ContainsFunc(p.named, func(entry setting) bool { return entry.name == strings.TrimSpace(name) })
 }
 
 // In whole milliseconds, since nothing waits more exactly; up, since nothing is early.

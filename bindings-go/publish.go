@@ -92,8 +92,8 @@ func (p *Publishing) native() (*native.Outgoing, error) {
 		d    time.Duration
 		into **uint64
 	}{{"Delay", p.Delay, &o.Delay}, {"Expiration", p.Expiration, &o.Expiration}} {
-		if span.d < 0 {
-			return nil, badOption("`%s` is negative: %v", span.name, span.d)
+		if err := checkSpan(span.name, span.d); err != nil {
+			return nil, err
 		}
 		if span.d > 0 {
 			*span.into = to(uint64(span.d))

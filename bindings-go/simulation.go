@@ -13,8 +13,7 @@ import (
 type Simulation struct {
 	queue      string
 	handler    Handler
-	plan       *plan
-	hasRules   bool
+	judge      judge
 	limit      time.Duration
 	simulation *native.Simulation
 	published  int64
@@ -76,7 +75,7 @@ func NewSimulation(queue string, handler Handler, options ...Option) (*Simulatio
 	if err != nil {
 		return nil, ours(err)
 	}
-	return &Simulation{queue: queue, handler: handler, plan: plan, hasRules: checked.HasRules,
+	return &Simulation{queue: queue, handler: handler, judge: newJudge(plan, checked, &common),
 		limit: time.Duration(checked.HandlerTimeout), simulation: simulation}, nil
 }
 
@@ -124,12 +123,12 @@ func (s *Simulation) Step(ctx context.Context) (Step, bool, error) {
 	if len(messages) == 0 || err != nil {
 		return Step{}, false, err
 	}
-	m := &messages[0]
+	m := messages[0]
 	step := Step{Index: s.unmark(m), Message: m, At: time.Duration(s.simulation.Elapsed())}
 	step.Err = s.attempt(ctx, m)
 	ending := &native.Ending{What: native.Ack}
 	if step.Err != nil {
-		ending = judge(step.Err, s.plan.fatal, s.hasRules, m.mayPark)
+		ending = s.judge.ending(step.Err, m.mayPark)
 	}
 	became, err := s.simulation.Settle(m.token, ending)
 	if err != nil {

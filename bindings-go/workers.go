@@ -26,8 +26,7 @@ const (
 type workers struct {
 	queue        string
 	handler      Handler
-	fatal        []func(error) bool
-	hasRules     bool
+	judge        judge
 	limit        time.Duration
 	drain        time.Duration
 	most         int
@@ -40,7 +39,7 @@ type workers struct {
 	mu      sync.Mutex
 	work    sync.Cond
 	batches batches
-	ready   []Message
+	ready   []*Message
 	acks    native.Tokens
 	spare   native.Tokens // memory for the next acknowledgements
 	alive   int           // goroutines
@@ -58,13 +57,12 @@ type workers struct {
 	handledAt uint64
 }
 
-func newWorkers(ctx context.Context, queue string, handler Handler, plan *plan, options *native.Options,
+func newWorkers(ctx context.Context, queue string, handler Handler, judge judge, options *native.Options,
 	subscription *native.Subscription) *workers {
 	w := &workers{
 		queue:        queue,
 		handler:      handler,
-		fatal:        plan.fatal,
-		hasRules:     options.HasRules,
+		judge:        judge,
 		limit:        time.Duration(options.HandlerTimeout),
 		drain:        time.Duration(options.DrainTimeout),
 		most:         options.Concurrency,
@@ -127,13 +125,13 @@ func (w *workers) end() (left, unsettled int) {
 	return left, unsettled
 }
 
-func (w *workers) giveBack(messages []Message) {
+func (w *workers) giveBack(messages []*Message) {
 	if len(messages) == 0 {
 		return
 	}
 	var tokens native.Tokens
-	for i := range messages {
-		tokens.Add(messages[i].token)
+	for _, m := range messages {
+		tokens.Add(m.token)
 	}
 	w.subscription.GiveBack(tokens)
 }
@@ -181,7 +179,8 @@ func (w *workers) next() *Message {
 	for {
 		switch {
 		case len(w.ready) > 0:
-			m := &w.ready[0]
+			m := w.ready[0]
+			w.ready[0] = nil // what is handled is nobody's here
 			w.ready = w.ready[1:]
 			if (w.batches.quick || w.acks.Len() > 0) && !w.timed {
 				w.watch()
@@ -211,9 +210,11 @@ func (w *workers) take() {
 	acks, size := w.acks, w.batches.size
 	w.acks, w.spare = w.spare, nil
 	w.mu.Unlock()
-	messages, err := readBatch(w.subscription.Exchange(acks, size, waitSlice), w.queue)
+	var messages []*Message
+	var err error
+	w.subscription.Exchange(acks, size, waitSlice, func(batch []byte) { messages, err = readBatch(batch, w.queue) })
 	if err != nil {
-		sayLater(slog.LevelError, "retryrmq: "+err.Error(), "queue", w.queue)
+		w.judge.log.sayLater(slog.LevelError, "retryrmq: "+err.Error(), "queue", w.queue)
 	}
 	w.mu.Lock()
 	w.taking, w.spare = false, acks[:0]
@@ -240,7 +241,7 @@ func (w *workers) flush() {
 	acks := w.acks
 	w.acks, w.spare = w.spare, nil
 	w.mu.Unlock()
-	w.subscription.Exchange(acks, 0, 0)
+	w.subscription.Exchange(acks, 0, 0, nil)
 	w.mu.Lock()
 	w.spare = acks[:0]
 }

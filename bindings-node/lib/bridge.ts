@@ -15,6 +15,8 @@ interface Waiting {
 export interface Subscribed {
   arrived(): void
   told(event: Told): void
+  /** The event loop has run dry: the process is about to end. */
+  dry(): void
 }
 
 /** How an operation is waited for. */
@@ -34,12 +36,15 @@ class Bridge {
   readonly native: NativeBridge
   readonly #waiting = new Map<number, Waiting>()
   readonly #subscribed = new Map<number, Subscribed>()
+  readonly #asked = new Map<number, (question: number) => void>()
   #numbers = 0
   #holders = 0
   readonly #keeper = setInterval(() => {}, DAY).unref()
 
   constructor() {
     this.native = new native.Bridge(() => this.#news())
+    // Again each time that something has kept the loop going after all.
+    process.on('beforeExit', () => each([...this.#subscribed.values()], (subscribed) => subscribed.dry()))
   }
 
   /** Begins an operation and waits for what it brings; until then the process stays alive, unless it is idle. */
@@ -81,6 +86,17 @@ class Bridge {
     this.#subscribed.delete(id)
   }
 
+  /** From now on `asked` is told of questions to its number, until nobody can ask it any more. */
+  asks(asked: (question: number) => void): number {
+    const number = this.number()
+    this.#asked.set(number, asked)
+    return number
+  }
+
+  forget(number: number): void {
+    this.#asked.delete(number)
+  }
+
   /** Keeps the process alive until it is released as often. Native threads never do that by themselves. */
   hold(): void {
     if (this.#holders++ === 0) this.#keeper.ref()
@@ -98,6 +114,12 @@ class Bridge {
       this.#take(ticket)?.reject(refused(code, message, detail))
     })
     each(news.lines, ({ level, text }) => log(level, escaped(text)))
+    each(news.questions, ({ function: number, question }) => {
+      const asked = this.#asked.get(number)
+      if (asked === undefined) this.native.refuse(question, 'its client was closed')
+      else asked(question)
+    })
+    each(news.forgotten, (number) => this.forget(number))
     each(news.events, (event) => this.#subscribed.get(event.subscription)?.told(event))
     if (news.missed !== undefined) log('warn', `${news.missed} events were dropped: their listeners are too slow`)
     each(news.ready, (subscription) => this.#subscribed.get(subscription)?.arrived())

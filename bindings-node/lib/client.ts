@@ -5,6 +5,7 @@ import { inspect } from 'node:util'
 
 import { bridge } from './bridge.js'
 import { type Consumer, consumerOf, disposable } from './consumer.js'
+import { type Credentials, asking } from './credentials.js'
 import { InvalidOptionError, InvalidTypeError, asked, clientClosed, kind } from './errors.js'
 import { log } from './log.js'
 import { native, type Client as NativeClient, type Connecting, type Subscription, type Told } from './native.js'
@@ -27,6 +28,8 @@ export interface ConnectOptions {
   appVersion?: string
   /** The type of the queues in which messages wait and are parked; quorum unless it says classic. */
   queueType?: QueueType
+  /** Says who logs in, whatever the URL says: asked at every connection, and before a password with an end is over. */
+  credentials?: Credentials
   /**
    * Tries until a broker that cannot be reached yet is there; off by default. One that refuses is not waited for. The process
    * stays alive meanwhile.
@@ -41,12 +44,12 @@ export interface ConnectOptions {
   signal?: AbortSignal
 }
 
-let clientOf: (connected: NativeClient) => Client
+let clientOf: (connected: NativeClient, credentials: number | undefined) => Client
 
 /**
  * A connection to a broker. A lost connection is re-made in the background for as long as the client lives.
  *
- * It keeps the process alive only while something is being waited for; see `keepAlive` and {@link Client.run}.
+ * By itself it keeps no process alive; its consumers do, and whatever is being waited for.
  */
 export class Client {
   readonly #native: NativeClient
@@ -61,9 +64,12 @@ export class Client {
   #drained = false
   /** Why it ended by itself. */
   #refused: Error | undefined
+  /** The function that says who logs in. */
+  readonly #credentials: number | undefined
 
-  private constructor(connected: NativeClient) {
+  private constructor(connected: NativeClient, credentials: number | undefined) {
     this.#native = connected
+    this.#credentials = credentials
     this.#gone = new Promise((resolve) => (this.#leave = resolve))
   }
 
@@ -85,7 +91,7 @@ export class Client {
     )
     // The first messages may be on their way before the answer is read, and something to tell with them.
     const told: Told[] = []
-    bridge().subscribe(id, { arrived: () => {}, told: (event) => void told.push(event) })
+    bridge().subscribe(id, { arrived: () => {}, told: (event) => void told.push(event), dry: () => {} })
     const consuming = subscribing.then(
       (subscription) => {
         const closing = this.#closing !== undefined
@@ -160,7 +166,7 @@ export class Client {
   }
 
   /**
-   * Keeps the process alive until SIGINT or SIGTERM, or until the client is closed; then drains every consumer and closes the
+   * Keeps the process alive, whatever its consumers do, until SIGINT or SIGTERM, or until the client is closed; then drains every consumer and closes the
    * connection. A second signal ends the process at once. A worker thread hears no signals. Rejects when the client has ended by
    * itself, see `endWhenRefused`.
    */
@@ -220,6 +226,8 @@ export class Client {
       if (this.#publishing > 0) await new Promise<void>((resolve) => (this.#published = resolve))
       await bridge().ask<undefined>((ticket) => this.#native.close(bridge().native, ticket))
     } finally {
+      // The function may hold the client, which holds it.
+      if (this.#credentials !== undefined) bridge().forget(this.#credentials)
       this.#drained = true
       this.#leave()
     }
@@ -230,13 +238,13 @@ export class Client {
 
   static {
     disposable(this)
-    clientOf = (connected) => new Client(connected)
+    clientOf = (connected, credentials) => new Client(connected, credentials)
   }
 }
 
 /** Signals that end or stop a process whoever wants to hear them. */
 const UNHEARD = ['SIGKILL', 'SIGSTOP']
-const KNOWN = ['appVersion', 'queueType', 'wait', 'endWhenRefused', 'signal']
+const KNOWN = ['appVersion', 'queueType', 'credentials', 'wait', 'endWhenRefused', 'signal']
 
 /** Those who try to connect: they give up when nobody has them any more. */
 const connecting = new Set<Connecting>()
@@ -260,7 +268,7 @@ export function connect(url?: string | readonly string[], options: ConnectOption
     throw new InvalidTypeError(`the options of connect() must be an object, not ${kind(options)}`)
   }
   onlyKnown(options, KNOWN)
-  const { appVersion = '', queueType, wait = false, endWhenRefused = false, signal } = options
+  const { appVersion = '', queueType, credentials, wait = false, endWhenRefused = false, signal } = options
   string('appVersion', appVersion)
   if (queueType !== undefined) string('queueType', queueType)
   flag('wait', wait)
@@ -268,18 +276,23 @@ export function connect(url?: string | readonly string[], options: ConnectOption
   if (signal !== undefined) abortSignal(signal)
   asked(() => native.checkUrl(address))
   if (signal?.aborted === true) return Promise.reject(signal.reason)
+  const asks = credentials === undefined ? undefined : asking(credentials)
   let tries: Connecting | undefined
+  const begin = (ticket: number): void => {
+    const { native: own } = bridge()
+    try {
+      tries = asked(() =>
+        native.connect(own, ticket, address, appVersion, queueType ?? null, wait, endWhenRefused, asks ?? null),
+      )
+    } catch (error) {
+      if (asks !== undefined) bridge().forget(asks)
+      throw error
+    }
+    connecting.add(tries)
+  }
   const connected = bridge()
-    .ask<NativeClient>(
-      (ticket) => {
-        tries = asked(() =>
-          native.connect(bridge().native, ticket, address, appVersion, queueType ?? null, wait, endWhenRefused),
-        )
-        connecting.add(tries)
-      },
-      { settled: () => void connecting.delete(tries as Connecting) },
-    )
-    .then(clientOf)
+    .ask<NativeClient>(begin, { settled: () => void connecting.delete(tries as Connecting) })
+    .then((native) => clientOf(native, asks))
   return signal === undefined ? connected : unlessAborted(connected, signal, () => tries?.giveUp())
 }
 

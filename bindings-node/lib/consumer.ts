@@ -65,14 +65,15 @@ export interface Stats {
 /**
  * A running consumer, made by `consume`. It emits {@link Events}: `consumer.on('parked', (event) => …)`.
  *
- * It runs until it is closed, whether or not anybody keeps it; `await using` closes it at the end of a block.
+ * It runs until it is closed, whether or not anybody keeps it; `await using` closes it at the end of a block. The process stays
+ * alive for it, unless {@link Consumer.unref} says otherwise.
  */
 export class Consumer extends EventEmitter<Events> {
   /** The work queue. */
   readonly queue: string
   /**
-   * Resolves at the end, without asking for it. Waiting for it does not keep the process alive, unless the consumer is being
-   * closed or stopped. Rejects when the client has ended by itself, see `endWhenRefused`.
+   * Resolves at the end, without asking for it. To wait for it does not keep the process alive; the consumer does, see
+   * {@link Consumer.unref}. Rejects when the client has ended by itself, see `endWhenRefused`.
    */
   readonly closed: Promise<void>
   /** The end, whatever it came by. */
@@ -84,6 +85,8 @@ export class Consumer extends EventEmitter<Events> {
   /** Handlers and listeners run in the asynchronous context in which `consume` was called. */
   readonly #context = new AsyncResource('RetryRmqConsumer')
   #ended = false
+  /** It keeps the process alive. */
+  #held = false
 
   private constructor(plan: Plan, { id, subscription, listening, told, closing, checkEnd }: Subscribed) {
     super({ captureRejections: true })
@@ -97,6 +100,7 @@ export class Consumer extends EventEmitter<Events> {
     bridge().subscribe(id, {
       arrived: () => this.#workers.arrived(),
       told: (told) => void (early === undefined ? tell(told) : early.push(told)),
+      dry: () => this.#drain(),
     })
     // Once whoever waits for this consumer has it, for handlers to use, and has listeners at it.
     setImmediate(() => {
@@ -104,18 +108,17 @@ export class Consumer extends EventEmitter<Events> {
       told.forEach(tell)
       this.#workers.start()
     })
-    if (plan.keepAlive) bridge().hold()
-    const abort = (): void => void this.close()
+    if (plan.keepAlive) this.ref()
+    const abort = (): void => this.#drain()
     plan.signal?.addEventListener('abort', abort, { once: true })
-    this.#end = bridge()
-      .ask<undefined>((ticket) => subscription.waitClosed(bridge().native, ticket), { idle: true })
-      .then(() => {
-        this.#ended = true
-        plan.signal?.removeEventListener('abort', abort)
-        this.#workers.ended()
-        bridge().unsubscribe(id)
-        if (plan.keepAlive) bridge().release()
-      })
+    const settled = (): void => {
+      this.#ended = true
+      plan.signal?.removeEventListener('abort', abort)
+      this.#workers.ended()
+      bridge().unsubscribe(id)
+      this.unref()
+    }
+    this.#end = bridge().ask<undefined>((ticket) => subscription.waitClosed(bridge().native, ticket), { idle: true, settled })
     this.closed = this.#end.then(checkEnd)
     this.closed.catch(() => {}) // whoever does not wait for it need not hear of it
     // Whoever gave up in the meantime wants no handler to begin.
@@ -126,6 +129,31 @@ export class Consumer extends EventEmitter<Events> {
   stats(): Stats {
     const numbers = this.#subscription.stats()
     return Object.fromEntries(numbers.map(([name, number]) => [camel(name), number])) as unknown as Stats
+  }
+
+  /**
+   * Has the process stay alive for as long as this consumer runs, which is so unless `keepAlive: false` or {@link Consumer.unref}
+   * says otherwise. Returns the consumer.
+   */
+  ref(): this {
+    if (!this.#held && !this.#ended) {
+      this.#held = true
+      bridge().hold()
+    }
+    return this
+  }
+
+  /**
+   * Lets the process end while this consumer runs, when nothing else keeps it alive. Then the consumer is closed as by
+   * {@link Consumer.close}: what was handled is settled before the process is gone, and what runs may finish for `drainTimeout`. Not
+   * so after `process.exit()` or an uncaught error, which are a crash. Returns the consumer.
+   */
+  unref(): this {
+    if (this.#held) {
+      this.#held = false
+      bridge().release()
+    }
+    return this
   }
 
   /**
@@ -143,13 +171,19 @@ export class Consumer extends EventEmitter<Events> {
     }
   }
 
+  /** As {@link close}, for nobody who waits: whether it fails, `closed` tells. */
+  #drain(): void {
+    this.close().catch(() => {})
+  }
+
   /** Ends now: handlers are not waited for, their `signal` aborts, and what they hold comes again. */
   stop(): void {
     if (this.#ended) return
     this.#workers.stop()
     this.#workers.ended()
     bridge().hold()
-    void this.#end.then(() => bridge().release())
+    const release = (): void => bridge().release()
+    this.#end.then(release, release)
   }
 
   /** As {@link close}. */

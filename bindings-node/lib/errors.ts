@@ -98,7 +98,7 @@ export class UnreachableError extends RetryRmqError {
   override readonly code = 'unreachable'
 }
 
-/** The broker refuses the user or the password. */
+/** The broker refuses the user or the password, or the function that says them has failed. */
 export class AuthenticationFailedError extends RetryRmqError {
   override readonly code = 'authentication_failed'
 }
@@ -214,9 +214,12 @@ export function camel(name: string): string {
   return name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
 }
 
+/** Errors that may name options. */
+const ABOUT_OPTIONS = ['invalid_option', 'queue_not_found', 'strategy_refused']
+
 /** A text in which the names of options are as they are written here; those of queues may look alike. */
 function ours(message: string): string {
-  return message.replace(/`(?:handler_timeout|drain_timeout|reserved_name)`/g, camel)
+  return message.replace(/(?<!\bqueue )`(?:handler_timeout|drain_timeout|reserved_name|work_queue)`/g, camel)
 }
 
 function known(code: string): Made | undefined {
@@ -226,7 +229,7 @@ function known(code: string): Made | undefined {
 /** The error of the core with this code. @internal */
 export function refused(code: string, message: string, detail: string): Error {
   const Class = known(code) ?? RetryRmqError
-  const text = code === 'invalid_option' ? ours(message) : message
+  const text = ABOUT_OPTIONS.includes(code) ? ours(message) : message
   return detail === '' ? new Class(text) : new Class(text, { cause: new Error(detail) })
 }
 

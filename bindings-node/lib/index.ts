@@ -11,6 +11,7 @@
 
 export { Client, connect, type ConnectOptions } from './client.js'
 export { Consumer, type Stats } from './consumer.js'
+export type { Credentials, Login } from './credentials.js'
 export type { Duration } from './duration.js'
 export {
   AccessRefusedError,
@@ -56,7 +57,7 @@ export type {
 } from './events.js'
 export { setLogger, type Logger } from './log.js'
 export { Message, type HistoryEntry, type Properties } from './message.js'
-export type { ConsumerOptions, Context, Handler, Pause, QueueType, Strategy } from './options.js'
+export type { ConsumerOptions, Context, Handler, Pause, QueueType, Strategy, WorkQueue } from './options.js'
 export { Defer, Park, RetryAfter, defer, park, retryAfter } from './outcome.js'
 export { ParkedMessage, ParkedMessages } from './parked.js'
 export {

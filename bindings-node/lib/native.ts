@@ -9,6 +9,8 @@ export interface Batch {
 /** @internal */
 export interface Bridge {
   news(): News
+  answer(question: number, user: string, password: string, expiresIn: number | null): void
+  refuse(question: number, why: string): void
 }
 
 /** Mostly there is one kind of news alone. @internal */
@@ -19,6 +21,8 @@ export interface News {
   ready?: number[]
   events?: Told[]
   missed?: number
+  questions?: { function: number; question: number }[]
+  forgotten?: number[]
   lines?: { level: 'error' | 'warn' | 'info' | 'debug'; text: string }[]
 }
 
@@ -56,6 +60,7 @@ export interface OptionsInput {
   park?: boolean
   pause?: { failures: number; window: number; duration: number }
   declare?: boolean
+  workQueue?: string
   reservedName?: boolean
   crashLimit?: number
   deferLimit?: number
@@ -159,6 +164,7 @@ export interface Native {
     queueType: string | null,
     wait: boolean,
     endWhenRefused: boolean,
+    credentials: number | null,
   ): Connecting
   checkUrl(url: string): void
   parseDuration(text: string): number

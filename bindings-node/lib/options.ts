@@ -8,12 +8,19 @@ import type { Event } from './events.js'
 import type { Message } from './message.js'
 import { native, type Options, type OptionsInput, type RuleInput } from './native.js'
 import { type ErrorClass, Policy, Rule, errorClass, inputOf } from './policy.js'
+import { isPlain, named } from './values.js'
 
 /** How failed messages wait. */
 export type Strategy = 'retry-queues' | 'dead-letter' | 'native' | 'delayed-exchange'
 
 /** The type of the queues in which messages wait and are parked. */
 export type QueueType = 'quorum' | 'classic'
+
+/**
+ * What a missing work queue is made with: `quorum` or `classic`, and what the broker gives up on goes to the parking queue; or
+ * exactly these arguments, `{}` for none. `existing`: it is never made.
+ */
+export type WorkQueue = 'quorum' | 'classic' | 'existing' | { readonly [argument: string]: string | number | bigint | boolean }
 
 /** What a handler is given beside its message. */
 export interface Context {
@@ -74,6 +81,12 @@ export interface ConsumerOptions {
   /** With `dlx`: whether missing queues are made. On by default. */
   declare?: boolean
   /**
+   * What the queue itself is made with when it is missing; a quorum queue by default. A queue that exists is taken as it is. Whoever
+   * else declares the queue must use the same arguments. With `existing` it is never made, and without it `consume` rejects with
+   * a {@link QueueNotFoundError}.
+   */
+  workQueue?: WorkQueue
+  /**
    * Consumes a queue although its name is one that waiting and parking queues have, such as `orders.parked`: that takes away
    * what is parked. Off by default, and such a name is refused.
    */
@@ -84,7 +97,10 @@ export interface ConsumerOptions {
   crashLimit?: number
   /** Deferrals after which a message is parked; 1000 by default. */
   deferLimit?: number
-  /** Whether this consumer keeps the process alive while it waits for messages. Off by default. */
+  /**
+   * Whether this consumer keeps the process alive for as long as it runs, as a socket does. On by default; `false` is as
+   * `unref()` from the beginning.
+   */
   keepAlive?: boolean
   /** Closes the consumer when it aborts. */
   signal?: AbortSignal
@@ -183,6 +199,24 @@ function fatal(value: unknown): readonly ErrorClass[] {
   return classes.map((Class) => errorClass('fatal', Class))
 }
 
+/** The text that every language reads: a word, or the arguments as JSON, in which a bigint is a number like others. */
+function workQueue(value: unknown): string {
+  if (typeof value === 'string') return value
+  if (!isPlain(value)) {
+    throw new InvalidTypeError(`\`workQueue\` must be a word such as 'existing', or an object of arguments, not ${named(value)}`)
+  }
+  const all = Object.entries(value).map(([name, argument]: [string, unknown]) => {
+    if (typeof argument === 'bigint') return `${JSON.stringify(name)}:${argument}`
+    if (typeof argument === 'string' || typeof argument === 'boolean' || Number.isSafeInteger(argument)) {
+      return `${JSON.stringify(name)}:${JSON.stringify(argument)}`
+    }
+    const must = `\`workQueue\`: the argument \`${name}\` must be a string, a whole number, true or false, not`
+    if (typeof argument === 'number') throw new InvalidOptionError(`${must} ${argument}`)
+    throw new InvalidTypeError(`${must} ${kind(argument)}`)
+  })
+  return `{${all.join(',')}}`
+}
+
 type Read = { [Name in keyof OptionsInput]-?: (value: unknown) => OptionsInput[Name] }
 
 const READ: Read = {
@@ -197,6 +231,7 @@ const READ: Read = {
   park: (value) => flag('park', value),
   pause: (value) => (value === false ? undefined : pause(value)),
   declare: (value) => flag('declare', value),
+  workQueue,
   reservedName: (value) => flag('reservedName', value),
   drainTimeout: (value) => milliseconds(value as Duration, 'drainTimeout'),
   crashLimit: (value) => whole('crashLimit', value, 1, 1_000_000),
@@ -232,7 +267,7 @@ export function plan(options: ConsumerOptions, handler: Handler): Plan {
     native: asked(() => new native.Options(input as unknown as OptionsInput)),
     fatal: options.fatal === undefined ? [] : fatal(options.fatal),
     onEvent,
-    keepAlive: options.keepAlive === undefined ? false : flag('keepAlive', options.keepAlive),
+    keepAlive: options.keepAlive === undefined ? true : flag('keepAlive', options.keepAlive),
     signal: signal === undefined ? undefined : abortSignal(signal),
     handler,
   }

@@ -227,7 +227,8 @@ function causes(thrown: unknown): unknown[] {
   return chain
 }
 
-function message(thrown: unknown): string | undefined {
+/** What an error says, if it is one and says something. @internal */
+export function message(thrown: unknown): string | undefined {
   return named(thrown, 'message')
 }
 

@@ -15,12 +15,16 @@ use napi::{
     threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode},
 };
 use napi_derive::napi;
+use retryrmq::Login;
+use tokio::sync::oneshot;
 
 use crate::{
     client::Client,
-    errors::Failed,
+    credentials::{Questions, Said},
+    errors::{Failed, Result},
     live::{Alive, Kind},
     logging,
+    outcome::duration,
     parked::{Record, Walk},
     subscription::Subscription,
 };
@@ -48,6 +52,11 @@ struct Waiting {
     ready: Vec<f64>,
     events: VecDeque<(f64, retryrmq::Event)>,
     missed: u32,
+    /// Functions that are to say who logs in, and the numbers of the questions.
+    asked: Vec<(f64, u64)>,
+    questions: Questions,
+    /// Functions that nobody will ask any more.
+    forgotten: Vec<f64>,
     /// The environment was woken and has not come yet.
     woken: bool,
 }
@@ -90,6 +99,37 @@ impl Shared {
                 waiting.missed += 1;
             }
         });
+    }
+
+    /// Has a function asked who logs in; `None` when the environment has come to its end.
+    pub(crate) fn question(&self, function: f64) -> Option<(u64, oneshot::Receiver<Said>)> {
+        let mut question = None;
+        self.tell(|waiting| {
+            question = waiting.questions.ask();
+            if let Some((number, _)) = &question {
+                waiting.asked.push((function, *number));
+            }
+        });
+        question
+    }
+
+    /// Nobody waits for the answer to this question any more.
+    pub(crate) fn withdraw(&self, question: u64) {
+        let mut waiting = self.lock();
+        waiting.asked.retain(|(_, asked)| *asked != question);
+        waiting.questions.take(question);
+    }
+
+    pub(crate) fn forgotten(&self, function: f64) {
+        self.tell(|waiting| waiting.forgotten.push(function));
+    }
+
+    /// Hands an answer to whoever still waits for it.
+    fn answered(&self, question: f64, said: Said) {
+        let waits = self.lock().questions.take(question as u64);
+        if let Some(waits) = waits {
+            let _ = waits.send(said);
+        }
     }
 
     /// Has the log fetched.
@@ -150,6 +190,15 @@ pub struct Told {
     pub crashes: Option<u32>,
 }
 
+/// A question to a function: who logs in?
+#[napi(object, object_from_js = false)]
+pub struct Question {
+    /// Which function.
+    pub function: f64,
+    /// What its answer is to name.
+    pub question: f64,
+}
+
 /// A line for the log.
 #[napi(object, object_from_js = false)]
 pub struct Line {
@@ -175,6 +224,10 @@ pub struct News {
     pub events: Option<Vec<Told>>,
     /// Events that were dropped because nobody fetched them.
     pub missed: Option<u32>,
+    /// Who logs in?
+    pub questions: Option<Vec<Question>>,
+    /// Functions that nobody will ask any more.
+    pub forgotten: Option<Vec<f64>>,
     /// Lines for the log.
     pub lines: Option<Vec<Line>>,
 }
@@ -202,7 +255,7 @@ impl Bridge {
     /// Fetches everything since the last call.
     #[napi(catch_unwind)]
     pub fn news(&self) -> News {
-        let (finished, ready, events, missed) = {
+        let (finished, ready, events, missed, asked, forgotten) = {
             let mut waiting = self.shared.lock();
             waiting.woken = false;
             (
@@ -210,6 +263,8 @@ impl Bridge {
                 std::mem::take(&mut waiting.ready),
                 std::mem::take(&mut waiting.events),
                 std::mem::take(&mut waiting.missed),
+                std::mem::take(&mut waiting.asked),
+                std::mem::take(&mut waiting.forgotten),
             )
         };
         let mut news = News {
@@ -221,6 +276,16 @@ impl Bridge {
                     .collect(),
             ),
             missed: Some(missed).filter(|missed| *missed > 0),
+            questions: some(
+                asked
+                    .into_iter()
+                    .map(|(function, question)| Question {
+                        function,
+                        question: question as f64,
+                    })
+                    .collect(),
+            ),
+            forgotten: some(forgotten),
             lines: some(logging::take(&self.shared)),
             ..News::default()
         };
@@ -248,6 +313,37 @@ impl Bridge {
             brought.push(Brought { ticket, value });
         }
         news
+    }
+
+    /// The answer to a question: who logs in, and for how many milliseconds from now the broker takes that.
+    #[napi(catch_unwind)]
+    pub fn answer(
+        &self,
+        question: f64,
+        user: String,
+        password: String,
+        expires_in: Option<f64>,
+    ) -> Result<()> {
+        let mut login = Login::new(user, password);
+        if let Some(ms) = expires_in {
+            login = login.expires_in(duration("expiresIn", ms)?);
+        }
+        self.shared.answered(question, Ok(login));
+        Ok(())
+    }
+
+    /// Why there is no answer to a question.
+    #[napi(catch_unwind)]
+    pub fn refuse(&self, question: f64, why: String) {
+        self.shared.answered(question, Err(why));
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        // The environment is at its end: whoever waits for an answer of it has one now, that there will be none.
+        let unanswered = self.shared.lock().questions.end();
+        drop(unanswered);
     }
 }
 

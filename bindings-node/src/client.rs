@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 
 use crate::{
     bridge::{Answer, Bridge},
+    credentials,
     errors::{Result, about, thrown},
     live::{Alive, Kind},
     operation::{attempt, begin},
@@ -40,8 +41,9 @@ impl Drop for Connecting {
     }
 }
 
-/// Begins to connect; brings a `Client`.
+/// Begins to connect; brings a `Client`. Who logs in is asked of the function with the number `credentials`, if there is one.
 #[napi(catch_unwind)]
+#[allow(clippy::too_many_arguments)] // of which only one place in the TypeScript half knows
 pub fn connect(
     bridge: &Bridge,
     ticket: f64,
@@ -50,6 +52,7 @@ pub fn connect(
     queue_type: Option<String>,
     wait: bool,
     end_when_refused: bool,
+    credentials: Option<f64>,
 ) -> Result<Connecting> {
     check_url(url.clone())?;
     let queue_type = queue_type
@@ -59,9 +62,9 @@ pub fn connect(
     let options = ClientOptions {
         app_version,
         queue_type,
+        credentials: credentials.map(|function| credentials::asking(&bridge.shared, function)),
         wait,
         end_when_refused,
-        ..ClientOptions::default()
     };
     attempt(
         &bridge.shared,

@@ -11,6 +11,7 @@
 
 mod bridge;
 mod client;
+mod credentials;
 mod errors;
 mod live;
 mod logging;

@@ -14,9 +14,11 @@ pub(crate) enum Kind {
     Walk,
     Record,
     Simulation,
+    Credentials,
+    Question,
 }
 
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 9] = [
     "bridges",
     "clients",
     "subscriptions",
@@ -24,8 +26,10 @@ const NAMES: [&str; 7] = [
     "walks",
     "records",
     "simulations",
+    "credentials",
+    "questions",
 ];
-static ALIVE: [AtomicI64; 7] = [const { AtomicI64::new(0) }; 7];
+static ALIVE: [AtomicI64; 9] = [const { AtomicI64::new(0) }; 9];
 
 /// One living object; counted for as long as it is.
 #[derive(Debug)]

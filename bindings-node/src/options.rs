@@ -102,6 +102,7 @@ pub struct OptionsInput {
     pub park: Option<bool>,
     pub pause: Option<PauseInput>,
     pub declare: Option<bool>,
+    pub work_queue: Option<String>,
     pub reserved_name: Option<bool>,
     pub crash_limit: Option<u32>,
     pub defer_limit: Option<u32>,
@@ -162,6 +163,10 @@ impl Options {
         }
         if let Some(declare) = given.declare {
             consumer = consumer.declare(declare);
+        }
+        if let Some(work_queue) = given.work_queue {
+            // What the core says of it names it already.
+            consumer = consumer.work_queue(work_queue.parse().map_err(|error| thrown(&error))?);
         }
         if let Some(reserved_name) = given.reserved_name {
             consumer = consumer.reserved_name(reserved_name);

@@ -35,7 +35,8 @@ declare global {
   const rmq: Client
   const orders: Consumer
   const handle: Handler
-  const park: typeof import('retryrmq').park
+  const { connect, park }: typeof import('retryrmq')
+  const vault: { login(name: string): Promise<{ user: string; password: string; seconds: number }> }
   class TimeoutError extends Error {}
   class ZodError extends Error {}
   interface Order { id: string; total: number }

@@ -1,5 +1,7 @@
 //! The client.
 
+use std::sync::Arc;
+
 use pyo3::{
     Bound, IntoPyObjectExt, PyRef, PyResult, Python, pyclass, pyfunction, pymethods,
     types::{PyDict, PyDictMethods},
@@ -7,6 +9,7 @@ use pyo3::{
 use retryrmq::{ClientOptions, QueueType};
 
 use crate::{
+    credentials::Asking,
     errors::raised,
     live::{Alive, Kind, Own},
     operation::Operation,
@@ -17,9 +20,10 @@ use crate::{
     subscription::Subscription,
 };
 
-/// Connects; the answer is a `Client`. Nobody else can have it: who lets go of the operation gives it up.
+/// Connects; the answer is a `Client`. Nobody else can have it: who lets go of the operation gives it up. Questions for the
+/// login go to `asker` by way of the pump.
 #[pyfunction]
-#[pyo3(signature = (url, app_version, queue_type, wait, end_when_refused))]
+#[pyo3(signature = (url, app_version, queue_type, wait, end_when_refused, asker))]
 pub(crate) fn connect(
     py: Python<'_>,
     url: &str,
@@ -27,7 +31,10 @@ pub(crate) fn connect(
     queue_type: Option<&str>,
     wait: bool,
     end_when_refused: bool,
+    asker: Option<(PyRef<'_, Pump>, u64)>,
 ) -> PyResult<Operation> {
+    // First of all: dropped by any error, it lets go of the asker.
+    let asking = asker.map(|(pump, asker)| Asking::new(Arc::clone(&pump.0), asker));
     let refused = |error: retryrmq::Error| raised(py, &error);
     check_url(py, url)?;
     let queue_type = queue_type
@@ -40,13 +47,13 @@ pub(crate) fn connect(
         queue_type,
         wait,
         end_when_refused,
-        ..ClientOptions::default()
+        credentials: asking.as_ref().map(Asking::credentials),
     };
     let url = url.to_owned();
     let connecting = Operation::begin(
         py,
         async move { retryrmq::Client::connect_with(&url, options).await },
-        |py, client| Client::new(client).into_py_any(py),
+        |py, client| Client::new(client, asking).into_py_any(py),
     )?;
     Ok(connecting.given_up_when_dropped())
 }
@@ -72,13 +79,16 @@ pub(crate) fn check_queue_type(py: Python<'_>, queue_type: &str) -> PyResult<()>
 #[pyclass(frozen, module = "retryrmq._native")]
 pub(crate) struct Client {
     inner: Own<retryrmq::Client>,
+    /// Who is asked for the login, if not the URL.
+    asking: Own<Option<Arc<Asking>>>,
     _alive: Alive,
 }
 
 impl Client {
-    fn new(client: retryrmq::Client) -> Self {
+    fn new(client: retryrmq::Client, asking: Option<Arc<Asking>>) -> Self {
         Self {
             inner: Own::new(client),
+            asking: Own::new(asking),
             _alive: Alive::new(Kind::Client),
         }
     }
@@ -102,7 +112,7 @@ impl Client {
     ) -> PyResult<Operation> {
         let mut consumer = options.consumer.clone().client(self.here(py)?);
         if let Some((pump, listener)) = listener {
-            let pump = std::sync::Arc::clone(&pump.0);
+            let pump = Arc::clone(&pump.0);
             consumer = consumer.on_event(move |event| {
                 pump.told(Told {
                     listener,
@@ -134,13 +144,17 @@ impl Client {
         })
     }
 
-    /// Closes both connections.
+    /// Closes both connections, and lets go of the function that gives the credentials.
     fn close(&self, py: Python<'_>) -> PyResult<Operation> {
         let client = self.here(py)?;
+        let asking = self.asking.clone();
         Operation::begin(
             py,
             async move {
                 client.close().await;
+                if let Some(asking) = asking {
+                    asking.end();
+                }
                 Ok(())
             },
             |py, ()| Ok(py.None()),

@@ -5,6 +5,7 @@
 //! nobody in it.
 
 mod client;
+mod credentials;
 mod errors;
 mod live;
 mod logging;
@@ -23,6 +24,7 @@ mod _native {
     #[pymodule_export]
     use crate::{
         client::{Client, check_queue_type, check_url, connect},
+        credentials::Question,
         live::live,
         logging::set_debug,
         message::Message,

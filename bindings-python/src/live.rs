@@ -22,9 +22,10 @@ pub(crate) enum Kind {
     Walk,
     Record,
     Simulation,
+    Question,
 }
 
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     "clients",
     "subscriptions",
     "messages",
@@ -32,8 +33,9 @@ const NAMES: [&str; 7] = [
     "walks",
     "records",
     "simulations",
+    "questions",
 ];
-static ALIVE: [AtomicI64; 7] = [const { AtomicI64::new(0) }; 7];
+static ALIVE: [AtomicI64; 8] = [const { AtomicI64::new(0) }; 8];
 
 /// One living object; counted for as long as it is.
 #[derive(Debug)]

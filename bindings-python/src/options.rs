@@ -90,7 +90,7 @@ pub(crate) struct Options {
 impl Options {
     #[new]
     #[pyo3(signature = (queue, *, dlx=None, retry=None, strategy=None, rules=None, prefetch=None, concurrency=None,
-        handler_timeout=None, drain_timeout=None, park=None, pause=None, declare=None, reserved_name=None,
+        handler_timeout=None, drain_timeout=None, park=None, pause=None, declare=None, work_queue=None, reserved_name=None,
         crash_limit=None, defer_limit=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -107,6 +107,7 @@ impl Options {
         park: Option<bool>,
         pause: Option<(f64, usize, f64)>,
         declare: Option<bool>,
+        work_queue: Option<&str>,
         reserved_name: Option<bool>,
         crash_limit: Option<u32>,
         defer_limit: Option<u32>,
@@ -155,6 +156,9 @@ impl Options {
         }
         if let Some(declare) = declare {
             consumer = consumer.declare(declare);
+        }
+        if let Some(work_queue) = work_queue {
+            consumer = consumer.work_queue(work_queue.parse().map_err(refused)?);
         }
         if let Some(reserved_name) = reserved_name {
             consumer = consumer.reserved_name(reserved_name);

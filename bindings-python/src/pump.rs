@@ -1,4 +1,4 @@
-//! What the native half has to tell the Python half: finished operations, events, log lines. A thread of the Python half
+//! What the native half has to tell the Python half: finished operations, events, questions, log lines. A thread of the Python half
 //! fetches them, so that no native thread ever waits for the interpreter.
 
 use std::{
@@ -12,7 +12,10 @@ use pyo3::{
     types::{PyDict, PyDictMethods},
 };
 
-use crate::logging;
+use crate::{
+    credentials::{Answer, Question},
+    logging,
+};
 
 /// As many events wait for a listener at most; what comes on top is dropped and counted.
 const EVENTS: usize = 10_000;
@@ -31,6 +34,8 @@ struct Waiting {
     finished: Vec<u64>,
     events: VecDeque<Told>,
     missed: u64,
+    /// By asker; one that nobody can ask any more has no question.
+    asked: Vec<(u64, Option<Answer>)>,
     ended: bool,
 }
 
@@ -63,6 +68,17 @@ impl Shared {
         self.changed.notify_one();
     }
 
+    /// Hands over a question, or that there will be none for this asker any more.
+    pub(crate) fn asked(&self, asker: u64, answer: Option<Answer>) {
+        let mut waiting = self.lock();
+        if waiting.ended {
+            return; // nobody fetches it
+        }
+        waiting.asked.push((asker, answer));
+        drop(waiting);
+        self.changed.notify_one();
+    }
+
     /// Has the log fetched.
     pub(crate) fn nudge(&self) {
         // Whoever is between looking at the log and waiting for news holds the lock, and would miss it. A fork may have copied
@@ -82,10 +98,11 @@ impl Shared {
 #[derive(Default)]
 pub(crate) struct Pump(pub(crate) Arc<Shared>);
 
-/// Tickets, events with their listeners, log lines, events that were dropped.
+/// Tickets, events with their listeners, questions with their askers, log lines, events that were dropped.
 type News<'py> = (
     Vec<u64>,
     Vec<(u64, &'static str, Bound<'py, PyDict>)>,
+    Vec<(u64, Option<Bound<'py, Question>>)>,
     Vec<logging::Line>,
     u64,
 );
@@ -102,18 +119,21 @@ impl Pump {
     /// Waits for news, `seconds` at most. `None` once it was ended.
     fn news<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Option<News<'py>>> {
         let deadline = Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 3600.0));
-        let (finished, events, missed, ended, lines) = py.detach(|| {
+        let (finished, events, missed, asked, ended, lines) = py.detach(|| {
             let mut waiting = self.0.lock();
             loop {
                 let lines = logging::take();
                 let left = deadline.saturating_duration_since(Instant::now());
-                let news =
-                    !waiting.finished.is_empty() || !waiting.events.is_empty() || !lines.is_empty();
+                let news = !waiting.finished.is_empty()
+                    || !waiting.events.is_empty()
+                    || !waiting.asked.is_empty()
+                    || !lines.is_empty();
                 if news || waiting.ended || left.is_zero() {
                     return (
                         std::mem::take(&mut waiting.finished),
                         std::mem::take(&mut waiting.events),
                         std::mem::take(&mut waiting.missed),
+                        std::mem::take(&mut waiting.asked),
                         waiting.ended,
                         lines,
                     );
@@ -126,19 +146,34 @@ impl Pump {
                     .0;
             }
         });
-        if ended && finished.is_empty() && events.is_empty() && lines.is_empty() {
+        if ended && finished.is_empty() && events.is_empty() && asked.is_empty() && lines.is_empty()
+        {
             return Ok(None);
         }
         let events = events
             .iter()
             .map(|told| Ok((told.listener, told.event.name(), facts(py, &told.event)?)))
             .collect::<PyResult<Vec<_>>>()?;
-        Ok(Some((finished, events, lines, missed)))
+        let asked = asked
+            .into_iter()
+            .map(|(asker, answer)| {
+                let question = answer
+                    .map(|answer| Bound::new(py, Question::new(answer)))
+                    .transpose()?;
+                Ok((asker, question))
+            })
+            .collect::<PyResult<Vec<_>>>()?;
+        Ok(Some((finished, events, asked, lines, missed)))
     }
 
     /// Lets whoever waits for news go.
     fn end(&self) {
-        self.0.lock().ended = true;
+        let unasked = {
+            let mut waiting = self.0.lock();
+            waiting.ended = true;
+            std::mem::take(&mut waiting.asked)
+        };
+        drop(unasked); // outside of the lock: who waits for the answers is told
         self.0.changed.notify_all();
     }
 }

@@ -1,7 +1,13 @@
-"""Runs the first example of the README as it is printed: `python readme.py README.md`, with the broker at RETRYRMQ_URL."""
+"""Runs examples of the README as they are printed: `python readme.py README.md`, with the broker at RETRYRMQ_URL.
+
+The first one as a program; those about connections and queues as an app. All others are compiled.
+"""
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import os
 import re
 import shlex
 import signal
@@ -10,7 +16,11 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.parse
 from pathlib import Path
+from typing import Any
+
+import retryrmq
 
 #: Long enough for the busiest machine, in seconds; a run that passes never waits for it.
 PATIENCE = 180.0
@@ -19,10 +29,16 @@ PATIENCE = 180.0
 def main() -> int:
     readme = Path(sys.argv[1]).read_text(encoding="utf-8")
 
-    def block(language: str, containing: str = "") -> str:
-        blocks: list[str] = re.findall(rf"^```{language}\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
-        return next(block for block in blocks if containing in block)
+    def blocks(language: str) -> list[str]:
+        return re.findall(rf"^```{language}\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
 
+    def block(language: str, containing: str = "") -> str:
+        return next(block for block in blocks(language) if containing in block)
+
+    for source in blocks("python"):
+        compile(source, "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    asyncio.run(connects(block("python", "credentials="), block("python", "work_queue=")))
+    print("README's connections and queues: ok")
     expected = block("text").splitlines()
     publish = shlex.split(block("console", "publish(").removeprefix("$ ").strip())
     publish[0] = sys.executable
@@ -50,6 +66,32 @@ def main() -> int:
         raise SystemExit(f"the README's first example ended with {status} and printed {printed}, not {expected}")
     print("README's first example: ok")
     return 0
+
+
+class Vault:
+    """Stands in for whatever issues passwords to the reader."""
+
+    def __init__(self, user: str, password: str) -> None:
+        self._user, self._password = user, password
+        self.asked = 0
+
+    async def read(self, path: str) -> dict[str, str]:
+        self.asked += 1
+        return {"username": self._user, "password": self._password}
+
+
+async def connects(connection: str, queue: str) -> None:
+    """The app of two examples, at our broker, whose login only the function knows."""
+    url = os.environ["RETRYRMQ_URL"]
+    broker = urllib.parse.urlsplit(url)
+    vault = Vault(broker.username or "guest", broker.password or "guest")
+    hosts = "amqp://one,two,three/shop"
+    assert hosts in connection
+    names: dict[str, Any] = {"retryrmq": retryrmq, "vault": vault}
+    exec(connection.replace(hosts, url.replace(f"{broker.username}:{broker.password}@", "nobody:nothing@")), names)
+    exec(queue, names)
+    async with names["app"] as app:
+        assert app.healthy() and vault.asked >= 2
 
 
 if __name__ == "__main__":

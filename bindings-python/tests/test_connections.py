@@ -150,15 +150,55 @@ def test_nobody_waits_for_a_broker_in_vain(broker: Broker) -> None:
     async def main() -> None:
         connecting = retryrmq.connect(url, wait=True)
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(connecting._connected(), 0.1)
+            await asyncio.wait_for(connecting, 0.1)
         with pytest.raises(retryrmq.ClosedError):
             await connecting
         del connecting
         await gone(before)
-        retryrmq.connect(url, wait=True)  # and nobody asks for the answer
+        retryrmq.connect(url, wait=True)  # and nobody awaits it
         await gone(before)
 
     asyncio.run(main())
+
+
+def test_a_connection_to_be_is_taken_for_a_coroutine(broker: Broker) -> None:
+    """By whatever wants one; and it is still awaited and entered as before."""
+    client = asyncio.run(retryrmq.connect(broker.url))
+    assert isinstance(client, retryrmq.Client) and client.healthy()
+    client.blocking.close()
+
+    async def main() -> None:
+        url = broker.url
+        clients = [
+            await retryrmq.connect(url),
+            await asyncio.create_task(retryrmq.connect(url)),
+            await asyncio.wait_for(retryrmq.connect(url), 60),
+            *(await asyncio.gather(retryrmq.connect(url), retryrmq.connect(url))),
+        ]
+        connecting = retryrmq.connect(url)
+        clients += [await connecting, await connecting]
+        assert clients[-1] is clients[-2]
+        for client in clients:
+            assert client.healthy()
+        for client in clients[:-1]:
+            await client.close()
+        async with retryrmq.connect(url) as client:
+            assert client.healthy()
+        assert not client.healthy()
+
+    asyncio.run(main())
+    with pytest.raises(retryrmq.UnreachableError):
+        asyncio.run(retryrmq.connect(f"amqp://localhost:{free_port()}"))
+
+
+def test_a_connection_that_nobody_awaits_is_not_tried(recwarn: pytest.WarningsRecorder) -> None:
+    before = operations()
+    connecting = retryrmq.connect("amqp://localhost")
+    assert operations() == before
+    connecting.close()
+    del connecting
+    gc.collect()
+    assert not list(recwarn)
 
 
 def test_health_tells_why_it_is_not_well(broker: Broker) -> None:

@@ -34,6 +34,15 @@ from retryrmq.client import outgoing
         ("park", 1, TypeError),
         ("pause", 0.5, TypeError),
         ("declare", 1, TypeError),
+        ("work_queue", 5, TypeError),
+        ("work_queue", ["quorum"], TypeError),
+        ("work_queue", "stream", ValueError),
+        ("work_queue", {5: 1}, TypeError),
+        ("work_queue", {"x-max-priority": 1.5}, TypeError),
+        ("work_queue", {"x-max-priority": None}, TypeError),
+        ("work_queue", {"x-max-priority": 2**63}, ValueError),
+        ("work_queue", {"x-queue-mode": "\udcff"}, ValueError),
+        ("work_queue", {"x-queue-type": "stream"}, ValueError),
         ("reserved_name", "yes", TypeError),
         ("crash_limit", 0, ValueError),
         ("defer_limit", "1", TypeError),
@@ -59,7 +68,9 @@ def test_a_listener_that_nobody_would_await_is_refused() -> None:
         app.consume("orders", on_event=listener)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("option", [{"fatal": ValueError}, {"park": False}, {"retry": "fixed(1s)"}])
+@pytest.mark.parametrize(
+    "option", [{"fatal": ValueError}, {"park": False}, {"retry": "fixed(1s)"}, {"work_queue": "classic"}]
+)
 def test_what_needs_dlx_says_so(option: dict[str, Any]) -> None:
     app = retryrmq.App("amqp://localhost")
     with pytest.raises(retryrmq.InvalidOptionError, match=f"`{next(iter(option))}` needs `dlx`"):

@@ -165,6 +165,74 @@ def test_ctrl_c_ends_waiting_for_a_broker(broker: Broker, programs: list[Program
     assert program.end() == 0
 
 
+HANGING = {
+    "plain": "def login():\n    say(asked=True)\n    time.sleep(3600)\n",
+    "async": "async def login():\n    say(asked=True)\n    await asyncio.sleep(3600)\n",
+}
+
+
+@pytest.mark.parametrize("login", HANGING)
+@pytest.mark.parametrize("how", ["app", "blocking", "async"])
+def test_ctrl_c_ends_waiting_for_a_login(broker: Broker, programs: list[Program], how: str, login: str) -> None:
+    source = HANGING[login]
+    source += {
+        "app": "app = retryrmq.App(url, credentials=login)\napp.consume(queue, dlx=True)(print)\nconnect = app.run\n",
+        "blocking": "connect = lambda: retryrmq.connect_blocking(url, credentials=login)\n",
+        "async": "connect = lambda: asyncio.run(retryrmq.connect(url, credentials=login))\n",
+    }[how]
+    source += textwrap.dedent("""
+        try:
+            connect()
+        except BaseException as error:
+            say(ended=type(error).__name__)
+        while retryrmq._native.live()["clients"] or retryrmq._pump.pump()._askers:
+            time.sleep(0.01)
+        say(left=0)
+    """)
+    program = Program(source, broker, "orders")
+    programs.append(program)
+    assert program.line() == {"asked": True}
+    program.process.send_signal(signal.SIGINT)
+    assert program.line() == {"ended": "SystemExit" if how == "app" else "KeyboardInterrupt"}
+    assert program.line() == {"left": 0}
+    assert program.end() == 0  # whatever still hangs
+
+
+@pytest.mark.parametrize("login", HANGING)
+def test_ctrl_c_drains_an_app_whose_login_hangs(broker: Broker, programs: list[Program], login: str) -> None:
+    queue = broker.queue()
+    proxy = Proxy(broker.url)
+    hang = HANGING[login].replace(
+        "    say(asked=True)\n", "    if not cut:\n        return 'guest', 'guest'\n    say(asked=True)\n"
+    )
+    source = (
+        f"cut = []\n{hang}"
+        + """
+app = retryrmq.App(url, credentials=login)
+
+@app.consume(queue, dlx=True, drain_timeout="1s")
+async def handle(msg):
+    cut.append(msg.text())
+    say(handled=msg.text())
+
+app.run()
+say(drained=True)
+"""
+    )
+    make_queue(broker, queue)
+    program = Program(source, broker, queue, proxy.url)
+    programs.append(program)
+    with retryrmq.connect_blocking(broker.url) as client:
+        client.publish(queue, "a")
+    assert program.line() == {"handled": "a"}
+    proxy.cut()
+    assert program.line() == {"asked": True}
+    program.process.send_signal(signal.SIGINT)
+    assert program.lines()[-1] == {"drained": True}
+    assert program.end() == 0
+    proxy.close()
+
+
 @pytest.mark.parametrize("how", ["async", "stubborn"])
 def test_a_signal_drains_no_longer_than_it_may(broker: Broker, programs: list[Program], how: str) -> None:
     queue = broker.queue()
@@ -311,6 +379,53 @@ def test_a_fork_is_told_and_can_connect_itself(broker: Broker, programs: list[Pr
     assert [body for body, _ in left_in(broker, queue)] == ["from the parent"]
 
 
+@pytest.mark.parametrize("login", ["def", "async def"])
+def test_a_fork_asks_for_its_own_login(broker: Broker, programs: list[Program], login: str) -> None:
+    proxy = Proxy(broker.url)
+    program = Program(
+        f"""
+        import gc
+        asked = []
+
+        {login} login():
+            asked.append(os.getpid())
+            return "guest", "guest"
+
+        client = retryrmq.connect_blocking(url, credentials=login)
+        child = os.fork()
+        if child == 0:
+            try:
+                client.close()
+            except retryrmq.ForkedError as error:
+                say(code=error.code)
+            del client
+            gc.collect()
+            asked.clear()
+            with retryrmq.connect_blocking(url, credentials=login):
+                say(child=set(asked) == {{os.getpid()}})
+            sys.exit(0)
+        pid, status = os.waitpid(child, 0)
+        before = len(asked)
+        say(cut=status)
+        while client.reconnects < 2:
+            time.sleep(0.01)
+        client.close()
+        say(parent=len(asked) >= before + 2)
+        """,
+        broker,
+        "orders",
+        proxy.url,
+    )
+    programs.append(program)
+    assert program.line() == {"code": "forked"}
+    assert program.line() == {"child": True}
+    assert program.line() == {"cut": 0}
+    proxy.cut()
+    assert program.line() == {"parent": True}
+    assert program.end() == 0
+    proxy.close()
+
+
 def test_nothing_of_the_parent_is_used_by_a_fork(broker: Broker, programs: list[Program]) -> None:
     queue = broker.queue()
     program = Program(
@@ -324,11 +439,7 @@ def test_nothing_of_the_parent_is_used_by_a_fork(broker: Broker, programs: list[
             time.sleep(0.01)
         walk = client.parked(queue).__enter__()
         it = next(iter(walk))
-        connecting = retryrmq.connect(url)
-
-        async def connected():
-            await connecting
-
+        connecting = retryrmq.client.address(url, "", None, False, False, None).begin(None)
         child = os.fork()
         if child == 0:
             faulthandler.dump_traceback_later(60, exit=True)
@@ -340,7 +451,7 @@ def test_nothing_of_the_parent_is_used_by_a_fork(broker: Broker, programs: list[
                 "replay": lambda: walk.replay(it),
                 "drop": lambda: walk.drop(it),
                 "leave": lambda: walk.__exit__(None, None, None),
-                "connect": lambda: asyncio.run(connected()),
+                "connect": connecting.wait,
                 "stop": consumer.stop,
                 "close": consumer.close,
             }.items():
@@ -634,6 +745,7 @@ def test_stopping_again_and_again_leaves_nothing(broker: Broker, programs: list[
 if not hasattr(os, "fork"):
     del (
         test_a_fork_is_told_and_can_connect_itself,
+        test_a_fork_asks_for_its_own_login,
         test_nothing_of_the_parent_is_used_by_a_fork,
         test_multiprocessing_by_fork_works,
     )

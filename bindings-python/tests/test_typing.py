@@ -34,6 +34,8 @@ def test_annotations_can_be_resolved(function: object) -> None:
 
 
 TYPED = """
+import asyncio
+
 import retryrmq
 
 app = retryrmq.App()
@@ -42,6 +44,7 @@ handler: retryrmq.Handler = print
 strategy: retryrmq.Strategy = "native"
 delay: retryrmq.Duration = "5s"
 options: retryrmq.ConsumerOptions = {"dlx": True, "strategy": strategy}
+queue: retryrmq.WorkQueue = {"x-max-priority": 10, "x-queue-mode": "lazy", "x-single-active-consumer": True}
 message: retryrmq.PublishOptions = {"delay": delay}
 
 
@@ -58,10 +61,48 @@ def number(msg: retryrmq.Message) -> int:
     return 5
 
 
+def old_login() -> tuple[str, str]:
+    return "maria", "old"
+
+
+async def login() -> retryrmq.Login:
+    return retryrmq.Login("maria", "new", expires_in="1h")
+
+
+def number_of_logins() -> int:
+    return 5
+
+
+async def connecting() -> retryrmq.Client:
+    credentials: retryrmq.Credentials = login
+    retryrmq.App(credentials=credentials)
+    retryrmq.connect_blocking(credentials=old_login)
+    retryrmq.connect_blocking(credentials=lambda: login())
+    retryrmq.connect_blocking(credentials=number_of_logins)  # WRONG
+    async with retryrmq.connect(credentials=login) as client:
+        client.trouble()
+    await asyncio.create_task(retryrmq.connect())
+    return await retryrmq.connect()
+
+
+async def forward(client: retryrmq.Client, msg: retryrmq.Message) -> None:
+    await client.publish("orders", msg.body, message_id=msg.message_id)
+    client.blocking.publish("orders", msg.body, message_id=msg.message_id)
+    await client.publish("orders", msg.body, message_id=5)  # WRONG
+
+
+connected: retryrmq.Client = asyncio.run(retryrmq.connect())
+
+
 def both(client: retryrmq.Client, blocking: retryrmq.BlockingClient) -> None:
     client.consume("orders", number, dlx=True)
     client.consume("orders", coroutine)
     client.consume("orders", number, dlx="yes")  # WRONG
+    client.consume("orders", number, dlx=True, work_queue=queue)
+    client.consume("orders", number, dlx=True, work_queue={})
+    client.consume("orders", number, dlx=True, work_queue="existing")
+    client.consume("orders", number, dlx=True, work_queue="stream")  # WRONG
+    client.consume("orders", number, dlx=True, work_queue={"x-max-priority": 1.5})  # WRONG
     blocking.consume("orders", number).run()
     blocking.consume("orders", lambda msg: print(msg.body)).run()
     blocking.consume("orders", lambda msg: print(msg.colour)).run()  # WRONG

@@ -17,7 +17,7 @@ const rmq = await connect()
 let parked = 0
 
 const consumer = await rmq.consume(
-  { queue, dlx: true, retry: 'fixed(500ms, retries=2)', fatal: [SyntaxError, UnknownCustomer], keepAlive: true },
+  { queue, dlx: true, retry: 'fixed(500ms, retries=2)', fatal: [SyntaxError, UnknownCustomer] },
   async (msg) => {
     const order = msg.json<{ customer: number; total: number }>() // throws SyntaxError when it is no JSON
     if (order.customer === 0) throw new UnknownCustomer('nobody has the number 0')

@@ -19,7 +19,7 @@ function price(order: Order, mended: boolean): number {
 async function consume(rmq: Client, mended: boolean, count: number): Promise<void> {
   await new Promise<void>(async (resolve) => {
     const ended = () => void (--count === 0 && consumer.close().then(resolve))
-    const consumer = await rmq.consume({ queue, dlx: true, retry: 'list(200ms)', keepAlive: true }, async (msg) => {
+    const consumer = await rmq.consume({ queue, dlx: true, retry: 'list(200ms)' }, async (msg) => {
       console.log(`${msg.messageId} costs ${price(msg.json<Order>(), mended)}`)
       ended()
     })

@@ -7,6 +7,7 @@ use retryrmq::ClientOptions;
 use crate::{
     errors::Refusal,
     live::{Alive, Kind},
+    login,
     news::{self, Told},
     operation::{Answer, Operation},
     options::Options,
@@ -29,6 +30,8 @@ pub struct Dialling {
     pub wait: bool,
     /// Whether a login that is refused after a loss ends the client.
     pub end_when_refused: bool,
+    /// The function that is asked who logs in; none when it is 0.
+    pub credentials: u64,
 }
 
 /// A connected client.
@@ -53,7 +56,7 @@ pub fn connect(dialling: Dialling, ticket: u64) -> Result<Arc<Operation>, Refusa
         queue_type,
         wait: dialling.wait,
         end_when_refused: dialling.end_when_refused,
-        ..ClientOptions::default()
+        credentials: (dialling.credentials != 0).then(|| login::credentials(dialling.credentials)),
     };
     Operation::begin_while_awaited(ticket, async move {
         let inner = retryrmq::Client::connect_with(&dialling.url, options).await?;

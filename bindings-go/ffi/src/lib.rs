@@ -7,6 +7,7 @@ mod client;
 mod errors;
 mod live;
 mod logging;
+mod login;
 mod message;
 mod news;
 mod operation;

@@ -11,9 +11,10 @@ pub(crate) enum Kind {
     Walk,
     Simulation,
     Options,
+    Question,
 }
 
-const KINDS: usize = 6;
+const KINDS: usize = 7;
 static ALIVE: [AtomicI64; KINDS] = [const { AtomicI64::new(0) }; KINDS];
 
 /// One living object; counted for as long as it is.

@@ -1,4 +1,4 @@
-//! What this half has to tell the Go half: finished operations, events, log lines. One goroutine fetches them, so that no
+//! What this half has to tell the Go half: finished operations, events, log lines, and what it asks. One goroutine fetches them, so that no
 //! native thread ever calls into Go.
 
 use std::{
@@ -7,7 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::logging::{self, Line};
+use crate::{
+    logging::{self, Line},
+    login::Question,
+};
 
 /// As many events wait for a listener at most; what comes on top is dropped and counted.
 const EVENTS: usize = 10_000;
@@ -67,6 +70,8 @@ pub struct News {
     pub lines: Vec<Line>,
     /// Events that were dropped because too many waited.
     pub missed: u64,
+    /// Questions about the login, in turn.
+    pub questions: Vec<Question>,
 }
 
 #[derive(Default)]
@@ -74,6 +79,7 @@ struct Waiting {
     finished: Vec<u64>,
     events: VecDeque<Told>,
     missed: u64,
+    questions: Vec<Question>,
     nudged: bool,
 }
 
@@ -81,6 +87,7 @@ static WAITING: Mutex<Waiting> = Mutex::new(Waiting {
     finished: Vec::new(),
     events: VecDeque::new(),
     missed: 0,
+    questions: Vec::new(),
     nudged: false,
 });
 static CHANGED: Condvar = Condvar::new();
@@ -107,6 +114,12 @@ pub(crate) fn told(told: Told) {
     CHANGED.notify_one();
 }
 
+/// Hands over a question, or its end.
+pub(crate) fn question(question: Question) {
+    waiting().questions.push(question);
+    CHANGED.notify_one();
+}
+
 /// Has the log fetched.
 pub(crate) fn nudge() {
     waiting().nudged = true;
@@ -120,7 +133,10 @@ pub fn news(wait_ms: u32) -> News {
     let mut waiting = waiting();
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let any = waiting.nudged || !waiting.finished.is_empty() || !waiting.events.is_empty();
+        let any = waiting.nudged
+            || !waiting.finished.is_empty()
+            || !waiting.events.is_empty()
+            || !waiting.questions.is_empty();
         if any || left.is_zero() {
             break;
         }
@@ -133,12 +149,14 @@ pub fn news(wait_ms: u32) -> News {
     let finished = std::mem::take(&mut waiting.finished);
     let events = waiting.events.drain(..).collect();
     let missed = std::mem::take(&mut waiting.missed);
+    let questions = std::mem::take(&mut waiting.questions);
     drop(waiting);
     News {
         finished,
         events,
         lines: logging::take(),
         missed,
+        questions,
     }
 }
 

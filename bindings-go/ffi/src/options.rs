@@ -89,6 +89,8 @@ pub struct Wanted {
     pub pause: Option<Budget>,
     /// Whether missing queues are made.
     pub declare: Option<bool>,
+    /// What a missing work queue is made with, as text.
+    pub work_queue: Option<String>,
     /// Whether a queue is consumed whose name is reserved.
     pub reserved_name: Option<bool>,
     /// How long closing waits for handlers.
@@ -164,6 +166,9 @@ impl Options {
         }
         if let Some(declare) = wanted.declare {
             consumer = consumer.declare(declare);
+        }
+        if let Some(work_queue) = wanted.work_queue {
+            consumer = consumer.work_queue(work_queue.parse()?);
         }
         if let Some(reserved_name) = wanted.reserved_name {
             consumer = consumer.reserved_name(reserved_name);

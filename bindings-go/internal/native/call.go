@@ -58,6 +58,19 @@ func taken(a C.rr_answer) []byte {
 	return into
 }
 
+// Has read look at what a call gave, where it lies until read returns.
+func shown(a C.rr_answer, read func([]byte)) {
+	if a.len == 0 && a.capacity == 0 {
+		return
+	}
+	defer C.rr_take(nil, a.data, 0, a.capacity)
+	if a.len > 0 {
+		// As an integer it went through C, since a pointer of an empty buffer is none for Go. This one points to memory that is not Go's.
+		at := *(*unsafe.Pointer)(unsafe.Pointer(&a.data))
+		read(unsafe.Slice((*byte)(at), int(a.len)))
+	}
+}
+
 func bytesOf(a C.rr_answer) ([]byte, error) {
 	if a.code != 0 {
 		return nil, refused(a)

@@ -12,6 +12,8 @@ type Client struct{ object }
 type Dialling struct {
 	URL, AppVersion, QueueType string
 	Wait, EndWhenRefused       bool
+	// Credentials is the number that AskedBy gave; 0 if there is no function.
+	Credentials uint64
 }
 
 // Connect begins to connect.
@@ -22,6 +24,7 @@ func Connect(dialling *Dialling) (*Operation, error) {
 	w.OptionalString(dialling.QueueType)
 	w.Bool(dialling.Wait)
 	w.Bool(dialling.EndWhenRefused)
+	w.Uint64(dialling.Credentials)
 	return begin(func(ticket uint64) C.rr_answer {
 		bytes, n := lent(w.B)
 		return C.rr_connect(bytes, n, C.uint64_t(ticket))

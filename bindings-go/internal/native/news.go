@@ -39,9 +39,14 @@ type newsroom struct {
 	next      uint64
 	pending   map[uint64]chan struct{}
 	listeners map[uint64]func(Told)
+	asked     map[uint64]func(question uint64, over bool)
 }
 
-var room = newsroom{pending: map[uint64]chan struct{}{}, listeners: map[uint64]func(Told){}}
+var room = newsroom{
+	pending:   map[uint64]chan struct{}{},
+	listeners: map[uint64]func(Told){},
+	asked:     map[uint64]func(uint64, bool){},
+}
 
 // The reader of log lines and of the number of events that were dropped; set before the first Hold.
 var (
@@ -124,6 +129,17 @@ func (n *newsroom) fetch() {
 	}
 	if missed := r.Uint64(); missed > 0 {
 		OnMissed(missed)
+	}
+	for range r.Count() {
+		credentials, question, over := r.Uint64(), r.Uint64(), r.Bool()
+		n.mu.Lock()
+		ask := n.asked[credentials]
+		n.mu.Unlock()
+		if ask != nil {
+			ask(question, over)
+		} else if !over {
+			Answer(question, nil, "it belongs to a connection that was closed")
+		}
 	}
 	// Last, so that whoever waited finds everything told that happened before.
 	n.mu.Lock()

@@ -38,6 +38,7 @@ type Wanted struct {
 	Park           *bool
 	Pause          *Budget
 	Declare        *bool
+	WorkQueue      *string
 	ReservedName   *bool
 	DrainTimeout   *uint64
 	CrashLimit     *uint32
@@ -86,6 +87,7 @@ func NewOptions(wanted *Wanted) (*Options, error) {
 		Optional(&w, budget.Pause, w.Uint64)
 	})
 	Optional(&w, wanted.Declare, w.Bool)
+	Optional(&w, wanted.WorkQueue, w.String)
 	Optional(&w, wanted.ReservedName, w.Bool)
 	Optional(&w, wanted.DrainTimeout, w.Uint64)
 	Optional(&w, wanted.CrashLimit, w.Uint32)

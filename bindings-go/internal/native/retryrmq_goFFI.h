@@ -484,6 +484,11 @@ int64_t uniffi_retryrmq_go_fn_func_live(RustCallStatus *_Nonnull out_status
 void uniffi_retryrmq_go_fn_func_log_lines(int8_t wanted, int8_t debug, RustCallStatus *_Nonnull out_status
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_ANSWER
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_ANSWER
+void uniffi_retryrmq_go_fn_func_answer(uint64_t number, RustBuffer given, RustCallStatus *_Nonnull out_status
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_NEWS
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_NEWS
 RustBuffer uniffi_retryrmq_go_fn_func_news(uint32_t wait_ms, RustCallStatus *_Nonnull out_status
@@ -786,6 +791,12 @@ uint16_t uniffi_retryrmq_go_checksum_func_live(void
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_LOG_LINES
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_LOG_LINES
 uint16_t uniffi_retryrmq_go_checksum_func_log_lines(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_ANSWER
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_ANSWER
+uint16_t uniffi_retryrmq_go_checksum_func_answer(void
     
 );
 #endif

@@ -226,6 +226,10 @@ static inline rr_answer rr_wake_news(void) {
     RR_NOTHING(uniffi_retryrmq_go_fn_func_wake_news(&status));
 }
 
+static inline rr_answer rr_answer_login(uint64_t question, const void *given, int32_t len) {
+    RR_NOTHING(uniffi_retryrmq_go_fn_func_answer(question, rr_lend(given, len), &status));
+}
+
 static inline rr_answer rr_log_lines(int8_t wanted, int8_t debug) {
     RR_NOTHING(uniffi_retryrmq_go_fn_func_log_lines(wanted, debug, &status));
 }

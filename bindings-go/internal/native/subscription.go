@@ -24,16 +24,20 @@ func (t *Tokens) Add(token uint64) { *t = binary.LittleEndian.AppendUint64(*t, t
 // Len is how many there are.
 func (t Tokens) Len() int { return len(t) / 8 }
 
-// Exchange acknowledges acks and takes up to most messages, as a batch. When there are none it waits, waitMS at most.
-func (s *Subscription) Exchange(acks Tokens, most int, waitMS uint32) []byte {
+// Exchange acknowledges acks and takes up to most messages, as a batch, which read must not keep. When there are none it waits, waitMS
+// at most, and read is not called.
+func (s *Subscription) Exchange(acks Tokens, most int, waitMS uint32, read func(batch []byte)) {
 	if !s.enter() {
-		return nil
+		return
 	}
 	defer s.leave()
 	bytes, n := lent(acks)
 	answer := C.rr_subscription_exchange(C.uint64_t(s.handle), bytes, n, C.uint32_t(most), C.uint32_t(waitMS))
-	batch, _ := bytesOf(answer)
-	return batch
+	if answer.code != 0 {
+		_ = refused(answer)
+		return
+	}
+	shown(answer, read)
 }
 
 // Ending is the end of an attempt that was not simply handled.

@@ -3,6 +3,7 @@ package native
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -40,5 +41,24 @@ func TestWithoutALibraryTheSameErrorSaysSo(t *testing.T) {
 				t.Errorf("%s with tags %q: %v, %s", platform, tags, err, files)
 			}
 		}
+	}
+}
+
+func TestBeforeTheLibraryIsBuiltTheCompilerSaysHow(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no go to build with")
+	}
+	link, err := os.ReadFile("link_static.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := strings.ReplaceAll(string(link), "${SRCDIR}/../../lib/", t.TempDir()+string(filepath.Separator))
+	if elsewhere == string(link) {
+		t.Fatal("link_static.go does not name the library's place any more")
+	}
+	build := exec.Command("go", "build", "-overlay", overlaid(t, "link_static.go", elsewhere), ".")
+	said, err := build.CombinedOutput()
+	if err == nil || !strings.Contains(string(said), "run `make go-lib`") {
+		t.Errorf("%v, %s", err, said)
 	}
 }

@@ -4,21 +4,17 @@ import { spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import path from 'node:path'
-import { after } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
 import { connect, setLogger } from 'retryrmq'
 
 setLogger(false)
 
-// An idle consumer does not keep a test alive that waits for its handler.
-const alive = setInterval(() => {}, 1000)
-after(() => clearInterval(alive))
-
 export const URL_ = process.env.RETRYRMQ_URL
 const management = new URL(process.env.RETRYRMQ_MANAGEMENT_URL)
 const authorization = `Basic ${Buffer.from(`${management.username}:${management.password}`).toString('base64')}`
-const vhost = decodeURIComponent(new URL(URL_).pathname.slice(1)) || '/'
+/** As the management's addresses have it. */
+export const vhost = encodeURIComponent(decodeURIComponent(new URL(URL_).pathname.slice(1)) || '/')
 
 /** Asks the broker's management. */
 export async function manage(method, where, body) {
@@ -35,7 +31,7 @@ const PATIENCE = Number(process.env.PATIENCE ?? 120_000)
 const RUN = randomUUID().slice(0, 8)
 let count = 0
 
-const place = (queue) => `queues/${encodeURIComponent(vhost)}/${encodeURIComponent(queue)}`
+const place = (queue) => `queues/${vhost}/${encodeURIComponent(queue)}`
 
 /** Makes a quorum queue, with further arguments. */
 export async function declare(name, more = {}) {
@@ -47,7 +43,7 @@ export async function queue(t, type = 'quorum', more = {}) {
   const name = `node-${RUN}-${++count}`
   await declare(name, { 'x-queue-type': type, ...more })
   t.after(async () => {
-    const all = (await manage('GET', `queues/${encodeURIComponent(vhost)}?columns=name`)) ?? []
+    const all = (await manage('GET', `queues/${vhost}?columns=name`)) ?? []
     const mine = all.filter((queue) => queue.name === name || queue.name.startsWith(`${name}.`))
     await Promise.all(mine.map((queue) => manage('DELETE', place(queue.name))))
   })
@@ -82,7 +78,7 @@ export function deferred() {
 /** Has the broker close the connections of a client that it shows for one of its consumers. */
 export async function cut(name) {
   const connections = async () => {
-    const consumers = (await manage('GET', `consumers/${encodeURIComponent(vhost)}`)) ?? []
+    const consumers = (await manage('GET', `consumers/${vhost}`)) ?? []
     const found = consumers.filter((consumer) => consumer.queue?.name === name)
     return found.map((consumer) => consumer.channel_details?.connection_name).filter(Boolean)
   }

@@ -1,62 +1,14 @@
 // Several hosts, brokers that come later, and logins that are refused later.
 
 import assert from 'node:assert/strict'
-import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
-import net from 'node:net'
 import { test } from 'node:test'
 
 import { connect } from 'retryrmq'
 import { liveObjects } from 'retryrmq/testing'
 
-import { URL_, client, manage, program, queue, until } from './broker.mjs'
-
-const broker = new URL(URL_)
-const vhost = encodeURIComponent(decodeURIComponent(broker.pathname.slice(1)) || '/')
-
-/** The broker's address with another place, and perhaps somebody else. */
-const at = (place, who = `${broker.username}:${broker.password}`) => `amqp://${who}@${place}${broker.pathname}`
-
-/** A port on which nothing listens. */
-async function freePort() {
-  const listener = net.createServer().listen(0, '127.0.0.1')
-  await once(listener, 'listening')
-  const { port } = listener.address()
-  await new Promise((resolve) => listener.close(resolve))
-  return port
-}
-
-/** A way to the broker that can be cut, and goes with the test. */
-async function proxy(t, port = 0) {
-  const open = new Set()
-  const listener = net.createServer((one) => {
-    const other = net.connect(Number(broker.port || 5672), broker.hostname)
-    for (const [from, to] of [
-      [one, other],
-      [other, one],
-    ]) {
-      open.add(from)
-      from.on('error', () => {}).on('close', () => (open.delete(from), to.destroy()))
-      from.pipe(to)
-    }
-  })
-  listener.listen(port, '127.0.0.1')
-  await once(listener, 'listening')
-  const cut = () => open.forEach((socket) => socket.destroy())
-  const close = () => (listener.close(), cut())
-  t.after(close)
-  return { place: `127.0.0.1:${listener.address().port}`, cut, close }
-}
-
-/** Somebody whose password can be changed; gone with the test. */
-async function user(t) {
-  const name = `node-${randomUUID().slice(0, 12)}`
-  const setPassword = (password) => manage('PUT', `users/${name}`, { password, tags: '' })
-  await setPassword('old')
-  t.after(() => manage('DELETE', `users/${name}`))
-  await manage('PUT', `permissions/${vhost}/${name}`, { configure: '.*', write: '.*', read: '.*' })
-  return { name, setPassword }
-}
+import { URL_, client, program, queue, until } from './broker.mjs'
+import { at, broker, freePort, proxy, user } from './ways.mjs'
 
 test('any of several hosts will do', async (t) => {
   const dead = `127.0.0.1:${await freePort()}`

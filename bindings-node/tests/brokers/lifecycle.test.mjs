@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { client, program, queue, until } from './broker.mjs'
+import { URL_, client, program, queue, until } from './broker.mjs'
+import { at, proxy, user } from './ways.mjs'
 
 async function publish(t, name, count) {
   const rmq = await client(t)
@@ -19,27 +20,100 @@ async function rest(rmq, name, enough) {
   return seen
 }
 
-test('an idle consumer does not keep the process alive', async (t) => {
-  const { code, text, errors } = await program('idle', [await queue(t)])
-  assert.deepEqual([code, errors], [0, ''])
-  assert.match(text, /consuming\nbye/)
-})
-
-test('unless it is asked to', async (t) => {
-  const { signal } = await program('idle', [await queue(t), 'keepAlive'], async (child, says) => {
-    await says('consuming')
-    await new Promise((resolve) => setTimeout(resolve, 500))
-    assert.equal(child.exitCode, null)
-    child.kill('SIGTERM')
+for (const how of ['as it is', 'ref']) {
+  test(`a running consumer keeps the process alive (${how})`, async (t) => {
+    const name = await queue(t)
+    const rmq = await client(t)
+    const { signal } = await program('idle', [name, how], async (child, says) => {
+      await says('consuming')
+      // Idle in between.
+      for (const text of ['one', 'two', 'three']) {
+        await rmq.publish(name, text)
+        await says(`handled ${text}`)
+      }
+      child.kill('SIGTERM')
+    })
+    assert.equal(signal, 'SIGTERM')
   })
-  assert.equal(signal, 'SIGTERM')
+}
+
+for (const how of ['keepAlive', 'unref']) {
+  test(`unless it is not to (${how})`, async (t) => {
+    const { code, text, errors } = await program('idle', [await queue(t), how])
+    assert.deepEqual([code, errors, text], [0, '', how === 'unref' ? 'true\nconsuming\nbye\n' : 'consuming\nbye\n'])
+  })
+}
+
+for (const [how, ended] of [
+  ['stop', 'stopped'],
+  ['close', 'closed'],
+]) {
+  test(`a consumer at its end keeps no process alive (${how})`, async (t) => {
+    const { code, text, errors } = await program('idle', [await queue(t), how])
+    assert.deepEqual([code, errors, text], [0, '', `consuming\n${ended}\nbye\n`])
+  })
+}
+
+test('a consumer that ended by itself keeps no process alive', async (t) => {
+  const [way, who, name] = [await proxy(t), await user(t), await queue(t)]
+  const { code, text, errors } = await program('refused', [at(way.place, `${who.name}:old`), name], async (_, says) => {
+    await says('consuming')
+    await who.setPassword('new')
+    way.cut()
+  })
+  assert.deepEqual([code, errors], [0, ''])
+  assert.match(text, /^consuming\n.*refuses the user/)
 })
 
-test('stopping is waited for', async (t) => {
-  const { code, text } = await program('idle', [await queue(t), 'stop'])
-  assert.equal(code, 0)
-  assert.match(text, /consuming\nstopped\nbye/)
-})
+for (const thread of [[], ['thread']]) {
+  const where = thread.length === 0 ? '' : ', on a thread'
+  for (const type of ['quorum', 'classic']) {
+    test(`what was handled is settled before the process ends (${type}${where})`, async (t) => {
+      const [way, name] = [await proxy(t), await queue(t, type)]
+      const rmq = await client(t)
+      const { code, errors } = await program('ends', ['succeeds', at(way.place), name, '20', ...thread], async (_, says) => {
+        await says('consuming')
+        // Whoever is gone before the broker has answered has not settled anything.
+        way.late = 300
+        for (let n = 0; n < 20; n++) await rmq.publish(name, String(n))
+      })
+      assert.deepEqual([code, errors], [0, ''])
+      await rmq.publish(name, 'last')
+      assert.deepEqual([...(await rest(rmq, name, (seen) => seen.has('last')))], ['last'])
+    })
+
+    test(`a message that failed waits before the process ends (${type}${where})`, async (t) => {
+      const name = await queue(t, type)
+      const rmq = await publish(t, name, 1)
+      const { code, errors } = await program('ends', ['fails', URL_, name, '1', ...thread])
+      assert.deepEqual([code, errors], [0, ''])
+      const attempts = []
+      const consumer = await rmq.consume({ queue: name, dlx: true }, (msg) => void attempts.push(`${msg.text()}: ${msg.attempt}`))
+      await until('it comes again', () => attempts.length > 0)
+      await rmq.publish(name, 'last')
+      await until('the last one came', () => attempts.includes('last: 1'))
+      await consumer.close()
+      assert.deepEqual(attempts, ['1: 2', 'last: 1'])
+    })
+  }
+
+  test(`what runs may finish before the process ends${where}`, async (t) => {
+    const name = await queue(t)
+    const rmq = await publish(t, name, 1)
+    const { code, errors, text } = await program('ends', ['finishes', URL_, name, '1', ...thread])
+    assert.deepEqual([code, errors, text], [0, '', 'consuming\nfinished\n'])
+    await rmq.publish(name, 'last')
+    assert.deepEqual([...(await rest(rmq, name, (seen) => seen.has('last')))], ['last'])
+  })
+
+  test(`what is published is confirmed before the process ends${where}`, async (t) => {
+    const [name, results] = [await queue(t), await queue(t)]
+    const rmq = await publish(t, name, 1)
+    const { code, errors } = await program('ends', ['publishes', URL_, name, results, ...thread])
+    assert.deepEqual([code, errors], [0, ''])
+    assert.deepEqual([...(await rest(rmq, results, (seen) => seen.size > 0))], ['1'])
+  })
+}
 
 test('run ends with a signal, and drains', async (t) => {
   const name = await queue(t)

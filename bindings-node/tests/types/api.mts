@@ -21,9 +21,11 @@ import {
   rule,
   setLogger,
   type ConsumerOptions,
+  type Credentials,
   type ErrorCode,
   type Event,
   type Handler,
+  type Login,
   type Stats,
 } from 'retryrmq'
 import { liveObjects, simulate, type Simulated } from 'retryrmq/testing'
@@ -54,6 +56,7 @@ const options: ConsumerOptions = {
   rules: [rule({ error: Base, headers: { kind: 'x' } }, new Policy('fixed(1s)')), 'error=* => fixed(1s)'],
   fatal: [NotFound, SyntaxError],
   pause: { failures: 0.5, duration: '1m' },
+  workQueue: { 'x-max-priority': 10, 'x-single-active-consumer': true, 'x-max-length': 10n, 'x-queue-mode': 'lazy' },
   reservedName: false,
   onEvent: (event: Event) => {
     if (event.name === 'parked') event.reason satisfies string
@@ -67,6 +70,8 @@ const options: ConsumerOptions = {
 export const misspelt: ConsumerOptions = { queue: 'orders', prefetsch: 5 }
 // @ts-expect-error there is no such strategy
 export const hope: ConsumerOptions = { queue: 'orders', strategy: 'hope' }
+// @ts-expect-error no queue is made a stream
+export const stream: ConsumerOptions = { queue: 'orders', workQueue: 'stream' }
 // @ts-expect-error the queue is required
 export const none: ConsumerOptions = { dlx: true }
 
@@ -95,13 +100,19 @@ export const makers = (): unknown[] => [
   new ParkedMessage(),
 ]
 
+const login: Login = { user: 'x', password: 'y', expiresIn: '5m' }
+export const credentials: Credentials[] = [() => login, async () => ({ ...login, expiresIn: 60_000 })]
+// @ts-expect-error a login has a password
+export const anonymous: Credentials = () => ({ user: 'x' })
+
 export async function use(): Promise<Stats> {
   await using rmq: Client = await connect('amqp://localhost', { appVersion: '1', queueType: 'classic' })
   await using orders: Consumer = await rmq.consume(options, handler)
   orders.on('retried', ({ delay, messageId }) => void [delay.toFixed(), messageId?.length])
+  orders.unref().ref() satisfies Consumer
   orders.once('paused', (event) => event.delay.toFixed())
   const several: readonly string[] = ['amqp://one', 'amqp://two']
-  const other: Client = await connect(several, { wait: true, endWhenRefused: true })
+  const other: Client = await connect(several, { wait: true, endWhenRefused: true, credentials: async () => login })
   if (!other.healthy()) other.trouble() satisfies string | null
   await rmq.publish('orders', new Uint8Array(2), { headers: { n: 5n, d: new Decimal(1, 2), deep: { list: [null] } } })
   // @ts-expect-error a body is bytes or text

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { test } from 'node:test'
+import { inspect } from 'node:util'
 
 import {
   InvalidOptionError,
@@ -39,6 +40,11 @@ const TYPES = [
   [{ fatal: (error) => error.code === 'x' }, /`fatal` takes error classes, and the function .*is none/],
   [{ fatal: [SyntaxError, { isFatal() {} }.isFatal] }, /the function `isFatal` is none/],
   [{ signal: {} }, /`signal` must be an AbortSignal, not an object without `addEventListener`/],
+  [{ workQueue: 5 }, /`workQueue` must be a word .* not a number/],
+  [{ workQueue: [] }, /`workQueue` must be a word .* not an array/],
+  [{ workQueue: new Map() }, /`workQueue` must be a word .* not a Map/],
+  [{ workQueue: { 'x-max-priority': null } }, /`workQueue`: the argument `x-max-priority` must be .* not null/],
+  [{ workQueue: { 'x-max-priority': undefined } }, /the argument `x-max-priority` must be .* not undefined/],
   [{ reservedName: 'yes' }, /`reservedName` must be true or false, not a string/],
   [{ keepAlive: 1 }, /`keepAlive` must be true or false/],
   [{ prefetsch: 64 }, /no option `prefetsch`; the options are queue, dlx, retry/],
@@ -64,13 +70,18 @@ const VALUES = [
   [{ handlerTimeout: Number.NaN }, /`handlerTimeout` cannot be NaN ms/],
   [{ handlerTimeout: -1 }, /`handlerTimeout` cannot be -1 ms/],
   [{ handlerTimeout: 0 }, /`handlerTimeout` must be longer than 0/],
+  [{ dlx: true, workQueue: 'stream' }, /^`workQueue`: `stream` is none of quorum, classic, existing/],
+  [{ dlx: true, workQueue: { 'x-queue-type': 'stream' } }, /^`workQueue`: a stream cannot be/],
+  [{ dlx: true, workQueue: { 'x-max-length': 1.5 } }, /`x-max-length` must be .* not 1.5$/],
+  [{ dlx: true, workQueue: { 'x-max-length': 2n ** 64n } }, /`x-max-length` must be .* a whole number/],
+  [{ workQueue: {} }, /^`workQueue` needs `dlx`/],
   [{ drainTimeout: 'soon' }, /`drainTimeout`: .*soon/],
   [{ pause: { window: 0 } }, /`window` must be a whole number/],
   [{ strategy: 'hope' }, /^`strategy`: .*hope/],
 ]
 
 for (const [options, says] of VALUES) {
-  test(`a value that cannot work: ${JSON.stringify(options)}`, () => {
+  test(`a value that cannot work: ${inspect(options, { breakLength: Infinity })}`, () => {
     assert.throws(() => planned(options), (error) => {
       assert.match(error.message, says)
       assert.ok(error instanceof RangeError && error instanceof RetryRmqError && error instanceof InvalidOptionError)
@@ -127,6 +138,14 @@ test('connecting throws at the call', () => {
     assert.throws(() => connect('amqp://localhost', { [option]: 1 }), { name: 'InvalidTypeError', message })
   }
   assert.throws(() => connect('amqp://localhost', { timeout: 5 }), /no option `timeout`/)
+  for (const [credentials, what] of [
+    [{ user: 'x', password: 's3cret' }, 'an object'],
+    ['s3cret', 'a string'],
+    [null, 'null'],
+  ]) {
+    const message = `\`credentials\` must be a function that returns { user, password }, not ${what}`
+    assert.throws(() => connect('amqp://localhost', { credentials }), { name: 'InvalidTypeError', message })
+  }
   assert.throws(() => connect('amqp://localhost', { queueType: 'stream' }), { code: 'invalid_option', message: /^`queueType`: / })
   assert.throws(() => connect('amqp://localhost', { signal: {} }), /`signal` .* an object without `addEventListener`/)
 })

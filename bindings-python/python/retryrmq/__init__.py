@@ -62,7 +62,8 @@ from .events import (
     Resumed,
     Retried,
 )
-from .options import ConsumerOptions, Handler, Pause, Strategy
+from .login import Credentials, Login
+from .options import ConsumerOptions, Handler, Pause, Strategy, WorkQueue
 from .outcome import Defer, Park, RetryAfter
 from .parking import BlockingParkedMessages, ParkedMessage, ParkedMessages
 from .policy import Policy, Rule, exponential, fixed, linear
@@ -86,6 +87,7 @@ __all__ = [
     "ConnectionLostError",
     "Consumer",
     "ConsumerOptions",
+    "Credentials",
     "Defer",
     "Deferred",
     "Detoured",
@@ -99,6 +101,7 @@ __all__ = [
     "InvalidPolicyError",
     "InvalidTypeError",
     "InvalidUrlError",
+    "Login",
     "LoginRefused",
     "Message",
     "MismatchError",
@@ -130,6 +133,7 @@ __all__ = [
     "UnreachableError",
     "UnroutableError",
     "VhostNotFoundError",
+    "WorkQueue",
     "__version__",
     "connect",
     "connect_blocking",

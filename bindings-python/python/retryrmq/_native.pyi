@@ -16,6 +16,7 @@ __all__ = [
     "Operation",
     "Options",
     "Pump",
+    "Question",
     "Record",
     "Simulation",
     "Subscription",
@@ -32,7 +33,14 @@ __all__ = [
 
 VERSION: str
 
-def connect(url: str, app_version: str, queue_type: str | None, wait: bool, end_when_refused: bool) -> Operation: ...
+def connect(
+    url: str,
+    app_version: str,
+    queue_type: str | None,
+    wait: bool,
+    end_when_refused: bool,
+    asker: tuple[Pump, int] | None,
+) -> Operation: ...
 def check_url(url: str) -> None: ...
 def check_queue_type(queue_type: str) -> None: ...
 def parse_duration(text: str) -> float: ...
@@ -97,10 +105,23 @@ class Pump:
     def news(
         self, seconds: float
     ) -> (
-        tuple[list[int], list[tuple[int, str, dict[str, str | int | timedelta]]], list[tuple[str, int, str]], int]
+        tuple[
+            list[int],
+            list[tuple[int, str, dict[str, str | int | timedelta]]],
+            list[tuple[int, Question | None]],
+            list[tuple[str, int, str]],
+            int,
+        ]
         | None
     ): ...
     def end(self) -> None: ...
+
+@final
+class Question:
+    def answer(self, user: str, password: str, expires_in: float | None) -> None: ...
+    def refuse(self, why: str) -> None: ...
+    @property
+    def is_open(self) -> bool: ...
 
 @final
 class Options:
@@ -119,6 +140,7 @@ class Options:
         park: bool | None = None,
         pause: tuple[float, int, float] | None = None,
         declare: bool | None = None,
+        work_queue: str | None = None,
         reserved_name: bool | None = None,
         crash_limit: int | None = None,
         defer_limit: int | None = None,

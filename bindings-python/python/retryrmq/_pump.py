@@ -1,4 +1,4 @@
-"""The one thread that fetches news from the native half and hands them to event loops, listeners and loggers."""
+"""The one thread that fetches news from the native half and hands them to event loops, listeners, askers and loggers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _logs, _native, events
+from ._asking import Asker
 from ._listening import Mailbox
-from ._native import Operation, Subscription
+from ._native import Operation, Question, Subscription
 
 if TYPE_CHECKING:
     from ._loop_workers import LoopWorkers
@@ -58,6 +59,8 @@ class Pump:
         #: The mailboxes for which nothing more comes, by the operation at whose end.
         self._last_of: dict[int, int] = {}
         self._homes: dict[int, _Home] = {}
+        #: The functions that give credentials, until nobody can ask them any more.
+        self._askers: dict[int, Asker] = {}
         self._debug: bool | None = None
         #: What must not be left behind by the end of the interpreter.
         self.running: weakref.WeakSet[Subscription] = weakref.WeakSet()
@@ -127,6 +130,24 @@ class Pump:
         self._mailboxes[number] = mailbox
         return number
 
+    def asks(self, asker: Asker) -> int:
+        """Has questions for a login put to an asker; the number names it. The native half says when that is over."""
+        number = next(self._tickets)
+        self._askers[number] = asker
+        return number
+
+    def _ask(self, number: int, question: Question | None) -> None:
+        asker = self._askers.get(number)
+        if asker is not None and question is not None:
+            asker.ask(question)
+        elif asker is not None:
+            del self._askers[number]
+            asker.end()
+
+    def _look_at_askers(self) -> None:
+        for asker in list(self._askers.values()):
+            asker.look()
+
     def unlisten(self, number: int) -> None:
         """Nothing more will come for this mailbox."""
         mailbox = self._mailboxes.pop(number, None)
@@ -145,6 +166,7 @@ class Pump:
             if news is None:
                 return
             self._look_at_homes()
+            self._look_at_askers()
             # In a call of its own: what this thread's variables held would live until the next news.
             self._handle(*news)
             del news
@@ -153,12 +175,15 @@ class Pump:
         self,
         finished: list[int],
         told: list[tuple[int, str, dict[str, Any]]],
+        asked: list[tuple[int, Question | None]],
         lines: list[tuple[str, int, str]],
         missed: int,
     ) -> None:
         # Before the ends of operations: whoever learns of the end of a consumer has been told what happened until then.
         for number, name, facts in told:
             self._tell(number, name, facts)
+        for number, question in asked:
+            self._ask(number, question)
         for loop, all_awaited in self._awaited_by_loop(finished).items():
             try:
                 loop.call_soon_threadsafe(_finish, all_awaited)

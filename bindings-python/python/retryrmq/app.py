@@ -18,6 +18,7 @@ from ._typing import Unpack
 from .client import BlockingClient, Client, PublishOptions, QueueType, address, connected
 from .consumer import Consumer
 from .errors import ClosedError, InvalidOptionError, InvalidTypeError
+from .login import Credentials
 from .options import ConsumerOptions, Plan, plan
 from .parking import ParkedMessages
 from .record import Stats
@@ -47,7 +48,8 @@ class App(AsyncOnly):
     failed messages; ``queue_type`` is that of the queues in which messages wait and are parked, quorum unless it says classic.
     A broker that cannot be reached yet is waited for, unless ``wait`` is off; one that refuses is an error. With
     ``end_when_refused`` the app ends with that error also when the broker refuses its login or its virtual host after a
-    connection was lost; without, it is tried for ever.
+    connection was lost; without, it is tried for ever. ``credentials`` is a function that is asked at every connection who logs
+    in, as of :func:`connect`.
     """
 
     def __init__(
@@ -58,8 +60,9 @@ class App(AsyncOnly):
         queue_type: QueueType | None = None,
         wait: bool = True,
         end_when_refused: bool = False,
+        credentials: Credentials | None = None,
     ) -> None:
-        self._address = address(url, app_version, queue_type, wait, end_when_refused)
+        self._address = address(url, app_version, queue_type, wait, end_when_refused, credentials)
         self._plans: list[Plan] = []
         self._client: Client | None = None
         #: While it is not connected yet, which may take long.
@@ -152,7 +155,7 @@ class App(AsyncOnly):
 
     async def _connect(self) -> Client | None:
         """The client; none if the app was stopped before there was a broker."""
-        self._connecting = self._address.begin()
+        self._connecting = self._address.begin(asyncio.get_running_loop())
         try:
             return await connected(self._connecting)
         except ClosedError:

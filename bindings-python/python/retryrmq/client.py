@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Coroutine, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, TypedDict
 
 from . import _native
+from ._asking import Asker
 from ._async_only import AsyncOnly
 from ._duration import Duration, seconds
 from ._native import Operation
@@ -18,6 +19,7 @@ from ._pump import pump
 from ._typing import Unpack
 from .consumer import BlockingConsumer, Consumer
 from .errors import InvalidOptionError, InvalidTypeError
+from .login import Credentials, checked_credentials
 from .options import (
     ConsumerOptions,
     Handler,
@@ -49,7 +51,7 @@ class PublishOptions(TypedDict, total=False):
     #: Whether the message survives a restart of the broker; on by default.
     persistent: bool
     #: The message's id, by which a redelivery of a handled message is recognised.
-    message_id: str
+    message_id: str | None
     content_type: str
     content_encoding: str
     correlation_id: str
@@ -238,20 +240,42 @@ class BlockingClient(_Connected):
         self.close()
 
 
-class Connecting(AsyncOnly):
-    """A connection to be: await it, or enter it with ``async with``."""
+class Connecting(AsyncOnly, Coroutine[Any, Any, Client]):
+    """A connection to be: await it, enter it with ``async with``, or make a task of it. Until then nothing is tried."""
 
-    def __init__(self, operation: Operation) -> None:
-        self._operation = operation
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._operation: Operation | None = None
         self._client: Client | None = None
+        #: What whoever takes this for a coroutine drives.
+        self._driven: Coroutine[Any, Any, Client] | None = None
 
     def __await__(self) -> Generator[Any, None, Client]:
         return self._connected().__await__()
 
     async def _connected(self) -> Client:
         if self._client is None:
+            if self._operation is None:
+                self._operation = self._address.begin(asyncio.get_running_loop())
             self._client = await connected(self._operation)
         return self._client
+
+    def send(self, value: Any) -> Any:
+        """As of a coroutine, for ``asyncio.run`` and ``asyncio.create_task``."""
+        if self._driven is None:
+            self._driven = self._connected()
+        return self._driven.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """As of a coroutine."""
+        if self._driven is None:
+            self._driven = self._connected()
+        return self._driven.throw(*error)
+
+    def close(self) -> None:
+        """As of a coroutine."""
+        if self._driven is not None:
+            self._driven.close()
 
     async def __aenter__(self) -> Client:
         return await self._connected()
@@ -294,16 +318,20 @@ def broker_url(url: str | Sequence[str] | None) -> str:
 class Address:
     """Where to connect, and how: everything that is known before it is tried, checked."""
 
-    url: str
+    url: str = field(repr=False)  # with the password
     app_version: str
     queue_type: QueueType | None
     wait: bool
     end_when_refused: bool
+    credentials: Credentials | None
 
-    def begin(self) -> Operation:
-        """Begins to connect."""
-        pump()
-        return _native.connect(self.url, self.app_version, self.queue_type, self.wait, self.end_when_refused)
+    def begin(self, loop: asyncio.AbstractEventLoop | None) -> Operation:
+        """Begins to connect; from an event loop that is not held up meanwhile, if there is one."""
+        news = pump()
+        asker = None
+        if self.credentials is not None:
+            asker = (news.native, news.asks(Asker(self.credentials, loop)))
+        return _native.connect(self.url, self.app_version, self.queue_type, self.wait, self.end_when_refused, asker)
 
 
 def address(
@@ -312,6 +340,7 @@ def address(
     queue_type: QueueType | None,
     wait: bool,
     end_when_refused: bool,
+    credentials: Credentials | None,
 ) -> Address:
     """Raises naming the option that cannot work."""
     checked_text("app_version", app_version)
@@ -319,7 +348,9 @@ def address(
         _native.check_queue_type(checked_text("queue_type", queue_type))
     checked_flag("wait", wait)
     checked_flag("end_when_refused", end_when_refused)
-    return Address(broker_url(url), app_version, queue_type, wait, end_when_refused)
+    if credentials is not None:
+        checked_credentials(credentials)
+    return Address(broker_url(url), app_version, queue_type, wait, end_when_refused, credentials)
 
 
 def connect(
@@ -329,6 +360,7 @@ def connect(
     queue_type: QueueType | None = None,
     wait: bool = False,
     end_when_refused: bool = False,
+    credentials: Credentials | None = None,
 ) -> Connecting:
     """Connects to the broker at ``url`` (``amqp://user:password@host:5672/vhost``), or at ``RETRYRMQ_URL``.
 
@@ -342,8 +374,14 @@ def connect(
     says classic. With ``wait`` a broker that cannot be reached yet is tried until it can; one that refuses is an error. With
     ``end_when_refused`` the client ends when the broker refuses its login or its virtual host after a connection was lost, and
     whatever runs its consumers raises that; without, it is tried for ever.
+
+    ``credentials`` is a function, a ``def`` or an ``async def``, that returns a :class:`Login` or a tuple of user and password. It
+    is asked at every connection, whatever the URL says, and again before its password ends. An ``async def`` runs on this event
+    loop, a ``def`` on a thread. Where it raises, or has no answer within 20 seconds, the login fails: here with
+    :class:`AuthenticationFailedError`, also with ``wait``; after a connection was lost it is tried again, also with
+    ``end_when_refused``, and :meth:`Client.trouble` says why.
     """
-    return Connecting(address(url, app_version, queue_type, wait, end_when_refused).begin())
+    return Connecting(address(url, app_version, queue_type, wait, end_when_refused, credentials))
 
 
 def connect_blocking(
@@ -353,6 +391,8 @@ def connect_blocking(
     queue_type: QueueType | None = None,
     wait: bool = False,
     end_when_refused: bool = False,
+    credentials: Credentials | None = None,
 ) -> BlockingClient:
-    """Connects as :func:`connect`, for threads."""
-    return BlockingClient(address(url, app_version, queue_type, wait, end_when_refused).begin().wait())
+    """Connects as :func:`connect`, for threads. An ``async def`` of ``credentials`` runs on an event loop of its own."""
+    where = address(url, app_version, queue_type, wait, end_when_refused, credentials)
+    return BlockingClient(where.begin(None).wait())

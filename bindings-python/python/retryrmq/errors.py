@@ -45,7 +45,7 @@ class UnreachableError(RetryRmqError, ConnectionError):
 
 
 class AuthenticationFailedError(RetryRmqError):
-    """The broker refuses the user or the password."""
+    """The broker refuses the user or the password; or there is none, because a file or the ``credentials`` function failed."""
 
     code = "authentication_failed"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict, cast
 
@@ -18,6 +19,10 @@ from .policy import Policy, Rule
 
 #: How failed messages wait.
 Strategy: TypeAlias = Literal["retry-queues", "dead-letter", "native", "delayed-exchange"]
+
+#: What a missing work queue is made with: ``quorum`` or ``classic``, and what the broker gives up on goes to the parking queue; or
+#: exactly these arguments, ``{}`` for none. ``existing``: it is never made.
+WorkQueue: TypeAlias = Literal["quorum", "classic", "existing"] | Mapping[str, str | int | bool]
 
 #: ``def`` handlers run on threads, ``async def`` handlers on the event loop.
 #: What they return does not matter, but for work that nobody would do: a coroutine, a generator, a function.
@@ -72,6 +77,10 @@ class ConsumerOptions(TypedDict, total=False):
     fatal: type[BaseException] | tuple[type[BaseException], ...]
     #: Whether missing queues are made. On by default.
     declare: bool
+    #: What the queue itself is made with when it is missing; a quorum queue by default. A queue that exists is taken as it is.
+    #: Whoever else declares the queue must use the same arguments. With ``existing`` it is never made: the start raises
+    #: :class:`QueueNotFoundError` until somebody else has declared it.
+    work_queue: WorkQueue
     #: Consumes a queue although its name is one that waiting and parking queues have, such as ``orders.parked``: that takes
     #: away what is parked. Off by default, and such a name is refused.
     reserved_name: bool
@@ -124,6 +133,26 @@ def _pause(value: object) -> tuple[float, int, float] | None:
     return (float(pause.failures), pause.window, seconds(pause.duration, "pause"))
 
 
+def _work_queue(value: object) -> str:
+    """The text that every language reads: a word, or the arguments as JSON."""
+    if isinstance(value, str):
+        return checked_text("work_queue", value)
+    if not isinstance(value, Mapping):
+        raise InvalidTypeError(
+            f"`work_queue` must be a word such as 'existing', or a dict of arguments, not {type(value).__name__}"
+        )
+    for name, argument in value.items():
+        checked_text("work_queue", name)
+        what = f"`work_queue`: the argument {name!r}"
+        if isinstance(argument, str):
+            encoded("work_queue", argument)
+        elif not isinstance(argument, int):
+            raise InvalidTypeError(f"{what} must be a str, an int, True or False, not {type(argument).__name__}")
+        elif not -(2**63) <= argument < 2**63:
+            raise InvalidOptionError(f"{what} does not fit AMQP's 64-bit integers")
+    return json.dumps(dict(value))
+
+
 def checked_text(option: str, value: object) -> str:
     """A text that can be sent; raises naming the option."""
     if not isinstance(value, str):
@@ -160,6 +189,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "park": functools.partial(checked_flag, "park"),
     "pause": _pause,
     "declare": functools.partial(checked_flag, "declare"),
+    "work_queue": _work_queue,
     "reserved_name": functools.partial(checked_flag, "reserved_name"),
     "drain_timeout": lambda value: seconds(value, "drain_timeout"),
     "crash_limit": lambda value: _whole("crash_limit", value, 1, 1_000_000),
@@ -191,23 +221,24 @@ def is_async(handler: Callable[..., Any]) -> bool:
     )
 
 
-def _check_handler(handler: object) -> None:
-    if not callable(handler):
-        raise InvalidTypeError(f"the handler must be callable, not {type(handler).__name__}")
-    called: Any = handler
+def checked_callable(what: str, function: object, how: str, *arguments: object) -> None:
+    """Raises, naming ``what``, unless it can be called with these arguments, which ``how`` names."""
+    if not callable(function):
+        raise InvalidTypeError(f"{what} must be callable, not {type(function).__name__}")
+    called: Any = function
     while isinstance(called, functools.partial):
         called = called.func
-    for function in (called, getattr(called, "__call__", None)):  # noqa: B004 - the method itself is asked
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise InvalidTypeError("the handler has a `yield`: calling it makes a generator, which nobody runs")
+    for part in (called, getattr(called, "__call__", None)):  # noqa: B004 - the method itself is asked
+        if inspect.isgeneratorfunction(part) or inspect.isasyncgenfunction(part):
+            raise InvalidTypeError(f"{what} has a `yield`: calling it makes a generator, which nobody runs")
     try:
-        signature = inspect.signature(handler)
+        signature = inspect.signature(function)
     except (TypeError, ValueError):  # some builtins cannot tell
         return
     try:
-        signature.bind(object())
+        signature.bind(*arguments)
     except TypeError as error:
-        raise InvalidTypeError(f"the handler is called with the message and nothing else: {error}") from None
+        raise InvalidTypeError(f"{what} is called {how}: {error}") from None
 
 
 #: What is about running a handler.
@@ -227,7 +258,7 @@ def plan(queue: str, handler: Handler | None, options: ConsumerOptions) -> Plan:
     """Checks all options; raises naming the one that cannot work."""
     checked_text("queue", queue)
     if handler is not None:
-        _check_handler(handler)
+        checked_callable("the handler", handler, "with the message and nothing else", object())
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     fatal = given.pop("fatal", ())
     if isinstance(fatal, type):

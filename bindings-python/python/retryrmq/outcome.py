@@ -164,6 +164,12 @@ def _name(kind: type) -> str:
         return "Exception"
 
 
+def described(error: BaseException) -> str:
+    """Its kind and what it says, in one line of a log. Never raises."""
+    name, text = _name(type(error)), _text(error, "")
+    return f"{name}: {text}" if text else name
+
+
 def _text(error: BaseException, otherwise: str | None = None) -> str:
     """What it says; people's ``__str__`` may do anything."""
     name = _name(type(error))

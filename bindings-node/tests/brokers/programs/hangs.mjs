@@ -4,7 +4,7 @@ import { connect } from 'retryrmq'
 
 const [queue, how] = process.argv.slice(2)
 const rmq = await connect()
-const options = { queue, dlx: true, handlerTimeout: '10m', drainTimeout: '100ms', keepAlive: true }
+const options = { queue, dlx: true, handlerTimeout: '10m', drainTimeout: '100ms' }
 const consumer = await rmq.consume(options, async () => {
   console.log('began')
   setImmediate(async () => {

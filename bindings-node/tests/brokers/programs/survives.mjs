@@ -20,7 +20,7 @@ native.Subscription.prototype[method] = function (...args) {
 process.on('uncaughtException', (error) => console.log(`survived ${error.message}`))
 
 const rmq = await connect()
-const consumer = await rmq.consume({ queue, dlx: true, keepAlive: true }, () => {})
+const consumer = await rmq.consume({ queue, dlx: true }, () => {})
 while (consumer.stats().acked < 100) await new Promise((resolve) => setTimeout(resolve, 20))
 await consumer.close()
 const { acked, stale } = consumer.stats()

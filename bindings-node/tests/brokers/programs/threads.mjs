@@ -26,7 +26,7 @@ if (isMainThread) {
   const { queue, how } = workerData
   const rmq = await connect()
   let count = 0
-  await rmq.consume({ queue, dlx: true, keepAlive: true, concurrency: 2 }, async (msg) => {
+  await rmq.consume({ queue, dlx: true, concurrency: 2 }, async (msg) => {
     if (++count === 5) {
       if (how === 'drain') return void rmq.close()
       if (how === 'exit') process.exit()

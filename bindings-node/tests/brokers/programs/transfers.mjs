@@ -11,7 +11,7 @@ for (let n = 0; n < total; n++) {
 }
 const seen = []
 let wrong = 0
-const consumer = await rmq.consume({ queue, dlx: true, keepAlive: true }, async (msg) => {
+const consumer = await rmq.consume({ queue, dlx: true }, async (msg) => {
   msg.body.buffer.transfer()
   msg.headers.bytes.buffer.transfer()
   // Others of its batch run in between.

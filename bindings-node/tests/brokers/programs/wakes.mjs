@@ -14,7 +14,7 @@ const rmq = await connect()
 const handled = []
 const consumers = []
 for (const queue of queues) {
-  consumers.push(await rmq.consume({ queue, dlx: true, keepAlive: true }, (msg) => void handled.push(msg.text())))
+  consumers.push(await rmq.consume({ queue, dlx: true }, (msg) => void handled.push(msg.text())))
 }
 // Until all of them listen.
 await new Promise((resolve) => setTimeout(resolve, 300))

@@ -1,0 +1,122 @@
+//! Who logs in, asked of the Go half: a question is a piece of news, and its answer a call.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        LazyLock, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use retryrmq::{Credentials, Login};
+use tokio::sync::oneshot;
+
+use crate::{
+    live::{Alive, Kind},
+    news,
+};
+
+/// A question to a function of the Go half, or its end.
+#[derive(Debug, uniffi::Record)]
+pub struct Question {
+    /// The function, as it was named when its client connected.
+    pub credentials: u64,
+    /// Which question: for the answer.
+    pub number: u64,
+    /// Whether nobody waits for the answer any more.
+    pub over: bool,
+}
+
+/// What a function gave. No `Debug`: it holds a secret.
+#[derive(uniffi::Enum)]
+#[allow(missing_debug_implementations)]
+pub enum Given {
+    /// Who logs in.
+    Login {
+        /// The user.
+        user: String,
+        /// The password, or a token.
+        password: String,
+        /// How long that is good for, in nanoseconds, where it is known.
+        lifetime: Option<u64>,
+    },
+    /// No login.
+    Failed {
+        /// Why, as the rest of a sentence.
+        why: String,
+    },
+}
+
+type Answer = oneshot::Sender<Result<Login, String>>;
+
+static OPEN: LazyLock<Mutex<HashMap<u64, Answer>>> = LazyLock::new(Mutex::default);
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+fn open() -> MutexGuard<'static, HashMap<u64, Answer>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A question that is open. Dropped unanswered, because the answer is late or its client is gone, it is taken back.
+struct Asked {
+    credentials: u64,
+    number: u64,
+    _alive: Alive,
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if open().remove(&self.number).is_some() {
+            news::question(self.news(true));
+        }
+    }
+}
+
+impl Asked {
+    fn news(&self, over: bool) -> Question {
+        Question {
+            credentials: self.credentials,
+            number: self.number,
+            over,
+        }
+    }
+}
+
+/// The function of the Go half that has this number.
+pub(crate) fn credentials(credentials: u64) -> Credentials {
+    Credentials::new(move || async move {
+        let (answer, answered) = oneshot::channel();
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        open().insert(number, answer);
+        let asked = Asked {
+            credentials,
+            number,
+            _alive: Alive::new(Kind::Question),
+        };
+        news::question(asked.news(false));
+        let given = answered.await;
+        given.unwrap_or_else(|_| Err("nobody answered".to_owned()))
+    })
+}
+
+/// Answers a question. An answer that nobody waits for any more is let go.
+#[uniffi::export]
+pub fn answer(number: u64, given: Given) {
+    let Some(answer) = open().remove(&number) else {
+        return;
+    };
+    let _ = answer.send(match given {
+        Given::Login {
+            user,
+            password,
+            lifetime,
+        } => {
+            let login = Login::new(user, password);
+            Ok(match lifetime {
+                Some(lifetime) => login.expires_in(Duration::from_nanos(lifetime)),
+                None => login,
+            })
+        }
+        Given::Failed { why } => Err(why),
+    });
+}

@@ -1,0 +1,68 @@
+package retryrmq
+
+import (
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
+)
+
+// What the native half says is of the process: each logger of an open connection has it, once. Not beside others: the package's logger
+// is the process's.
+func TestEveryLoggerHasALineOfTheNativeHalfOnce(t *testing.T) {
+	defer SetLogger(nil)
+	loggers, said := map[string]*slog.Logger{}, map[string]*strings.Builder{}
+	for _, name := range []string{"package", "one", "other"} {
+		said[name] = &strings.Builder{}
+		loggers[name] = slog.New(slog.NewTextHandler(said[name], nil))
+	}
+	SetLogger(loggers["package"])
+	for _, c := range []struct {
+		open []string // "" has none of its own
+		want string
+	}{
+		{nil, "package"},
+		{[]string{""}, "package"},
+		{[]string{"one"}, "one"},
+		{[]string{"one", "one", "other"}, "one other"},
+		{[]string{"", "", "one"}, "package one"},
+		{[]string{"", "package"}, "package"},
+	} {
+		for _, name := range c.open {
+			hold(loggers[name])
+		}
+		native.OnLine(native.Line{Text: "it is cold"})
+		native.OnMissed(3)
+		for _, name := range c.open {
+			release(loggers[name])
+		}
+		common.flush()
+		for name, said := range said {
+			want := 0
+			if strings.Contains(c.want, name) {
+				want = 1
+			}
+			if lines := strings.Count(said.String(), "it is cold"); lines != want || strings.Count(said.String(), "dropped=3") != want {
+				t.Errorf("%v: %s has %s", c.open, name, said)
+			}
+			said.Reset()
+		}
+	}
+	if len(journals.open) != 0 {
+		t.Errorf("%d are left", len(journals.open))
+	}
+}
+
+func TestALoggerThatIsNilIsSilent(t *testing.T) {
+	var d dialling
+	Logger(nil)(&d)
+	if d.logger != silent {
+		t.Errorf("got %v", d.logger)
+	}
+	own := slog.New(slog.NewTextHandler(io.Discard, nil))
+	if Logger(own)(&d); d.logger != own {
+		t.Errorf("got %v", d.logger)
+	}
+}

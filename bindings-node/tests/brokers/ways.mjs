@@ -1,0 +1,59 @@
+// Other ways to the broker, and other people who take them.
+
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import net from 'node:net'
+
+import { URL_, manage, vhost } from './broker.mjs'
+
+export const broker = new URL(URL_)
+
+/** The broker's address with another place, and perhaps somebody else. */
+export const at = (place, who = `${broker.username}:${broker.password}`) => `amqp://${who}@${place}${broker.pathname}`
+
+/** A port on which nothing listens. */
+export async function freePort() {
+  const listener = net.createServer().listen(0, '127.0.0.1')
+  await once(listener, 'listening')
+  const { port } = listener.address()
+  await new Promise((resolve) => listener.close(resolve))
+  return port
+}
+
+/**
+ * A way to the broker that can be cut, and goes with the test. What clients send may come so many milliseconds late, and never
+ * when they are gone by then.
+ */
+export async function proxy(t, port = 0) {
+  const open = new Set()
+  const way = { late: 0 }
+  const listener = net.createServer((one) => {
+    const other = net.connect(Number(broker.port || 5672), broker.hostname)
+    for (const [from, to] of [
+      [one, other],
+      [other, one],
+    ]) {
+      open.add(from)
+      from.on('error', () => {}).on('close', () => (open.delete(from), to.destroy()))
+    }
+    one.on('data', (bytes) => (way.late === 0 ? other.write(bytes) : setTimeout(() => other.write(bytes), way.late)))
+    one.on('end', () => (way.late === 0 ? other.end() : other.destroy()))
+    other.pipe(one)
+  })
+  listener.listen(port, '127.0.0.1')
+  await once(listener, 'listening')
+  const cut = () => open.forEach((socket) => socket.destroy())
+  const close = () => (listener.close(), cut())
+  t.after(close)
+  return Object.assign(way, { place: `127.0.0.1:${listener.address().port}`, cut, close })
+}
+
+/** Somebody whose password can be changed; gone with the test. */
+export async function user(t) {
+  const name = `node-${randomUUID().slice(0, 12)}`
+  const setPassword = (password) => manage('PUT', `users/${name}`, { password, tags: '' })
+  await setPassword('old')
+  t.after(() => manage('DELETE', `users/${name}`))
+  await manage('PUT', `permissions/${vhost}/${name}`, { configure: '.*', write: '.*', read: '.*' })
+  return { name, setPassword }
+}

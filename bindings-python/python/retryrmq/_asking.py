@@ -1,0 +1,190 @@
+"""The function that gives the credentials: where it is called, and what becomes of calls that never end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from . import _logs
+from ._duration import seconds
+from ._native import Question
+from .errors import ClosedError, RetryRmqError
+from .login import Credentials, login_of
+from .options import is_async
+from .outcome import described, trace_of
+
+logger = _logs.logger("retryrmq.credentials")
+
+#: As many calls may hang, for which nobody waits any more, before no more are begun.
+_STUCK = 8
+#: As many characters of what it raised are shown.
+_LONGEST = 500
+
+
+class _Call:
+    """One call of the function, until it has ended."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        #: What awaits its result, if that is to be awaited.
+        self.task: asyncio.Task[Any] | None = None
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more. A thread cannot be stopped."""
+        task, self.task = self.task, None
+        if task is not None:
+            with contextlib.suppress(RuntimeError):  # its event loop is closed, and it has ended
+                task.get_loop().call_soon_threadsafe(task.cancel)
+
+
+class Asker:
+    """Asks a function who logs in, one call after the other: most people's code is not safe for threads.
+
+    An ``async def`` runs on the event loop that connects, anything else on a thread: the event loop must not wait for it, nor it
+    for the thread that connects. Without an event loop an ``async def`` gets one of its own, on that thread.
+
+    The core stops waiting for an answer after a while. Such a call is cancelled where that is possible, and keeps no later
+    question waiting.
+    """
+
+    def __init__(self, function: Credentials, loop: asyncio.AbstractEventLoop | None) -> None:
+        self._function = function
+        self._loop = loop
+        self._context = contextvars.copy_context()
+        self._lock = threading.Lock()
+        self._waiting: deque[Question] = deque()
+        self._calls: set[_Call] = set()
+
+    def ask(self, question: Question) -> None:
+        """Has the function called for it, at once or when it is its turn."""
+        with self._lock:
+            self._waiting.append(question)
+        self.look()
+
+    def look(self) -> None:
+        """Lets go of what nobody waits for any more, and goes on with the next question."""
+        if not (self._waiting or self._calls):
+            return
+        with self._lock:
+            for call in self._calls:
+                if not call.question.is_open:
+                    call.cancel()
+            self._waiting = deque(question for question in self._waiting if question.is_open)
+            busy = any(call.question.is_open for call in self._calls) or len(self._calls) > _STUCK
+            if busy or not self._waiting:
+                return
+            call = _Call(self._waiting.popleft())
+            self._calls.add(call)
+        self._begin(call)
+
+    def end(self) -> None:
+        """Nobody asks any more."""
+        with self._lock:
+            for question in [*self._waiting, *(call.question for call in self._calls)]:
+                question.refuse("the client was closed")
+        self.look()
+
+    def _begin(self, call: _Call) -> None:
+        context = self._context.copy()
+        try:
+            if self._loop is not None and is_async(self._function):
+                _call_soon(self._loop, context, self._run, call)
+            else:
+                # A daemon: one that never returns must not keep the process alive.
+                threading.Thread(
+                    target=context.run, args=(self._run, call), name="retryrmq-credentials", daemon=True
+                ).start()
+        except Exception as error:  # the loop is closed, or the machine has no more threads
+            self._fail(call, error)
+            self._gone(call)
+
+    def _run(self, call: _Call) -> None:
+        """On a thread of its own, or on the event loop."""
+        try:
+            result = self._function()
+            if not inspect.isawaitable(result):
+                _answer(call, result)
+            elif self._loop is None:
+                asyncio.run(self._await(call, result))
+            else:
+                self._hand_over(call, result, self._loop)
+                return
+        except BaseException as error:
+            self._fail(call, error)
+            self._gone(call)
+            if _is_ctrl_c(error):
+                raise
+        else:
+            self._gone(call)
+
+    def _hand_over(self, call: _Call, result: Awaitable[Any], loop: asyncio.AbstractEventLoop) -> None:
+        def begin() -> None:
+            loop.create_task(self._await(call, result)).add_done_callback(lambda _: self._gone(call))
+
+        try:
+            _call_soon(loop, contextvars.copy_context(), begin)
+        except ClosedError:
+            _let_go(result)
+            raise
+
+    async def _await(self, call: _Call, result: Awaitable[Any]) -> None:
+        if not call.question.is_open:
+            _let_go(result)
+            return
+        call.task = asyncio.current_task()
+        try:
+            _answer(call, await result)
+        except BaseException as error:
+            self._fail(call, error)
+            if _is_ctrl_c(error):
+                raise
+
+    def _fail(self, call: _Call, error: BaseException) -> None:
+        """The login fails. Never raises: it would wait in vain."""
+        if isinstance(error, asyncio.CancelledError | GeneratorExit):
+            why = "it was cancelled"
+        elif isinstance(error, RetryRmqError):
+            why = described(error).removeprefix(f"{type(error).__name__}: ")
+        else:
+            why = described(error)
+        call.question.refuse(why[:_LONGEST])
+        with contextlib.suppress(BaseException):  # a filter of somebody's logging may raise
+            trace = (type(error), error, trace_of(error))
+            logger.debug("the function that gives the credentials failed: %s", why, exc_info=trace)
+
+    def _gone(self, call: _Call) -> None:
+        with self._lock:
+            self._calls.discard(call)
+        self.look()
+
+
+def _answer(call: _Call, result: Any) -> None:
+    login = login_of(result)
+    lifetime = None if login.expires_in is None else seconds(login.expires_in, "expires_in")
+    call.question.answer(login.user, login.password, lifetime)
+
+
+def _call_soon(
+    loop: asyncio.AbstractEventLoop, context: contextvars.Context, function: Callable[..., None], *args: object
+) -> None:
+    try:
+        loop.call_soon_threadsafe(function, *args, context=context)
+    except RuntimeError:
+        raise ClosedError("its event loop is closed") from None
+
+
+def _is_ctrl_c(error: BaseException) -> bool:
+    """Whether it is the signal, which met the function by chance."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+
+
+def _let_go(result: Awaitable[Any]) -> None:
+    """Without a warning that it was never awaited."""
+    if inspect.iscoroutine(result):
+        result.close()
