@@ -88,8 +88,9 @@ func init() {
 		for _, field := range l.Fields {
 			attributes = append(attributes, short(field))
 		}
+		text := "retryrmq: " + goOptions.Replace(l.Text) // names of queues are fields
 		for _, j := range openJournals() {
-			j.sayLater(slog.Level(l.Level), "retryrmq: "+l.Text, attributes...)
+			j.sayLater(slog.Level(l.Level), text, attributes...)
 		}
 	}
 	native.OnMissed = func(count uint64) {

@@ -33,7 +33,7 @@ func TestEveryLoggerHasALineOfTheNativeHalfOnce(t *testing.T) {
 		for _, name := range c.open {
 			hold(loggers[name])
 		}
-		native.OnLine(native.Line{Text: "it is cold"})
+		native.OnLine(native.Line{Text: "it is cold: say `work_queue`"})
 		native.OnMissed(3)
 		for _, name := range c.open {
 			release(loggers[name])
@@ -44,7 +44,7 @@ func TestEveryLoggerHasALineOfTheNativeHalfOnce(t *testing.T) {
 			if strings.Contains(c.want, name) {
 				want = 1
 			}
-			if lines := strings.Count(said.String(), "it is cold"); lines != want || strings.Count(said.String(), "dropped=3") != want {
+			if lines := strings.Count(said.String(), "it is cold: say `WorkQueue`"); lines != want || strings.Count(said.String(), "dropped=3") != want {
 				t.Errorf("%v: %s has %s", c.open, name, said)
 			}
 			said.Reset()
