@@ -169,7 +169,7 @@ func (a *attempt) leave() {
 
 // Ends an attempt that failed.
 func (a *attempt) failed(err error) {
-	ending := &native.Ending{What: native.Retry, Error: errGoexit.Error(), ErrorType: "error"}
+	ending := &native.Ending{What: native.Retry, Error: errGoexit.Error(), ErrorType: plainType}
 	// Deferred for the case that an error's method or a function of Fatal ends this goroutine.
 	defer func() { a.settle(ending) }()
 	ending = a.w.judge.ending(err, a.m.mayPark)

@@ -201,7 +201,7 @@ func settle(m *Message, ending *native.Ending, hand func(uint64, *native.Ending)
 	if refused == nil {
 		return
 	}
-	plain := &native.Ending{What: native.Retry, Error: "the error of the handler could not be handed over", ErrorType: "error"}
+	plain := &native.Ending{What: native.Retry, Error: "the error of the handler could not be handed over", ErrorType: plainType}
 	again := hand(m.token, plain)
 	log.say(slog.LevelError, "retryrmq: what a handler returned could not be handed over; it counts as a failed attempt",
 		"message", m, "reason", refused)
@@ -254,7 +254,7 @@ func typeNames(err error) []string {
 		}
 		all = append(all, t.String())
 	}
-	first := "error"
+	first := plainType
 	if len(telling) > 0 {
 		first = telling[0]
 	}
@@ -271,6 +271,9 @@ func timesOut(err error) (yes bool) {
 	}
 	return yes
 }
+
+// The type of an error that has none of its own, in every language.
+const plainType = "Error"
 
 // The name that err gives its type; empty if it gives none.
 func ownName(err error) (name string) {

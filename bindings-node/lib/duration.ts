@@ -41,7 +41,16 @@ export function timer(ms: number, then: () => void): NodeJS.Timeout {
   return setTimeout(then, Math.min(ms, LONGEST_TIMER))
 }
 
-/** Milliseconds for people. @internal */
-export function seconds(ms: number): string {
-  return ms < 1000 ? `${ms} ms` : `${ms / 1000} s`
+const UNITS = [
+  ['d', 86_400_000],
+  ['h', 3_600_000],
+  ['m', 60_000],
+  ['s', 1000],
+] as const
+
+/** Milliseconds for people, in the largest unit that leaves no remainder: as in every language. @internal */
+export function written(ms: number): string {
+  const whole = Math.round(ms)
+  const unit = UNITS.find(([, length]) => whole >= length && whole % length === 0)
+  return unit === undefined ? `${whole}ms` : `${whole / unit[1]}${unit[0]}`
 }

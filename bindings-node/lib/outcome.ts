@@ -2,7 +2,7 @@
 
 import { inspect } from 'node:util'
 
-import { type Duration, bounded, milliseconds, seconds } from './duration.js'
+import { type Duration, bounded, milliseconds, written } from './duration.js'
 import { InvalidTypeError, kind } from './errors.js'
 import type { ErrorClass } from './policy.js'
 import type { Writer } from './wire.js'
@@ -51,7 +51,7 @@ export class Defer extends Error {
 
   constructor(delay: Duration) {
     const ms = milliseconds(delay, 'delay')
-    super(`deferred for ${seconds(ms)}`)
+    super(`deferred for ${written(ms)}`)
     this.delay = ms
   }
 
@@ -157,7 +157,7 @@ function askedFor(delay: unknown): number | undefined {
 
 /** The end of an attempt that took longer than its limit, and why its signal aborts. @internal */
 export function timedOut(limit: number): { end: End; reason: DOMException } {
-  const error = `the handler took longer than ${seconds(limit)}`
+  const error = `the handler took longer than ${written(limit)}`
   const end: End = {
     what: 'retry',
     delay: undefined,

@@ -87,7 +87,16 @@ def undecided(error: BaseException, trouble: BaseException) -> End:
 
 def too_late(limit: float) -> End:
     """The end of an attempt that took longer than ``limit`` seconds."""
-    return ("retry", f"the handler took longer than {limit:g} s", "HandlerTimeout", ["TimeoutError"], None, None)
+    return ("retry", f"the handler took longer than {_written(limit)}", "HandlerTimeout", ["TimeoutError"], None, None)
+
+
+def _written(seconds: float) -> str:
+    """In the largest unit that leaves no remainder: as in every language."""
+    ms = round(seconds * 1000)
+    for name, unit in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
+        if ms >= unit and ms % unit == 0:
+            return f"{ms // unit}{name}"
+    return f"{ms}ms"
 
 
 def _judged(error: BaseException, fatal: tuple[type[BaseException], ...], kinds: bool, stack: bool) -> End:

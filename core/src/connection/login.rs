@@ -48,6 +48,20 @@ impl Login {
         self
     }
 
+    /// Refuses what AMQP's PLAIN mechanism cannot carry: zero bytes stand between its parts.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AuthenticationFailed`], which says nothing of the secret.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.user.contains('\0') || self.secret.contains('\0') {
+            return Err(Error::new(
+                ErrorKind::AuthenticationFailed,
+                "the user or the password holds a zero byte, which no login can; is the file or function that gives it the right one?",
+            ));
+        }
+        Ok(())
+    }
+
     /// How long from now the secret is good for, where that is known.
     pub(super) fn lifetime(&self) -> Option<Duration> {
         self.lifetime.or_else(|| {
@@ -169,6 +183,19 @@ mod tests {
 
     fn token(claims: &str) -> String {
         format!("e30.{}.c2ln", BASE64_URL_SAFE_NO_PAD.encode(claims))
+    }
+
+    #[test]
+    fn a_zero_byte_is_in_no_login() {
+        assert!(Login::new("maria", "pass word").check().is_ok());
+        for login in [
+            Login::new("ma\0ria", "s3cret"),
+            Login::new("maria", "s3cret\0"),
+        ] {
+            let error = login.check().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AuthenticationFailed);
+            assert!(!error.to_string().contains("s3cret"), "{error}");
+        }
     }
 
     #[test]

@@ -111,6 +111,7 @@ impl Connection {
             };
             let opened = async {
                 let login = asked.clone().map_or_else(|| address.login(), Ok)?;
+                login.check()?;
                 let opened = Self::open_at(address, place, patience, &login, purpose).await?;
                 addresses.join(&opened.server.cluster, &opened.lifeline.0)?;
                 opened.keep_fresh(addresses, address, &login, purpose);

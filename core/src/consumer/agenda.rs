@@ -15,8 +15,6 @@ pub(super) enum Task {
     Defer,
     /// It was kept for long enough: back to its queue.
     GiveBack,
-    /// Its copy has been on its way for long: others need not wait for its place any more.
-    TakePlace,
 }
 
 /// Tasks by time.

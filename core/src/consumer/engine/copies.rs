@@ -41,8 +41,7 @@ impl Engine {
         }
         let copy = Box::new(copying.copy.clone());
         if !entry.takes_its_place && self.drain.is_none() {
-            self.agenda
-                .add(now.at + LONGEST_WAY, token, Task::TakePlace);
+            self.ways.push_back((now.at + LONGEST_WAY, token));
         }
         entry.phase = Phase::Copying(copying);
         out.add(Command::Publish { token, copy });
@@ -134,6 +133,25 @@ impl Engine {
         }
     }
 
+    /// Others need not wait any more for the places of messages whose copies have been on their way for long.
+    pub(super) fn look_after_copies(&mut self, now: Now) {
+        let current = self.channel.as_ref().map(|channel| channel.session);
+        while let Some((late, token)) = self.ways.front().copied() {
+            let is_on_its_way = self.entries.get_mut(token).is_some_and(|entry| {
+                Some(entry.session) == current
+                    && !entry.takes_its_place
+                    && matches!(&entry.phase, Phase::Copying(copying) if copying.under_way)
+            });
+            if is_on_its_way && late > now.at {
+                return;
+            }
+            self.ways.pop_front();
+            if is_on_its_way {
+                self.takes_its_place(token);
+            }
+        }
+    }
+
     fn complain(&self, error: &Error, message_id: Option<String>, out: &mut Commands) {
         warn!(queue = %self.name, %error, "a copy could not be stored; its original is kept, and it is tried again");
         let (queue, error) = (self.queue(), error.to_string());
@@ -152,14 +170,6 @@ impl Engine {
             let Some(entry) = self.entries.get_mut(token) else {
                 continue;
             };
-            if task == Task::TakePlace {
-                let is_copying =
-                    matches!(&entry.phase, Phase::Copying(copying) if copying.under_way);
-                if is_copying && Some(entry.session) == current {
-                    self.takes_its_place(token);
-                }
-                continue;
-            }
             if Some(entry.session) != current {
                 // The original comes again. Not remembered as done: a copy in a young queue may have gone with the broker.
                 self.forget(token);

@@ -26,7 +26,7 @@ mod sessions;
 mod settlement;
 mod suspects;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tracing::warn;
 
@@ -89,6 +89,8 @@ pub(crate) struct Engine {
     failures: u32,
     intake: Intake,
     agenda: Agenda,
+    /// Copies that were sent, in that order, and when each has been on its way for long.
+    ways: VecDeque<(Moment, Token)>,
     memory: Memory,
     pausing: Pausing,
     /// Until the first message that is no suspect: after a start it is not known whether the next message is one that takes
@@ -141,6 +143,7 @@ impl Engine {
             failures: 0,
             intake: Intake::new(options.prefetch, queues_sleep),
             agenda: Agenda::default(),
+            ways: VecDeque::new(),
             memory: Memory::new(if remembers { options.prefetch } else { 0 }),
             pausing: Pausing::new(options.pause),
             cautious: true,
@@ -214,6 +217,7 @@ impl Engine {
         self.readmit(now, out);
         self.return_what_can(now, out);
         self.relieve(now);
+        self.look_after_copies(now);
         self.adjust_intake(out);
         self.flush(now, out);
     }
@@ -241,6 +245,7 @@ impl Engine {
             self.next_appointment(),
             acks,
             self.relief,
+            self.ways.front().map(|(late, _)| *late),
             self.drain.as_ref().map(|drain| drain.until),
         ]
         .into_iter()

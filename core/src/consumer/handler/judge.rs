@@ -88,6 +88,10 @@ impl Judge {
                 reason: ParkReason::Requested,
                 failure: Failure {
                     error: why.clone(),
+                    // A reason alone is no error.
+                    error_type: Some(failure.error_type)
+                        .filter(|name| name != PLAIN)
+                        .unwrap_or_default(),
                     ..failure
                 },
             },
@@ -121,7 +125,10 @@ impl Judge {
             }
             kinds.extend(known);
         }
-        let error_type = named.or(kinds.first()).cloned().unwrap_or_default();
+        let error_type = named
+            .or(kinds.first())
+            .cloned()
+            .unwrap_or_else(|| PLAIN.to_owned());
         let mut seen = HashSet::from([String::new(), error_type.clone()]);
         kinds.retain(|name| seen.insert(name.clone()));
         let mut failure = Failure::new(texts.first().cloned().unwrap_or_default())
@@ -155,6 +162,10 @@ impl fmt::Debug for Judge {
             .finish()
     }
 }
+
+/// The type of an error that has none of its own, as JavaScript has it: the same failure has the same fingerprint in every
+/// language.
+const PLAIN: &str = "Error";
 
 /// The error and its causes, outermost first.
 fn chain<'a>(error: &'a (dyn StdError + 'static)) -> Vec<&'a (dyn StdError + 'static)> {

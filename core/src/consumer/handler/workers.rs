@@ -147,7 +147,7 @@ impl<F> Handling<F> {
             }
         });
         attempt.catch_unwind().await.unwrap_or_else(|panic| {
-            let error = format!("the handler panicked: {}", panic_text(&*panic));
+            let error = format!("panic: {}", panic_text(&*panic));
             Outcome::retry(Failure::new(error).of_type("panic"))
         })
     }
