@@ -22,7 +22,7 @@ use crate::{
     Client, Error, ErrorKind, Result,
     connection::{Connection, look},
     consumer::Received,
-    topology::{Inspection, inspect_parking, name, parking_queue, work_queue_of},
+    topology::{Inspection, check_parking, inspect_parking, name, parking_queue, work_queue_of},
 };
 
 /// A walk through a parking queue. Ends with [`close`](Self::close); dropped, it ends as well, a moment later, but a quorum
@@ -58,6 +58,8 @@ impl Browse {
         let found = look(channel.lapin(), wire_name.clone())
             .await
             .map_err(|error| absent(error, queue, &parking))?;
+        // Before anything consumes: an auto-delete queue goes with its last consumer, and a look's end would be that.
+        check_parking(&connection, queue).await?;
         let Inspection { classic, warning } = inspect_parking(&connection, queue).await;
         let (walk, total) = (fastrand::u64(..), found.message_count());
         let copies = Copies::new(client, &parking, walk);

@@ -26,7 +26,7 @@ mod work_queue;
 pub use apply::{Finding, Status};
 pub(crate) use apply::{Mode, apply};
 pub(crate) use delayed_exchange::hardens;
-pub(crate) use parking::{Inspection, inspect_parking, warn_of_parking};
+pub(crate) use parking::{Inspection, check_parking, inspect_parking, warn_of_parking};
 pub use plan::{
     Argument, Arguments, Item, Missing, Plan, QueueType, parking_queue, waiting_queue,
     work_queue_of,

@@ -13,5 +13,6 @@ mod readers;
 mod scarcity;
 mod stage;
 mod topology;
+mod unsuited;
 mod walking;
 mod wishes;
