@@ -123,7 +123,8 @@ impl Browse {
     /// # Errors
     /// Those of a lost connection; everything held is then back in the parking queue. [`ErrorKind::Timeout`] when the
     /// broker says that there are messages, and sends none. Those of publishing, where a message has to be put back as a
-    /// fresh copy before anything else; it is still parked then.
+    /// fresh copy before anything else; it is still parked then. While the broker takes no copies because it is short of memory
+    /// or disk, nothing more is held, and this waits.
     pub async fn next(&mut self) -> Result<Option<Record>> {
         self.begin().await?;
         while self.expect().await? {
@@ -170,6 +171,10 @@ impl Browse {
 
     /// Whether there is a next message, which then stands in front.
     pub(super) async fn expect(&mut self) -> Result<bool> {
+        // What is held while nothing can be published goes back counted when the walk is interrupted.
+        if self.wear.counts() && self.supply.asks_for_more() {
+            self.copies.may_publish().await?;
+        }
         let next = self.supply.expect().await;
         if matches!(&next, Err(error) if error.kind() == ErrorKind::ConnectionLost) {
             self.held.clear(); // the queue has everything again

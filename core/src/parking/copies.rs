@@ -44,11 +44,17 @@ impl Copies {
         is_renewable(&delivery.properties, self.client.header_room())
     }
 
-    /// Whether anything can be published to queues; nothing is stored.
+    /// Makes sure that something can be published to queues now; nothing is stored. In an alarm it waits until that is over: the
+    /// broker takes one message more from each connection, and reads nothing after it. Hence twice.
     ///
     /// # Errors
     /// Those of publishing, but for the one that is expected.
     pub(super) async fn may_publish(&self) -> Result<()> {
+        self.ask_to_publish().await?;
+        self.ask_to_publish().await
+    }
+
+    async fn ask_to_publish(&self) -> Result<()> {
         let properties = BasicProperties::default().with_expiration("0".into());
         let sent = self.publish(NOBODY, properties, Arc::new([0; 0]))?;
         match answer(sent).await {

@@ -98,6 +98,11 @@ impl Supply {
         Ok(true)
     }
 
+    /// Whether the broker will be asked for more before the next delivery can come.
+    pub(super) fn asks_for_more(&mut self) -> bool {
+        self.left() > 0 && !self.is_at_hand() && (self.stream.is_none() || self.window.is_used_up())
+    }
+
     /// The delivery that [`next`](Self::next) returns.
     pub(super) fn front(&self) -> Option<&Delivery> {
         self.ahead.front()

@@ -15,4 +15,5 @@ mod stage;
 mod topology;
 mod unsuited;
 mod walking;
+mod wearing;
 mod wishes;

@@ -1,0 +1,123 @@
+//! What a look or a replay may cost where the broker takes no copies, takes its messages back, or is killed: nothing.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use futures_util::StreamExt;
+use retryrmq::types::{AMQPValue, FieldTable};
+use retryrmq_harness::{
+    Broker, Policy, QueueType, Version, eventually,
+    hostile::{Hostile, RawPublisher},
+    lapin::{
+        BasicProperties,
+        options::{BasicGetOptions, BasicRejectOptions},
+    },
+    on_every_broker, on_every_broker_where,
+};
+use rustix::process::{Signal, kill_process};
+use serde_json::json;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    time::timeout,
+};
+
+use crate::{
+    stage::{Desk, Done, PARKED, PATIENCE, QUEUE},
+    walking::{AtTerminal, code, parked, pid},
+};
+
+fn table<'a>(entries: impl IntoIterator<Item = (&'a str, AMQPValue)>) -> FieldTable {
+    let mut table = FieldTable::default();
+    for (name, value) in entries {
+        table.insert(name.into(), value);
+    }
+    table
+}
+
+fn id(id: &str) -> BasicProperties {
+    BasicProperties::default().with_message_id(id.into())
+}
+
+/// A parking queue like ours, and a policy over it that allows so many returns.
+async fn stage(broker: &Broker, limit: Option<u32>, arguments: FieldTable) -> Desk {
+    let desk = Desk::of(broker).await;
+    if let Some(limit) = limit {
+        let policy = Policy::new("^orders[.]parked$", json!({ "delivery-limit": limit }));
+        desk.vhost.put_policy("limits", &policy).await.unwrap();
+    }
+    let mut all = arguments;
+    all.insert(
+        "x-delivery-limit".into(),
+        AMQPValue::LongLongInt(1_000_000_000),
+    );
+    desk.amqp.declare_with(PARKED, QueueType::Quorum, all).await;
+    desk
+}
+
+/// The ids that a listing shows.
+async fn listed(desk: &Desk) -> (BTreeSet<String>, Done) {
+    let done = desk.run(&["--json", "parked", "ls", QUEUE]).await.exits(0);
+    let ids = done.lines();
+    let ids = ids
+        .iter()
+        .map(|line| line["message_id"].as_str().unwrap_or("").to_owned());
+    (ids.collect(), done)
+}
+
+fn set<const N: usize>(ids: [&str; N]) -> BTreeSet<String> {
+    ids.map(str::to_owned).into()
+}
+
+#[tokio::test]
+async fn looks_that_are_interrupted_in_an_alarm_spend_nothing() {
+    on_every_broker(|broker| async move {
+        if !broker.is_controllable() {
+            return eprintln!("skipped: {broker} was given, and its memory is its own");
+        }
+        let node = broker.own_node(&[]).await;
+        let desk = stage(&node, Some(2), FieldTable::default()).await;
+        for name in ["1", "2", "3"] {
+            desk.amqp.publish_with(PARKED, name, id(name)).await;
+        }
+        desk.holds(PARKED, 3).await;
+        desk.run(&["parked", "ls", QUEUE]).await.exits(0);
+        desk.holds(PARKED, 3).await;
+        node.set_memory_watermark(0.000_01).await;
+        eventually(PATIENCE, "the alarm is on", || async {
+            let nodes = node.management().get("nodes".into()).await.unwrap();
+            nodes[0]["mem_alarm"] == true
+        })
+        .await;
+        for _ in 0..3 {
+            let mut listing = desk.command(&["parked", "ls", QUEUE]).spawn().unwrap();
+            let mut said = BufReader::new(listing.stderr.take().unwrap()).lines();
+            loop {
+                let line = timeout(PATIENCE, said.next_line()).await;
+                let line = line.expect("it says so").unwrap().expect("it says so");
+                if line.contains("has stopped reading") {
+                    break;
+                }
+            }
+            for _ in 0..10 {
+                assert_eq!(desk.amqp.depth(PARKED).await, Some(3), "it holds nothing");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            kill_process(pid(&listing), Signal::INT).unwrap();
+            assert_eq!(code(&mut listing).await, Some(130));
+            assert_eq!(desk.amqp.depth(PARKED).await, Some(3));
+        }
+        node.set_memory_watermark(0.4).await;
+        desk.holds(PARKED, 3).await;
+        let (ids, _) = listed(&desk).await;
+        assert_eq!(ids, set(["1", "2", "3"]));
+    })
+    .await;
+}
+
+/// Lowers or raises what a broker takes, as an upgrade from 3.x to 4.x does.
+async fn takes_bodies_up_to(node: &Broker, bytes: usize) {
+    let set = format!(
+        "application:set_env(rabbit,max_message_size,{bytes}), catch persistent_term:put(max_message_size,{bytes}), \
+         catch rabbit:persist_static_configuration()."
+    );
+    node.ctl(&["eval", &set]).await;
+}
