@@ -7,7 +7,10 @@
 //! Taking back is counted, and whoever limits that count, be it by a policy that a client cannot see, has messages dropped
 //! that were only looked at. [`Wear`] says when a message is put back as a fresh copy instead.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use lapin::message::Delivery;
 use tracing::warn;
@@ -40,6 +43,8 @@ pub struct Browse {
     pub(super) supply: Supply,
     /// What was handed out and is held, by delivery tag; those that must be put back as fresh copies with their message.
     pub(super) held: BTreeMap<u64, Option<Arc<Received>>>,
+    /// What could not be put back as a fresh copy, and is shown next.
+    pub(super) unrenewed: VecDeque<Record>,
     pub(super) wear: Wear,
     pub(super) begun: bool,
     pub(super) others: u32,
@@ -83,6 +88,7 @@ impl Browse {
             walk,
             supply: Supply::new(wire_name, channel, total),
             held: BTreeMap::new(),
+            unrenewed: VecDeque::new(),
             wear,
             begun: false,
             others: found.consumer_count(),
@@ -127,7 +133,13 @@ impl Browse {
     /// or disk, nothing more is held, and this waits.
     pub async fn next(&mut self) -> Result<Option<Record>> {
         self.begin().await?;
-        while self.expect().await? {
+        loop {
+            if let Some(record) = self.unrenewed.pop_front() {
+                return Ok(Some(record));
+            }
+            if !self.expect().await? {
+                break;
+            }
             let Some(next) = self.supply.front() else {
                 break;
             };

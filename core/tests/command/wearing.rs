@@ -121,3 +121,82 @@ async fn takes_bodies_up_to(node: &Broker, bytes: usize) {
     );
     node.ctl(&["eval", &set]).await;
 }
+
+#[tokio::test]
+async fn one_that_the_broker_no_longer_takes_keeps_nobody_from_the_others() {
+    on_every_broker(|broker| async move {
+        if !broker.is_controllable() {
+            return eprintln!("skipped: {broker} was given, and its limits are its own");
+        }
+        let node = broker.own_node(&[]).await;
+        let desk = stage(&node, None, FieldTable::default()).await;
+        for (name, size) in [("small", 10), ("large", 5_000), ("later", 20)] {
+            let body = "x".repeat(size);
+            desk.amqp.publish_with(PARKED, body, id(name)).await;
+        }
+        desk.holds(PARKED, 3).await;
+        takes_bodies_up_to(&node, 1_000).await;
+        for look in 0..4 {
+            let (ids, done) = listed(&desk).await;
+            assert_eq!(ids, set(["small", "large", "later"]), "look {look}");
+            if look > 0 {
+                assert!(
+                    done.err.contains("max_message_size"),
+                    "look {look}: {done:#?}"
+                );
+            }
+            desk.holds(PARKED, 3).await;
+        }
+        desk.run(&["parked", "show", QUEUE, "later"]).await.exits(0);
+        desk.holds(PARKED, 3).await;
+        desk.run(&["parked", "drop", QUEUE, "small", "--yes"])
+            .await
+            .exits(0);
+        desk.holds(PARKED, 2).await;
+        // A limit that is raised saves it.
+        takes_bodies_up_to(&node, 10_000).await;
+        for _ in 0..2 {
+            let (ids, done) = listed(&desk).await;
+            assert_eq!(ids, set(["large", "later"]));
+            assert!(!done.err.contains("max_message_size"), "{done:#?}");
+            desk.holds(PARKED, 2).await;
+        }
+        takes_bodies_up_to(&node, 1_000).await;
+        desk.run(&["parked", "drop", QUEUE, "large", "--yes"])
+            .await
+            .exits(0);
+        desk.holds(PARKED, 1).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_full_parking_queue_that_refuses_copies_is_looked_at_all_the_same() {
+    const MOST: i64 = 300;
+    on_every_broker(|broker| async move {
+        let full = table([
+            ("x-max-length", AMQPValue::LongLongInt(MOST)),
+            ("x-overflow", AMQPValue::LongString("reject-publish".into())),
+        ]);
+        let desk = stage(&broker, Some(1), full).await;
+        let messages = (0..=MOST).map(|number| (PARKED, "body", id(&number.to_string())));
+        desk.amqp.publish_all("", messages).await;
+        let all = u32::try_from(MOST + 1).unwrap();
+        desk.holds(PARKED, all).await;
+        for _ in 0..6 {
+            desk.run(&["parked", "ls", QUEUE, "--limit=3"])
+                .await
+                .exits(0);
+            desk.holds(PARKED, all).await;
+        }
+        let left: BTreeSet<_> = desk
+            .amqp
+            .drain(PARKED)
+            .await
+            .iter()
+            .map(|message| message.id().unwrap().to_owned())
+            .collect();
+        assert_eq!(left.len(), usize::try_from(all).unwrap());
+    })
+    .await;
+}
