@@ -188,10 +188,16 @@ impl Browse {
             self.copies.may_publish().await?;
         }
         let next = self.supply.expect().await;
-        if matches!(&next, Err(error) if error.kind() == ErrorKind::ConnectionLost) {
-            self.held.clear(); // the queue has everything again
+        self.unless_over(next)
+    }
+
+    /// Forgets what is held when the walk was cut short: the queue has everything again.
+    fn unless_over<T>(&mut self, done: Result<T>) -> Result<T> {
+        if matches!(&done, Err(error) if error.kind() == ErrorKind::ConnectionLost) {
+            self.held.clear();
+            self.unrenewed.clear();
         }
-        next
+        done
     }
 
     pub(super) fn record(&self, delivery: Delivery) -> Record {
@@ -211,8 +217,9 @@ impl Browse {
     ///
     /// # Errors
     /// [`ErrorKind::Unroutable`] when the work queue does not exist, and those of publishing; the message stays parked.
-    /// [`ErrorKind::InvalidOption`] for a record of another walk, or one that was replayed or dropped already. Given up before it is
-    /// done (the future dropped), the message may be in both places.
+    /// [`ErrorKind::InvalidOption`] for a record of another walk, or one that was replayed or dropped already.
+    /// [`ErrorKind::ConnectionLost`] when the broker took back what the walk holds: the message is still parked, and may be in
+    /// both places. Given up before it is done (the future dropped), it may be so as well.
     pub async fn replay(&mut self, record: &Record) -> Result<()> {
         self.replay_to(record, &record.home).await
     }
@@ -234,8 +241,15 @@ impl Browse {
                 ),
             ));
         }
+        let ours = self.supply.check();
+        self.unless_over(ours)?;
         self.copies.replay(&record.received, queue).await?;
-        self.settle(tag).await
+        self.settle(tag).await.map_err(|error| {
+            let message = format!(
+                "{error}; one message was replayed to `{queue}` before that was known: it is parked as well"
+            );
+            Error::new(error.kind(), message).with_source(error)
+        })
     }
 
     /// Drops a message for good.
@@ -256,7 +270,10 @@ impl Browse {
         if let Err(error) = self.rejoin().await {
             warn!(queue = self.parking, %error, "what was looked at may come behind other parked messages now");
         }
-        let result = self.refresh().await;
+        let mut result = self.refresh().await;
+        if result.is_ok() {
+            result = self.supply.check_what_was_settled().await;
+        }
         let Self {
             supply,
             connection,
@@ -280,7 +297,8 @@ impl Browse {
     }
 
     pub(super) async fn settle(&mut self, tag: u64) -> Result<()> {
-        self.supply.settle(tag).await?;
+        let settled = self.supply.settle(tag).await;
+        self.unless_over(settled)?;
         self.held.remove(&tag);
         Ok(())
     }

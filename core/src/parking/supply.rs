@@ -255,8 +255,33 @@ impl Supply {
         Ok(())
     }
 
+    /// Makes sure that what is held is still ours. RabbitMQ 4.3 takes it back from a consumer that holds it for longer than the
+    /// `consumer_timeout`, cancels that consumer, and says nothing to whoever settles it afterwards.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConnectionLost`] when it is the queue's again.
+    pub(super) fn check(&mut self) -> Result<()> {
+        self.take_what_came();
+        if self.is_over {
+            return Err(self.cut_short());
+        }
+        Ok(())
+    }
+
+    /// As [`check`](Self::check), and the broker had its say on all that was settled before.
+    pub(super) async fn check_what_was_settled(&mut self) -> Result<()> {
+        if self.settled.0 > 0 {
+            self.ready().await?;
+        }
+        self.check()
+    }
+
     /// Acknowledges.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
     pub(super) async fn settle(&mut self, tag: u64) -> Result<()> {
+        self.check()?;
         let options = BasicAckOptions { multiple: false };
         let acked = self.channel.lapin().basic_ack(tag, options);
         ask(Doing::Settling, acked).await?;
@@ -291,6 +316,7 @@ impl Supply {
     /// Nothing more comes; returns what came and nobody asked for.
     pub(super) async fn end(&mut self) -> Result<VecDeque<Delivery>> {
         self.take_what_is_on_its_way().await?;
+        self.check()?;
         self.stop().await?;
         Ok(std::mem::take(&mut self.ahead))
     }
@@ -323,7 +349,7 @@ impl Supply {
         Error::new(
             ErrorKind::ConnectionLost,
             format!(
-                "the broker ended the walk through `{}`: the connection is gone, the queue was deleted, or messages were held for longer than its `consumer_timeout`; what was not settled is parked as before",
+                "the broker ended the walk through `{}`: the connection is gone, the queue was deleted, or messages were held for longer than its `consumer_timeout`; what was not replayed or dropped is parked as before, and what was done last may be undone: look again",
                 self.queue
             ),
         )

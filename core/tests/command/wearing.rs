@@ -200,3 +200,30 @@ async fn a_full_parking_queue_that_refuses_copies_is_looked_at_all_the_same() {
     })
     .await;
 }
+
+/// RabbitMQ 4.3 takes back what is held for too long, and says nothing to whoever settles it afterwards.
+#[tokio::test]
+async fn what_was_taken_back_meanwhile_is_neither_dropped_nor_replayed() {
+    on_every_broker_where(
+        |broker| broker.version() >= Version::V4_3,
+        |broker| async move {
+            if !broker.is_controllable() {
+                return eprintln!("skipped: {broker} was given, and its patience is its own");
+            }
+            let node = broker.own_node(&["consumer_timeout = 1500"]).await;
+            let desk = stage(&node, None, FieldTable::default()).await;
+            for name in ["1", "2", "3"] {
+                desk.amqp.publish_with(PARKED, name, id(name)).await;
+            }
+            desk.holds(PARKED, 3).await;
+            let mut prompt =
+                AtTerminal::at_its_prompt(&desk, &["parked", "drop", QUEUE, "--all"]).await;
+            desk.holds(PARKED, 3).await;
+            prompt.types("y\n");
+            assert_eq!(code(&mut prompt.child).await, Some(1));
+            prompt.shows("0 messages dropped").await;
+            desk.holds(PARKED, 3).await;
+        },
+    )
+    .await;
+}
