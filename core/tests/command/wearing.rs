@@ -201,6 +201,47 @@ async fn a_full_parking_queue_that_refuses_copies_is_looked_at_all_the_same() {
     .await;
 }
 
+/// What a broker parks arrives counted, and a limit of 1 takes it at the next return.
+#[tokio::test]
+async fn what_the_broker_parked_behind_a_fresh_message_survives_a_killed_prompt() {
+    on_every_broker(|broker| async move {
+        for kind in QueueType::ALL {
+            let desk = stage(&broker, Some(1), FieldTable::default()).await;
+            let route = table([
+                ("x-dead-letter-exchange", AMQPValue::LongString("".into())),
+                (
+                    "x-dead-letter-routing-key",
+                    AMQPValue::LongString(PARKED.into()),
+                ),
+            ]);
+            desk.amqp.declare_with(QUEUE, kind, route).await;
+            desk.amqp.publish_with(PARKED, "fresh", id("fresh")).await;
+            for name in ["d", "e", "f"] {
+                desk.amqp.publish_with(QUEUE, name, id(name)).await;
+            }
+            desk.holds(QUEUE, 3).await;
+            let channel = desk.amqp.channel();
+            for _ in 0..3 {
+                let got = channel.basic_get(QUEUE.into(), BasicGetOptions::default());
+                let got = got.await.unwrap().expect("one is ready");
+                let reject = BasicRejectOptions { requeue: false };
+                channel
+                    .basic_reject(got.delivery_tag, reject)
+                    .await
+                    .unwrap();
+            }
+            desk.holds(PARKED, 4).await;
+            let mut prompt =
+                AtTerminal::at_its_prompt(&desk, &["parked", "drop", QUEUE, "fresh"]).await;
+            prompt.child.kill().await.unwrap();
+            desk.holds(PARKED, 4).await;
+            let (ids, _) = listed(&desk).await;
+            assert_eq!(ids, set(["d", "e", "f", "fresh"]), "{kind:?}");
+        }
+    })
+    .await;
+}
+
 /// RabbitMQ 4.3 takes back what is held for too long, and says nothing to whoever settles it afterwards.
 #[tokio::test]
 async fn what_was_taken_back_meanwhile_is_neither_dropped_nor_replayed() {
