@@ -8,11 +8,12 @@
 //! that were only looked at. [`Wear`] says when a message is put back as a fresh copy instead.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::Arc,
 };
 
 use lapin::message::Delivery;
+use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
 use super::{
@@ -25,7 +26,9 @@ use crate::{
     Client, Error, ErrorKind, Result,
     connection::{Connection, look},
     consumer::Received,
-    topology::{Inspection, check_parking, inspect_parking, name, parking_queue, work_queue_of},
+    topology::{
+        Inspection, SAFE_AGE, check_parking, inspect_parking, name, parking_queue, work_queue_of,
+    },
 };
 
 /// A walk through a parking queue. Ends with [`close`](Self::close); dropped, it ends as well, a moment later, but a quorum
@@ -43,6 +46,8 @@ pub struct Browse {
     pub(super) supply: Supply,
     /// What was handed out and is held, by delivery tag; those that must be put back as fresh copies with their message.
     pub(super) held: BTreeMap<u64, Option<Arc<Received>>>,
+    /// The queues that were replayed to, and when the first copy was there.
+    pub(super) targets: HashMap<String, Instant>,
     /// What could not be put back as a fresh copy, and is shown next.
     pub(super) unrenewed: VecDeque<Record>,
     pub(super) wear: Wear,
@@ -88,6 +93,7 @@ impl Browse {
             walk,
             supply: Supply::new(wire_name, channel, total),
             held: BTreeMap::new(),
+            targets: HashMap::new(),
             unrenewed: VecDeque::new(),
             wear,
             begun: false,
@@ -147,8 +153,8 @@ impl Browse {
             let next_move = self
                 .wear
                 .next_move(next, source, self.supply.expects_originals());
-            let is_renewable = self.copies.is_renewable(next);
-            if next_move == Move::Renew && is_renewable {
+            let obstacle = self.obstacle(next);
+            if next_move == Move::Renew && obstacle.is_none() {
                 self.rotate(u32::MAX, |wear, next| wear.at_once(next))
                     .await?;
                 continue;

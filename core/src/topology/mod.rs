@@ -34,5 +34,5 @@ pub use plan::{
 pub(crate) use plan::{existing, name};
 pub(crate) use scheme::{Detour, Route, Target, Wait, detour};
 pub use strategy::Strategy;
-pub(crate) use waits::Waits;
+pub(crate) use waits::{SAFE_AGE, Waits};
 pub use work_queue::WorkQueue;

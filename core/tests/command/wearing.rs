@@ -201,6 +201,62 @@ async fn a_full_parking_queue_that_refuses_copies_is_looked_at_all_the_same() {
     .await;
 }
 
+#[tokio::test]
+async fn a_replay_into_a_young_queue_survives_a_kill() {
+    on_every_broker(|broker| async move {
+        if !broker.is_controllable() {
+            return eprintln!("skipped: {broker} was given, and is not ours to kill");
+        }
+        let node = broker.own_node(&[]).await;
+        let desk = stage(&node, None, FieldTable::default()).await;
+        for name in ["1", "2", "3"] {
+            desk.amqp.publish_with(PARKED, name, id(name)).await;
+        }
+        desk.holds(PARKED, 3).await;
+        desk.amqp.declare(QUEUE, QueueType::Quorum).await;
+        let mut replay = desk
+            .command(&["parked", "replay", QUEUE, "--all"])
+            .spawn()
+            .unwrap();
+        eventually(PATIENCE, "the first copy is there", || async {
+            match desk.amqp.depth(QUEUE).await {
+                Some(1..) => Ok(()),
+                depth => Err(format!("{depth:?}")),
+            }
+        })
+        .await;
+        node.kill().await;
+        timeout(PATIENCE, replay.wait()).await.unwrap().unwrap();
+        node.start().await;
+        let amqp = desk.vhost.connect().await;
+        eventually(
+            PATIENCE * 2,
+            "all are in one queue or the other",
+            || async {
+                let mut ids = BTreeSet::new();
+                for queue in [PARKED, QUEUE] {
+                    // A queue that was young at the kill may have no leader, and answers nobody.
+                    let all = async {
+                        let mut consumer = amqp.consume(queue, 100).await;
+                        while let Some(Ok(message)) = consumer.next().await {
+                            let id = message.properties.message_id().clone();
+                            ids.insert(id.unwrap().to_string());
+                        }
+                    };
+                    let _ = timeout(Duration::from_secs(1), all).await;
+                }
+                if ids.len() == 3 {
+                    Ok(())
+                } else {
+                    Err(format!("{ids:?}"))
+                }
+            },
+        )
+        .await;
+    })
+    .await;
+}
+
 /// What a broker parks arrives counted, and a limit of 1 takes it at the next return.
 #[tokio::test]
 async fn what_the_broker_parked_behind_a_fresh_message_survives_a_killed_prompt() {
