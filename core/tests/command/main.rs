@@ -6,6 +6,7 @@ mod bad_input;
 mod ending;
 mod environment;
 mod input;
+mod naming;
 mod outcomes;
 mod parked;
 mod publishing;
