@@ -298,6 +298,30 @@ async fn what_the_broker_parked_behind_a_fresh_message_survives_a_killed_prompt(
     .await;
 }
 
+#[tokio::test]
+async fn a_replay_leaves_nothing_out() {
+    on_every_broker(|broker| async move {
+        let desk = stage(&broker, None, FieldTable::default()).await;
+        desk.amqp.declare(QUEUE, QueueType::Quorum).await;
+        let filler = AMQPValue::LongString("x".repeat(129_200).into());
+        let large = id("large").with_headers(table([("filler", filler)]));
+        desk.amqp.publish_with(PARKED, "large", large).await;
+        desk.amqp.publish_with(PARKED, "small", id("small")).await;
+        desk.holds(PARKED, 2).await;
+        let done = desk
+            .run(&["parked", "replay", QUEUE, "--all"])
+            .await
+            .exits(2);
+        assert!(
+            done.err.contains("`filler`") && done.err.contains("1 message replayed"),
+            "{done:#?}"
+        );
+        desk.holds(PARKED, 1).await;
+        desk.holds(QUEUE, 1).await;
+    })
+    .await;
+}
+
 /// RabbitMQ 4.3 takes back what is held for too long, and says nothing to whoever settles it afterwards.
 #[tokio::test]
 async fn what_was_taken_back_meanwhile_is_neither_dropped_nor_replayed() {
