@@ -170,16 +170,18 @@ impl Browse {
             let tag = delivery.delivery_tag;
             let stale = self.wear.at_the_end(&delivery);
             let record = self.record(delivery);
-            if self.wear.counts() && !is_renewable {
-                let message_id = record.received.message_id();
+            let renewable = (stale && obstacle.is_none()).then(|| Arc::clone(&record.received));
+            if self.wear.counts()
+                && let Some(why) = obstacle
+            {
                 warn!(
                     queue = self.parking,
-                    ?message_id,
+                    message_id = record.received.message_id(),
                     mark = record.mark,
-                    "the headers of this message fill a whole frame, so that it cannot be put back as a fresh copy: each look at it spends a delivery, and a delivery limit may take it; replay or drop it"
+                    "this message cannot be put back as a fresh copy, because {why}: each look at it spends a delivery, and a \
+                     delivery limit may take it; replay or drop it"
                 );
             }
-            let renewable = (stale && is_renewable).then(|| Arc::clone(&record.received));
             self.held.insert(tag, renewable);
             return Ok(Some(record));
         }
@@ -206,19 +208,36 @@ impl Browse {
         done
     }
 
+    /// Why a message cannot be put back as a fresh copy that has all of it, if so.
+    pub(super) fn obstacle(&self, delivery: &Delivery) -> Option<String> {
+        if let Some(mended) = self.supply.mended(delivery.delivery_tag) {
+            return Some(format!(
+                "a copy, a replayed one as well, has it only as it could be read ({mended})"
+            ));
+        }
+        let is_renewable = self.copies.is_renewable(delivery);
+        (!is_renewable).then(|| "its headers fill a whole frame".to_owned())
+    }
+
     pub(super) fn record(&self, delivery: Delivery) -> Record {
-        Record::read(
+        let mended = self.supply.mended(delivery.delivery_tag);
+        let mut record = Record::read(
             (self.walk, delivery.delivery_tag),
             &self.queue,
             delivery.data,
             delivery.properties,
             delivery.exchange,
             delivery.routing_key,
-        )
+        );
+        if let (Some(mended), Some(received)) = (mended, Arc::get_mut(&mut record.received)) {
+            received.mended = Some(mended.to_owned());
+        }
+        record
     }
 
     /// Sends a message back to the tail of its work queue, its retries counted from the start and `x-retry-replays` one
-    /// higher. The parked one goes after the copy is confirmed. What the broker dead-lettered out of another queue goes to
+    /// higher. The parked one goes after the copy is confirmed, in a queue that has been known for two seconds: the first replay to
+    /// a queue takes as long, because a younger one forgets what it confirmed when its broker is killed. What the broker dead-lettered out of another queue goes to
     /// that one: see [`Record::home`].
     ///
     /// # Errors
@@ -250,6 +269,12 @@ impl Browse {
         let ours = self.supply.check();
         self.unless_over(ours)?;
         self.copies.replay(&record.received, queue).await?;
+        // How old the queue is nobody can tell. A young one comes back empty when its broker is killed.
+        let seen = *self
+            .targets
+            .entry(queue.to_owned())
+            .or_insert_with(Instant::now);
+        sleep_until(seen + SAFE_AGE).await;
         self.settle(tag).await.map_err(|error| {
             let message = format!(
                 "{error}; one message was replayed to `{queue}` before that was known: it is parked as well"

@@ -55,7 +55,7 @@ impl Browse {
                 break;
             }
             let source = match self.supply.front() {
-                Some(next) if wanted(self.wear, next) && self.copies.is_renewable(next) => {
+                Some(next) if wanted(self.wear, next) && self.obstacle(next).is_none() => {
                     self.copies.source(next)
                 }
                 _ => break,
@@ -113,7 +113,7 @@ impl Browse {
 
     /// Holds what nobody asked for.
     pub(super) fn pass_over(&mut self, delivery: Delivery) {
-        if self.wear.at_the_end(&delivery) && self.copies.is_renewable(&delivery) {
+        if self.wear.at_the_end(&delivery) && self.obstacle(&delivery).is_none() {
             self.keep(delivery);
         }
     }

@@ -4,7 +4,10 @@
 //! consumer by consumer, and each `basic.get` is a consumer of its own, sorted by its number *as text*. So one consumer
 //! holds its share of the walk, and when that is used up the next one gets a larger share.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
 
 use futures_util::{FutureExt, StreamExt};
 use lapin::{
@@ -51,6 +54,8 @@ pub(super) struct Supply {
     copies: u32,
     /// What is held.
     unsettled: u32,
+    /// What had to be mended in messages that are held before they could be read, by delivery tag.
+    mended: HashMap<u64, String>,
     /// How many were settled, and when the last one was.
     settled: (u32, Instant),
 }
@@ -69,6 +74,7 @@ impl Supply {
             left,
             copies: 0,
             unsettled: 0,
+            mended: HashMap::new(),
             settled: (0, Instant::now()),
         }
     }
@@ -113,6 +119,11 @@ impl Supply {
         let delivery = self.ahead.pop_front()?;
         self.fresh |= !delivery.redelivered;
         Some(delivery)
+    }
+
+    /// What had to be mended in a message before it could be read.
+    pub(super) fn mended(&self, tag: u64) -> Option<&str> {
+        self.mended.get(&tag).map(String::as_str)
     }
 
     /// Whether something has come already.
@@ -218,6 +229,10 @@ impl Supply {
     }
 
     fn came(&mut self, delivery: &Delivery) {
+        let (channel, tag) = (self.channel.lapin().id(), delivery.delivery_tag);
+        if let Some(mended) = self.channel.mended().take(channel, tag) {
+            self.mended.insert(tag, mended.to_string());
+        }
         self.window.came(delivery.data.len());
         self.unsettled += 1;
     }

@@ -298,6 +298,39 @@ async fn what_the_broker_parked_behind_a_fresh_message_survives_a_killed_prompt(
     .await;
 }
 
+/// A copy could only have the names as they were mended.
+#[tokio::test]
+async fn a_look_copies_no_message_whose_names_were_mended() {
+    on_every_broker(|broker| async move {
+        let desk = stage(&broker, None, FieldTable::default()).await;
+        let url = desk.vhost.url().to_owned();
+        let published = tokio::task::spawn_blocking(move || {
+            let mut publisher = RawPublisher::connect(&url);
+            publisher.publish(&Hostile::header_key(), PARKED, b"mended");
+            publisher.publish(&Hostile::nested_tables(40), PARKED, b"deep");
+        });
+        published.await.unwrap();
+        desk.holds(PARKED, 2).await;
+        for look in 0..4 {
+            let done = desk
+                .run(&["--json", "parked", "show", QUEUE, "--all"])
+                .await
+                .exits(0);
+            let lines = done.lines();
+            assert_eq!(lines.len(), 2);
+            for line in lines {
+                assert!(
+                    line["headers"]["x-retry-walk"].is_null(),
+                    "look {look}: {line}"
+                );
+            }
+            assert!(done.err.contains("UTF-8"), "look {look}: {done:#?}");
+            desk.holds(PARKED, 2).await;
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_replay_leaves_nothing_out() {
     on_every_broker(|broker| async move {
