@@ -16,6 +16,7 @@ use lapin::{
     types::{FieldTable, ShortString},
 };
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tracing::warn;
 
 use super::{marks::Source, window::Window};
 use crate::{
@@ -26,8 +27,8 @@ use crate::{
 /// How long nothing may come before the broker is asked whether there is anything left.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// How long a queue may take to have back what was held. Longer where somebody else takes it at once.
-const PUT_BACK: Duration = Duration::from_millis(500);
+/// How long a queue may take to have back what was held. Longer where somebody else takes it at once, or a policy delays it.
+const PUT_BACK: Duration = Duration::from_secs(1);
 
 /// So many settlements a quorum queue may be behind before RabbitMQ keeps further ones in the channel, and drops them with it
 /// ([`LINGER`]): what was renewed last would be there twice.
@@ -348,11 +349,26 @@ impl Supply {
             return;
         };
         let deadline = Instant::now() + PUT_BACK;
-        while let Ok(found) = look(channel.lapin(), self.queue.clone()).await
-            && (found.message_count() < self.unsettled || found.consumer_count() > others)
-            && Instant::now() < deadline
-        {
+        let mut short = 0;
+        while let Ok(found) = look(channel.lapin(), self.queue.clone()).await {
+            let is_known = found.consumer_count() > others;
+            short = match found.consumer_count() {
+                0 => self.unsettled.saturating_sub(found.message_count()),
+                _ => 0, // who consumes it has taken them
+            };
+            if !is_known && found.message_count() >= self.unsettled || Instant::now() >= deadline {
+                break;
+            }
             sleep(PUT_BACK / 100).await;
+        }
+        if short > 0 {
+            warn!(
+                queue = self.queue.as_str(),
+                "{short} of {} messages that were looked at are not back in their queue yet: a policy with `delayed-retry-type` \
+                 whose pattern also matches the parking queue holds them back for its delay, end its pattern for the work queue \
+                 with `$`; or a policy with a limit or a time to live has taken them",
+                self.unsettled
+            );
         }
         channel.close().await;
     }

@@ -381,3 +381,25 @@ async fn what_was_taken_back_meanwhile_is_neither_dropped_nor_replayed() {
     )
     .await;
 }
+
+#[tokio::test]
+async fn a_policy_that_holds_back_what_was_looked_at_is_named() {
+    on_every_broker_where(
+        |broker| broker.version() >= Version::V4_3,
+        |broker| async move {
+            let desk = stage(&broker, None, FieldTable::default()).await;
+            let delays = json!({"delayed-retry-type": "all", "delayed-retry-min": 8000, "delayed-retry-max": 8000});
+            let policy = Policy::new("^orders", delays);
+            desk.vhost.put_policy("native", &policy).await.unwrap();
+            desk.amqp.publish_with(PARKED, "1", parked("1", 1_700_000_000, "no")).await;
+            desk.holds(PARKED, 1).await;
+            eventually(PATIENCE, "the policy is in force and told of", || async {
+                let done = desk.run(&["parked", "ls", QUEUE]).await.exits(0);
+                if done.err.contains("delayed-retry") { Ok(()) } else { Err(format!("{done:?}")) }
+            })
+            .await;
+            desk.holds(PARKED, 1).await;
+        },
+    )
+    .await;
+}
