@@ -77,3 +77,105 @@ async fn what_an_application_parked_keeps_its_name_and_where_it_was_published() 
     })
     .await;
 }
+
+#[tokio::test]
+async fn an_id_that_looks_like_a_place_can_be_named() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        for queue in [PARKED, "target"] {
+            desk.amqp.declare(queue, QueueType::Quorum).await;
+        }
+        for (at, name) in ["#0", "#1", "third"].into_iter().enumerate() {
+            let properties = parked(name, 1_700_000_000 + at as u64, "no");
+            desk.amqp.publish_with(PARKED, name, properties).await;
+        }
+        desk.holds(PARKED, 3).await;
+        let replay = |name| ["parked", "replay", QUEUE, name, "--to=target"];
+        let done = desk.run(&replay("#1")).await.exits(2);
+        assert!(
+            done.err.contains("id:#1") && done.err.contains("nothing was replayed"),
+            "{done:#?}"
+        );
+        desk.holds(PARKED, 3).await;
+        desk.run(&replay("id:#1")).await.exits(0);
+        desk.holds(PARKED, 2).await;
+        assert_eq!(desk.amqp.take("target").await.unwrap().id(), Some("#1"));
+        let done = desk.run(&["parked", "drop", QUEUE, "#0", "--yes"]).await;
+        assert!(done.exits(2).err.contains("id:#0"));
+        desk.run(&["parked", "drop", QUEUE, "id:#0", "--yes"])
+            .await
+            .exits(0);
+        desk.holds(PARKED, 1).await;
+        // Nobody's id by now: a place.
+        desk.run(&replay("#1")).await.exits(0);
+        desk.holds(PARKED, 0).await;
+        assert_eq!(desk.amqp.take("target").await.unwrap().id(), Some("third"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_limit_drops_nothing_where_nobody_can_tell_the_oldest() {
+    const MESSAGES: u32 = 2_100;
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        desk.amqp.declare(PARKED, QueueType::Classic).await;
+        let messages = (0..MESSAGES).map(|number| {
+            let properties = parked(&number.to_string(), 1_700_000_000, "no");
+            (PARKED, "body", properties)
+        });
+        desk.amqp.publish_all("", messages).await;
+        desk.holds(PARKED, MESSAGES).await;
+        let drop = |dry| ["parked", "drop", QUEUE, "--all", "--limit=2", dry];
+        for dry in ["--yes", "--dry-run"] {
+            let done = desk.run(&drop(dry)).await.exits(2);
+            assert!(
+                done.err.contains("nothing was dropped") && done.err.contains("--limit"),
+                "{done:#?}"
+            );
+            desk.holds(PARKED, MESSAGES).await;
+        }
+        for _ in 0..MESSAGES - 2_000 {
+            desk.amqp.take(PARKED).await.unwrap();
+        }
+        desk.holds(PARKED, 2_000).await;
+        desk.run(&drop("--yes")).await.exits(0);
+        desk.holds(PARKED, 1_998).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_fingerprint_that_several_kinds_begin_with_drops_none() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        desk.amqp.declare(PARKED, QueueType::Quorum).await;
+        for (at, kind) in ["3f2a000000000001", "3f2a000000000002", "3f2a000000000002"]
+            .into_iter()
+            .enumerate()
+        {
+            let properties = parked(&at.to_string(), 1_700_000_000 + at as u64, "no");
+            let mut headers = properties.headers().clone().unwrap();
+            headers.insert(
+                "x-retry-fingerprint".into(),
+                AMQPValue::LongString(kind.into()),
+            );
+            let properties = properties.with_headers(headers);
+            desk.amqp.publish_with(PARKED, kind, properties).await;
+        }
+        desk.holds(PARKED, 3).await;
+        let drop = |hex| ["parked", "drop", QUEUE, "--fingerprint", hex, "--yes"];
+        let done = desk.run(&drop("3f2a")).await.exits(2);
+        assert!(
+            done.err.contains("nothing was dropped") && done.err.contains("3f2a000000000002"),
+            "{done:#?}"
+        );
+        desk.holds(PARKED, 3).await;
+        desk.run(&drop("3f2a000000000002")).await.exits(0);
+        desk.holds(PARKED, 1).await;
+        // One kind alone begins so by now.
+        desk.run(&drop("3f2a")).await.exits(0);
+        desk.holds(PARKED, 0).await;
+    })
+    .await;
+}
