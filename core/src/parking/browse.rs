@@ -51,6 +51,8 @@ pub struct Browse {
     /// What could not be put back as a fresh copy, and is shown next.
     pub(super) unrenewed: VecDeque<Record>,
     pub(super) wear: Wear,
+    /// It is known to be a classic queue.
+    classic: bool,
     pub(super) begun: bool,
     pub(super) others: u32,
     pub(super) missed: u32,
@@ -96,6 +98,7 @@ impl Browse {
             targets: HashMap::new(),
             unrenewed: VecDeque::new(),
             wear,
+            classic,
             begun: false,
             others: found.consumer_count(),
             missed: 0,
@@ -109,8 +112,8 @@ impl Browse {
         self.supply.left()
     }
 
-    /// How many others were taking messages out of the parking queue when the walk began, other walks among them. What they
-    /// hold this walk does not see; how many messages that are a broker does not tell.
+    /// How many others were taking messages out of the parking queue when the walk began or, if that is more, when it had come to
+    /// its end, other walks among them. What they hold this walk does not see; how many messages that are a broker does not tell.
     #[must_use]
     pub fn others(&self) -> u32 {
         self.others
@@ -186,6 +189,8 @@ impl Browse {
             return Ok(Some(record));
         }
         self.missed += self.supply.give_up();
+        let others = self.supply.others(self.others, self.classic).await;
+        self.others = self.unless_over(others)?;
         Ok(None)
     }
 

@@ -36,6 +36,14 @@ const BEHIND: u32 = 30;
 /// A walk settles many at once, and each takes its time.
 const LINGER_EACH: Duration = Duration::from_millis(1);
 
+/// What one consumer of a walk was sent.
+struct Share {
+    /// The first delivery tag. Tags of a channel come without gaps.
+    first: u64,
+    /// How many of them are not settled.
+    held: u32,
+}
+
 /// Where a walk's messages come from, and where they are settled.
 pub(super) struct Supply {
     queue: ShortString,
@@ -43,6 +51,9 @@ pub(super) struct Supply {
     /// The consumer whose share is being walked through.
     stream: Option<lapin::Consumer>,
     window: Window,
+    /// One for each consumer so far.
+    shares: Vec<Share>,
+    came: u64,
     /// What came and was not asked for yet.
     ahead: VecDeque<Delivery>,
     /// The stream ended, and what it said before that is ahead.
@@ -69,6 +80,8 @@ impl Supply {
             channel,
             stream: None,
             window: Window::default(),
+            shares: Vec::new(),
+            came: 0,
             ahead: VecDeque::new(),
             is_over: false,
             fresh: false,
@@ -226,6 +239,8 @@ impl Supply {
             FieldTable::default(),
         );
         self.stream = Some(ask(doing(), consume).await?);
+        let first = self.came + 1;
+        self.shares.push(Share { first, held: 0 });
         Ok(())
     }
 
@@ -235,6 +250,10 @@ impl Supply {
             self.mended.insert(tag, mended.to_string());
         }
         self.window.came(delivery.data.len());
+        self.came += 1;
+        if let Some(share) = self.shares.last_mut() {
+            share.held += 1;
+        }
         self.unsettled += 1;
     }
 
@@ -302,6 +321,9 @@ impl Supply {
         let acked = self.channel.lapin().basic_ack(tag, options);
         ask(Doing::Settling, acked).await?;
         self.window.settled(tag);
+        if let Some(share) = self.shares.iter_mut().rfind(|share| share.first <= tag) {
+            share.held = share.held.saturating_sub(1);
+        }
         self.settled = (self.settled.0.saturating_add(1), Instant::now());
         self.unsettled = self.unsettled.saturating_sub(1);
         Ok(())
@@ -327,6 +349,27 @@ impl Supply {
     async fn ready(&self) -> Result<u32> {
         let found = look(self.channel.lapin(), self.queue.clone()).await?;
         Ok(found.message_count())
+    }
+
+    /// How many others consume the queue now, if that is more than `known`. A quorum queue counts a consumer that was cancelled
+    /// for as long as it holds something, and notices a moment later that it does not.
+    pub(super) async fn others(&self, known: u32, classic: bool) -> Result<u32> {
+        let deadline = Instant::now() + PUT_BACK;
+        let cancelled = match self.shares.split_last() {
+            Some((_, before)) if !classic => before.iter().filter(|share| share.held > 0).count(),
+            _ => 0,
+        };
+        let last = self.shares.last().is_some_and(|share| share.held > 0);
+        let own = cancelled + usize::from(self.stream.is_some() || (last && !classic));
+        let own = u32::try_from(own).unwrap_or(u32::MAX);
+        loop {
+            let found = look(self.channel.lapin(), self.queue.clone()).await?;
+            let others = found.consumer_count().saturating_sub(own);
+            if others <= known || Instant::now() >= deadline {
+                return Ok(others.max(known));
+            }
+            sleep(PUT_BACK / 20).await;
+        }
     }
 
     /// Nothing more comes; returns what came and nobody asked for.
