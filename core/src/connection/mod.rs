@@ -25,6 +25,8 @@ pub use open::Server;
 
 pub(crate) use begun::Begun;
 pub(crate) use chunk::put_off;
+#[cfg(test)]
+pub(crate) use limits::header_room;
 pub(crate) use limits::{Limits, USUAL_HEADER_ROOM};
 pub(crate) use link::{Keeping, Link};
 pub(crate) use open::{ANSWER, Connection, LINGER, OpenChannel, ask, look};

@@ -7,9 +7,13 @@
 //! Taking back is counted, and whoever limits that count, be it by a policy that a client cannot see, has messages dropped
 //! that were only looked at. [`Wear`] says when a message is put back as a fresh copy instead.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::Arc,
+};
 
 use lapin::message::Delivery;
+use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
 use super::{
@@ -22,7 +26,9 @@ use crate::{
     Client, Error, ErrorKind, Result,
     connection::{Connection, look},
     consumer::Received,
-    topology::{Inspection, inspect_parking, name, parking_queue, work_queue_of},
+    topology::{
+        Inspection, SAFE_AGE, check_parking, inspect_parking, name, parking_queue, work_queue_of,
+    },
 };
 
 /// A walk through a parking queue. Ends with [`close`](Self::close); dropped, it ends as well, a moment later, but a quorum
@@ -40,7 +46,13 @@ pub struct Browse {
     pub(super) supply: Supply,
     /// What was handed out and is held, by delivery tag; those that must be put back as fresh copies with their message.
     pub(super) held: BTreeMap<u64, Option<Arc<Received>>>,
+    /// The queues that were replayed to, and when the first copy was there.
+    pub(super) targets: HashMap<String, Instant>,
+    /// What could not be put back as a fresh copy, and is shown next.
+    pub(super) unrenewed: VecDeque<Record>,
     pub(super) wear: Wear,
+    /// It is known to be a classic queue.
+    classic: bool,
     pub(super) begun: bool,
     pub(super) others: u32,
     pub(super) missed: u32,
@@ -58,6 +70,8 @@ impl Browse {
         let found = look(channel.lapin(), wire_name.clone())
             .await
             .map_err(|error| absent(error, queue, &parking))?;
+        // Before anything consumes: an auto-delete queue goes with its last consumer, and a look's end would be that.
+        check_parking(&connection, queue).await?;
         let Inspection { classic, warning } = inspect_parking(&connection, queue).await;
         let (walk, total) = (fastrand::u64(..), found.message_count());
         let copies = Copies::new(client, &parking, walk);
@@ -81,7 +95,10 @@ impl Browse {
             walk,
             supply: Supply::new(wire_name, channel, total),
             held: BTreeMap::new(),
+            targets: HashMap::new(),
+            unrenewed: VecDeque::new(),
             wear,
+            classic,
             begun: false,
             others: found.consumer_count(),
             missed: 0,
@@ -95,8 +112,8 @@ impl Browse {
         self.supply.left()
     }
 
-    /// How many others were taking messages out of the parking queue when the walk began, other walks among them. What they
-    /// hold this walk does not see; how many messages that are a broker does not tell.
+    /// How many others were taking messages out of the parking queue when the walk began or, if that is more, when it had come to
+    /// its end, other walks among them. What they hold this walk does not see; how many messages that are a broker does not tell.
     #[must_use]
     pub fn others(&self) -> u32 {
         self.others
@@ -121,10 +138,17 @@ impl Browse {
     /// # Errors
     /// Those of a lost connection; everything held is then back in the parking queue. [`ErrorKind::Timeout`] when the
     /// broker says that there are messages, and sends none. Those of publishing, where a message has to be put back as a
-    /// fresh copy before anything else; it is still parked then.
+    /// fresh copy before anything else; it is still parked then. While the broker takes no copies because it is short of memory
+    /// or disk, nothing more is held, and this waits.
     pub async fn next(&mut self) -> Result<Option<Record>> {
         self.begin().await?;
-        while self.expect().await? {
+        loop {
+            if let Some(record) = self.unrenewed.pop_front() {
+                return Ok(Some(record));
+            }
+            if !self.expect().await? {
+                break;
+            }
             let Some(next) = self.supply.front() else {
                 break;
             };
@@ -132,8 +156,8 @@ impl Browse {
             let next_move = self
                 .wear
                 .next_move(next, source, self.supply.expects_originals());
-            let is_renewable = self.copies.is_renewable(next);
-            if next_move == Move::Renew && is_renewable {
+            let obstacle = self.obstacle(next);
+            if next_move == Move::Renew && obstacle.is_none() {
                 self.rotate(u32::MAX, |wear, next| wear.at_once(next))
                     .await?;
                 continue;
@@ -149,51 +173,83 @@ impl Browse {
             let tag = delivery.delivery_tag;
             let stale = self.wear.at_the_end(&delivery);
             let record = self.record(delivery);
-            if self.wear.counts() && !is_renewable {
-                let message_id = record.received.message_id();
+            let renewable = (stale && obstacle.is_none()).then(|| Arc::clone(&record.received));
+            if self.wear.counts()
+                && let Some(why) = obstacle
+            {
                 warn!(
                     queue = self.parking,
-                    ?message_id,
+                    message_id = record.received.message_id(),
                     mark = record.mark,
-                    "the headers of this message fill a whole frame, so that it cannot be put back as a fresh copy: each look at it spends a delivery, and a delivery limit may take it; replay or drop it"
+                    "this message cannot be put back as a fresh copy, because {why}: each look at it spends a delivery, and a \
+                     delivery limit may take it; replay or drop it"
                 );
             }
-            let renewable = (stale && is_renewable).then(|| Arc::clone(&record.received));
             self.held.insert(tag, renewable);
             return Ok(Some(record));
         }
         self.missed += self.supply.give_up();
+        let others = self.supply.others(self.others, self.classic).await;
+        self.others = self.unless_over(others)?;
         Ok(None)
     }
 
     /// Whether there is a next message, which then stands in front.
     pub(super) async fn expect(&mut self) -> Result<bool> {
-        let next = self.supply.expect().await;
-        if matches!(&next, Err(error) if error.kind() == ErrorKind::ConnectionLost) {
-            self.held.clear(); // the queue has everything again
+        // What is held while nothing can be published goes back counted when the walk is interrupted.
+        if self.wear.counts() && self.supply.asks_for_more() {
+            self.copies.may_publish().await?;
         }
-        next
+        let next = self.supply.expect().await;
+        self.unless_over(next)
+    }
+
+    /// Forgets what is held when the walk was cut short: the queue has everything again.
+    fn unless_over<T>(&mut self, done: Result<T>) -> Result<T> {
+        if matches!(&done, Err(error) if error.kind() == ErrorKind::ConnectionLost) {
+            self.held.clear();
+            self.unrenewed.clear();
+        }
+        done
+    }
+
+    /// Why a message cannot be put back as a fresh copy that has all of it, if so.
+    pub(super) fn obstacle(&self, delivery: &Delivery) -> Option<String> {
+        if let Some(mended) = self.supply.mended(delivery.delivery_tag) {
+            return Some(format!(
+                "a copy, a replayed one as well, has it only as it could be read ({mended})"
+            ));
+        }
+        let is_renewable = self.copies.is_renewable(delivery);
+        (!is_renewable).then(|| "its headers fill a whole frame".to_owned())
     }
 
     pub(super) fn record(&self, delivery: Delivery) -> Record {
-        Record::read(
+        let mended = self.supply.mended(delivery.delivery_tag);
+        let mut record = Record::read(
             (self.walk, delivery.delivery_tag),
             &self.queue,
             delivery.data,
             delivery.properties,
             delivery.exchange,
             delivery.routing_key,
-        )
+        );
+        if let (Some(mended), Some(received)) = (mended, Arc::get_mut(&mut record.received)) {
+            received.mended = Some(mended.to_owned());
+        }
+        record
     }
 
     /// Sends a message back to the tail of its work queue, its retries counted from the start and `x-retry-replays` one
-    /// higher. The parked one goes after the copy is confirmed. What the broker dead-lettered out of another queue goes to
+    /// higher. The parked one goes after the copy is confirmed, in a queue that has been known for two seconds: the first replay to
+    /// a queue takes as long, because a younger one forgets what it confirmed when its broker is killed. What the broker dead-lettered out of another queue goes to
     /// that one: see [`Record::home`].
     ///
     /// # Errors
     /// [`ErrorKind::Unroutable`] when the work queue does not exist, and those of publishing; the message stays parked.
-    /// [`ErrorKind::InvalidOption`] for a record of another walk, or one that was replayed or dropped already. Given up before it is
-    /// done (the future dropped), the message may be in both places.
+    /// [`ErrorKind::InvalidOption`] for a record of another walk, or one that was replayed or dropped already.
+    /// [`ErrorKind::ConnectionLost`] when the broker took back what the walk holds: the message is still parked, and may be in
+    /// both places. Given up before it is done (the future dropped), it may be so as well.
     pub async fn replay(&mut self, record: &Record) -> Result<()> {
         self.replay_to(record, &record.home).await
     }
@@ -215,8 +271,21 @@ impl Browse {
                 ),
             ));
         }
+        let ours = self.supply.check();
+        self.unless_over(ours)?;
         self.copies.replay(&record.received, queue).await?;
-        self.settle(tag).await
+        // How old the queue is nobody can tell. A young one comes back empty when its broker is killed.
+        let seen = *self
+            .targets
+            .entry(queue.to_owned())
+            .or_insert_with(Instant::now);
+        sleep_until(seen + SAFE_AGE).await;
+        self.settle(tag).await.map_err(|error| {
+            let message = format!(
+                "{error}; one message was replayed to `{queue}` before that was known: it is parked as well"
+            );
+            Error::new(error.kind(), message).with_source(error)
+        })
     }
 
     /// Drops a message for good.
@@ -237,7 +306,10 @@ impl Browse {
         if let Err(error) = self.rejoin().await {
             warn!(queue = self.parking, %error, "what was looked at may come behind other parked messages now");
         }
-        let result = self.refresh().await;
+        let mut result = self.refresh().await;
+        if result.is_ok() {
+            result = self.supply.check_what_was_settled().await;
+        }
         let Self {
             supply,
             connection,
@@ -261,7 +333,8 @@ impl Browse {
     }
 
     pub(super) async fn settle(&mut self, tag: u64) -> Result<()> {
-        self.supply.settle(tag).await?;
+        let settled = self.supply.settle(tag).await;
+        self.unless_over(settled)?;
         self.held.remove(&tag);
         Ok(())
     }

@@ -14,6 +14,7 @@ use crate::{
     retry::{Origin, Stamp, is_renewable},
     telemetry::HOST,
     topology::name,
+    visible,
 };
 
 /// A routing key that no queue has.
@@ -44,11 +45,17 @@ impl Copies {
         is_renewable(&delivery.properties, self.client.header_room())
     }
 
-    /// Whether anything can be published to queues; nothing is stored.
+    /// Makes sure that something can be published to queues now; nothing is stored. In an alarm it waits until that is over: the
+    /// broker takes one message more from each connection, and reads nothing after it. Hence twice.
     ///
     /// # Errors
     /// Those of publishing, but for the one that is expected.
     pub(super) async fn may_publish(&self) -> Result<()> {
+        self.ask_to_publish().await?;
+        self.ask_to_publish().await
+    }
+
+    async fn ask_to_publish(&self) -> Result<()> {
         let properties = BasicProperties::default().with_expiration("0".into());
         let sent = self.publish(NOBODY, properties, Arc::new([0; 0]))?;
         match answer(sent).await {
@@ -84,7 +91,10 @@ impl Copies {
     /// Sends a copy to a work queue.
     pub(super) async fn replay(&self, received: &Arc<Received>, to: &str) -> Result<()> {
         let origin = Origin::default();
-        let properties = self.stamp(&origin, received).replay(&self.marks.replayed);
+        let stamp = self.stamp(&origin, received);
+        let properties = stamp
+            .replay(&self.marks.replayed)
+            .map_err(|lost| cut(to, &lost))?;
         answer(self.publish(to, properties, Arc::clone(received) as _)?).await
     }
 
@@ -124,6 +134,23 @@ impl Copies {
 fn too_large() -> Error {
     let why = "the headers of a parked message fill a whole frame: it cannot be put back as a fresh copy, so that each look spends a delivery; replay or drop it";
     Error::new(ErrorKind::TooLarge, why)
+}
+
+fn cut(to: &str, lost: &[String]) -> Error {
+    let names: Vec<_> = lost
+        .iter()
+        .take(5)
+        .map(|name| format!("`{}`", visible::line(name)))
+        .collect();
+    let more = if lost.len() > 5 { " and others" } else { "" };
+    Error::new(
+        ErrorKind::TooLarge,
+        format!(
+            "the headers of a parked message take more than a copy has room for: in `{to}` it would be without {}{more}. It was \
+             not replayed and is still parked; raise RabbitMQ's `frame_max`, or publish its body anew with fewer headers",
+            names.join(", ")
+        ),
+    )
 }
 
 async fn answer(sent: oneshot::Receiver<Result<()>>) -> Result<()> {

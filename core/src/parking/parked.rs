@@ -41,10 +41,13 @@ impl Parked {
     /// queues. What cannot be borne: a limit of 0; past two thousand messages, a limit of 1 and a walk that is killed; and as many
     /// walks as the limit, each killed in the moment between the delivery of a message and its renewal.
     ///
+    /// While the broker is short of memory or disk and takes no copies, this waits, and holds nothing meanwhile.
+    ///
     /// # Errors
     /// [`QueueNotFound`](crate::ErrorKind::QueueNotFound) where nothing was ever parked,
-    /// [`AccessRefused`](crate::ErrorKind::AccessRefused) without the right to read or to publish, and those of a lost
-    /// connection.
+    /// [`AccessRefused`](crate::ErrorKind::AccessRefused) without the right to read or to publish,
+    /// [`Mismatch`](crate::ErrorKind::Mismatch) for an auto-delete queue, which goes with its last reader, and for a stream;
+    /// and those of a lost connection. Nothing was held then.
     pub async fn browse(&self) -> Result<Browse> {
         Browse::open(&self.client, &self.queue).await
     }

@@ -1,18 +1,25 @@
 //! How a walk puts back what it may not give back: as fresh copies, and in order where that can be had.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use lapin::message::Delivery;
+use tokio::time::sleep;
+use tracing::warn;
 
 use super::{
-    Browse,
+    Browse, Record,
     marks::Source,
     wear::{NEAR, Wear, may_go},
 };
-use crate::{Result, consumer::Received};
+use crate::{Error, ErrorKind, Result, consumer::Received};
 
 /// As many copies are on their way at a time when a walk ends.
 const WAVE: usize = 256;
+
+/// How often copies are sent at the end of a walk to a queue that takes none because it is full.
+const TRIES: u32 = 20;
+/// How long such a queue may take to notice that its messages are held.
+const PAUSE: Duration = Duration::from_millis(250);
 
 impl Browse {
     /// In a queue of moderate size nothing is held that was given back before: all of it becomes fresh copies first, and
@@ -32,22 +39,23 @@ impl Browse {
     }
 
     /// Makes fresh copies of what comes next and is `wanted`, so many at most. A message waits here for no other, because
-    /// a walk that is killed meanwhile spends a delivery.
+    /// a walk that is killed meanwhile spends a delivery. But a full parking queue takes copies only when enough of it is held.
     pub(super) async fn rotate(
         &mut self,
         most: u32,
         wanted: fn(Wear, &Delivery) -> bool,
     ) -> Result<()> {
-        let mut wave = Vec::new();
+        let (mut wave, mut enough) = (Vec::new(), 1);
         for _ in 0..most {
-            if !wave.is_empty() && !self.supply.is_at_hand() {
-                self.renew(std::mem::take(&mut wave)).await?;
+            if wave.len() >= enough && !self.supply.is_at_hand() {
+                wave = self.put_back(wave).await?;
+                enough = (wave.len() * 2).max(1);
             }
             if !self.expect().await? {
                 break;
             }
             let source = match self.supply.front() {
-                Some(next) if wanted(self.wear, next) && self.copies.is_renewable(next) => {
+                Some(next) if wanted(self.wear, next) && self.obstacle(next).is_none() => {
                     self.copies.source(next)
                 }
                 _ => break,
@@ -61,7 +69,30 @@ impl Browse {
             self.supply.has_come(source);
             wave.push(self.keep(delivery));
         }
-        self.renew(wave).await
+        let left = self.put_back(wave).await?;
+        // Shown as they are, and put back at the end, when more is held.
+        self.unrenewed.extend(left);
+        Ok(())
+    }
+
+    /// Puts a wave back as fresh copies. What the broker takes no copy of is shown as it is; what it takes none of for now is
+    /// returned.
+    async fn put_back(&mut self, wave: Vec<Record>) -> Result<Vec<Record>> {
+        let stale = wave
+            .iter()
+            .map(|record| (record.place.1, Arc::clone(&record.received)))
+            .collect();
+        let Refused { for_good, for_now } = self.renew(stale).await?;
+        let mut left = Vec::new();
+        for record in wave {
+            let (_, tag) = record.place;
+            if for_good.contains(&tag) {
+                self.unrenewed.push_back(record);
+            } else if for_now.iter().any(|(refused, _)| *refused == tag) {
+                left.push(record);
+            }
+        }
+        Ok(left)
     }
 
     /// Takes everything that was looked at before, so that all of it goes back together and in order.
@@ -82,17 +113,17 @@ impl Browse {
 
     /// Holds what nobody asked for.
     pub(super) fn pass_over(&mut self, delivery: Delivery) {
-        if self.wear.at_the_end(&delivery) && self.copies.is_renewable(&delivery) {
+        if self.wear.at_the_end(&delivery) && self.obstacle(&delivery).is_none() {
             self.keep(delivery);
         }
     }
 
     /// Holds what must be renewed.
-    fn keep(&mut self, delivery: Delivery) -> (u64, Arc<Received>) {
+    fn keep(&mut self, delivery: Delivery) -> Record {
         let record = self.record(delivery);
         let (_, tag) = record.place;
         self.held.insert(tag, Some(Arc::clone(&record.received)));
-        (tag, record.received)
+        record
     }
 
     /// Puts what was looked at before back as fresh copies, also what came and nobody asked for. Nothing comes any more by
@@ -103,31 +134,89 @@ impl Browse {
                 self.pass_over(delivery);
             }
         }
-        let stale: Vec<_> = self
+        let mut stale: Vec<_> = self
             .held
             .iter()
             .filter_map(|(tag, stale)| stale.as_ref().map(|received| (*tag, Arc::clone(received))))
             .collect();
-        self.renew(stale).await
+        for tries in 1.. {
+            stale = self.renew(stale).await?.for_now;
+            if stale.is_empty() {
+                break;
+            }
+            if tries == TRIES {
+                return Err(Error::new(
+                    ErrorKind::NotConfirmed,
+                    format!(
+                        "`{}` is full and takes no fresh copies (basic.nack), so that {} messages go back as they are, and the look \
+                         has spent a delivery of each; raise its `max-length`, or replay or drop some",
+                        self.parking,
+                        stale.len()
+                    ),
+                ));
+            }
+            sleep(PAUSE).await;
+        }
+        Ok(())
     }
 
-    /// Confirmed copies at the tail, then the originals are acknowledged. One that fails does not stop the others.
-    async fn renew(&mut self, stale: Vec<(u64, Arc<Received>)>) -> Result<()> {
-        let mut result = Ok(());
+    /// Confirmed copies at the tail, then the originals are acknowledged. One that the broker refuses does not stop the others.
+    ///
+    /// # Errors
+    /// Those that have nothing to do with the message: then none is put back any more.
+    async fn renew(&mut self, stale: Vec<(u64, Arc<Received>)>) -> Result<Refused> {
+        let (mut result, mut refused) = (Ok(()), Refused::default());
         for wave in stale.chunks(WAVE) {
             let messages: Vec<_> = wave
                 .iter()
                 .map(|(_, received)| Arc::clone(received))
                 .collect();
             let sent = self.copies.renew(&messages).await;
-            for ((tag, _), sent) in wave.iter().zip(sent) {
+            for ((tag, received), sent) in wave.iter().zip(sent) {
                 if may_go(Some(sent.is_ok())) {
                     self.settle(*tag).await?;
                     self.supply.copy_sent();
                 }
-                result = result.and(sent);
+                match sent {
+                    Err(error) if error.kind() == ErrorKind::NotConfirmed => {
+                        refused.for_now.push((*tag, Arc::clone(received)));
+                    }
+                    // The right to publish concerns all of them.
+                    Err(error)
+                        if error.is_permanent() && error.kind() != ErrorKind::AccessRefused =>
+                    {
+                        self.warn_of_refused(received, &error);
+                        self.held.insert(*tag, None);
+                        refused.for_good.insert(*tag);
+                    }
+                    sent => result = result.and(sent),
+                }
             }
         }
-        result
+        result.map(|()| refused)
     }
+
+    fn warn_of_refused(&self, received: &Received, error: &Error) {
+        let way_out = match error.kind() {
+            ErrorKind::TooLarge => {
+                "raise RabbitMQ's `max_message_size`, or its `frame_max` where the headers are too large, to save it; or drop it"
+            }
+            _ => "drop it, or let the broker take it",
+        };
+        warn!(
+            queue = self.parking,
+            message_id = received.message_id(),
+            "the broker takes no fresh copy of this message, so that each look at it spends a delivery, and a delivery limit may \
+             take it; {way_out}. {error}"
+        );
+    }
+}
+
+/// What the broker took no copies of; it is still held.
+#[derive(Default)]
+struct Refused {
+    /// Whatever is tried: too large for what it takes by now, and the like.
+    for_good: BTreeSet<u64>,
+    /// As long as the queue is so full.
+    for_now: Vec<(u64, Arc<Received>)>,
 }

@@ -4,7 +4,10 @@
 //! consumer by consumer, and each `basic.get` is a consumer of its own, sorted by its number *as text*. So one consumer
 //! holds its share of the walk, and when that is used up the next one gets a larger share.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
 
 use futures_util::{FutureExt, StreamExt};
 use lapin::{
@@ -13,6 +16,7 @@ use lapin::{
     types::{FieldTable, ShortString},
 };
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tracing::warn;
 
 use super::{marks::Source, window::Window};
 use crate::{
@@ -23,14 +27,22 @@ use crate::{
 /// How long nothing may come before the broker is asked whether there is anything left.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// How long a queue may take to have back what was held. Longer where somebody else takes it at once.
-const PUT_BACK: Duration = Duration::from_millis(500);
+/// How long a queue may take to have back what was held. Longer where somebody else takes it at once, or a policy delays it.
+const PUT_BACK: Duration = Duration::from_secs(1);
 
 /// So many settlements a quorum queue may be behind before RabbitMQ keeps further ones in the channel, and drops them with it
 /// ([`LINGER`]): what was renewed last would be there twice.
 const BEHIND: u32 = 30;
 /// A walk settles many at once, and each takes its time.
 const LINGER_EACH: Duration = Duration::from_millis(1);
+
+/// What one consumer of a walk was sent.
+struct Share {
+    /// The first delivery tag. Tags of a channel come without gaps.
+    first: u64,
+    /// How many of them are not settled.
+    held: u32,
+}
 
 /// Where a walk's messages come from, and where they are settled.
 pub(super) struct Supply {
@@ -39,6 +51,9 @@ pub(super) struct Supply {
     /// The consumer whose share is being walked through.
     stream: Option<lapin::Consumer>,
     window: Window,
+    /// One for each consumer so far.
+    shares: Vec<Share>,
+    came: u64,
     /// What came and was not asked for yet.
     ahead: VecDeque<Delivery>,
     /// The stream ended, and what it said before that is ahead.
@@ -51,6 +66,8 @@ pub(super) struct Supply {
     copies: u32,
     /// What is held.
     unsettled: u32,
+    /// What had to be mended in messages that are held before they could be read, by delivery tag.
+    mended: HashMap<u64, String>,
     /// How many were settled, and when the last one was.
     settled: (u32, Instant),
 }
@@ -63,12 +80,15 @@ impl Supply {
             channel,
             stream: None,
             window: Window::default(),
+            shares: Vec::new(),
+            came: 0,
             ahead: VecDeque::new(),
             is_over: false,
             fresh: false,
             left,
             copies: 0,
             unsettled: 0,
+            mended: HashMap::new(),
             settled: (0, Instant::now()),
         }
     }
@@ -98,6 +118,11 @@ impl Supply {
         Ok(true)
     }
 
+    /// Whether the broker will be asked for more before the next delivery can come.
+    pub(super) fn asks_for_more(&mut self) -> bool {
+        self.left() > 0 && !self.is_at_hand() && (self.stream.is_none() || self.window.is_used_up())
+    }
+
     /// The delivery that [`next`](Self::next) returns.
     pub(super) fn front(&self) -> Option<&Delivery> {
         self.ahead.front()
@@ -108,6 +133,11 @@ impl Supply {
         let delivery = self.ahead.pop_front()?;
         self.fresh |= !delivery.redelivered;
         Some(delivery)
+    }
+
+    /// What had to be mended in a message before it could be read.
+    pub(super) fn mended(&self, tag: u64) -> Option<&str> {
+        self.mended.get(&tag).map(String::as_str)
     }
 
     /// Whether something has come already.
@@ -209,11 +239,21 @@ impl Supply {
             FieldTable::default(),
         );
         self.stream = Some(ask(doing(), consume).await?);
+        let first = self.came + 1;
+        self.shares.push(Share { first, held: 0 });
         Ok(())
     }
 
     fn came(&mut self, delivery: &Delivery) {
+        let (channel, tag) = (self.channel.lapin().id(), delivery.delivery_tag);
+        if let Some(mended) = self.channel.mended().take(channel, tag) {
+            self.mended.insert(tag, mended.to_string());
+        }
         self.window.came(delivery.data.len());
+        self.came += 1;
+        if let Some(share) = self.shares.last_mut() {
+            share.held += 1;
+        }
         self.unsettled += 1;
     }
 
@@ -250,12 +290,40 @@ impl Supply {
         Ok(())
     }
 
+    /// Makes sure that what is held is still ours. RabbitMQ 4.3 takes it back from a consumer that holds it for longer than the
+    /// `consumer_timeout`, cancels that consumer, and says nothing to whoever settles it afterwards.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConnectionLost`] when it is the queue's again.
+    pub(super) fn check(&mut self) -> Result<()> {
+        self.take_what_came();
+        if self.is_over {
+            return Err(self.cut_short());
+        }
+        Ok(())
+    }
+
+    /// As [`check`](Self::check), and the broker had its say on all that was settled before.
+    pub(super) async fn check_what_was_settled(&mut self) -> Result<()> {
+        if self.settled.0 > 0 {
+            self.ready().await?;
+        }
+        self.check()
+    }
+
     /// Acknowledges.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
     pub(super) async fn settle(&mut self, tag: u64) -> Result<()> {
+        self.check()?;
         let options = BasicAckOptions { multiple: false };
         let acked = self.channel.lapin().basic_ack(tag, options);
         ask(Doing::Settling, acked).await?;
         self.window.settled(tag);
+        if let Some(share) = self.shares.iter_mut().rfind(|share| share.first <= tag) {
+            share.held = share.held.saturating_sub(1);
+        }
         self.settled = (self.settled.0.saturating_add(1), Instant::now());
         self.unsettled = self.unsettled.saturating_sub(1);
         Ok(())
@@ -283,9 +351,31 @@ impl Supply {
         Ok(found.message_count())
     }
 
+    /// How many others consume the queue now, if that is more than `known`. A quorum queue counts a consumer that was cancelled
+    /// for as long as it holds something, and notices a moment later that it does not.
+    pub(super) async fn others(&self, known: u32, classic: bool) -> Result<u32> {
+        let deadline = Instant::now() + PUT_BACK;
+        let cancelled = match self.shares.split_last() {
+            Some((_, before)) if !classic => before.iter().filter(|share| share.held > 0).count(),
+            _ => 0,
+        };
+        let last = self.shares.last().is_some_and(|share| share.held > 0);
+        let own = cancelled + usize::from(self.stream.is_some() || (last && !classic));
+        let own = u32::try_from(own).unwrap_or(u32::MAX);
+        loop {
+            let found = look(self.channel.lapin(), self.queue.clone()).await?;
+            let others = found.consumer_count().saturating_sub(own);
+            if others <= known || Instant::now() >= deadline {
+                return Ok(others.max(known));
+            }
+            sleep(PUT_BACK / 20).await;
+        }
+    }
+
     /// Nothing more comes; returns what came and nobody asked for.
     pub(super) async fn end(&mut self) -> Result<VecDeque<Delivery>> {
         self.take_what_is_on_its_way().await?;
+        self.check()?;
         self.stop().await?;
         Ok(std::mem::take(&mut self.ahead))
     }
@@ -302,11 +392,26 @@ impl Supply {
             return;
         };
         let deadline = Instant::now() + PUT_BACK;
-        while let Ok(found) = look(channel.lapin(), self.queue.clone()).await
-            && (found.message_count() < self.unsettled || found.consumer_count() > others)
-            && Instant::now() < deadline
-        {
+        let mut short = 0;
+        while let Ok(found) = look(channel.lapin(), self.queue.clone()).await {
+            let is_known = found.consumer_count() > others;
+            short = match found.consumer_count() {
+                0 => self.unsettled.saturating_sub(found.message_count()),
+                _ => 0, // who consumes it has taken them
+            };
+            if !is_known && found.message_count() >= self.unsettled || Instant::now() >= deadline {
+                break;
+            }
             sleep(PUT_BACK / 100).await;
+        }
+        if short > 0 {
+            warn!(
+                queue = self.queue.as_str(),
+                "{short} of {} messages that were looked at are not back in their queue yet: a policy with `delayed-retry-type` \
+                 whose pattern also matches the parking queue holds them back for its delay, end its pattern for the work queue \
+                 with `$`; or a policy with a limit or a time to live has taken them",
+                self.unsettled
+            );
         }
         channel.close().await;
     }
@@ -318,7 +423,7 @@ impl Supply {
         Error::new(
             ErrorKind::ConnectionLost,
             format!(
-                "the broker ended the walk through `{}`: the connection is gone, the queue was deleted, or messages were held for longer than its `consumer_timeout`; what was not settled is parked as before",
+                "the broker ended the walk through `{}`: the connection is gone, the queue was deleted, or messages were held for longer than its `consumer_timeout`; what was not replayed or dropped is parked as before, and what was done last may be undone: look again",
                 self.queue
             ),
         )

@@ -6,7 +6,8 @@
 //! back again, and one that was given back twice, which only walks that died leave behind, before it is even shown.
 //!
 //! The copies go to the tail. Up to [`NEAR`] messages all of them are renewed together, before anything else, which keeps
-//! their order, and nothing that was given back before is ever held. Beyond that it would take too long, and only what
+//! their order. What was given back before and comes behind others, as a dead letter does that arrives counted, is renewed
+//! as soon as it comes: nothing with a count is ever shown or held there. Beyond that it would take too long, and only what
 //! was looked at is renewed.
 
 use lapin::{BasicProperties, message::Delivery};
@@ -79,9 +80,9 @@ impl Wear {
         self.near && self.at_the_end(first)
     }
 
-    /// Whether it is renewed before it is shown.
+    /// Whether it is renewed before it is shown. In a queue of moderate size that costs little, and a limit may be 1.
     pub(crate) fn at_once<'a>(self, delivery: impl Into<Seen<'a>>) -> bool {
-        self.counts && returns(delivery.into()) >= 2
+        self.counts && returns(delivery.into()) >= if self.near { 1 } else { 2 }
     }
 
     /// What to do with a message from there. `expected`: whether some of those are still to come that were there at first.

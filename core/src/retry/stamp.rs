@@ -113,12 +113,16 @@ impl Stamp<'_> {
         }
         insert(&mut copy, headers::WALK, long(walk));
         let (properties, names) = carried(self.properties);
-        let fits = encoded_size(&copy) + names <= self.budget + COUNTS;
+        let fits = encoded_size(&copy) + names <= self.budget + counts(self.budget);
         fits.then(|| properties.with_headers(copy))
     }
 
     /// The copy that goes back to its work queue from a parking queue: no retries spent, one replay more.
-    pub(crate) fn replay(&self, walk: &str) -> BasicProperties {
+    ///
+    /// # Errors
+    /// The names of headers that do not fit beside the others: whoever replays a message wants all of it. What is left out of our
+    /// own record is no loss.
+    pub(crate) fn replay(&self, walk: &str) -> Result<BasicProperties, Vec<String>> {
         let mut copy = self.copy();
         for name in [
             headers::COUNT,
@@ -134,7 +138,24 @@ impl Stamp<'_> {
             headers::REPLAYS,
             self.state.replays.saturating_add(1),
         );
-        self.finish(copy, None)
+        let whole = copy.clone();
+        let properties = self.finish(copy, None);
+        let kept = properties.headers().as_ref();
+        let is_lost = |name: &ShortString| {
+            !matches!(name.as_str(), headers::HISTORY | headers::ERROR)
+                && !kept.is_some_and(|kept| kept.contains_key(name.as_str()))
+        };
+        let lost: Vec<String> = whole
+            .inner()
+            .keys()
+            .filter(|name| is_lost(name))
+            .map(|name| name.as_str().to_owned())
+            .collect();
+        if lost.is_empty() {
+            Ok(properties)
+        } else {
+            Err(lost)
+        }
     }
 
     /// The message's own headers without the broker's and those of an earlier parking, and with what every copy of ours
@@ -224,11 +245,14 @@ pub(crate) fn is_renewable(properties: &BasicProperties, budget: usize) -> bool 
     // Names of an exchange and of a routing key, a mark, and what belongs to them.
     const ADDED: usize = 900;
     let headers = properties.headers().as_ref().map_or(0, encoded_size);
-    headers + carried(properties).1 + ADDED <= budget + COUNTS
+    headers + carried(properties).1 + ADDED <= budget + counts(budget)
 }
 
-/// What a parked message may take beyond a copy's budget: the broker adds no more than its count of deliveries.
-const COUNTS: usize = 1_024;
+/// What a parked message may take beyond a copy's budget, which leaves the broker an eighth of a small frame: it adds no more
+/// than its count of deliveries.
+fn counts(budget: usize) -> usize {
+    (budget / 14).min(1_024)
+}
 
 /// The properties that every copy keeps, and the bytes that they take.
 fn carried(old: &BasicProperties) -> (BasicProperties, usize) {
@@ -295,4 +319,44 @@ fn cut_middle(text: &str, max: usize) -> String {
         .find(|at| text.is_char_boundary(*at))
         .unwrap_or(text.len());
     format!("{}{MARK}{}", &text[..head], &text[tail..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::Limits;
+
+    #[test]
+    fn what_is_renewable_fits_a_frame_of_any_size() {
+        let name = "e".repeat(255);
+        let state = RetryState::default();
+        for frame_max in [4_096, 8_192, 16_384, 65_536, 131_072] {
+            let budget = crate::connection::header_room(frame_max);
+            let (mut most, room) = (0, Limits::new(frame_max).content_header_max());
+            for filler in budget.saturating_sub(3_000)..=room {
+                let mut table = FieldTable::default();
+                insert(&mut table, "filler", long(&"x".repeat(filler)));
+                let properties = BasicProperties::default()
+                    .with_message_id(name.as_str().into())
+                    .with_headers(table);
+                if !is_renewable(&properties, budget) {
+                    continue;
+                }
+                let stamp = Stamp {
+                    origin: &Origin::default(),
+                    properties: &properties,
+                    exchange: &name,
+                    routing_key: &name,
+                    state: &state,
+                    now: 0,
+                    budget,
+                };
+                let copy = stamp.renewed("renewed 0123456789abcdef").expect("it fits");
+                most = encoded_size(copy.headers().as_ref().unwrap()) + carried(&copy).1;
+                // Class, weight, size of the body, flags, the mode, a priority and a time.
+                assert!(most + 26 <= room, "{frame_max}: {most}");
+            }
+            assert!(most > 0, "{frame_max}: nothing is renewable");
+        }
+    }
 }

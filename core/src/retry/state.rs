@@ -125,9 +125,13 @@ impl RetryState {
             headers::FIRST_FAILED_AT,
             headers::timestamp(table, headers::FIRST_FAILED_AT),
         );
-        if own.is_some() || state.deferrals > 0 || counted > 0 || state.replays > 0 {
+        let is_handled = own.is_some() || state.deferrals > 0 || counted > 0 || state.replays > 0;
+        // A walk through the parking queue copies what nobody has ever handled, too.
+        if is_handled || table.contains_key(headers::WALK) {
             state.exchange = headers::string(table, headers::EXCHANGE);
             state.routing_key = headers::string(table, headers::ROUTING_KEY);
+        }
+        if is_handled {
             state.last_error = headers::string(table, headers::ERROR);
         }
         state

@@ -84,6 +84,7 @@ pub(crate) async fn apply(
                     any: *any_arguments,
                     missing: *missing,
                     is_work_queue: item.is_work_queue(),
+                    is_parking_queue: item.is_parking_queue(),
                 };
                 broker.queue(sought, mode).await?
             }
@@ -121,6 +122,7 @@ struct Sought<'a> {
     any: bool,
     missing: Missing,
     is_work_queue: bool,
+    is_parking_queue: bool,
 }
 
 impl Sought<'_> {
@@ -148,9 +150,25 @@ impl Sought<'_> {
 
     fn is_a_stream(&self) -> String {
         let queue = self.queue;
+        if self.is_parking_queue {
+            return format!(
+                "the parking queue `{queue}` is a stream: what is dropped or replayed stays in it, and what is put back goes \
+                 to all its readers; nothing was read from it. Delete it when nobody needs it any more, and a consumer with \
+                 `dlx` makes a quorum queue instead"
+            );
+        }
         format!(
             "the queue `{queue}` is a stream: what is acknowledged stays in it, and what is put back goes to all its \
              readers; name a quorum or classic queue, for example one that is bound to the same exchange"
+        )
+    }
+
+    fn is_auto_delete(&self) -> String {
+        let queue = self.queue;
+        format!(
+            "the parking queue `{queue}` is an auto-delete queue: RabbitMQ deletes it, with everything parked in it, as soon as \
+             its last reader leaves, and a look is a reader. Nothing was read from it. Move its messages with a shovel to a \
+             queue that is not auto-delete, and declare `{queue}` without `auto_delete`, or let a consumer with `dlx` make it"
         )
     }
 
@@ -196,6 +214,15 @@ impl Broker<'_> {
             Err(error) => return Err(error),
         };
         if present {
+            if sought.is_parking_queue
+                && mode != Mode::Exist
+                && self.is_auto_delete(&sought).await?
+            {
+                return match mode {
+                    Mode::Compare => Ok(Status::Differs(sought.is_auto_delete())),
+                    _ => Err(Error::new(ErrorKind::Mismatch, sought.is_auto_delete())),
+                };
+            }
             if (sought.any || sought.is_work_queue)
                 && mode != Mode::Exist
                 && self.is_stream(queue).await?
@@ -252,6 +279,36 @@ impl Broker<'_> {
                 None => return Err(error),
             }
         }
+    }
+
+    /// Whether a queue goes with its last consumer. AMQP shows that only in what a declaration is refused for: first that it is
+    /// durable, then this, then its arguments. Whoever may not declare it is not told.
+    async fn is_auto_delete(&mut self, sought: &Sought<'_>) -> Result<bool> {
+        // A quorum queue is durable, so that none of these makes one that is not.
+        let mut quorum = FieldTable::default();
+        quorum.insert(
+            ShortString::from("x-queue-type"),
+            AMQPValue::LongString("quorum".into()),
+        );
+        for (durable, arguments) in [(true, sought.arguments.clone()), (false, quorum)] {
+            let options = QueueDeclareOptions {
+                durable,
+                ..QueueDeclareOptions::default()
+            };
+            let wire = name(sought.queue)?;
+            let channel = self.channel().await?.lapin();
+            let declared = channel.queue_declare(wire, options, arguments);
+            match ask(Doing::Declaring(sought.queue), declared).await {
+                Err(error) if error.is_transient() => return Err(error),
+                Err(error) if error.to_string().contains("inequivalent arg 'durable'") => {}
+                answer => {
+                    return Ok(answer.is_err_and(|error| {
+                        error.to_string().contains("inequivalent arg 'auto_delete'")
+                    }));
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// Whether a queue is a stream. Consuming from an offset is refused by every other type, and by a stream without a

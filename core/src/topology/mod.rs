@@ -26,7 +26,7 @@ mod work_queue;
 pub use apply::{Finding, Status};
 pub(crate) use apply::{Mode, apply};
 pub(crate) use delayed_exchange::hardens;
-pub(crate) use parking::{Inspection, inspect_parking, warn_of_parking};
+pub(crate) use parking::{Inspection, check_parking, inspect_parking, warn_of_parking};
 pub use plan::{
     Argument, Arguments, Item, Missing, Plan, QueueType, parking_queue, waiting_queue,
     work_queue_of,
@@ -34,5 +34,5 @@ pub use plan::{
 pub(crate) use plan::{existing, name};
 pub(crate) use scheme::{Detour, Route, Target, Wait, detour};
 pub use strategy::Strategy;
-pub(crate) use waits::Waits;
+pub(crate) use waits::{SAFE_AGE, Waits};
 pub use work_queue::WorkQueue;

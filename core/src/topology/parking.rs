@@ -6,9 +6,9 @@ use tracing::warn;
 use super::{
     Finding, Item, Plan, QueueType, Status,
     apply::{Mode, apply},
-    plan::{PARKED_HERE, exact_parking, parking_queue},
+    plan::{exact_parking, parking, parking_queue},
 };
-use crate::{Result, connection::Connection};
+use crate::{ErrorKind, Result, connection::Connection};
 
 /// What was seen.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +17,20 @@ pub(crate) struct Inspection {
     pub(crate) classic: bool,
     /// It has other arguments than ours; a sentence that quotes the broker.
     pub(crate) warning: Option<String>,
+}
+
+/// Makes sure that a look at the parking queue of `queue` can leave it as it is. What may not be asked counts as fine.
+///
+/// # Errors
+/// [`ErrorKind::Mismatch`] for an auto-delete queue, which a look would delete, and for a stream; those of a lost connection.
+pub(crate) async fn check_parking(connection: &Connection, queue: &str) -> Result<()> {
+    let plan = Plan {
+        items: vec![parking(queue, QueueType::Quorum)],
+    };
+    match apply(connection, &plan, Mode::Require).await {
+        Err(error) if error.kind() == ErrorKind::Mismatch || error.is_transient() => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Looks at the parking queue of `queue`. What may not be asked counts as unknown.
@@ -45,8 +59,8 @@ pub(crate) async fn inspect_parking(connection: &Connection, queue: &str) -> Ins
 /// Warns where a parking queue was there already, and is not like ours.
 pub(crate) async fn warn_of_parking(connection: &Connection, findings: &[Finding]) {
     let taken_as_it_is = findings.iter().find_map(|finding| match &finding.item {
-        Item::Queue { name, purpose, .. }
-            if *purpose == PARKED_HERE && finding.status == Status::Present =>
+        Item::Queue { name, .. }
+            if finding.item.is_parking_queue() && finding.status == Status::Present =>
         {
             name.strip_suffix(".parked")
         }

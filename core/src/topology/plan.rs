@@ -139,6 +139,11 @@ impl Item {
     pub(crate) fn is_work_queue(&self) -> bool {
         matches!(self, Self::Queue { purpose, .. } if purpose.starts_with(WORK_QUEUE))
     }
+
+    /// Whether it is a queue in which messages are parked.
+    pub(crate) fn is_parking_queue(&self) -> bool {
+        matches!(self, Self::Queue { purpose, .. } if *purpose == PARKED_HERE)
+    }
 }
 
 impl fmt::Display for Item {
@@ -343,7 +348,7 @@ pub(super) fn detour(queue: &str, delay: Duration, queue_type: QueueType) -> Ite
 }
 
 /// The queue in which messages of `queue` are parked.
-pub(super) fn parking(queue: &str, queue_type: QueueType) -> Item {
+pub(crate) fn parking(queue: &str, queue_type: QueueType) -> Item {
     let mut arguments = named([("x-queue-type", text(queue_type.as_str()))]);
     if queue_type == QueueType::Quorum {
         // RabbitMQ 4.0 and later drop a message at its 21st look-and-put-back. A number, not -1 for "unlimited":

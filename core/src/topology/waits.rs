@@ -38,7 +38,7 @@ use super::{
 use crate::{Error, ErrorKind, Result, connection::Addresses};
 
 /// A quorum queue younger than about a second comes back empty when its broker is killed, confirmed messages included.
-const SAFE_AGE: Duration = Duration::from_secs(2);
+pub(crate) const SAFE_AGE: Duration = Duration::from_secs(2);
 
 /// As many queues are looked for or made at a time. One that does not answer holds up no more than its own messages.
 const AT_A_TIME: usize = 8;

@@ -221,3 +221,22 @@ async fn one_whose_headers_fill_a_frame_keeps_nobody_from_the_others() {
     })
     .await;
 }
+
+/// What they hold this walk does not see, so that nobody may take a name for the only one.
+#[tokio::test]
+async fn others_who_come_after_the_beginning_are_known_at_the_end() {
+    on_every_broker(|broker| async move {
+        let (_vhost, client, amqp) = stage(&broker, Limit::Default, &names(3)).await;
+        let mut walk = client.parked(QUEUE).browse().await.unwrap();
+        assert_eq!(walk.others(), 0);
+        let _other = amqp.consume(PARKED, 1).await;
+        ready(&amqp, 2).await;
+        let mut seen = 0;
+        while walk.next().await.unwrap().is_some() {
+            seen += 1;
+        }
+        assert_eq!((seen, walk.others()), (2, 1));
+        walk.close().await.unwrap();
+    })
+    .await;
+}

@@ -27,7 +27,7 @@ use tokio::{
 use crate::stage::{Desk, PARKED, PATIENCE, QUEUE};
 
 /// A parked message, as a consumer of ours leaves it behind.
-fn parked(id: &str, at: u64, error: &str) -> BasicProperties {
+pub(crate) fn parked(id: &str, at: u64, error: &str) -> BasicProperties {
     let text = |text: &str| AMQPValue::LongString(text.into());
     let mut headers = FieldTable::default();
     headers.insert("x-retry-count".into(), AMQPValue::LongLongInt(5));
@@ -56,14 +56,14 @@ async fn stage(broker: &Broker, count: u64) -> Desk {
     desk
 }
 
-fn pid(child: &Child) -> Pid {
+pub(crate) fn pid(child: &Child) -> Pid {
     child
         .id()
         .and_then(|id| Pid::from_raw(i32::try_from(id).unwrap()))
         .expect("it runs")
 }
 
-async fn code(child: &mut Child) -> Option<i32> {
+pub(crate) async fn code(child: &mut Child) -> Option<i32> {
     let status = timeout(PATIENCE, child.wait()).await.expect("it ends");
     status.unwrap().code()
 }
@@ -122,8 +122,8 @@ async fn a_listing_that_is_signalled_ends_in_good_order() {
 }
 
 /// A command at a terminal.
-struct AtTerminal {
-    child: Child,
+pub(crate) struct AtTerminal {
+    pub(crate) child: Child,
     screen: Arc<Mutex<String>>,
     keyboard: std::fs::File,
 }
@@ -157,7 +157,7 @@ impl AtTerminal {
         }
     }
 
-    async fn shows(&self, words: &str) {
+    pub(crate) async fn shows(&self, words: &str) {
         eventually(PATIENCE, &format!("`{words}` on the screen"), || async {
             let screen = self.screen.lock().unwrap().clone();
             if screen.contains(words) {
@@ -169,11 +169,11 @@ impl AtTerminal {
         .await;
     }
 
-    fn types(&mut self, text: &str) {
+    pub(crate) fn types(&mut self, text: &str) {
         self.keyboard.write_all(text.as_bytes()).unwrap();
     }
 
-    async fn at_its_prompt(desk: &Desk, arguments: &[&str]) -> Self {
+    pub(crate) async fn at_its_prompt(desk: &Desk, arguments: &[&str]) -> Self {
         let terminal = Self::start(desk, arguments);
         terminal.shows("[y/N]").await;
         terminal
@@ -197,33 +197,6 @@ async fn a_prompt_that_is_killed_again_and_again_loses_nothing() {
             assert_eq!(code(&mut prompt.child).await, Some(130), "{signal:?}");
             desk.holds(PARKED, 3).await;
         }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_walk_that_can_put_nothing_back_in_an_alarm_ends_at_a_signal() {
-    on_every_broker(|broker| async move {
-        if !broker.is_controllable() {
-            return eprintln!("skipped: {broker} was given, and its memory is its own");
-        }
-        let node = broker.own_node(&[]).await;
-        let desk = stage(&node, 3).await;
-        // From now on a look puts back copies.
-        desk.run(&["parked", "ls", QUEUE]).await.exits(0);
-        desk.holds(PARKED, 3).await;
-        node.set_memory_watermark(0.000_01).await;
-        eventually(PATIENCE, "the alarm is on", || async {
-            let nodes = node.management().get("nodes".into()).await.unwrap();
-            nodes[0]["mem_alarm"] == true
-        })
-        .await;
-        let mut listing = desk.command(&["parked", "ls", QUEUE]).spawn().unwrap();
-        desk.holds(PARKED, 0).await;
-        kill_process(pid(&listing), Signal::INT).unwrap();
-        assert_eq!(code(&mut listing).await, Some(130));
-        node.set_memory_watermark(0.4).await;
-        desk.holds(PARKED, 3).await;
     })
     .await;
 }

@@ -39,6 +39,17 @@ impl Ordered {
         }))
     }
 
+    /// Whether the order is that of time to the last message; the first of them have come then, and are held.
+    pub(super) async fn is_of_time(&mut self) -> Result<bool, Fault> {
+        if self.browse.remaining() as usize > SORTED {
+            return Ok(false);
+        }
+        if self.sorted.is_none() {
+            self.sorted = Some(self.sort().await?);
+        }
+        Ok(self.browse.remaining() == 0)
+    }
+
     /// Whether somebody wants us to end.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.is_set()

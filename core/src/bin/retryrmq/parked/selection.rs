@@ -12,7 +12,8 @@ use retryrmq::visible;
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = true)]
 pub(super) struct Words {
-    /// Message ids; or #1=MARK as `parked ls` shows it, which names one message wherever it stands; or a place alone: #1 is the oldest
+    /// Message ids; or #1=MARK as `parked ls` shows it, which names one message wherever it stands; or a place alone: #1 is the
+    /// oldest. An id that begins with # is `id:#…`
     #[arg(value_name = "ID")]
     which: Vec<String>,
 
@@ -93,7 +94,16 @@ fn hexadecimal(text: &str) -> Option<String> {
     sound.then_some(text)
 }
 
+/// What stands before an id that would be taken for a place.
+const ID: &str = "id:";
+
 fn name(word: &str) -> Result<Name, Fault> {
+    // `id:#1` is the id `#1`; only such ids take it, and those that begin with it themselves.
+    if let Some(id) = word.strip_prefix(ID)
+        && id.trim_start_matches(ID).starts_with('#')
+    {
+        return Ok(Name::Id(id.to_owned()));
+    }
     let Some(place) = word.strip_prefix('#') else {
         return match word {
             "" => Err(Fault::usage(
@@ -113,7 +123,8 @@ fn name(word: &str) -> Result<Name, Fault> {
         (Some(number), None, _) => Ok(Name::Place(number)),
         (Some(number), Some(_), Some(guard)) => Ok(Name::Guarded(number, guard)),
         _ => Err(Fault::usage(format!(
-            "`{}` is no place; the oldest message is #1, or #1=MARK as `parked ls` shows it, with 8 to 16 hexadecimal digits",
+            "`{}` is no place; the oldest message is #1, or #1=MARK as `parked ls` shows it, with 8 to 16 hexadecimal digits; a message id like that is `{ID}{}`",
+            visible::line(word),
             visible::line(word)
         ))),
     }
@@ -221,6 +232,64 @@ impl Selection {
             .map(|(name, _)| name.shown())
     }
 
+    /// A place that is the id of one of these messages as well.
+    ///
+    /// # Errors
+    /// When there is one: nobody can tell which is meant.
+    pub(super) fn refuse_two_meanings(
+        &self,
+        held: &[(usize, Record)],
+        done: &str,
+    ) -> Result<(), Fault> {
+        let two = self.named.iter().find(|(name, _)| {
+            matches!(name, Name::Place(_))
+                && held
+                    .iter()
+                    .any(|(_, record)| record.message().message_id() == Some(&*name.shown()))
+        });
+        match two {
+            Some((name, _)) => {
+                let place = name.shown();
+                Err(Fault::usage(format!(
+                    "{place} is a place, and the id of a message as well; nothing was {done}: say {ID}{place} for the message with this id, or {place}=MARK, as `parked ls` shows it, for the one at this place"
+                )))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the beginning of a fingerprint was given, which several kinds of failure may have.
+    pub(super) fn has_part_of_a_fingerprint(&self) -> bool {
+        self.fingerprint
+            .as_ref()
+            .is_some_and(|start| start.len() < 16)
+    }
+
+    /// # Errors
+    /// When the beginning of a fingerprint fits several kinds of failure.
+    pub(super) fn refuse_several_kinds(&self, held: &[(usize, Record)]) -> Result<(), Fault> {
+        let Some(start) = &self.fingerprint else {
+            return Ok(());
+        };
+        let kinds: BTreeSet<&str> = held
+            .iter()
+            .map(|(_, record)| record.fingerprint.as_str())
+            .collect();
+        if kinds.len() < 2 {
+            return Ok(());
+        }
+        let some: Vec<_> = kinds
+            .iter()
+            .take(10)
+            .map(|kind| visible::line(kind))
+            .collect();
+        Err(Fault::usage(format!(
+            "{} kinds of failure have fingerprints that begin with {start}; nothing was dropped: say which, {}",
+            kinds.len(),
+            some.join(" or ")
+        )))
+    }
+
     /// Whether the record at `place` (1 is the oldest) is among them. Of several that a mark names, the first.
     pub(super) fn takes(&mut self, place: usize, record: &Record) -> bool {
         if !self.named.is_empty() {
@@ -248,7 +317,9 @@ impl Selection {
         let mut taken = false;
         for (name, seen) in &mut self.named {
             let is = name.is(place, record) || name.is_guard_of(record);
-            (*seen, taken) = (*seen || is, taken || is);
+            let is_its_id = matches!(name, Name::Place(_))
+                && record.message().message_id() == Some(&*name.shown());
+            (*seen, taken) = (*seen || is, taken || is || is_its_id);
         }
         taken
     }

@@ -34,7 +34,9 @@ Examples:
 
 A message leaves the parking queue after its copy is confirmed: if we die in
 between it may come twice, it is never lost. What the broker dead-lettered out
-of another queue goes back to that queue, unless --to names one.",
+of another queue goes back to that queue, unless --to names one; so does what a
+waiting queue of your own passed on, and --to orders sends it home instead.
+The first replay to a queue takes two seconds: a younger one may forget it.",
     override_usage = "retryrmq parked replay [OPTIONS] <QUEUE> <ID…|--fingerprint <HEX>|--reason <REASON>|--all>"
 )]
 pub(crate) struct Replay {
@@ -56,7 +58,9 @@ Examples:
   retryrmq parked drop orders --all --dry-run
 
 Without --yes it asks, and needs a terminal for that. With --yes a place alone
-(#1) is refused, because places move, and so is an id that several messages have.",
+(#1) is refused, because places move, and so are an id that several messages have
+and the beginning of a fingerprint that several kinds of failure have. --limit
+takes the oldest of two thousand messages at most.",
     override_usage = "retryrmq parked drop [OPTIONS] <QUEUE> <ID…|--fingerprint <HEX>|--reason <REASON>|--all>"
 )]
 pub(crate) struct Drop {
@@ -160,13 +164,18 @@ async fn act(
     let parked = parked.name();
     let mut walk = Walk {
         // Every message that a name may mean has to be seen before one is gone for good.
-        thorough: matches!(deed, Deed::Drop) && selection.is_named(),
+        thorough: match deed {
+            Deed::Drop => selection.is_named() || selection.has_part_of_a_fingerprint(),
+            Deed::Replay(_) => selection.bare_place().is_some(),
+        },
         ordered,
         selection,
         left: choice.limit.unwrap_or(u64::MAX),
     };
     let mut tally = Tally::default();
-    let done = if walk.thorough || !sure {
+    let done = if let Err(fault) = oldest_are_known(&mut walk, &choice, &deed).await {
+        Err(fault)
+    } else if walk.thorough || !sure {
         all_at_once(&mut walk, &choice, &deed, sure, &mut tally, output).await
     } else {
         on_the_way(&mut walk, &choice, &deed, &mut tally, output).await
@@ -286,6 +295,18 @@ impl From<Refused> for Fault {
     }
 }
 
+/// Refuses to drop "the oldest" where nobody can tell which those are.
+async fn oldest_are_known(walk: &mut Walk, choice: &Choice, deed: &Deed) -> Result<(), Fault> {
+    let asks = matches!(deed, Deed::Drop) && choice.limit.is_some() && !walk.selection.is_named();
+    if !asks || walk.ordered.is_of_time().await? || walk.ordered.is_stopped() {
+        return Ok(());
+    }
+    Err(Fault::usage(format!(
+        "--limit means the oldest first, which can be told of two thousand messages at most, and {} has more; nothing was dropped: leave --limit out, or name the messages as `parked ls` shows them",
+        visible::line(&retryrmq::parking_queue(&choice.queue))
+    )))
+}
+
 /// Each message as it comes: nothing is held that is done with.
 async fn on_the_way(
     walk: &mut Walk,
@@ -348,10 +369,15 @@ async fn all_at_once(
     }
     if walk.thorough {
         let others = Others::of(&walk.ordered.browse);
-        if sure && !choice.dry_run && walk.selection.may_mean_more(&chosen) && others.hold() {
+        let for_good = matches!(deed, Deed::Drop) && sure && !choice.dry_run;
+        if for_good && walk.selection.may_mean_more(&chosen) && others.hold() {
             return Err(others.may_hold_more(&retryrmq::parking_queue(&choice.queue)));
         }
-        chosen = walk.selection.settle(chosen, sure && !choice.dry_run)?;
+        if for_good {
+            walk.selection.refuse_several_kinds(&chosen)?;
+        }
+        walk.selection.refuse_two_meanings(&chosen, deed.done())?;
+        chosen = walk.selection.settle(chosen, for_good)?;
         let most = usize::try_from(walk.left).unwrap_or(usize::MAX);
         chosen.truncate(most);
         walk.left -= chosen.len() as u64;

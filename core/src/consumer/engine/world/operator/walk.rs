@@ -107,7 +107,9 @@ impl Walk {
             Errand::Replay { every } if shown.is_multiple_of(*every) => {
                 self.desk.tell(Told::Replays(number));
                 let replayed = self.marks.replayed.clone();
-                let properties = stamped(delivery, |stamp| stamp.replay(&replayed));
+                let properties = stamped(delivery, |stamp| {
+                    stamp.replay(&replayed).expect("it is small")
+                });
                 let publish = self.publish(QUEUE, properties, delivery);
                 if may_go(None) {
                     self.settle(delivery.tag);
