@@ -205,7 +205,7 @@ impl Browse {
     }
 
     /// Forgets what is held when the walk was cut short: the queue has everything again.
-    fn unless_over<T>(&mut self, done: Result<T>) -> Result<T> {
+    pub(super) fn unless_over<T>(&mut self, done: Result<T>) -> Result<T> {
         if matches!(&done, Err(error) if error.kind() == ErrorKind::ConnectionLost) {
             self.held.clear();
             self.unrenewed.clear();
