@@ -29,6 +29,7 @@ use crate::{
     topology::{
         Inspection, SAFE_AGE, check_parking, inspect_parking, name, parking_queue, work_queue_of,
     },
+    visible,
 };
 
 /// A walk through a parking queue. Ends with [`close`](Self::close); dropped, it ends as well, a moment later, but a quorum
@@ -205,7 +206,7 @@ impl Browse {
     }
 
     /// Forgets what is held when the walk was cut short: the queue has everything again.
-    fn unless_over<T>(&mut self, done: Result<T>) -> Result<T> {
+    pub(super) fn unless_over<T>(&mut self, done: Result<T>) -> Result<T> {
         if matches!(&done, Err(error) if error.kind() == ErrorKind::ConnectionLost) {
             self.held.clear();
             self.unrenewed.clear();
@@ -282,7 +283,8 @@ impl Browse {
         sleep_until(seen + SAFE_AGE).await;
         self.settle(tag).await.map_err(|error| {
             let message = format!(
-                "{error}; one message was replayed to `{queue}` before that was known: it is parked as well"
+                "{error}; one message was replayed to `{}` before that was known: it is parked as well",
+                visible::line(queue)
             );
             Error::new(error.kind(), message).with_source(error)
         })

@@ -146,8 +146,9 @@ fn cut(to: &str, lost: &[String]) -> Error {
     Error::new(
         ErrorKind::TooLarge,
         format!(
-            "the headers of a parked message take more than a copy has room for: in `{to}` it would be without {}{more}. It was \
+            "the headers of a parked message take more than a copy has room for: in `{}` it would be without {}{more}. It was \
              not replayed and is still parked; raise RabbitMQ's `frame_max`, or publish its body anew with fewer headers",
+            visible::line(to),
             names.join(", ")
         ),
     )

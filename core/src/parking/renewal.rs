@@ -167,6 +167,9 @@ impl Browse {
     async fn renew(&mut self, stale: Vec<(u64, Arc<Received>)>) -> Result<Refused> {
         let (mut result, mut refused) = (Ok(()), Refused::default());
         for wave in stale.chunks(WAVE) {
+            // What is the queue's again would be there twice.
+            let ours = self.supply.check();
+            self.unless_over(ours)?;
             let messages: Vec<_> = wave
                 .iter()
                 .map(|(_, received)| Arc::clone(received))
