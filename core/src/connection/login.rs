@@ -62,6 +62,22 @@ impl Login {
         Ok(())
     }
 
+    /// What a connection that was hung up in the middle of its login means for one as large as this: RabbitMQ takes no more than
+    /// `initial_frame_max` before a connection is tuned, 8 KiB by default, and says nothing of it.
+    pub(super) fn too_large_for(&self, hung_up: &Error) -> Option<Error> {
+        const MOST: usize = 8_000;
+        let bytes = self.user.len() + self.secret.len();
+        (bytes > MOST && hung_up.is_transient()).then(|| {
+            Error::new(
+                ErrorKind::AuthenticationFailed,
+                format!(
+                    "the broker hung up on a login of {bytes} bytes, which is more than RabbitMQ takes by default: use a smaller \
+                     token, or raise its `initial_frame_max`"
+                ),
+            )
+        })
+    }
+
     /// How long from now the secret is good for, where that is known.
     pub(super) fn lifetime(&self) -> Option<Duration> {
         self.lifetime.or_else(|| {

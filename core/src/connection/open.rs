@@ -169,7 +169,10 @@ impl Connection {
         let doing = Doing::Connecting(address, &login.user);
         let lapin = match timeout(patience.max(GOODBYE), connecting).await {
             Ok(Ok(lapin)) => lapin,
-            Ok(Err(why)) => return Err(refusal(&doing, why)),
+            Ok(Err(why)) => {
+                let error = refusal(&doing, why);
+                return Err(login.too_large_for(&error).unwrap_or(error));
+            }
             Err(_) => {
                 return Err(Error::new(
                     ErrorKind::Timeout,

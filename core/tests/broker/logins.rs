@@ -148,6 +148,26 @@ async fn a_consumer_that_needs_a_new_connection_tells_that_it_is_refused_though_
 }
 
 #[tokio::test]
+async fn a_login_that_is_too_large_is_not_waited_for() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let options = ClientOptions {
+            credentials: Some(Credentials::new(|| async {
+                Ok::<_, std::io::Error>(Login::new("guest", "x".repeat(20_000)))
+            })),
+            wait: true,
+            ..ClientOptions::default()
+        };
+        let why = Client::connect_with(vhost.url(), options)
+            .await
+            .unwrap_err();
+        assert_eq!(why.kind(), ErrorKind::AuthenticationFailed, "{why}");
+        assert!(!why.to_string().contains("xxx"), "{why}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_client_may_end_when_it_is_refused() {
     on_every_broker(|broker| async move {
         let vhost = broker.vhost().await;
