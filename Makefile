@@ -29,10 +29,13 @@ demo: cargo ## watch messages fail, wait, come back and be parked on a real Rabb
 
 # A package's unit tests (src/) and documentation do without brokers; its integration tests (tests/) have all three
 # versions. So there is no list of packages to keep.
-.PHONY: test
-test: lint ## everything: lint, unit tests, and all that runs on RabbitMQ 3.10, 4.0 and 4.3
+.PHONY: check
+check: lint ## all that needs no broker: lint, unit tests and the examples in the documentation
 	cargo test --workspace --all-features --lib --bins
 	cargo test --workspace --all-features --doc
+
+.PHONY: test
+test: check ## everything: lint, unit tests, and all that runs on RabbitMQ 3.10, 4.0 and 4.3
 	cargo test --workspace --all-features --test '*' --no-run
 	$(WITH_BROKERS) -- $(MAKE) --no-print-directory test-on-brokers
 
