@@ -101,15 +101,15 @@ func TestWhatAHandlerReturnsDecides(t *testing.T) {
 		"a delay":            {retryrmq.After(cause, 30*time.Second), "retried", 30 * time.Second, "", "", ""},
 		"a delay, wrapped":   {fmt.Errorf("order 7: %w", retryrmq.After(cause, time.Minute)), "retried", time.Minute, "", "", ""},
 		"a delay alone":      {retryrmq.After(nil, time.Minute), "acked", 0, "", "", ""},
-		"permanent":          {retryrmq.Permanent(cause), "parked", 0, "fatal", "the bank is closed", "error"},
-		"permanent, joined":  {errors.Join(errors.New("x"), retryrmq.Permanent(cause)), "parked", 0, "fatal", "x\nthe bank is closed", "error"},
+		"permanent":          {retryrmq.Permanent(cause), "parked", 0, "fatal", "the bank is closed", "Error"},
+		"permanent, joined":  {errors.Join(errors.New("x"), retryrmq.Permanent(cause)), "parked", 0, "fatal", "x\nthe bank is closed", "Error"},
 		"permanent, of type": {retryrmq.Permanent(brokenPipe{cause}), "parked", 0, "fatal", "the bank is closed", "brokenPipe"},
 		"parked":             {retryrmq.Park("no such customer"), "parked", 0, "requested", "no such customer", ""},
 		"put off":            {retryrmq.Defer(5 * time.Second), "deferred", 5 * time.Second, "", "", ""},
 		"the outermost wins": {retryrmq.After(retryrmq.Permanent(cause), time.Hour), "retried", time.Hour, "", "", ""},
-		"not valid UTF-8":    {retryrmq.Permanent(errors.New("a\xffb")), "parked", 0, "fatal", "a\uFFFDb", "error"},
-		"a text with NUL":    {retryrmq.Permanent(errors.New("a\x00b")), "parked", 0, "fatal", "a\x00b", "error"},
-		"an empty text":      {retryrmq.Permanent(errors.New("")), "parked", 0, "fatal", "", "error"},
+		"not valid UTF-8":    {retryrmq.Permanent(errors.New("a\xffb")), "parked", 0, "fatal", "a\uFFFDb", "Error"},
+		"a text with NUL":    {retryrmq.Permanent(errors.New("a\x00b")), "parked", 0, "fatal", "a\x00b", "Error"},
+		"an empty text":      {retryrmq.Permanent(errors.New("")), "parked", 0, "fatal", "", "Error"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			first := true
