@@ -51,17 +51,14 @@ impl Depths {
 
     /// The parking queue of this one from now on, too.
     pub(super) fn watch(self: &Arc<Self>, queue: &str, link: &Arc<Link>) {
-        let is_new = {
+        {
             let mut state = self.state();
-            let is_new = state.queues.insert(queue.to_owned());
-            if is_new {
-                state.looked = None;
+            if !state.queues.insert(queue.to_owned()) {
+                return;
             }
-            is_new
-        };
-        if is_new {
-            self.refresh(link);
+            state.looked = None;
         }
+        self.refresh(link);
     }
 
     /// Looks, in the background, unless that was done just now.

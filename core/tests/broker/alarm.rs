@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use retryrmq::{BasicProperties, Client, ErrorKind, Publish};
-use retryrmq_harness::{QueueType, eventually, on_every_broker};
+use retryrmq_harness::{QueueType, on_every_broker};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep_until, timeout},
 };
 
-use crate::stage::{Diary, PATIENCE, QUEUE, id, policy, start, stats};
+use crate::stage::{Diary, QUEUE, id, policy, start, stats};
 
 /// Longer than the library waits for any one answer, and than two heartbeats.
 const ALARM: Duration = Duration::from_secs(30);
@@ -31,12 +31,7 @@ async fn a_long_alarm_loses_nothing_and_doubles_nothing() {
         amqp.declare("other", QueueType::Classic).await;
         client.publish(Publish::to_queue(QUEUE, "0")).await.unwrap();
         amqp.drain(QUEUE).await;
-        node.set_memory_watermark(0.000_01).await;
-        eventually(PATIENCE, "the alarm is on", || async {
-            let nodes = node.management().get("nodes".into()).await.unwrap();
-            nodes[0]["mem_alarm"] == true
-        })
-        .await;
+        node.raise_memory_alarm().await;
         let over = Instant::now() + ALARM;
         // The work of somebody patient: a message is published again when that may help, until it is confirmed.
         let mut patient = JoinSet::new();
@@ -122,12 +117,7 @@ async fn a_copy_that_an_alarm_holds_up_keeps_no_place_from_the_others() {
         let names = std::iter::once("bad".to_owned()).chain((0..GOOD).map(|name| name.to_string()));
         amqp.publish_all("", names.map(|name| (QUEUE, "x", id(&name))))
             .await;
-        node.set_memory_watermark(0.000_01).await;
-        eventually(PATIENCE, "the alarm is on", || async {
-            let nodes = node.management().get("nodes".into()).await.unwrap();
-            nodes[0]["mem_alarm"] == true
-        })
-        .await;
+        node.raise_memory_alarm().await;
         let diary = Diary::default();
         let running = start(consumer, &diary, |message| {
             match (message.message_id(), message.attempt()) {

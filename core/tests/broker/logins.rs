@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use retryrmq::{Client, ClientOptions, Credentials, ErrorKind, Login};
+use retryrmq::{Client, ClientOptions, Credentials, ErrorKind, Login, Running};
 use retryrmq_harness::{Permissions, Vhost, eventually, on_every_broker};
 
 use crate::stage::{Diary, PATIENCE, QUEUE, start};
@@ -36,6 +36,16 @@ impl User {
             .await
             .unwrap();
     }
+}
+
+/// Somebody who is logged in with the password `old`, and consumes.
+async fn consuming(vhost: &Vhost) -> (User, Client, Diary, Running) {
+    let user = User::new(vhost, "old").await;
+    let url = vhost.url_as(&user.name, "old");
+    let client = Client::connect(&url).await.unwrap();
+    let diary = Diary::default();
+    let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+    (user, client, diary, running)
 }
 
 /// Has the broker close what a user has open.
@@ -76,11 +86,7 @@ async fn until_healthy(client: &Client) {
 async fn a_password_that_was_changed_is_told_and_not_tried_in_silence() {
     on_every_broker(|broker| async move {
         let vhost = broker.vhost().await;
-        let user = User::new(&vhost, "old").await;
-        let url = vhost.url_as(&user.name, "old");
-        let client = Client::connect(&url).await.unwrap();
-        let diary = Diary::default();
-        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        let (user, client, diary, running) = consuming(&vhost).await;
         user.set_password(&vhost, "new").await;
         cut(&vhost).await;
         let told = diary.event("login_refused").await;
@@ -103,11 +109,7 @@ async fn a_password_that_was_changed_is_told_and_not_tried_in_silence() {
 async fn a_refusal_of_the_connection_that_copies_go_out_on_is_told_by_itself() {
     on_every_broker(|broker| async move {
         let vhost = broker.vhost().await;
-        let user = User::new(&vhost, "old").await;
-        let url = vhost.url_as(&user.name, "old");
-        let client = Client::connect(&url).await.unwrap();
-        let diary = Diary::default();
-        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        let (user, client, diary, running) = consuming(&vhost).await;
         user.set_password(&vhost, "new").await;
         cut_for(&vhost, "(publish)").await;
         diary.event("login_refused").await;
@@ -127,13 +129,8 @@ async fn a_consumer_that_needs_a_new_connection_tells_that_it_is_refused_though_
  {
     on_every_broker(|broker| async move {
         let vhost = broker.vhost().await;
-        let user = User::new(&vhost, "old").await;
+        let (user, client, diary, running) = consuming(&vhost).await;
         let amqp = vhost.connect().await;
-        let client = Client::connect(&vhost.url_as(&user.name, "old"))
-            .await
-            .unwrap();
-        let diary = Diary::default();
-        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
         user.set_password(&vhost, "new").await;
         amqp.delete(QUEUE).await;
         diary.event("login_refused").await;

@@ -81,12 +81,7 @@ async fn looks_that_are_interrupted_in_an_alarm_spend_nothing() {
         desk.holds(PARKED, 3).await;
         desk.run(&["parked", "ls", QUEUE]).await.exits(0);
         desk.holds(PARKED, 3).await;
-        node.set_memory_watermark(0.000_01).await;
-        eventually(PATIENCE, "the alarm is on", || async {
-            let nodes = node.management().get("nodes".into()).await.unwrap();
-            nodes[0]["mem_alarm"] == true
-        })
-        .await;
+        node.raise_memory_alarm().await;
         for _ in 0..3 {
             let mut listing = desk.command(&["parked", "ls", QUEUE]).spawn().unwrap();
             let mut said = BufReader::new(listing.stderr.take().unwrap()).lines();

@@ -2,10 +2,11 @@
 
 use crate::control::Control;
 use crate::management::segment;
-use crate::{Amqp, Management, Node, Version, Vhost};
+use crate::{Amqp, Management, Node, Version, Vhost, eventually};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use url::Url;
 
 /// A running broker. Clones are the same broker.
@@ -203,6 +204,18 @@ impl Broker {
     pub async fn set_memory_watermark(&self, share: f64) {
         self.ctl(&["set_vm_memory_high_watermark", &share.to_string()])
             .await;
+    }
+
+    /// Has the node run short of memory, so that it reads nothing from who publishes, and returns when it does. A
+    /// [watermark](Self::set_memory_watermark) of `0.4` ends that.
+    pub async fn raise_memory_alarm(&self) {
+        const PATIENCE: Duration = Duration::from_secs(120);
+        self.set_memory_watermark(0.000_01).await;
+        eventually(PATIENCE, "the alarm is on", || async {
+            let nodes = self.management().get("nodes".into()).await;
+            nodes.expect("the node tells of itself")[0]["mem_alarm"] == true
+        })
+        .await;
     }
 
     pub(crate) fn control(&self) -> &Control {

@@ -56,12 +56,7 @@ pub(crate) async fn alarm(node: &Node) {
         });
         amqp.publish_all("", messages).await;
     }
-    node.set_memory_watermark(0.000_01).await;
-    eventually(PATIENCE, "the alarm is on", || async {
-        let nodes = node.management().get("nodes".into()).await.unwrap();
-        nodes[0]["mem_alarm"] == true
-    })
-    .await;
+    node.raise_memory_alarm().await;
     gate.open();
     for (kind, _, tape, consumer) in &running {
         let what = format!("{}, {kind}, alarm", **node);
