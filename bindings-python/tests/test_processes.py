@@ -228,7 +228,8 @@ say(drained=True)
     proxy.cut()
     assert program.line() == {"asked": True}
     program.process.send_signal(signal.SIGINT)
-    assert program.lines()[-1] == {"drained": True}
+    # The other connection's question may be asked meanwhile, on a thread of its own.
+    assert {"drained": True} in program.lines()
     assert program.end() == 0
     proxy.close()
 

@@ -106,6 +106,9 @@ class Asker:
 
     def _run(self, call: _Call) -> None:
         """On a thread of its own, or on the event loop."""
+        if not call.question.is_open:  # the client was closed while this began
+            self._gone(call)
+            return
         try:
             result = self._function()
             if not inspect.isawaitable(result):
