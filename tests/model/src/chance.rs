@@ -33,6 +33,8 @@ pub enum Doubt {
     /// What one channel of a lost connection held went through the hands of its other channels before those were gone,
     /// too, and is counted for each. The other answer is that all its channels end at once.
     Bounced,
+    /// What a quorum queue has sent to a consumer that is cancelled has not passed its channel yet, and goes back.
+    OnTheWay,
 }
 
 /// Decides what real brokers leave open. The answers must depend on nothing but a seed.

@@ -11,7 +11,7 @@ use super::{
     flaws::{self, Flaw},
 };
 use crate::{
-    retry::{Admission, Failure, RetryState, admit},
+    retry::{Admission, Failure, ParkReason, RetryState, admit},
     telemetry::Event,
     topology::Detour,
 };
@@ -41,6 +41,8 @@ impl Engine {
             let (queue, message_id) = (self.queue(), received.message_id());
             self.tell(Event::Replayed { queue, message_id }, out);
         }
+        let returned_unseen = received.redelivered && self.returned_unseen > 0;
+        self.returned_unseen -= usize::from(returned_unseen);
         let token = self.entries.insert(Entry {
             received: Arc::clone(&received),
             session,
@@ -52,6 +54,7 @@ impl Engine {
             on_detour: false,
             takes_its_place: false,
             is_stuck: false,
+            returned_unseen,
         });
         if self.memory.recalls(&received, now.at) {
             let (queue, message_id) = (self.queue(), received.message_id());
@@ -109,6 +112,14 @@ impl Engine {
         } else {
             Admission::Run
         };
+        let mut crashes = received.state.crashes;
+        let admission = if entry.returned_unseen && self.is_one_too_many(&received.state, admission)
+        {
+            crashes -= 1;
+            Admission::RunAlone
+        } else {
+            admission
+        };
         match admission {
             Admission::Run if self.must_wait_for_the_suspect() => self.keep(token, now),
             // A crash now would have both come again, the message on its detour and its copy, and every crash doubled them.
@@ -131,7 +142,7 @@ impl Engine {
             Admission::RunAlone
                 if self.suspect.is_some()
                     && self.intake.is_narrow()
-                    && !self.was_blamed_enough(received.state.crashes) =>
+                    && !self.was_blamed_enough(crashes) =>
             {
                 self.keep(token, now);
             }
@@ -145,9 +156,7 @@ impl Engine {
                 } else {
                     Detour::Longer
                 };
-                let consequence = self
-                    .case(&received, now)
-                    .detour(received.state.crashes, how);
+                let consequence = self.case(&received, now).detour(crashes, how);
                 self.follow(token, consequence, now, out);
             }
             Admission::Detour { .. }
@@ -160,13 +169,21 @@ impl Engine {
                 self.follow(token, consequence, now, out);
             }
             Admission::Park(reason) => {
-                let crashes = received.state.crashes;
                 let failure =
                     Failure::new(format!("it came back without an answer {crashes} times"));
                 let consequence = self.case(&received, now).park(reason, &failure);
                 self.follow(token, consequence, now, out);
             }
         }
+    }
+
+    /// Whether a message is to be parked for a single return on the books of its queue.
+    fn is_one_too_many(&self, state: &RetryState, admission: Admission) -> bool {
+        let limit = self.options.limits.crashes;
+        admission == Admission::Park(ParkReason::DeliveryLimit)
+            && state.own_crashes < limit
+            && state.crashes == limit
+            && !flaws::has(Flaw::TrustsTheCount)
     }
 
     /// Whether a message has been a suspect for long. What is kept beside another one is blamed if that crashes, and in a short

@@ -28,6 +28,8 @@ pub(super) struct Entry {
     pub(super) takes_its_place: bool,
     /// No handler has it, and it cannot be stored.
     pub(super) is_stuck: bool,
+    /// Its queue may have sent it to a consumer that was cancelled before it came.
+    pub(super) returned_unseen: bool,
 }
 
 impl Entry {

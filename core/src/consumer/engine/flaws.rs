@@ -13,6 +13,8 @@ pub(crate) enum Flaw {
     LosesItsPlace,
     /// Cancels a consumer before it consumes anew.
     CancelsFirst,
+    /// Takes every return that the queue has counted for a crash.
+    TrustsTheCount,
     /// A walk through a parking queue gives back whatever it was sent, as if no queue counted that.
     TrustsTheLimit,
     /// A walk acknowledges before the fresh copy is confirmed.

@@ -232,11 +232,17 @@ impl Intake {
         self.taps.is_empty()
     }
 
-    /// Whether a wider consumer was asked for and is not there yet. An acknowledgement now would bring the narrow one
-    /// another message, out of turn.
-    pub(super) fn is_widening(&self) -> bool {
-        let asked = |tap: &Tap| tap.stage == Stage::Asked && tap.prefetch > 1;
+    /// Whether another consumer was asked for and is not there yet. An acknowledgement now would bring the last one another
+    /// message: out of turn, and perhaps still on its way when that one is cancelled.
+    pub(super) fn is_changing(&self) -> bool {
+        let asked = |tap: &Tap| tap.stage == Stage::Asked;
         self.taps.len() > 1 && self.taps.iter().any(asked)
+    }
+
+    /// How many messages a consumer is sent that are not settled, at most.
+    pub(super) fn prefetch_of(&self, consumer: u64) -> u16 {
+        let tap = self.taps.iter().find(|tap| tap.consumer == consumer);
+        tap.map_or(0, |tap| tap.prefetch)
     }
 
     /// How many messages may be unacknowledged on this channel now: for the rhythm of acknowledgements.
@@ -273,7 +279,7 @@ mod tests {
                 prefetch: 64
             })
         );
-        assert!(intake.is_widening());
+        assert!(intake.is_changing());
         intake.consuming(2);
         intake
     }

@@ -112,6 +112,9 @@ pub(crate) struct Engine {
     detours: usize,
     /// Messages that take their places in the prefetch for long.
     places_taken: usize,
+    /// Messages, at most, that the queue had sent to a consumer of ours and took back when that was cancelled. It has counted
+    /// that as it counts a crash.
+    returned_unseen: usize,
     warned_without_dlx: bool,
 }
 
@@ -156,6 +159,7 @@ impl Engine {
             returning: Vec::new(),
             detours: 0,
             places_taken: 0,
+            returned_unseen: 0,
             warned_without_dlx: false,
             options,
         }
@@ -239,7 +243,7 @@ impl Engine {
         let acks = self
             .channel
             .as_ref()
-            .filter(|_| !self.intake.is_widening())
+            .filter(|_| !self.intake.is_changing())
             .and_then(|channel| channel.acks.deadline());
         [
             self.next_appointment(),
@@ -291,7 +295,7 @@ impl Engine {
 
     /// Sends the acknowledgements that are due.
     fn flush(&mut self, now: Now, out: &mut Commands) {
-        if self.intake.is_widening() && self.drain.is_none() {
+        if self.intake.is_changing() && self.drain.is_none() {
             return;
         }
         let all = self.drain.is_some();
@@ -322,6 +326,11 @@ impl Engine {
         };
         let crowded = !self.pausing.is_pausing() && self.places_taken < self.most_places_taken();
         while let Some(step) = self.intake.next(goal, crowded) {
+            if let Step::Cancel { consumer } = step
+                && !self.nack_is_uncounted
+            {
+                self.returned_unseen += self.room_of(session, consumer);
+            }
             out.add(match step {
                 Step::Consume { consumer, prefetch } => Command::Consume {
                     session,
@@ -334,6 +343,16 @@ impl Engine {
         if let Some(channel) = &mut self.channel {
             channel.acks.set_prefetch(self.intake.width());
         }
+    }
+
+    /// How many messages may be on their way to a consumer.
+    fn room_of(&self, session: u64, consumer: u64) -> usize {
+        let held = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.session == session && entry.consumer == consumer)
+            .count();
+        usize::from(self.intake.prefetch_of(consumer)).saturating_sub(held)
     }
 
     /// Messages beyond the prefetch that are held because they cannot be stored: those behind them must run all the same, and

@@ -110,6 +110,7 @@ impl Engine {
         self.spares.clear();
         (self.suspect, self.cautious) = (None, true);
         self.lingering = None;
+        self.returned_unseen = 0;
         if self.drain.is_none() {
             self.failures += 1;
             let pause = if self.failures == 1 {

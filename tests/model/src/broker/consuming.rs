@@ -1,7 +1,8 @@
 //! Consumers come, go, and get what they ask for.
 
 use super::{Broker, Denial};
-use crate::queue::{ConsumerKey, Context, Holder, Queue, QueueId};
+use crate::chance::Doubt;
+use crate::queue::{ConsumerKey, Context, Holder, Queue, QueueId, Return};
 use crate::settings::QueueType;
 use crate::{ConnectionId, Frame, Name, Version, method::Consume};
 
@@ -67,9 +68,11 @@ impl Broker {
             .channel_mut(connection, channel)
             .and_then(|known| known.consumers.remove(tag));
         if let Some((queue, key)) = known {
+            let on_their_way = self.stop_what_is_on_its_way(connection, channel, queue, tag);
             self.with_queue(queue, |queue, context| {
                 queue.exclusive_consumer = false;
                 queue.cancel(context, key);
+                queue.give_back(context, &on_their_way, Return::OnTheWay);
             });
         }
         self.apply();
@@ -77,6 +80,55 @@ impl Broker {
         if let Some((queue, _)) = known {
             self.delete_if_abandoned(queue);
         }
+    }
+
+    /// Takes the newest deliveries that the client has not received from their channel, if they had not passed it yet.
+    fn stop_what_is_on_its_way(
+        &mut self,
+        connection: ConnectionId,
+        channel: u16,
+        queue: QueueId,
+        consumer: &Name,
+    ) -> Vec<u64> {
+        let mut stopped = Vec::new();
+        if !self.queue(queue).is_some_and(Queue::is_quorum) {
+            return stopped;
+        }
+        while let Some(place) = self.newest_outbound(connection, channel, consumer)
+            && self.chance.happens(Doubt::OnTheWay)
+        {
+            if let Some(known) = self.connection_mut(connection) {
+                known.outbound.remove(place);
+            }
+            if let Some(known) = self.channel_mut(connection, channel) {
+                known.next_tag -= 1;
+                stopped.extend(known.unsettled.pop_back().map(|newest| newest.handout));
+            }
+        }
+        stopped.reverse();
+        stopped
+    }
+
+    /// The place of the channel's newest delivery, if that is to this consumer, waits for its client and is to be settled.
+    fn newest_outbound(
+        &self,
+        connection: ConnectionId,
+        channel: u16,
+        consumer: &Name,
+    ) -> Option<usize> {
+        let outbound = &self.connection(connection)?.outbound;
+        let (place, tag) = outbound
+            .iter()
+            .enumerate()
+            .rev()
+            .find_map(|(place, (on, frame))| match frame {
+                Frame::Deliver(delivery) | Frame::Got(delivery) if *on == channel => {
+                    Some((place, delivery.tag))
+                }
+                _ => None,
+            })?;
+        let newest = self.channel(connection, channel)?.unsettled.back()?;
+        (newest.tag == tag && newest.consumer_tag == *consumer).then_some(place)
     }
 
     pub(super) fn get(

@@ -17,6 +17,8 @@ pub(crate) enum Return {
     Down,
     /// The consumer had it for too long (4.3).
     TooLate,
+    /// The consumer was cancelled before it came.
+    OnTheWay,
 }
 
 impl Queue {
@@ -292,7 +294,7 @@ impl Entry {
     fn count_return(&mut self, version: Version, way: Return) {
         let counts = match version {
             Version::V3_10 => true,
-            Version::V4_0 => way == Return::Down,
+            Version::V4_0 => matches!(way, Return::Down | Return::OnTheWay),
             Version::V4_3 => matches!(way, Return::Reject | Return::Down),
         };
         self.count(version, counts);

@@ -36,6 +36,9 @@ pub(super) enum Kind {
 
 impl Kind {
     pub(super) fn choose(random: &mut fastrand::Rng, setting: &Setting) -> Self {
+        if setting.suspects && random.u8(0..3) == 0 {
+            return Self::Forged(9);
+        }
         // Operators want something to walk through.
         if setting.operators > 0 && random.u8(0..3) == 0 {
             return Self::Parks;
@@ -56,16 +59,18 @@ impl Kind {
     }
 
     /// Whether it may end in the parking queue for this reason, when whoever had it lost his connection so often, and not by
-    /// the fault of another message.
-    fn may_be_parked(self, reason: &str, hits: u32) -> bool {
+    /// the fault of another message. `quiet`: nobody was taken away from anybody.
+    fn may_be_parked(self, reason: &str, hits: u32, quiet: bool) -> bool {
         match reason {
             "exhausted" => self == Self::FailsAlways,
             "requested" => self == Self::Parks,
-            // Nine forged crashes and a real one make ten. What is to be parked anyway, and cannot be stored, is blamed for every
-            // connection that is lost meanwhile. Any other may be blamed for what others did until it is a suspect, and a
+            // Nine forged crashes and a real one make ten; what is counted of others before that is the same as for any other. What
+            // is to be parked anyway, and cannot be stored, is blamed for every connection that is lost meanwhile. Any other may be blamed for what others did until it is a suspect, and a
             // few times more, beside a suspect and when it runs before anybody knows of the next one.
             "delivery-limit" => {
-                !self.may_be_handled() || matches!(self, Self::Forged(_)) || hits >= 4
+                !self.may_be_handled()
+                    || matches!(self, Self::Forged(_)) && (hits > 0 || !quiet)
+                    || hits >= 4
             }
             _ => false,
         }
@@ -208,8 +213,8 @@ impl Books {
         }
     }
 
-    /// Holds what was told against what the broker has.
-    pub(super) fn balance(&self, broker: &mut Broker) -> Result<(), String> {
+    /// Holds what was told against what the broker has. `quiet`: nobody was taken away from anybody.
+    pub(super) fn balance(&self, broker: &mut Broker, quiet: bool) -> Result<(), String> {
         let parked = parked(broker);
         for (number, reason) in &parked {
             let Some(page) = self.pages.get(number) else {
@@ -217,7 +222,7 @@ impl Books {
                     "a message {number} is parked that nobody published"
                 ));
             };
-            if !page.kind.may_be_parked(reason, page.hits) {
+            if !page.kind.may_be_parked(reason, page.hits, quiet) {
                 return Err(format!(
                     "message {number} ({:?}) is parked as {reason} after {} hits",
                     page.kind, page.hits

@@ -50,6 +50,8 @@ pub(super) struct Setting {
     /// A policy's delivery limit on the parking queue.
     parking_limit: Option<i64>,
     priorities: bool,
+    /// Many messages come with as many crashes on them as one may have.
+    suspects: bool,
     faults: Faults,
 }
 
@@ -187,7 +189,8 @@ impl World {
                 break why;
             }
             if self.is_over() {
-                match self.books.balance(&mut self.broker) {
+                let quiet = self.setting.faults.are_quiet();
+                match self.books.balance(&mut self.broker, quiet) {
                     Ok(()) => return Ok(self.steps),
                     Err(why) => break why,
                 }

@@ -37,6 +37,7 @@ fn chosen(seed: u64) -> Setting {
         operators: if walked { random.usize(1..4) } else { 0 },
         parking_limit: random.bool().then(|| random.i64(1..8)),
         priorities: random.u8(..) < 64,
+        suspects: false,
         faults,
     }
 }
@@ -225,6 +226,37 @@ fn of_those_that_take_turns_one_runs_at_a_time() {
     }
 }
 
+/// One consumer, and messages that arrive as suspects, which nobody but its own queue could blame.
+fn suspected(setting: Setting) -> Setting {
+    Setting {
+        work: QueueType::Quorum,
+        version: if setting.messages.is_multiple_of(2) {
+            Version::V3_10
+        } else {
+            Version::V4_0
+        },
+        replicas: 1,
+        suspects: true,
+        faults: Faults {
+            full_parking: false,
+            delivery_limit: false,
+            ..setting.faults.quiet()
+        },
+        operators: 0,
+        strategy: Strategy::RetryQueues,
+        ..setting
+    }
+}
+
+#[test]
+fn no_suspect_is_parked_for_what_its_queue_counted_unseen() {
+    for seed in 0..150 {
+        if let Err(broken) = run(seed, suspected(setting(seed))) {
+            panic!("{broken}");
+        }
+    }
+}
+
 /// Where nothing can be parked, and the consumer has hardly a place for more: those that can be handled are.
 #[test]
 fn what_cannot_be_stored_keeps_nobody_from_running() {
@@ -266,6 +298,7 @@ fn defects_that_are_put_back_are_found() {
         Flaw::SpendsTheLimit,
         Flaw::LosesItsPlace,
         Flaw::CancelsFirst,
+        Flaw::TrustsTheCount,
         Flaw::TrustsTheLimit,
         Flaw::LetsGoFirst,
     ] {
@@ -278,6 +311,7 @@ fn defects_that_are_put_back_are_found() {
                 replicas: 1,
                 ..in_turn(setting(seed))
             },
+            Flaw::TrustsTheCount => suspected(setting(seed)),
             Flaw::TrustsTheLimit | Flaw::LetsGoFirst => walked(setting(seed)),
             _ => setting(seed),
         };
