@@ -79,11 +79,11 @@ impl RuleInput {
 #[napi(object, object_to_js = false)]
 pub struct PauseInput {
     /// The share of failures that is too much.
-    pub failures: f64,
+    pub failures: Option<f64>,
     /// Of how many attempts.
-    pub window: u32,
+    pub window: Option<u32>,
     /// For how long, in milliseconds.
-    pub duration: f64,
+    pub duration: Option<f64>,
 }
 
 /// What was given; what is missing has the core's default. Milliseconds for durations.
@@ -106,6 +106,7 @@ pub struct OptionsInput {
     pub reserved_name: Option<bool>,
     pub crash_limit: Option<u32>,
     pub defer_limit: Option<u32>,
+    pub fatal: Option<bool>,
 }
 
 /// The options of a consumer, checked.
@@ -155,10 +156,13 @@ impl Options {
             consumer = consumer.park(park);
         }
         if let Some(pause) = given.pause {
+            let usual = Pause::default();
             consumer = consumer.pause(Pause {
-                failures: pause.failures,
-                window: pause.window as usize,
-                pause: duration("pause", pause.duration)?,
+                failures: pause.failures.unwrap_or(usual.failures),
+                window: pause.window.map_or(usual.window, |window| window as usize),
+                pause: pause
+                    .duration
+                    .map_or(Ok(usual.pause), |ms| duration("pause", ms))?,
             });
         }
         if let Some(declare) = given.declare {
@@ -174,10 +178,12 @@ impl Options {
         let mut limits = Limits::default();
         if let Some(crashes) = given.crash_limit {
             limits.crashes = crashes;
-            limits.suspect = limits.suspect.min(crashes);
         }
         if let Some(deferrals) = given.defer_limit {
             limits.deferrals = deferrals;
+        }
+        if given.fatal == Some(true) {
+            consumer = consumer.fatal(|_| false); // it is JavaScript that asks
         }
         let consumer = consumer.limits(limits);
         consumer.validate().map_err(|error| match error.kind() {

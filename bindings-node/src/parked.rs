@@ -128,7 +128,7 @@ impl Walk {
             async move {
                 let mut browse = browse.lock().await;
                 let browse = browse.as_mut().ok_or_else(ended)?;
-                browse.discard(&record).await.map_err(Failed::from)
+                browse.drop(&record).await.map_err(Failed::from)
             },
             |()| Answer::Nothing,
         )

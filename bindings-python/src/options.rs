@@ -91,7 +91,7 @@ impl Options {
     #[new]
     #[pyo3(signature = (queue, *, dlx=None, retry=None, strategy=None, rules=None, prefetch=None, concurrency=None,
         handler_timeout=None, drain_timeout=None, park=None, pause=None, declare=None, work_queue=None, reserved_name=None,
-        crash_limit=None, defer_limit=None))]
+        crash_limit=None, defer_limit=None, fatal=false))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -111,6 +111,7 @@ impl Options {
         reserved_name: Option<bool>,
         crash_limit: Option<u32>,
         defer_limit: Option<u32>,
+        fatal: bool,
     ) -> PyResult<Self> {
         let refused = |error: retryrmq::Error| raised(py, &error);
         let mut consumer = Consumer::new(queue);
@@ -166,10 +167,12 @@ impl Options {
         let mut limits = Limits::default();
         if let Some(crashes) = crash_limit {
             limits.crashes = crashes;
-            limits.suspect = limits.suspect.min(crashes);
         }
         if let Some(deferrals) = defer_limit {
             limits.deferrals = deferrals;
+        }
+        if fatal {
+            consumer = consumer.fatal(|_| false); // it is Python that asks
         }
         let consumer = consumer.limits(limits);
         consumer.validate().map_err(refused)?;

@@ -126,7 +126,7 @@ impl Walk {
             py,
             async move {
                 match browse.lock().await.as_mut() {
-                    Some(browse) => browse.discard(&record).await,
+                    Some(browse) => browse.drop(&record).await,
                     None => Ok(()),
                 }
             },

@@ -99,6 +99,8 @@ pub struct Wanted {
     pub crash_limit: Option<u32>,
     /// Deferrals that park a message.
     pub defer_limit: Option<u32>,
+    /// Whether there are errors that no retry can mend.
+    pub fatal: bool,
 }
 
 /// What the Go half has to know of a consumer.
@@ -176,10 +178,12 @@ impl Options {
         let mut limits = Limits::default();
         if let Some(crashes) = wanted.crash_limit {
             limits.crashes = crashes;
-            limits.suspect = limits.suspect.min(crashes);
         }
         if let Some(deferrals) = wanted.defer_limit {
             limits.deferrals = deferrals;
+        }
+        if wanted.fatal {
+            consumer = consumer.fatal(|_| false); // it is Go that asks
         }
         let consumer = consumer.limits(limits);
         consumer.validate()?;

@@ -212,7 +212,7 @@ impl Walk {
             match end {
                 End::Home => browse.replay(record).await?,
                 End::To(queue) => browse.replay_to(record, &queue).await?,
-                End::Gone => browse.discard(record).await?,
+                End::Gone => browse.drop(record).await?,
             }
             shown.remove(&number);
             Ok(Answer::Nothing)
