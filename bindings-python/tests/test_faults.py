@@ -201,7 +201,9 @@ def test_what_publishers_write_stays_on_its_line_of_the_log(
     lines = [logging.Formatter().format(record) for record in caplog.records if record.name.startswith("retryrmq")]
     assert any("Traceback" in line for line in lines)
     failed = [line for line in lines if " failed: " in line]
-    assert len(failed) == 2 and all("forged" in line and "ValueError: cannot read" in line and "\n" not in line for line in failed)
+    assert len(failed) == 2
+    for line in failed:
+        assert "forged" in line and "ValueError: cannot read" in line and "\n" not in line
     assert "retry in 50ms" in failed[0] and "parked as exhausted" in failed[1]
     for line in lines:
         assert all(character.isprintable() or character == "\n" for character in line), repr(line)
