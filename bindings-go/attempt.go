@@ -192,12 +192,12 @@ func (a *attempt) settle(ending *native.Ending) {
 	}
 	log := a.w.judge.log
 	settle(a.m, ending, a.w.subscription.Settle, log)
-	switch {
-	case ending.What == native.Defer:
-		log.say(slog.LevelDebug, "retryrmq: a message is deferred", "message", a.m, "delay", time.Duration(*ending.Delay))
-	case a.m.mayPark || ending.What != native.Retry:
-		log.say(slog.LevelWarn, "retryrmq: a handler failed", "message", a.m, "error", short(ending.Error))
-	default:
-		log.say(slog.LevelDebug, "retryrmq: a handler failed", "message", a.m, "error", short(ending.Error))
+	// What failed and what follows, the native half says; the chain of causes and the stack of a panic are Go's alone.
+	if ending.What != native.Defer {
+		attributes := []any{"message", a.m, "error", short(ending.Error)}
+		if ending.Stack != "" {
+			attributes = append(attributes, "stack", cut(ending.Stack, mostStack))
+		}
+		log.say(slog.LevelDebug, "retryrmq: a handler failed", attributes...)
 	}
 }

@@ -3,6 +3,8 @@ package retryrmq
 import (
 	"context"
 	"log/slog"
+	"os"
+	"strings"
 	"sync"
 
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
@@ -66,7 +68,8 @@ func Wait() DialOption { return func(d *dialling) { d.Wait = true } }
 // [Conn.Trouble].
 func EndWhenRefused() DialOption { return func(d *dialling) { d.EndWhenRefused = true } }
 
-// Dial connects. The address is amqp://user:password@host:port/vhost, or amqps:// with TLS; what is left out is guest, guest,
+// Dial connects. Without an address, "", it is that in the environment variable RETRYRMQ_URL, or else amqp://localhost, as in every
+// language. The address is amqp://user:password@host:port/vhost, or amqps:// with TLS; what is left out is guest, guest,
 // localhost, 5672 (5671 with TLS) and /. Of several hosts, as in amqp://user:password@one,two:5673,three/vhost, or several such
 // addresses with commas between them, any will do. Its parameters are heartbeat (seconds), connection_timeout (milliseconds), name,
 // passwordfile and userfile (read at every connection), and with TLS cacertfile, certfile, keyfile (PEM files),
@@ -77,6 +80,9 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 	}
 	if ctx.Err() != nil {
 		return nil, native.ContextError(ctx)
+	}
+	if url == "" {
+		url = addressInEnvironment()
 	}
 	d := dialling{Dialling: native.Dialling{URL: url}}
 	for _, option := range options {
@@ -114,6 +120,13 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 		consuming: make(map[string][]*native.Subscription),
 		stats:     make(map[string]Stats),
 	}, nil
+}
+
+func addressInEnvironment() string {
+	if url := strings.TrimSpace(os.Getenv("RETRYRMQ_URL")); url != "" {
+		return url
+	}
+	return "amqp://localhost"
 }
 
 func dial(ctx context.Context, d *native.Dialling) (*native.Client, error) {

@@ -88,7 +88,7 @@ func ours(err error) error {
 
 // Sentences of the native half name options as all languages do; here they are those of Go.
 var (
-	goOptions = strings.NewReplacer("`dlx`", "`DLX`", "`retry`", "`Retry`", "`strategy`", "`Strategy`", "`rules`", "`Rules`",
+	goOptions = strings.NewReplacer("`dlx`", "`DLX`", "`fatal`", "`Fatal`", "`park`", "`NoParking`", "`retry`", "`Retry`", "`strategy`", "`Strategy`", "`rules`", "`Rules`",
 		"`prefetch`", "`Prefetch`", "`concurrency`", "`Concurrency`", "`handler_timeout`", "`HandlerTimeout`", "`pause`", "`Pause`",
 		"`drain_timeout`", "`DrainTimeout`", "`limits.crashes`", "`CrashLimit`", "`expiration`", "`Expiration`", "`work_queue`", "`WorkQueue`",
 		"no JSON object of arguments such as {\"x-max-priority\": 10}", "no retryrmq.Table of arguments")

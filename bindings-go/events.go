@@ -70,7 +70,7 @@ func newEvent(t native.Told) Event {
 }
 
 // As many events wait for a listener at most.
-const eventRoom = 1024
+const eventRoom = 10_000
 
 // Hears of an event; false when there was no room for it.
 type listener func(Event) (heard bool)

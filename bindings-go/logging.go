@@ -13,7 +13,7 @@ import (
 )
 
 // SetLogger has this package log to l, and so all connections of the process that have no [Logger] of their own; nil silences it. Without
-// it, it logs to [slog.Default]. Whether l wants lines below INFO is asked here and by [Dial]. What a handler's failure has to say is
+// it, it logs to [slog.Default]. Whether l wants lines below INFO is asked here and by [Dial]. The stack of a handler's failure, at DEBUG, is
 // logged on the handler's goroutine, everything else on one of this package; [Conn.Close] waits for that, five seconds at most.
 func SetLogger(l *slog.Logger) {
 	l = orSilent(l)
@@ -27,8 +27,8 @@ func SetLogger(l *slog.Logger) {
 	}
 }
 
-// Logger has a connection log to l, whatever [SetLogger] says; nil silences it. Lines of the native half, such as those about lost
-// connections, do not say whose they are: they go to the loggers of all connections that are open, to each logger once.
+// Logger has a connection log to l, whatever [SetLogger] says; nil silences it. Lines of the native half, such as those about failed
+// attempts and lost connections, go to the loggers of all connections that are open, to each logger once.
 func Logger(l *slog.Logger) DialOption { return func(d *dialling) { d.logger = orSilent(l) } }
 
 var silent = slog.New(slog.DiscardHandler)
@@ -88,7 +88,10 @@ func init() {
 		for _, field := range l.Fields {
 			attributes = append(attributes, short(field))
 		}
-		text := "retryrmq: " + goOptions.Replace(l.Text) // names of queues are fields
+		text := "retryrmq: " + l.Text
+		if l.Room != "attempt" { // which quotes errors and ids; of others, names of queues are fields
+			text = "retryrmq: " + goOptions.Replace(l.Text)
+		}
 		for _, j := range openJournals() {
 			j.sayLater(slog.Level(l.Level), text, attributes...)
 		}
@@ -178,9 +181,15 @@ func orDefault(own *slog.Logger) *slog.Logger {
 
 func wantsDebug(l *slog.Logger) bool { return l.Enabled(context.Background(), slog.LevelDebug) }
 
-// As much of a text as a log line needs, and as the record of a parked message keeps.
-func short(text string) string {
-	const most = 1024
+// As much of a text as a log line needs, and as the record of a parked message keeps; and as much of a stack.
+const (
+	mostText  = 1024
+	mostStack = 4096
+)
+
+func short(text string) string { return cut(text, mostText) }
+
+func cut(text string, most int) string {
 	if len(text) > most {
 		return valid(text[:most]) + "…"
 	}

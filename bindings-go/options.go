@@ -31,20 +31,8 @@ func newPlan(queue string, options []Option) (*plan, error) {
 			return nil, err
 		}
 	}
-	switch {
-	case p.wanted.DLX != nil:
-	case p.fatal != nil:
-		return nil, needsDLX("Fatal")
-	case p.wanted.Park != nil:
-		return nil, needsDLX("NoParking")
-	}
+	p.wanted.Fatal = p.fatal != nil
 	return p, nil
-}
-
-// As the native half says it of Retry and Rules.
-func needsDLX(option string) error {
-	return badOption("`%s` needs `DLX`: without it a failed message is rejected, and dropped where its queue has no dead-letter route",
-		option)
 }
 
 // DLX has failed messages retried and parked. Without it a failure is rejected without requeue, so that the queue's own
@@ -162,7 +150,7 @@ func Pause(failures float64, window int, d time.Duration) Option {
 }
 
 // OnEvent tells f of every event, one after the other, on a goroutine of its own that ends with the consumer. Events that
-// come while 1024 others wait for f are dropped, with a warning. Consume waits for f at its end, for what is left of the drain timeout
+// come while 10 000 others wait for f are dropped, with a warning. Consume waits for f at its end, for what is left of the drain timeout
 // and five seconds at least, and so does [Conn.Close]: f must not call Close.
 func OnEvent(f func(Event)) Option {
 	return func(p *plan) error {

@@ -132,6 +132,9 @@ func (j *judge) ending(err error, mayPark bool) *native.Ending {
 		ending.What = native.Fatal
 	}
 	ending.Error = valid(text(err))
+	if reason, ok := found.(*parking); ok {
+		ending.Error = valid(reason.reason) // what wraps it is in the stack
+	}
 	if bare != nil {
 		ending.Error += "; " + bare.Message
 	}

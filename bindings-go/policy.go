@@ -37,9 +37,13 @@ func (s setting) String() string { return s.name + "=" + s.value }
 // Fixed waits as long each time.
 func Fixed(delay time.Duration) Policy { return Policy{shape: "fixed", delays: []time.Duration{delay}} }
 
-// Linear waits step longer each time.
+// Linear waits step longer each time; a zero stands for the default, a second.
 func Linear(first, step time.Duration) Policy {
-	return Policy{shape: "linear", delays: []time.Duration{first}}.lasting("step", step)
+	policy := Policy{shape: "linear", delays: []time.Duration{first}}
+	if step == 0 {
+		return policy
+	}
+	return policy.lasting("step", step)
 }
 
 // List waits these times, one after the other; there are as many retries unless Retries says otherwise.

@@ -14,6 +14,7 @@ import (
 func TestPoliciesHaveOneTextInAllLanguages(t *testing.T) {
 	for want, policy := range map[string]retryrmq.Policy{
 		"fixed(5s, retries=3)":                                     retryrmq.Fixed(5 * time.Second).Retries(3),
+		"linear(1s, step=1s, max=5m, retries=5)":                   retryrmq.Linear(time.Second, 0),
 		"linear(1s, step=2s, max=1m, retries=5)":                   retryrmq.Linear(time.Second, 2*time.Second).Max(time.Minute),
 		"exponential(1s, factor=4, max=5m, retries=5)":             {},
 		"exponential(1s, factor=4, max=1m, retries=3)":             retryrmq.Policy{}.Retries(3).Max(time.Minute),

@@ -263,7 +263,7 @@ function urlText(url: unknown): string {
  *     await rmq.run()
  */
 export function connect(url?: string | readonly string[], options: ConnectOptions = {}): Promise<Client> {
-  const address = urlText(url === undefined ? process.env['RETRYRMQ_URL'] || 'amqp://localhost' : url)
+  const address = urlText(url === undefined ? process.env['RETRYRMQ_URL']?.trim() || 'amqp://localhost' : url)
   if (typeof options !== 'object' || options === null) {
     throw new InvalidTypeError(`the options of connect() must be an object, not ${kind(options)}`)
   }

@@ -24,9 +24,9 @@ let current = initial
  * Has this environment (the main thread, or a worker) log to `logger`, or not at all. Unless called, warnings and errors go
  * to the console.
  *
- * An environment logs its own handlers and listeners. What the native half has to say (lost connections, copies that could
- * not be stored), it says once in a process, whichever thread it is about: to the environment that used it first and is
- * still there, mostly the main thread.
+ * An environment logs its own listeners, and at `debug` the stacks of its handlers' errors. What the native half has to say
+ * (attempts that failed and what follows, lost connections), it says once in a process, whichever thread it is about: to the
+ * environment that used it first and is still there, mostly the main thread.
  */
 export function setLogger(logger: Logger | false): void {
   if (logger === false) {

@@ -58,12 +58,20 @@ export interface OptionsInput {
   handlerTimeout?: number
   drainTimeout?: number
   park?: boolean
-  pause?: { failures: number; window: number; duration: number }
+  pause?: PauseInput
   declare?: boolean
   workQueue?: string
   reservedName?: boolean
   crashLimit?: number
   deferLimit?: number
+  fatal?: boolean
+}
+
+/** @internal */
+export interface PauseInput {
+  failures?: number
+  window?: number
+  duration?: number
 }
 
 /** @internal */

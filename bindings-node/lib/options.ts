@@ -6,7 +6,7 @@ import { type Duration, milliseconds } from './duration.js'
 import { InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
 import type { Event } from './events.js'
 import type { Message } from './message.js'
-import { native, type Options, type OptionsInput, type RuleInput } from './native.js'
+import { native, type Options, type OptionsInput, type PauseInput, type RuleInput } from './native.js'
 import { type ErrorClass, Policy, Rule, errorClass, inputOf } from './policy.js'
 import { isPlain, named } from './values.js'
 
@@ -174,24 +174,25 @@ function rules(value: unknown): RuleInput[] {
   })
 }
 
-function pause(value: unknown): Required<Pause> & { duration: number } {
+function pause(value: unknown): PauseInput {
   const given: Pause = value === true ? {} : (value as Pause)
   if (typeof given !== 'object' || given === null) {
     throw new InvalidTypeError(`\`pause\` must be an object, true or false, not ${kind(value)}`)
   }
-  const { failures = 0.5, window = 20, duration = '30s', ...rest } = given
+  const { failures, window, duration, ...rest } = given
   const unknown = Object.keys(rest)[0]
   if (unknown !== undefined) {
     throw new InvalidTypeError(`\`pause\` has no option \`${unknown}\`; it has failures, window and duration`)
   }
-  if (typeof failures !== 'number') {
+  if (failures !== undefined && typeof failures !== 'number') {
     throw new InvalidTypeError(`\`failures\` of \`pause\` must be a number, not ${kind(failures)}`)
   }
-  return {
-    failures,
-    window: whole('window', window, 1, 10_000),
-    duration: milliseconds(duration, 'duration'),
-  }
+  // What is not said is the core's to decide.
+  const input: PauseInput = {}
+  if (failures !== undefined) input.failures = failures
+  if (window !== undefined) input.window = whole('window', window, 1, 10_000)
+  if (duration !== undefined) input.duration = milliseconds(duration, 'duration')
+  return input
 }
 
 function fatal(value: unknown): readonly ErrorClass[] {
@@ -217,7 +218,7 @@ function workQueue(value: unknown): string {
   return `{${all.join(',')}}`
 }
 
-type Read = { [Name in keyof OptionsInput]-?: (value: unknown) => OptionsInput[Name] }
+type Read = { [Name in keyof Omit<OptionsInput, 'fatal'>]-?: (value: unknown) => OptionsInput[Name] }
 
 const READ: Read = {
   queue: (value) => string('queue', value),
@@ -259,13 +260,15 @@ export function plan(options: ConsumerOptions, handler: Handler): Plan {
     if (read !== undefined) input[name] = read
   }
   const { onEvent, signal } = options
+  const classes = options.fatal === undefined ? [] : fatal(options.fatal)
+  if (classes.length > 0) input['fatal'] = true
   if (onEvent !== undefined && typeof onEvent !== 'function') {
     throw new InvalidTypeError(`\`onEvent\` must be a function, not ${kind(onEvent)}`)
   }
   return {
     queue: options.queue,
     native: asked(() => new native.Options(input as unknown as OptionsInput)),
-    fatal: options.fatal === undefined ? [] : fatal(options.fatal),
+    fatal: classes,
     onEvent,
     keepAlive: options.keepAlive === undefined ? true : flag('keepAlive', options.keepAlive),
     signal: signal === undefined ? undefined : abortSignal(signal),

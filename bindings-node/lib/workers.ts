@@ -306,7 +306,6 @@ export class Workers {
     this.#running--
     const { end, reason } = timedOut(this.#limit ?? 0)
     this.#settle(message, end)
-    log('warn', `${escaped(this.#plan.queue)}: ${name(message)} failed: ${escaped(end.error)}`)
     attempt.give(reason)
     this.#pump()
   }
@@ -325,10 +324,8 @@ export class Workers {
     const parks = mayPark(message)
     const end = judged(error, this.#plan.fatal, { kinds: this.#plan.native.hasRules, stack: parks })
     this.#settle(message, end)
-    const what = `${escaped(this.#plan.queue)}: ${name(message)}`
-    if (end.what === 'defer') log('debug', `${what} is deferred`)
-    else if (parks || end.what !== 'retry') log('warn', `${what} failed: ${end.stack ?? escaped(end.error)}`)
-    else log('info', `${what} failed: ${escaped(end.error)}`)
+    // What failed and what follows, the core says; the stack is JavaScript's alone.
+    if (end.stack !== undefined) log('debug', `${escaped(this.#plan.queue)}: the stack of ${name(message)}: ${end.stack}`)
   }
 
   #settle(message: Message, end: End): void {

@@ -4,10 +4,7 @@
 //! The TypeScript half numbers operations and subscriptions, and the numbers are JavaScript's own: a narrower type would
 //! begin anew in a process that lives long, and an answer would find nobody.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use napi::{
     Status,
@@ -16,21 +13,18 @@ use napi::{
 };
 use napi_derive::napi;
 use retryrmq::Login;
+use retryrmq_bindings::{Events, Questions, Refusal, Said};
 use tokio::sync::oneshot;
 
 use crate::{
     client::Client,
-    credentials::{Questions, Said},
-    errors::{Failed, Result},
+    errors::Result,
     live::{Alive, Kind},
     logging,
     outcome::duration,
     parked::{Record, Walk},
     subscription::Subscription,
 };
-
-/// As many events wait for a listener at most; what comes on top is dropped and counted.
-const EVENTS: usize = 10_000;
 
 /// Wakes the environment's thread; keeps nobody alive.
 pub(crate) type Wake = ThreadsafeFunction<(), (), (), Status, false, true>;
@@ -42,7 +36,7 @@ pub(crate) enum Answer {
     Subscription(retryrmq::Subscription),
     Walk(Box<retryrmq::Browse>),
     Record(Box<retryrmq::Record>),
-    Failed(Failed),
+    Failed(Refusal),
 }
 
 #[derive(Default)]
@@ -50,8 +44,7 @@ struct Waiting {
     finished: Vec<(f64, Answer)>,
     /// Subscriptions to look at.
     ready: Vec<f64>,
-    events: VecDeque<(f64, retryrmq::Event)>,
-    missed: u32,
+    events: Events<f64>,
     /// Functions that are to say who logs in, and the numbers of the questions.
     asked: Vec<(f64, u64)>,
     questions: Questions,
@@ -92,13 +85,7 @@ impl Shared {
     }
 
     pub(crate) fn event(&self, subscription: f64, event: &retryrmq::Event) {
-        self.tell(|waiting| {
-            if waiting.events.len() < EVENTS {
-                waiting.events.push_back((subscription, event.clone()));
-            } else {
-                waiting.missed += 1;
-            }
-        });
+        self.tell(|waiting| waiting.events.put(subscription, event));
     }
 
     /// Has a function asked who logs in; `None` when the environment has come to its end.
@@ -255,14 +242,13 @@ impl Bridge {
     /// Fetches everything since the last call.
     #[napi(catch_unwind)]
     pub fn news(&self) -> News {
-        let (finished, ready, events, missed, asked, forgotten) = {
+        let (finished, ready, (events, missed), asked, forgotten) = {
             let mut waiting = self.shared.lock();
             waiting.woken = false;
             (
                 std::mem::take(&mut waiting.finished),
                 std::mem::take(&mut waiting.ready),
-                std::mem::take(&mut waiting.events),
-                std::mem::take(&mut waiting.missed),
+                waiting.events.take(),
                 std::mem::take(&mut waiting.asked),
                 std::mem::take(&mut waiting.forgotten),
             )

@@ -78,9 +78,7 @@ pub fn connect(
 /// Refuses an address that cannot be used, before anything is tried.
 #[napi(catch_unwind)]
 pub fn check_url(url: String) -> Result<()> {
-    url.parse::<retryrmq::Addresses>()
-        .map(drop)
-        .map_err(|error| thrown(&error))
+    url.parse::<retryrmq::Addresses>().map(drop).map_err(thrown)
 }
 
 /// Whether anybody listens to the events of a subscription.
@@ -210,7 +208,7 @@ impl Client {
     #[napi(catch_unwind)]
     pub fn check_end(&self) -> Result<()> {
         match self.inner.end() {
-            Some(error) => Err(thrown(&error)),
+            Some(error) => Err(thrown(error)),
             None => Ok(()),
         }
     }

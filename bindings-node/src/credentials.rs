@@ -1,54 +1,15 @@
 //! Who logs in, as a function of JavaScript says it. It is not called from here: a question is a piece of news, and its answer a
 //! call of the environment's own.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Weak},
-};
+use std::sync::{Arc, Weak};
 
-use retryrmq::{Credentials, Login};
-use tokio::sync::oneshot;
+use retryrmq::Credentials;
+use retryrmq_bindings::Said;
 
 use crate::{
     bridge::Shared,
     live::{Alive, Kind},
 };
-
-/// What a function answered, or why it did not, as one sentence.
-pub(crate) type Said = Result<Login, String>;
-
-/// The questions of one environment that have no answer yet.
-#[derive(Default)]
-pub(crate) struct Questions {
-    count: u64,
-    open: HashMap<u64, oneshot::Sender<Said>>,
-    /// Nobody is there any more to be asked.
-    ended: bool,
-}
-
-impl Questions {
-    /// The number of a new question, and where its answer comes; `None` when nobody is there.
-    pub(crate) fn ask(&mut self) -> Option<(u64, oneshot::Receiver<Said>)> {
-        if self.ended {
-            return None;
-        }
-        self.count += 1;
-        let (answer, answered) = oneshot::channel();
-        self.open.insert(self.count, answer);
-        Some((self.count, answered))
-    }
-
-    /// Who waits for the answer to a question, once.
-    pub(crate) fn take(&mut self, question: u64) -> Option<oneshot::Sender<Said>> {
-        self.open.remove(&question)
-    }
-
-    /// Everybody who waits for an answer; from now on nobody can be asked.
-    pub(crate) fn end(&mut self) -> impl Sized + use<> {
-        self.ended = true;
-        std::mem::take(&mut self.open)
-    }
-}
 
 /// A question on its way. Whoever lets go of it, because the answer took too long or is of no use any more, withdraws it.
 struct Question {

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use napi::{Env, bindgen_prelude::BufferSlice};
 use napi_derive::napi;
-use retryrmq::{BasicProperties, Message, Token, types::ShortString};
+use retryrmq::{BasicProperties, Message, Token};
 
 use crate::{errors::Result, values::write_table, wire::Writer};
 
@@ -117,18 +117,7 @@ pub(crate) fn seconds(at: Option<SystemTime>) -> f64 {
 }
 
 fn properties(out: &mut Writer, properties: &BasicProperties) {
-    let texts: [&Option<ShortString>; 10] = [
-        properties.content_type(),
-        properties.content_encoding(),
-        properties.correlation_id(),
-        properties.reply_to(),
-        properties.expiration(),
-        properties.message_id(),
-        properties.kind(),
-        properties.user_id(),
-        properties.app_id(),
-        properties.cluster_id(),
-    ];
+    let texts = retryrmq_bindings::texts(properties).map(|(_, text)| text);
     let (mode, priority) = (properties.delivery_mode(), properties.priority());
     let timestamp = properties.timestamp();
     let mut present = 0;

@@ -1,19 +1,24 @@
 //! The options of a consumer, from plain JavaScript values.
 
+use std::time::Duration;
+
 use napi_derive::napi;
-use retryrmq::{Consumer, ErrorKind, Limits, Pause, Policy, Rule};
+use retryrmq::Consumer;
+use retryrmq_bindings::{Given, PauseGiven, PolicyText as Read, RuleGiven};
 
 use crate::{
     errors::{Result, about, thrown},
     outcome::duration,
 };
 
+fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
+}
+
 /// Reads a duration such as `"5m"`; milliseconds.
 #[napi(catch_unwind)]
 pub fn parse_duration(text: String) -> Result<f64> {
-    retryrmq::parse_duration(&text)
-        .map(|duration| duration.as_secs_f64() * 1000.0)
-        .map_err(|error| thrown(&error))
+    retryrmq::parse_duration(&text).map(ms).map_err(thrown)
 }
 
 /// A policy, read and written in its full form.
@@ -30,13 +35,11 @@ pub struct PolicyText {
 /// Reads a policy.
 #[napi(catch_unwind)]
 pub fn read_policy(text: String) -> Result<PolicyText> {
-    let policy: Policy = text.parse().map_err(|error| thrown(&error))?;
+    let read = Read::read(Some(&text)).map_err(thrown)?;
     Ok(PolicyText {
-        text: policy.to_string(),
-        retries: policy.max_retries(),
-        delays: (1..=policy.max_retries().min(1_000))
-            .map(|retry| policy.delay(retry, 2).as_secs_f64() * 1000.0)
-            .collect(),
+        text: read.text,
+        retries: read.retries,
+        delays: read.delays.into_iter().map(ms).collect(),
     })
 }
 
@@ -55,23 +58,17 @@ pub struct RuleInput {
     pub policy: Option<String>,
 }
 
-impl RuleInput {
-    fn rule(self) -> std::result::Result<Rule, retryrmq::Error> {
-        if let Some(text) = self.text {
-            return text.parse();
+impl From<RuleInput> for RuleGiven {
+    fn from(rule: RuleInput) -> Self {
+        let mut headers = rule.headers.unwrap_or_default().into_iter();
+        let pairs = std::iter::from_fn(|| Some((headers.next()?, headers.next()?)));
+        Self {
+            headers: pairs.collect(),
+            text: rule.text,
+            routing_key: rule.routing_key,
+            error: rule.error,
+            policy: rule.policy.unwrap_or_default(),
         }
-        let mut rule = Rule::new(self.policy.unwrap_or_default().parse()?);
-        if let Some(pattern) = self.routing_key {
-            rule = rule.routing_key(pattern);
-        }
-        let mut headers = self.headers.unwrap_or_default().into_iter();
-        while let (Some(name), Some(value)) = (headers.next(), headers.next()) {
-            rule = rule.header(name, value);
-        }
-        if let Some(pattern) = self.error {
-            rule = rule.error(pattern);
-        }
-        Ok(rule)
     }
 }
 
@@ -79,11 +76,11 @@ impl RuleInput {
 #[napi(object, object_to_js = false)]
 pub struct PauseInput {
     /// The share of failures that is too much.
-    pub failures: f64,
+    pub failures: Option<f64>,
     /// Of how many attempts.
-    pub window: u32,
+    pub window: Option<u32>,
     /// For how long, in milliseconds.
-    pub duration: f64,
+    pub duration: Option<f64>,
 }
 
 /// What was given; what is missing has the core's default. Milliseconds for durations.
@@ -106,6 +103,7 @@ pub struct OptionsInput {
     pub reserved_name: Option<bool>,
     pub crash_limit: Option<u32>,
     pub defer_limit: Option<u32>,
+    pub fatal: Option<bool>,
 }
 
 /// The options of a consumer, checked.
@@ -120,74 +118,43 @@ impl Options {
     /// Checks all options.
     #[napi(constructor, catch_unwind)]
     pub fn new(given: OptionsInput) -> Result<Self> {
-        let named = |option| move |error: retryrmq::Error| about(option, &error);
-        let mut consumer = Consumer::new(given.queue);
-        let has_rules = given.rules.as_ref().is_some_and(|rules| !rules.is_empty());
-        if let Some(dlx) = given.dlx {
-            consumer = consumer.dlx(dlx);
-        }
-        if let Some(policy) = given.retry {
-            consumer = consumer.retry(policy.parse().map_err(named("retry"))?);
-        }
-        if let Some(strategy) = given.strategy {
-            consumer = consumer.strategy(strategy.parse().map_err(named("strategy"))?);
-        }
-        if let Some(rules) = given.rules {
-            let rules = rules
-                .into_iter()
-                .map(|rule| rule.rule().map_err(named("rules")))
-                .collect::<Result<Vec<_>>>()?;
-            consumer = consumer.rules(rules);
-        }
-        if let Some(prefetch) = given.prefetch {
-            consumer = consumer.prefetch(u16::try_from(prefetch).unwrap_or(u16::MAX));
-        }
-        if let Some(concurrency) = given.concurrency {
-            consumer = consumer.concurrency(concurrency as usize);
-        }
-        if let Some(ms) = given.handler_timeout {
-            consumer = consumer.handler_timeout(duration("handlerTimeout", ms)?);
-        }
-        if let Some(ms) = given.drain_timeout {
-            consumer = consumer.drain_timeout(duration("drainTimeout", ms)?);
-        }
-        if let Some(park) = given.park {
-            consumer = consumer.park(park);
-        }
-        if let Some(pause) = given.pause {
-            consumer = consumer.pause(Pause {
+        let span = |option, ms: Option<f64>| ms.map(|ms| duration(option, ms)).transpose();
+        let pause = given.pause.map(|pause| {
+            Ok::<_, napi::Error<crate::errors::Code>>(PauseGiven {
                 failures: pause.failures,
-                window: pause.window as usize,
-                pause: duration("pause", pause.duration)?,
-            });
-        }
-        if let Some(declare) = given.declare {
-            consumer = consumer.declare(declare);
-        }
-        if let Some(work_queue) = given.work_queue {
-            // What the core says of it names it already.
-            consumer = consumer.work_queue(work_queue.parse().map_err(|error| thrown(&error))?);
-        }
-        if let Some(reserved_name) = given.reserved_name {
-            consumer = consumer.reserved_name(reserved_name);
-        }
-        let mut limits = Limits::default();
-        if let Some(crashes) = given.crash_limit {
-            limits.crashes = crashes;
-            limits.suspect = limits.suspect.min(crashes);
-        }
-        if let Some(deferrals) = given.defer_limit {
-            limits.deferrals = deferrals;
-        }
-        let consumer = consumer.limits(limits);
-        consumer.validate().map_err(|error| match error.kind() {
-            // The only option that can be too long.
-            ErrorKind::TooLarge => about("queue", &error),
-            _ => thrown(&error),
+                window: pause.window.map(|window| window as usize),
+                pause: span("pause", pause.duration)?,
+            })
+        });
+        let rules = given.rules.unwrap_or_default();
+        let given = Given {
+            queue: given.queue,
+            dlx: given.dlx,
+            retry: given.retry,
+            strategy: given.strategy,
+            rules: rules.into_iter().map(Into::into).collect(),
+            prefetch: given
+                .prefetch
+                .map(|prefetch| u16::try_from(prefetch).unwrap_or(u16::MAX)),
+            concurrency: given.concurrency.map(|concurrency| concurrency as usize),
+            handler_timeout: span("handlerTimeout", given.handler_timeout)?,
+            park: given.park,
+            pause: pause.transpose()?,
+            declare: given.declare,
+            work_queue: given.work_queue,
+            reserved_name: given.reserved_name,
+            drain_timeout: span("drainTimeout", given.drain_timeout)?,
+            crash_limit: given.crash_limit,
+            defer_limit: given.defer_limit,
+            fatal: given.fatal == Some(true),
+        };
+        let options = given.read().map_err(|refused| match refused.option {
+            Some(option) => about(option, &refused.error),
+            None => thrown(refused),
         })?;
         Ok(Self {
-            consumer,
-            has_rules,
+            consumer: options.consumer,
+            has_rules: options.has_rules,
         })
     }
 
@@ -200,9 +167,7 @@ impl Options {
     /// How long a handler may take, in milliseconds.
     #[napi(getter, catch_unwind)]
     pub fn handler_timeout(&self) -> Option<f64> {
-        self.consumer
-            .limit()
-            .map(|limit| limit.as_secs_f64() * 1000.0)
+        self.consumer.limit().map(ms)
     }
 
     /// Whether the kinds of an error matter to somebody.

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use retryrmq::{Failure, Outcome, ParkReason, Token};
+use retryrmq::{Failure, Outcome, Token};
+use retryrmq_bindings::Ended;
 
 use crate::{
-    errors::{Result, bad_option, mixed_versions},
+    errors::{Result, mixed_versions, thrown},
     wire::Reader,
 };
 
@@ -20,28 +21,19 @@ pub(crate) fn read(from: &mut Reader<'_>) -> Result<(Token, Outcome)> {
         .maybe_f64()?
         .map(|ms| duration("delay", ms))
         .transpose()?;
-    if what == b'd' {
-        let delay = delay.unwrap_or_default();
-        return Ok((token, Outcome::Defer { delay }));
-    }
-    let error = from.text()?;
-    let error_type = from.text()?;
-    let kinds = (0..from.u32()?)
-        .map(|_| from.text())
-        .collect::<Result<Vec<_>>>()?;
-    let failure = Failure {
-        error,
-        error_type,
-        kinds,
-        stack: from.maybe()?,
+    let ended = Ended::from_letter(what).ok_or_else(mixed_versions)?;
+    let failure = match ended {
+        Ended::Defer => Failure::default(),
+        _ => Failure {
+            error: from.text()?,
+            error_type: from.text()?,
+            kinds: (0..from.u32()?)
+                .map(|_| from.text())
+                .collect::<Result<Vec<_>>>()?,
+            stack: from.maybe()?,
+        },
     };
-    let parked = |reason, failure| Outcome::Park { reason, failure };
-    let outcome = match what {
-        b'r' => Outcome::Retry { failure, delay },
-        b'p' => parked(ParkReason::Requested, failure),
-        b'f' => parked(ParkReason::Fatal, failure),
-        _ => return Err(mixed_versions()),
-    };
+    let outcome = ended.outcome(failure, delay).map_err(thrown)?;
     Ok((token, outcome))
 }
 
@@ -52,9 +44,5 @@ pub(crate) fn token(number: f64) -> Token {
 
 /// Milliseconds as a duration. `option` names them in errors.
 pub(crate) fn duration(option: &str, ms: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(ms / 1000.0).map_err(|_| {
-        bad_option(format!(
-            "`{option}` cannot be {ms} ms; it must be a duration of at least 0"
-        ))
-    })
+    retryrmq_bindings::milliseconds(option, ms).map_err(thrown)
 }

@@ -1,66 +1,27 @@
 //! Parked messages.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
-};
-
 use napi::Env;
 use napi_derive::napi;
-use tokio::sync::Mutex;
 
 use crate::{
     bridge::{Answer, Bridge},
-    errors::{Failed, Result},
+    errors::Result,
     live::{Alive, Kind},
     message::{Batch, alone, seconds},
     operation::begin,
 };
 
-/// A walk that is over holds nothing any more.
-fn ended() -> Failed {
-    Failed {
-        code: "closed",
-        message:
-            "replay or drop parked messages inside the loop, at whose end the others are put back"
-                .into(),
-        detail: String::new(),
-    }
-}
-
 /// One walk through the messages parked for a queue.
 #[napi]
 pub struct Walk {
-    browse: Arc<Mutex<Option<retryrmq::Browse>>>,
-    counts: Arc<Counts>,
-    others: u32,
-    warning: Option<String>,
+    inner: retryrmq_bindings::Walk,
     _alive: Alive,
-}
-
-/// What is told of a walk while it may be busy.
-#[derive(Default)]
-struct Counts {
-    remaining: AtomicU32,
-    missed: AtomicU32,
-}
-
-impl Counts {
-    fn of(&self, browse: &retryrmq::Browse) {
-        self.remaining.store(browse.remaining(), Ordering::Relaxed);
-        self.missed.store(browse.missed(), Ordering::Relaxed);
-    }
 }
 
 impl Walk {
     pub(crate) fn new(browse: retryrmq::Browse) -> Self {
-        let counts = Counts::default();
-        counts.of(&browse);
         Self {
-            counts: Arc::new(counts),
-            others: browse.others(),
-            warning: browse.warning().map(str::to_owned),
-            browse: Arc::new(Mutex::new(Some(browse))),
+            inner: retryrmq_bindings::Walk::new(browse),
             _alive: Alive::new(Kind::Walk),
         }
     }
@@ -71,22 +32,9 @@ impl Walk {
     /// Brings the next `Record`, or nothing at the end.
     #[napi(catch_unwind)]
     pub fn next(&self, bridge: &Bridge, ticket: f64) -> Result<()> {
-        let (browse, counts) = (Arc::clone(&self.browse), Arc::clone(&self.counts));
-        begin(
-            &bridge.shared,
-            ticket,
-            async move {
-                match browse.lock().await.as_mut() {
-                    Some(browse) => {
-                        let next = browse.next().await;
-                        counts.of(browse);
-                        next
-                    }
-                    None => Ok(None),
-                }
-            },
-            |record| record.map_or(Answer::Nothing, |record| Answer::Record(Box::new(record))),
-        )
+        begin(&bridge.shared, ticket, self.inner.next(), |record| {
+            record.map_or(Answer::Nothing, |record| Answer::Record(Box::new(record)))
+        })
     }
 
     /// Sends a record back to the tail of the queue that it belongs to.
@@ -104,75 +52,47 @@ impl Walk {
         record: &Record,
         queue: String,
     ) -> Result<()> {
-        let (browse, record) = (Arc::clone(&self.browse), record.inner.clone());
-        begin(
-            &bridge.shared,
-            ticket,
-            async move {
-                let mut browse = browse.lock().await;
-                let browse = browse.as_mut().ok_or_else(ended)?;
-                let replayed = browse.replay_to(&record, &queue).await;
-                replayed.map_err(Failed::from)
-            },
-            |()| Answer::Nothing,
-        )
+        let replaying = self.inner.replay_to(record.inner.clone(), queue);
+        begin(&bridge.shared, ticket, replaying, |()| Answer::Nothing)
     }
 
     /// Drops a record for good.
     #[napi(catch_unwind)]
     pub fn drop(&self, bridge: &Bridge, ticket: f64, record: &Record) -> Result<()> {
-        let (browse, record) = (Arc::clone(&self.browse), record.inner.clone());
-        begin(
-            &bridge.shared,
-            ticket,
-            async move {
-                let mut browse = browse.lock().await;
-                let browse = browse.as_mut().ok_or_else(ended)?;
-                browse.discard(&record).await.map_err(Failed::from)
-            },
-            |()| Answer::Nothing,
-        )
+        let dropping = self.inner.drop(record.inner.clone());
+        begin(&bridge.shared, ticket, dropping, |()| Answer::Nothing)
     }
 
     /// Ends the walk.
     #[napi(catch_unwind)]
     pub fn close(&self, bridge: &Bridge, ticket: f64) -> Result<()> {
-        let browse = Arc::clone(&self.browse);
-        begin(
-            &bridge.shared,
-            ticket,
-            async move {
-                match browse.lock().await.take() {
-                    Some(browse) => browse.close().await,
-                    None => Ok(()),
-                }
-            },
-            |()| Answer::Nothing,
-        )
+        begin(&bridge.shared, ticket, self.inner.close(), |()| {
+            Answer::Nothing
+        })
     }
 
     /// How many messages were there when the walk began and have not been seen yet.
     #[napi(getter, catch_unwind)]
     pub fn remaining(&self) -> u32 {
-        self.counts.remaining.load(Ordering::Relaxed)
+        self.inner.remaining()
     }
 
     /// How many others took messages out of the parking queue when the walk began.
     #[napi(getter, catch_unwind)]
     pub fn others(&self) -> u32 {
-        self.others
+        self.inner.others()
     }
 
     /// How many messages others took before they came.
     #[napi(getter, catch_unwind)]
     pub fn missed(&self) -> u32 {
-        self.counts.missed.load(Ordering::Relaxed)
+        self.inner.missed()
     }
 
     /// What is wrong with the parking queue.
     #[napi(getter, catch_unwind)]
     pub fn warning(&self) -> Option<String> {
-        self.warning.clone()
+        self.inner.warning().map(str::to_owned)
     }
 }
 

@@ -5,7 +5,7 @@ use napi::{
     bindgen_prelude::{Either, Null},
 };
 use napi_derive::napi;
-use retryrmq::{Delivery, Step};
+use retryrmq::Delivery;
 
 use crate::{
     errors::{Result, thrown},
@@ -43,7 +43,7 @@ impl Simulation {
     pub fn new(options: &Options) -> Result<Self> {
         let inner = retryrmq::Simulation::new(options.consumer.clone());
         Ok(Self {
-            inner: inner.map_err(|error| thrown(&error))?,
+            inner: inner.map_err(thrown)?,
             _alive: Alive::new(Kind::Simulation),
         })
     }
@@ -52,7 +52,7 @@ impl Simulation {
     #[napi(catch_unwind)]
     pub fn publish(&mut self, message: &[u8]) -> Result<()> {
         let message = publish::read(message)?;
-        self.inner.publish(message).map_err(|error| thrown(&error))
+        self.inner.publish(message).map_err(thrown)
     }
 
     /// The next message; the clock moves on to its arrival. `null` when there is none.
@@ -76,33 +76,15 @@ impl Simulation {
     #[napi(catch_unwind)]
     pub fn settle<'env>(&mut self, env: &'env Env, end: &[u8]) -> Result<Became<'env>> {
         let (token, outcome) = outcome::read(&mut Reader::new(end))?;
-        let became = |what| Became {
-            what,
-            delay: None,
-            reason: None,
-            parked: None,
-        };
-        Ok(match self.inner.settle(token, outcome) {
-            Some(Step::Acked) => became("acked"),
-            Some(Step::Rejected) => became("rejected"),
-            Some(Step::Retried { delay }) => Became {
-                delay: Some(delay.as_secs_f64() * 1000.0),
-                ..became("retried")
-            },
-            Some(Step::Deferred { delay }) => Became {
-                delay: Some(delay.as_secs_f64() * 1000.0),
-                ..became("deferred")
-            },
-            Some(Step::Dropped { reason }) => Became {
-                reason: Some(reason.as_str()),
-                ..became("dropped")
-            },
-            Some(Step::Parked { reason, message }) => Became {
-                reason: Some(reason.as_str()),
-                parked: Some(alone(env, &message)?),
-                ..became("parked")
-            },
-            Some(_) | None => became("stale"),
+        let became = retryrmq_bindings::Became::from(self.inner.settle(token, outcome));
+        Ok(Became {
+            what: became.what,
+            delay: became.delay.map(|delay| delay.as_secs_f64() * 1000.0),
+            reason: became.reason,
+            parked: became
+                .parked
+                .map(|message| alone(env, &message))
+                .transpose()?,
         })
     }
 }

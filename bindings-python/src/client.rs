@@ -16,7 +16,7 @@ use crate::{
     options::Options,
     parked::Walk,
     publish::Outgoing,
-    pump::{Pump, Told},
+    pump::Pump,
     subscription::Subscription,
 };
 
@@ -35,7 +35,7 @@ pub(crate) fn connect(
 ) -> PyResult<Operation> {
     // First of all: dropped by any error, it lets go of the asker.
     let asking = asker.map(|(pump, asker)| Asking::new(Arc::clone(&pump.0), asker));
-    let refused = |error: retryrmq::Error| raised(py, &error);
+    let refused = |error: retryrmq::Error| raised(py, error);
     check_url(py, url)?;
     let queue_type = queue_type
         .map(str::parse)
@@ -63,7 +63,7 @@ pub(crate) fn connect(
 pub(crate) fn check_url(py: Python<'_>, url: &str) -> PyResult<()> {
     url.parse::<retryrmq::Addresses>()
         .map(drop)
-        .map_err(|error| raised(py, &error))
+        .map_err(|error| raised(py, error))
 }
 
 /// Refuses a type of queues that there is not.
@@ -72,7 +72,7 @@ pub(crate) fn check_queue_type(py: Python<'_>, queue_type: &str) -> PyResult<()>
     queue_type
         .parse::<QueueType>()
         .map(drop)
-        .map_err(|error| raised(py, &error))
+        .map_err(|error| raised(py, error))
 }
 
 /// A connected client.
@@ -96,7 +96,7 @@ impl Client {
     fn here(&self, py: Python<'_>) -> PyResult<retryrmq::Client> {
         self.inner
             .same_process()
-            .map_err(|error| raised(py, &error))?;
+            .map_err(|error| raised(py, error))?;
         Ok((*self.inner).clone())
     }
 }
@@ -114,10 +114,7 @@ impl Client {
         if let Some((pump, listener)) = listener {
             let pump = Arc::clone(&pump.0);
             consumer = consumer.on_event(move |event| {
-                pump.told(Told {
-                    listener,
-                    event: event.clone(),
-                });
+                pump.told(listener, event);
             });
         }
         Operation::begin(py, consumer.subscribe(), |py, subscription| {
@@ -155,7 +152,7 @@ impl Client {
                 if let Some(asking) = asking {
                     asking.end();
                 }
-                Ok(())
+                Ok::<_, retryrmq::Error>(())
             },
             |py, ()| Ok(py.None()),
         )
@@ -175,7 +172,7 @@ impl Client {
     /// Raises why the client ended by itself, if it did.
     fn check_end(&self, py: Python<'_>) -> PyResult<()> {
         match self.here(py)?.end() {
-            Some(error) => Err(raised(py, &error)),
+            Some(error) => Err(raised(py, error)),
             None => Ok(()),
         }
     }

@@ -43,6 +43,9 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        module.add("VERSION", env!("CARGO_PKG_VERSION"))
+        module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
+        let usual = retryrmq::Pause::default();
+        let duration = retryrmq::format_duration(usual.pause);
+        module.add("PAUSE", (usual.failures, usual.window, duration))
     }
 }

@@ -1,65 +1,21 @@
 //! How many native objects are alive: what a test of leaks asks.
 
-use std::{
-    ops::Deref,
-    sync::atomic::{AtomicI64, Ordering},
-};
+use std::ops::Deref;
 
 use pyo3::{
     Bound, PyResult, Python, pyfunction,
     types::{PyDict, PyDictMethods},
 };
+pub(crate) use retryrmq_bindings::{Alive, Kind};
 
 use crate::errors::exception;
-
-/// The kinds that are counted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
-    Client,
-    Subscription,
-    Message,
-    Operation,
-    Walk,
-    Record,
-    Simulation,
-    Question,
-}
-
-const NAMES: [&str; 8] = [
-    "clients",
-    "subscriptions",
-    "messages",
-    "operations",
-    "walks",
-    "records",
-    "simulations",
-    "questions",
-];
-static ALIVE: [AtomicI64; 8] = [const { AtomicI64::new(0) }; 8];
-
-/// One living object; counted for as long as it is.
-#[derive(Debug)]
-pub(crate) struct Alive(Kind);
-
-impl Alive {
-    pub(crate) fn new(kind: Kind) -> Self {
-        ALIVE[kind as usize].fetch_add(1, Ordering::Relaxed);
-        Self(kind)
-    }
-}
-
-impl Drop for Alive {
-    fn drop(&mut self) {
-        ALIVE[self.0 as usize].fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// The living native objects of this process by kind.
 #[pyfunction]
 pub(crate) fn live(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let counts = PyDict::new(py);
-    for (name, count) in NAMES.iter().zip(&ALIVE) {
-        counts.set_item(name, count.load(Ordering::Relaxed))?;
+    for (name, count) in retryrmq_bindings::living() {
+        counts.set_item(name, count)?;
     }
     Ok(counts)
 }
@@ -91,7 +47,7 @@ impl<T> Own<T> {
         if self.is_here() {
             return Ok(());
         }
-        Err(exception(py, "forked", message, ""))
+        Err(exception(py, "forked", message))
     }
 }
 

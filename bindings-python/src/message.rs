@@ -9,7 +9,7 @@ use pyo3::{
     sync::PyOnceLock,
     types::{PyAnyMethods, PyBytes, PyDict, PyDictMethods, PyModule},
 };
-use retryrmq::{Token, types::ShortString};
+use retryrmq::Token;
 
 use crate::{
     live::{Alive, Kind},
@@ -48,8 +48,8 @@ impl Message {
     }
 
     fn time(py: Python<'_>, at: Option<SystemTime>) -> PyResult<Option<Bound<'_, PyAny>>> {
-        at.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok())
-            .map(|since| values::time(py, since.as_secs()))
+        retryrmq_bindings::unix_seconds(at)
+            .map(|at| values::time(py, at))
             .transpose()
     }
 }
@@ -114,19 +114,7 @@ impl Message {
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let properties = self.inner.properties();
         let dict = PyDict::new(py);
-        let texts: [(&str, &Option<ShortString>); 10] = [
-            ("content_type", properties.content_type()),
-            ("content_encoding", properties.content_encoding()),
-            ("correlation_id", properties.correlation_id()),
-            ("reply_to", properties.reply_to()),
-            ("expiration", properties.expiration()),
-            ("message_id", properties.message_id()),
-            ("type", properties.kind()),
-            ("user_id", properties.user_id()),
-            ("app_id", properties.app_id()),
-            ("cluster_id", properties.cluster_id()),
-        ];
-        for (name, value) in texts {
+        for (name, value) in retryrmq_bindings::texts(properties) {
             if let Some(value) = value {
                 dict.set_item(name, value.as_str())?;
             }

@@ -2,17 +2,15 @@
 
 use std::{
     future::Future,
-    panic::{AssertUnwindSafe, catch_unwind},
-    pin::Pin,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll, Waker},
     time::Duration,
 };
 
 use pyo3::{Py, PyAny, PyRef, PyResult, Python, pyclass, pymethods};
+use retryrmq_bindings::Refusal;
 use tokio::task::AbortHandle;
 
 use crate::{
@@ -58,34 +56,6 @@ impl Shared {
     }
 }
 
-/// Whoever owes the answer. One that is dropped without it, as by a panic in the middle of the work, answers with an error:
-/// somebody waits.
-struct Owing(Option<Arc<Shared>>);
-
-impl Owing {
-    fn finish(mut self, answer: Answer) {
-        if let Some(shared) = self.0.take() {
-            shared.finish(answer);
-        }
-    }
-}
-
-impl Drop for Owing {
-    fn drop(&mut self) {
-        if let Some(shared) = self.0.take() {
-            let (code, message) = if shared.given_up.load(Ordering::Relaxed) {
-                ("closed", "this was given up; begin it anew")
-            } else {
-                (
-                    "error",
-                    "this was begun and broke off by a fault of retryrmq itself; whether it was done is not known",
-                )
-            };
-            shared.finish(Box::new(move |py| Err(exception(py, code, message, ""))));
-        }
-    }
-}
-
 /// Something that takes time.
 #[pyclass(frozen, module = "retryrmq._native")]
 pub(crate) struct Operation {
@@ -101,47 +71,33 @@ pub(crate) struct Operation {
 impl Operation {
     /// Begins `work` on the process's runtime. Its first steps are made here and now, so that operations begin in the order
     /// in which they were asked for.
-    pub(crate) fn begin<T, F, C>(py: Python<'_>, work: F, convert: C) -> PyResult<Self>
+    pub(crate) fn begin<T, E, F, C>(py: Python<'_>, work: F, convert: C) -> PyResult<Self>
     where
         T: Send + 'static,
-        F: Future<Output = retryrmq::Result<T>> + Send + 'static,
+        E: Into<Refusal> + Send + 'static,
+        F: Future<Output = Result<T, E>> + Send + 'static,
         C: for<'py> FnOnce(Python<'py>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     {
-        let runtime = retryrmq::runtime().map_err(|error| raised(py, &error))?;
         let shared = Arc::new(Shared {
             state: Mutex::new(State::Running { tell: Vec::new() }),
             done: Condvar::new(),
             given_up: AtomicBool::new(false),
         });
-        let mut work: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(work);
-        let owing = Owing(Some(Arc::clone(&shared)));
-        let finish = move |result: retryrmq::Result<T>| {
-            owing.finish(Box::new(move |py| match result {
-                Ok(value) => convert(py, value),
-                Err(error) => Err(raised(py, &error)),
+        let owed = Arc::clone(&shared);
+        let end = move |result: Option<Result<T, E>>| {
+            let given_up = owed.given_up.load(Ordering::Relaxed);
+            owed.finish(Box::new(move |py| match result {
+                Some(Ok(value)) => convert(py, value),
+                Some(Err(error)) => Err(raised(py, error)),
+                None if given_up => {
+                    Err(exception(py, "closed", "this was given up; begin it anew"))
+                }
+                None => Err(raised(py, Refusal::broken())),
             }));
         };
-        let work = py.detach(|| {
-            let inside = runtime.enter();
-            let mut first = || work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            let going_on = match catch_unwind(AssertUnwindSafe(&mut first)) {
-                Ok(Poll::Ready(result)) => {
-                    finish(result);
-                    None
-                }
-                Ok(Poll::Pending) => Some(
-                    runtime
-                        .spawn(async move { finish(work.await) })
-                        .abort_handle(),
-                ),
-                Err(_) => {
-                    drop(finish);
-                    None
-                }
-            };
-            drop(inside);
-            going_on
-        });
+        let work = py
+            .detach(|| retryrmq_bindings::begin(work, end))
+            .map_err(|error| raised(py, error))?;
         Ok(Self {
             shared,
             pid: std::process::id(),
@@ -176,7 +132,7 @@ impl Operation {
         }
         let message =
             "this was begun before the process was forked; connect after the fork, in each process";
-        Err(exception(py, "forked", message, ""))
+        Err(exception(py, "forked", message))
     }
 }
 

@@ -3,26 +3,25 @@
 use std::time::Duration;
 
 use pyo3::{FromPyObject, PyResult, Python, pyclass, pyfunction, pymethods};
-use retryrmq::{Consumer, Failure, Limits, Outcome, ParkReason, Pause, Policy, Rule};
+use retryrmq::{Consumer, Failure, Outcome, Policy};
+use retryrmq_bindings::{self as common, Ended, Given, PauseGiven, PolicyText, RuleGiven};
 
-use crate::errors::{bad_option, raised};
+use crate::errors::raised;
 
 /// Reads a duration such as `"5m"`; seconds.
 #[pyfunction]
 pub(crate) fn parse_duration(py: Python<'_>, text: &str) -> PyResult<f64> {
     retryrmq::parse_duration(text)
         .map(|duration| duration.as_secs_f64())
-        .map_err(|error| raised(py, &error))
+        .map_err(|error| raised(py, error))
 }
 
 /// Reads a policy and writes it in its full form, with the number of its retries and all its delays in seconds.
 #[pyfunction]
 pub(crate) fn policy(py: Python<'_>, text: &str) -> PyResult<(String, u32, Vec<f64>)> {
-    let policy: Policy = text.parse().map_err(|error| raised(py, &error))?;
-    let delays = (1..=policy.max_retries().min(1_000))
-        .map(|retry| policy.delay(retry, 2).as_secs_f64())
-        .collect();
-    Ok((policy.to_string(), policy.max_retries(), delays))
+    let read = PolicyText::read(Some(text)).map_err(|error| raised(py, error))?;
+    let delays = read.delays.iter().map(Duration::as_secs_f64).collect();
+    Ok((read.text, read.retries, delays))
 }
 
 /// The policy of a consumer that names none.
@@ -32,12 +31,7 @@ pub(crate) fn default_policy() -> String {
 }
 
 pub(crate) fn seconds(py: Python<'_>, option: &str, seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds).map_err(|_| {
-        bad_option(
-            py,
-            &format!("`{option}` cannot be {seconds} seconds; it must be a duration of at least 0"),
-        )
-    })
+    common::seconds(option, seconds).map_err(|refusal| raised(py, refusal))
 }
 
 /// A rule: its text, or routing key, header names and values, error pattern and policy.
@@ -55,27 +49,21 @@ pub(crate) enum RuleParts {
     ),
 }
 
-impl RuleParts {
-    fn rule(self, py: Python<'_>) -> PyResult<Rule> {
-        let rule = match self {
-            Self::Text(text) => text.parse::<Rule>(),
-            Self::Parts((routing_key, headers, error, policy)) => {
-                policy.parse::<Policy>().map(|policy| {
-                    let mut rule = Rule::new(policy);
-                    if let Some(pattern) = routing_key {
-                        rule = rule.routing_key(pattern);
-                    }
-                    for (name, value) in headers {
-                        rule = rule.header(name, value);
-                    }
-                    if let Some(pattern) = error {
-                        rule = rule.error(pattern);
-                    }
-                    rule
-                })
-            }
-        };
-        rule.map_err(|error| raised(py, &error))
+impl From<RuleParts> for RuleGiven {
+    fn from(parts: RuleParts) -> Self {
+        match parts {
+            RuleParts::Text(text) => Self {
+                text: Some(text),
+                ..Self::default()
+            },
+            RuleParts::Parts((routing_key, headers, error, policy)) => Self {
+                text: None,
+                routing_key,
+                headers,
+                error,
+                policy,
+            },
+        }
     }
 }
 
@@ -91,14 +79,14 @@ impl Options {
     #[new]
     #[pyo3(signature = (queue, *, dlx=None, retry=None, strategy=None, rules=None, prefetch=None, concurrency=None,
         handler_timeout=None, drain_timeout=None, park=None, pause=None, declare=None, work_queue=None, reserved_name=None,
-        crash_limit=None, defer_limit=None))]
+        crash_limit=None, defer_limit=None, fatal=false))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
-        queue: &str,
+        queue: String,
         dlx: Option<bool>,
-        retry: Option<&str>,
-        strategy: Option<&str>,
+        retry: Option<String>,
+        strategy: Option<String>,
         rules: Option<Vec<RuleParts>>,
         prefetch: Option<u16>,
         concurrency: Option<usize>,
@@ -107,72 +95,50 @@ impl Options {
         park: Option<bool>,
         pause: Option<(f64, usize, f64)>,
         declare: Option<bool>,
-        work_queue: Option<&str>,
+        work_queue: Option<String>,
         reserved_name: Option<bool>,
         crash_limit: Option<u32>,
         defer_limit: Option<u32>,
+        fatal: bool,
     ) -> PyResult<Self> {
-        let refused = |error: retryrmq::Error| raised(py, &error);
-        let mut consumer = Consumer::new(queue);
-        let mut has_rules = false;
-        if let Some(dlx) = dlx {
-            consumer = consumer.dlx(dlx);
-        }
-        if let Some(policy) = retry {
-            consumer = consumer.retry(policy.parse().map_err(refused)?);
-        }
-        if let Some(strategy) = strategy {
-            consumer = consumer.strategy(strategy.parse().map_err(refused)?);
-        }
-        if let Some(rules) = rules {
-            has_rules = !rules.is_empty();
-            let rules = rules
+        let span = |option, value: Option<f64>| {
+            let value = value.map(|value| seconds(py, option, value));
+            value.transpose()
+        };
+        let pause = pause.map(|(failures, window, pause)| {
+            Ok::<_, pyo3::PyErr>(PauseGiven {
+                failures: Some(failures),
+                window: Some(window),
+                pause: Some(seconds(py, "pause", pause)?),
+            })
+        });
+        let given = Given {
+            queue,
+            dlx,
+            retry,
+            strategy,
+            rules: rules
+                .unwrap_or_default()
                 .into_iter()
-                .map(|rule| rule.rule(py))
-                .collect::<PyResult<Vec<_>>>()?;
-            consumer = consumer.rules(rules);
-        }
-        if let Some(prefetch) = prefetch {
-            consumer = consumer.prefetch(prefetch);
-        }
-        if let Some(concurrency) = concurrency {
-            consumer = consumer.concurrency(concurrency);
-        }
-        if let Some(timeout) = handler_timeout {
-            consumer = consumer.handler_timeout(seconds(py, "handler_timeout", timeout)?);
-        }
-        if let Some(timeout) = drain_timeout {
-            consumer = consumer.drain_timeout(seconds(py, "drain_timeout", timeout)?);
-        }
-        if let Some(park) = park {
-            consumer = consumer.park(park);
-        }
-        if let Some((failures, window, pause)) = pause {
-            consumer = consumer.pause(Pause {
-                failures,
-                window,
-                pause: seconds(py, "pause", pause)?,
-            });
-        }
-        if let Some(declare) = declare {
-            consumer = consumer.declare(declare);
-        }
-        if let Some(work_queue) = work_queue {
-            consumer = consumer.work_queue(work_queue.parse().map_err(refused)?);
-        }
-        if let Some(reserved_name) = reserved_name {
-            consumer = consumer.reserved_name(reserved_name);
-        }
-        let mut limits = Limits::default();
-        if let Some(crashes) = crash_limit {
-            limits.crashes = crashes;
-            limits.suspect = limits.suspect.min(crashes);
-        }
-        if let Some(deferrals) = defer_limit {
-            limits.deferrals = deferrals;
-        }
-        let consumer = consumer.limits(limits);
-        consumer.validate().map_err(refused)?;
+                .map(Into::into)
+                .collect(),
+            prefetch,
+            concurrency,
+            handler_timeout: span("handler_timeout", handler_timeout)?,
+            drain_timeout: span("drain_timeout", drain_timeout)?,
+            park,
+            pause: pause.transpose()?,
+            declare,
+            work_queue,
+            reserved_name,
+            crash_limit,
+            defer_limit,
+            fatal,
+        };
+        let common::Options {
+            consumer,
+            has_rules,
+        } = given.read().map_err(|refused| raised(py, refused))?;
         Ok(Self {
             consumer,
             has_rules,
@@ -231,21 +197,10 @@ impl End {
             kinds,
             stack,
         };
-        Ok(match what.as_str() {
-            "ack" => Outcome::Ack,
-            "defer" => Outcome::Defer {
-                // Without one it would come back at once, again and again.
-                delay: delay.ok_or_else(|| bad_option(py, "`delay` of a Defer is None"))?,
-            },
-            "park" => Outcome::Park {
-                reason: ParkReason::Requested,
-                failure,
-            },
-            "fatal" => Outcome::Park {
-                reason: ParkReason::Fatal,
-                failure,
-            },
-            _ => Outcome::Retry { failure, delay },
-        })
+        let ended = what.bytes().next().and_then(Ended::from_letter);
+        ended
+            .unwrap_or(Ended::Retry)
+            .outcome(failure, delay)
+            .map_err(|refusal| raised(py, refusal))
     }
 }

@@ -1,9 +1,9 @@
 //! A message on its way out, from plain Python values.
 
 use pyo3::{Bound, FromPyObject, PyAny, PyResult, Python};
-use retryrmq::{BasicProperties, Publish, types::ShortString};
+use retryrmq::Publish;
 
-use crate::{errors::bad_option, options::seconds, values};
+use crate::{errors::raised, options::seconds, values};
 
 /// What a message may carry beside its body.
 #[derive(FromPyObject)]
@@ -42,51 +42,51 @@ pub(crate) struct Outgoing<'py> {
     user_id: Option<String>,
 }
 
+const NAMES: [&str; 8] = [
+    "message_id",
+    "content_type",
+    "content_encoding",
+    "correlation_id",
+    "reply_to",
+    "type",
+    "app_id",
+    "user_id",
+];
+
 impl Outgoing<'_> {
     pub(crate) fn message(self, py: Python<'_>) -> PyResult<Publish> {
-        let mut properties =
-            BasicProperties::default().with_delivery_mode(if self.persistent { 2 } else { 1 });
-        macro_rules! texts {
-            ($($field:ident => $set:ident),*) => {$(
-                if let Some(text) = &self.$field {
-                    properties = properties.$set(short(py, stringify!($field), text)?);
-                }
-            )*};
-        }
-        texts!(
-            message_id => with_message_id, content_type => with_content_type,
-            content_encoding => with_content_encoding, correlation_id => with_correlation_id,
-            reply_to => with_reply_to, app_id => with_app_id, user_id => with_user_id
-        );
-        if let Some(kind) = &self.kind {
-            properties = properties.with_type(short(py, "type", kind)?);
-        }
-        if let Some(headers) = &self.headers {
-            properties = properties.with_headers(values::field_table(headers, "headers")?);
-        }
-        if let Some(expiration) = self.expiration {
-            let ms = seconds(py, "expiration", expiration)?
-                .as_millis()
-                .to_string();
-            properties = properties.with_expiration(ms.into());
-        }
-        if let Some(priority) = self.priority {
-            properties = properties.with_priority(priority);
-        }
-        if let Some(timestamp) = &self.timestamp {
-            properties = properties.with_timestamp(values::seconds(timestamp, "timestamp")?);
-        }
-        let mut message = Publish::to_exchange(self.exchange, self.routing_key, self.body)
-            .properties(properties)
-            .mandatory(self.mandatory);
-        if let Some(delay) = self.delay {
-            message = message.delay(seconds(py, "delay", delay)?);
-        }
-        Ok(message)
+        let span = |option, value: Option<f64>| {
+            let value = value.map(|value| seconds(py, option, value));
+            value.transpose()
+        };
+        let headers = self.headers.as_ref();
+        let timestamp = self.timestamp.as_ref();
+        let outgoing = retryrmq_bindings::Outgoing {
+            headers: headers
+                .map(|headers| values::field_table(headers, "headers"))
+                .transpose()?,
+            delay: span("delay", self.delay)?,
+            expiration: span("expiration", self.expiration)?,
+            timestamp: timestamp
+                .map(|timestamp| values::seconds(timestamp, "timestamp"))
+                .transpose()?,
+            exchange: self.exchange,
+            routing_key: self.routing_key,
+            body: self.body,
+            mandatory: self.mandatory,
+            persistent: self.persistent,
+            message_id: self.message_id,
+            content_type: self.content_type,
+            content_encoding: self.content_encoding,
+            correlation_id: self.correlation_id,
+            reply_to: self.reply_to,
+            kind: self.kind,
+            app_id: self.app_id,
+            user_id: self.user_id,
+            priority: self.priority,
+        };
+        outgoing
+            .message(NAMES)
+            .map_err(|refusal| raised(py, refusal))
     }
-}
-
-fn short(py: Python<'_>, option: &str, text: &str) -> PyResult<ShortString> {
-    ShortString::try_new(text)
-        .map_err(|_| bad_option(py, &format!("`{option}` is longer than 255 bytes")))
 }

@@ -2,7 +2,6 @@
 //! fetches them, so that no native thread ever waits for the interpreter.
 
 use std::{
-    collections::VecDeque,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError},
     time::{Duration, Instant},
 };
@@ -11,29 +10,20 @@ use pyo3::{
     Bound, PyResult, Python, pyclass, pymethods,
     types::{PyDict, PyDictMethods},
 };
+use retryrmq_bindings::Events;
 
 use crate::{
     credentials::{Answer, Question},
     logging,
 };
 
-/// As many events wait for a listener at most; what comes on top is dropped and counted.
-const EVENTS: usize = 10_000;
-
 /// As often is a lock tried that may never be free again.
 const TRIES: usize = 1_000;
-
-/// An event and who listens to it.
-pub(crate) struct Told {
-    pub(crate) listener: u64,
-    pub(crate) event: retryrmq::Event,
-}
 
 #[derive(Default)]
 struct Waiting {
     finished: Vec<u64>,
-    events: VecDeque<Told>,
-    missed: u64,
+    events: Events<u64>,
     /// By asker; one that nobody can ask any more has no question.
     asked: Vec<(u64, Option<Answer>)>,
     ended: bool,
@@ -56,15 +46,9 @@ impl Shared {
         self.changed.notify_one();
     }
 
-    /// Hands over an event.
-    pub(crate) fn told(&self, told: Told) {
-        let mut waiting = self.lock();
-        if waiting.events.len() < EVENTS {
-            waiting.events.push_back(told);
-        } else {
-            waiting.missed += 1;
-        }
-        drop(waiting);
+    /// Hands over an event for a listener.
+    pub(crate) fn told(&self, listener: u64, event: &retryrmq::Event) {
+        self.lock().events.put(listener, event);
         self.changed.notify_one();
     }
 
@@ -104,7 +88,7 @@ type News<'py> = (
     Vec<(u64, &'static str, Bound<'py, PyDict>)>,
     Vec<(u64, Option<Bound<'py, Question>>)>,
     Vec<logging::Line>,
-    u64,
+    u32,
 );
 
 #[pymethods]
@@ -119,7 +103,7 @@ impl Pump {
     /// Waits for news, `seconds` at most. `None` once it was ended.
     fn news<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Option<News<'py>>> {
         let deadline = Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 3600.0));
-        let (finished, events, missed, asked, ended, lines) = py.detach(|| {
+        let (finished, (events, missed), asked, ended, lines) = py.detach(|| {
             let mut waiting = self.0.lock();
             loop {
                 let lines = logging::take();
@@ -131,8 +115,7 @@ impl Pump {
                 if news || waiting.ended || left.is_zero() {
                     return (
                         std::mem::take(&mut waiting.finished),
-                        std::mem::take(&mut waiting.events),
-                        std::mem::take(&mut waiting.missed),
+                        waiting.events.take(),
                         std::mem::take(&mut waiting.asked),
                         waiting.ended,
                         lines,
@@ -152,7 +135,7 @@ impl Pump {
         }
         let events = events
             .iter()
-            .map(|told| Ok((told.listener, told.event.name(), facts(py, &told.event)?)))
+            .map(|(listener, event)| Ok((*listener, event.name(), facts(py, event)?)))
             .collect::<PyResult<Vec<_>>>()?;
         let asked = asked
             .into_iter()

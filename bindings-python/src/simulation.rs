@@ -3,7 +3,6 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::{IntoPyObjectExt, Py, PyAny, PyRef, PyResult, Python, pyclass, pymethods};
-use retryrmq::Step;
 
 use crate::{
     errors::raised,
@@ -39,7 +38,7 @@ impl Simulation {
     #[new]
     fn new(py: Python<'_>, options: PyRef<'_, Options>) -> PyResult<Self> {
         let inner = retryrmq::Simulation::new(options.consumer.clone())
-            .map_err(|error| raised(py, &error))?;
+            .map_err(|error| raised(py, error))?;
         Ok(Self {
             inner: Mutex::new(inner),
             _alive: Alive::new(Kind::Simulation),
@@ -51,7 +50,7 @@ impl Simulation {
         let message = message.message(py)?;
         // Raising runs Python code, which may come back here, or let another thread in: the lock is free by then.
         let published = self.lock().publish(message);
-        published.map_err(|error| raised(py, &error))
+        published.map_err(|error| raised(py, error))
     }
 
     /// The next message; the clock moves on to its arrival.
@@ -77,18 +76,12 @@ impl Simulation {
     fn settle(&self, py: Python<'_>, message: PyRef<'_, Message>, end: End) -> PyResult<Became> {
         let outcome = end.outcome(py)?;
         let step = self.lock().settle(message.token, outcome);
-        Ok(match step {
-            Some(Step::Acked) => ("acked", None, None, None),
-            Some(Step::Retried { delay }) => ("retried", Some(delay.as_secs_f64()), None, None),
-            Some(Step::Deferred { delay }) => ("deferred", Some(delay.as_secs_f64()), None, None),
-            Some(Step::Rejected) => ("rejected", None, None, None),
-            Some(Step::Dropped { reason }) => ("dropped", None, Some(reason.as_str()), None),
-            Some(Step::Parked { reason, message }) => {
-                let token = retryrmq::Token::from_u64(u64::MAX);
-                let parked = Message::new(message, token, None).into_py_any(py)?;
-                ("parked", None, Some(reason.as_str()), Some(parked))
-            }
-            Some(_) | None => ("stale", None, None, None),
-        })
+        let became = retryrmq_bindings::Became::from(step);
+        let parked = became.parked.map(|message| {
+            let token = retryrmq::Token::from_u64(u64::MAX);
+            Message::new(message, token, None).into_py_any(py)
+        });
+        let delay = became.delay.map(|delay| delay.as_secs_f64());
+        Ok((became.what, delay, became.reason, parked.transpose()?))
     }
 }

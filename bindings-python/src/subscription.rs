@@ -108,7 +108,7 @@ impl Subscription {
         let intake = Arc::clone(&self.0);
         Operation::begin(
             py,
-            async move { Ok(intake.subscription.ready().await) },
+            async move { Ok::<_, retryrmq::Error>(intake.subscription.ready().await) },
             |py, more| more.into_py_any(py),
         )
     }
@@ -159,7 +159,7 @@ impl Subscription {
             py,
             async move {
                 intake.subscription.wait_closed().await;
-                Ok(())
+                Ok::<_, retryrmq::Error>(())
             },
             |py, ()| Ok(py.None()),
         )

@@ -117,7 +117,6 @@ fn to_table(dict: &Bound<'_, PyAny>, what: &str, depth: usize) -> PyResult<Field
                 py,
                 "invalid_type",
                 &format!("a name in `{what}` must be a str, not {kind}"),
-                "",
             ));
         };
         let name = name
@@ -274,7 +273,6 @@ fn type_error(what: &str, wanted: &str, got: &Bound<'_, PyAny>) -> PyErr {
         got.py(),
         "invalid_type",
         &format!("`{what}` must be {wanted}, not {kind}"),
-        "",
     )
 }
 

@@ -466,6 +466,7 @@ def test_a_drain_waits_for_a_handler_that_settled_already(broker: Broker) -> Non
 
 def test_what_is_parked_at_once_has_a_trace(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     queue = broker.queue()
+    caplog.set_level(logging.DEBUG, "retryrmq")
     app = retryrmq.App(broker.url)
 
     @app.consume(queue, dlx=True, fatal=KeyError)
@@ -482,14 +483,23 @@ def test_what_is_parked_at_once_has_a_trace(broker: Broker, caplog: pytest.LogCa
             for body in ("fatal", "park"):
                 await app.publish(queue, body)
             await soon("both are parked", lambda: app.stats()[queue].parked == 2)
+            await soon("both are in the log", lambda: len(said()) == 2)
             async with app.parked(queue) as parked:
                 return {it.reason: it.stack or "" async for it in parked}
+
+    def said() -> list[tuple[str, str]]:
+        lines = [record for record in caplog.records if record.name == "retryrmq.attempt"]
+        return sorted((line.levelname, line.getMessage().split(" failed: ")[1]) for line in lines)
 
     stacks = asyncio.run(main())
     assert "KeyError: 'fatal'" in stacks["fatal"] and "test_consuming" in stacks["fatal"]
     assert "KeyError: 'park'" in stacks["requested"] and "_workers" not in stacks["requested"]
-    line = next(record for record in caplog.records if "given up" in record.getMessage())
-    assert line.exc_info is not None and isinstance(line.exc_info[1], retryrmq.Park)
+    assert said() == [
+        ("WARNING", "KeyError: 'fatal'; parked as fatal"),
+        ("WARNING", "KeyError: no such customer; parked as requested"),
+    ]
+    traces = [record.exc_info for record in caplog.records if record.name == "retryrmq.handler" and record.exc_info]
+    assert {type(trace[1]) for trace in traces} == {KeyError, retryrmq.Park}
 
 
 def test_log_lines_reach_logging(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:

@@ -181,7 +181,7 @@ def test_what_publishers_write_stays_on_its_line_of_the_log(
 ) -> None:
     queue = broker.queue()
     app = retryrmq.App(broker.url)
-    caplog.set_level(logging.INFO, "retryrmq")
+    caplog.set_level(logging.DEBUG, "retryrmq")
 
     def fail(msg: retryrmq.Message) -> None:
         raise ValueError(f"cannot read {msg.text()}")
@@ -195,12 +195,16 @@ def test_what_publishers_write_stays_on_its_line_of_the_log(
         async with app:
             await app.publish(queue, EVIL, message_id=EVIL)
             await soon("it is parked", lambda: app.stats()[queue].parked == 1)
+            await soon("that is in the log", lambda: "parked as exhausted" in caplog.text)
 
     asyncio.run(main())
     lines = [logging.Formatter().format(record) for record in caplog.records if record.name.startswith("retryrmq")]
     assert any("Traceback" in line for line in lines)
     failed = [line for line in lines if " failed: " in line]
-    assert len(failed) == 2 and "forged" in failed[0] and "\n" not in failed[0]
+    assert len(failed) == 2
+    for line in failed:
+        assert "forged" in line and "ValueError: cannot read" in line and "\n" not in line
+    assert "retry in 50ms" in failed[0] and "parked as exhausted" in failed[1]
     for line in lines:
         assert all(character.isprintable() or character == "\n" for character in line), repr(line)
         assert not any(part.startswith("ERROR:root") for part in line.split("\n")), line

@@ -7,8 +7,7 @@ use retryrmq::ClientOptions;
 use crate::{
     errors::Refusal,
     live::{Alive, Kind},
-    login,
-    news::{self, Told},
+    login, news,
     operation::{Answer, Operation},
     options::Options,
     parked::Walk,
@@ -78,7 +77,7 @@ impl Client {
     ) -> Result<Arc<Operation>, Refusal> {
         let mut consumer = options.consumer.clone().client(self.inner.clone());
         if listener != 0 {
-            consumer = consumer.on_event(move |event| news::told(Told::new(listener, event)));
+            consumer = consumer.on_event(move |event| news::told(listener, event));
         }
         Operation::begin(ticket, async move {
             let subscription = consumer.subscribe().await?;

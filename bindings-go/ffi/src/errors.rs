@@ -1,6 +1,8 @@
 //! Errors of the core, as they cross the boundary.
 
-use std::{error::Error as _, fmt};
+use std::fmt;
+
+use retryrmq_bindings as common;
 
 /// An error of the core: its code, its sentence, and what stands behind it.
 #[derive(Debug, uniffi::Error)]
@@ -30,19 +32,19 @@ impl Refusal {
     }
 }
 
+impl From<common::Refusal> for Refusal {
+    fn from(refusal: common::Refusal) -> Self {
+        Self::Refused {
+            code: refusal.code.to_owned(),
+            message: refusal.message,
+            detail: refusal.detail,
+        }
+    }
+}
+
 impl From<retryrmq::Error> for Refusal {
     fn from(error: retryrmq::Error) -> Self {
-        let mut causes = Vec::new();
-        let mut next = error.source();
-        while let Some(cause) = next.filter(|_| causes.len() < 8) {
-            causes.push(cause.to_string());
-            next = cause.source();
-        }
-        Self::Refused {
-            code: error.code().to_owned(),
-            message: error.to_string(),
-            detail: causes.join(": "),
-        }
+        common::Refusal::from(error).into()
     }
 }
 

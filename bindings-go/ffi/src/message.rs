@@ -9,9 +9,8 @@
 //!
 //! Numbers are little-endian; `u32+` is a length and as many bytes.
 
-use std::time::SystemTime;
-
-use retryrmq::{BasicProperties, Delivery, Message, types::ShortString};
+use retryrmq::{BasicProperties, Delivery, Message};
+use retryrmq_bindings::unix_seconds;
 
 use crate::{values, wire::Wire};
 
@@ -40,10 +39,7 @@ pub(crate) fn batch(batch: &[Delivery], may_park: impl Fn(&Message) -> bool) -> 
 
 /// One message.
 pub(crate) fn write(out: &mut Vec<u8>, token: u64, message: &Message, may_park: bool) {
-    let first_failed_at = message
-        .first_failed_at()
-        .and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok())
-        .map_or(0, |since| since.as_secs());
+    let first_failed_at = unix_seconds(message.first_failed_at()).unwrap_or(0);
     let headers = message.headers();
     let mut flags = 0;
     for (flag, is_set) in [
@@ -95,19 +91,8 @@ fn sized(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 /// The properties that are set, without the headers: number, then a byte of length and as many bytes for texts, one byte
 /// for delivery mode and priority, eight for the timestamp.
 fn properties(out: &mut Vec<u8>, properties: &BasicProperties) {
-    let texts: [(u8, &Option<ShortString>); 10] = [
-        (0, properties.content_type()),
-        (1, properties.content_encoding()),
-        (2, properties.correlation_id()),
-        (3, properties.reply_to()),
-        (4, properties.expiration()),
-        (5, properties.message_id()),
-        (6, properties.kind()),
-        (7, properties.user_id()),
-        (8, properties.app_id()),
-        (9, properties.cluster_id()),
-    ];
-    for (number, text) in texts {
+    let texts = retryrmq_bindings::texts(properties);
+    for (number, (_, text)) in (0_u8..).zip(texts) {
         if let Some(text) = text {
             let bytes = text.as_str().as_bytes();
             let length = u8::try_from(bytes.len()).unwrap_or(u8::MAX);

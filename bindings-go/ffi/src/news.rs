@@ -2,18 +2,16 @@
 //! native thread ever calls into Go.
 
 use std::{
-    collections::VecDeque,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+
+use retryrmq_bindings::{Events, nanoseconds};
 
 use crate::{
     logging::{self, Line},
     login::Question,
 };
-
-/// As many events wait for a listener at most; what comes on top is dropped and counted.
-const EVENTS: usize = 10_000;
 
 /// An event and who listens to it.
 #[derive(Debug, uniffi::Record)]
@@ -39,7 +37,7 @@ pub struct Told {
 }
 
 impl Told {
-    pub(crate) fn new(listener: u64, event: &retryrmq::Event) -> Self {
+    fn new(listener: u64, event: &retryrmq::Event) -> Self {
         let facts = event.facts();
         Self {
             listener,
@@ -53,10 +51,6 @@ impl Told {
             crashes: facts.crashes,
         }
     }
-}
-
-pub(crate) fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// News, all at once.
@@ -77,16 +71,14 @@ pub struct News {
 #[derive(Default)]
 struct Waiting {
     finished: Vec<u64>,
-    events: VecDeque<Told>,
-    missed: u64,
+    events: Events<u64>,
     questions: Vec<Question>,
     nudged: bool,
 }
 
 static WAITING: Mutex<Waiting> = Mutex::new(Waiting {
     finished: Vec::new(),
-    events: VecDeque::new(),
-    missed: 0,
+    events: Events::new(),
     questions: Vec::new(),
     nudged: false,
 });
@@ -102,15 +94,9 @@ pub(crate) fn finished(ticket: u64) {
     CHANGED.notify_one();
 }
 
-/// Hands over an event.
-pub(crate) fn told(told: Told) {
-    let mut waiting = waiting();
-    if waiting.events.len() < EVENTS {
-        waiting.events.push_back(told);
-    } else {
-        waiting.missed += 1;
-    }
-    drop(waiting);
+/// Hands over an event for a listener.
+pub(crate) fn told(listener: u64, event: &retryrmq::Event) {
+    waiting().events.put(listener, event);
     CHANGED.notify_one();
 }
 
@@ -147,15 +133,17 @@ pub fn news(wait_ms: u32) -> News {
     }
     waiting.nudged = false;
     let finished = std::mem::take(&mut waiting.finished);
-    let events = waiting.events.drain(..).collect();
-    let missed = std::mem::take(&mut waiting.missed);
+    let (events, missed) = waiting.events.take();
     let questions = std::mem::take(&mut waiting.questions);
     drop(waiting);
     News {
         finished,
-        events,
+        events: events
+            .iter()
+            .map(|(listener, event)| Told::new(*listener, event))
+            .collect(),
         lines: logging::take(),
-        missed,
+        missed: missed.into(),
         questions,
     }
 }

@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use retryrmq::{Consumer, Failure, Limits, Outcome, ParkReason, Pause, Rule};
+use retryrmq::{Consumer, Failure, Outcome, ParkReason};
+use retryrmq_bindings::{Given, PauseGiven, RuleGiven, nanoseconds};
 
 use crate::{
     errors::Refusal,
     live::{Alive, Kind},
-    news::nanoseconds,
 };
 
 /// When to stop taking messages for a while.
@@ -45,22 +45,16 @@ pub struct RuleParts {
     pub policy: String,
 }
 
-impl RuleParts {
-    fn rule(self) -> Result<Rule, Refusal> {
-        if let Some(text) = self.text {
-            return Ok(text.parse()?);
+impl From<RuleParts> for RuleGiven {
+    fn from(parts: RuleParts) -> Self {
+        let headers = parts.headers.into_iter();
+        Self {
+            text: parts.text,
+            routing_key: parts.routing_key,
+            headers: headers.map(|pair| (pair.name, pair.value)).collect(),
+            error: parts.error,
+            policy: parts.policy,
         }
-        let mut rule = Rule::new(self.policy.parse()?);
-        if let Some(pattern) = self.routing_key {
-            rule = rule.routing_key(pattern);
-        }
-        for Pair { name, value } in self.headers {
-            rule = rule.header(name, value);
-        }
-        if let Some(pattern) = self.error {
-            rule = rule.error(pattern);
-        }
-        Ok(rule)
     }
 }
 
@@ -99,6 +93,8 @@ pub struct Wanted {
     pub crash_limit: Option<u32>,
     /// Deferrals that park a message.
     pub defer_limit: Option<u32>,
+    /// Whether there are errors that no retry can mend.
+    pub fatal: bool,
 }
 
 /// What the Go half has to know of a consumer.
@@ -127,65 +123,31 @@ impl Options {
     /// Reads and checks them.
     #[uniffi::constructor]
     pub fn new(wanted: Wanted) -> Result<Arc<Self>, Refusal> {
-        let mut consumer = Consumer::new(wanted.queue);
-        let has_rules = !wanted.rules.is_empty();
-        if let Some(dlx) = wanted.dlx {
-            consumer = consumer.dlx(dlx);
-        }
-        if let Some(policy) = wanted.retry {
-            consumer = consumer.retry(policy.parse()?);
-        }
-        if let Some(strategy) = wanted.strategy {
-            consumer = consumer.strategy(strategy.parse()?);
-        }
-        if has_rules {
-            let rules = wanted
-                .rules
-                .into_iter()
-                .map(RuleParts::rule)
-                .collect::<Result<Vec<_>, _>>()?;
-            consumer = consumer.rules(rules);
-        }
-        if let Some(prefetch) = wanted.prefetch {
-            consumer = consumer.prefetch(prefetch);
-        }
-        if let Some(concurrency) = wanted.concurrency {
-            consumer = consumer.concurrency(usize::try_from(concurrency).unwrap_or(usize::MAX));
-        }
-        if let Some(timeout) = wanted.handler_timeout {
-            consumer = consumer.handler_timeout(Duration::from_nanos(timeout));
-        }
-        if let Some(timeout) = wanted.drain_timeout {
-            consumer = consumer.drain_timeout(Duration::from_nanos(timeout));
-        }
-        if let Some(park) = wanted.park {
-            consumer = consumer.park(park);
-        }
-        if let Some(budget) = wanted.pause {
-            consumer = consumer.pause(budget.into());
-        }
-        if let Some(declare) = wanted.declare {
-            consumer = consumer.declare(declare);
-        }
-        if let Some(work_queue) = wanted.work_queue {
-            consumer = consumer.work_queue(work_queue.parse()?);
-        }
-        if let Some(reserved_name) = wanted.reserved_name {
-            consumer = consumer.reserved_name(reserved_name);
-        }
-        let mut limits = Limits::default();
-        if let Some(crashes) = wanted.crash_limit {
-            limits.crashes = crashes;
-            limits.suspect = limits.suspect.min(crashes);
-        }
-        if let Some(deferrals) = wanted.defer_limit {
-            limits.deferrals = deferrals;
-        }
-        let consumer = consumer.limits(limits);
-        consumer.validate()?;
+        let given = Given {
+            queue: wanted.queue,
+            dlx: wanted.dlx,
+            retry: wanted.retry,
+            strategy: wanted.strategy,
+            rules: wanted.rules.into_iter().map(Into::into).collect(),
+            prefetch: wanted.prefetch,
+            concurrency: wanted
+                .concurrency
+                .map(|concurrency| usize::try_from(concurrency).unwrap_or(usize::MAX)),
+            handler_timeout: wanted.handler_timeout.map(Duration::from_nanos),
+            park: wanted.park,
+            pause: wanted.pause.map(Into::into),
+            declare: wanted.declare,
+            work_queue: wanted.work_queue,
+            reserved_name: wanted.reserved_name,
+            drain_timeout: wanted.drain_timeout.map(Duration::from_nanos),
+            crash_limit: wanted.crash_limit,
+            defer_limit: wanted.defer_limit,
+            fatal: wanted.fatal,
+        };
+        let options = given.read().map_err(|refused| refused.error)?;
         Ok(Arc::new(Self {
-            consumer,
-            has_rules,
+            consumer: options.consumer,
+            has_rules: options.has_rules,
             _alive: Alive::new(Kind::Options),
         }))
     }
@@ -201,15 +163,14 @@ impl Options {
     }
 }
 
-impl From<Budget> for Pause {
+impl From<Budget> for PauseGiven {
     fn from(budget: Budget) -> Self {
-        let usual = Self::default();
         Self {
-            failures: budget.failures.unwrap_or(usual.failures),
+            failures: budget.failures,
             window: budget
                 .window
-                .map_or(usual.window, |window| usize::try_from(window).unwrap_or(0)),
-            pause: budget.pause.map_or(usual.pause, Duration::from_nanos),
+                .map(|window| usize::try_from(window).unwrap_or(0)),
+            pause: budget.pause.map(Duration::from_nanos),
         }
     }
 }

@@ -2,15 +2,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::SystemTime,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use retryrmq::{HistoryEntry, Record};
-use tokio::sync::Mutex;
+use retryrmq_bindings::unix_seconds;
 
 use crate::{
     errors::Refusal,
@@ -24,25 +20,20 @@ use crate::{
 /// One walk through the messages parked for a queue.
 #[derive(Debug, uniffi::Object)]
 pub struct Walk {
-    browsing: Arc<Mutex<Option<Browsing>>>,
-    counts: Arc<Counts>,
-    others: u32,
-    warning: Option<String>,
+    inner: retryrmq_bindings::Walk,
+    shown: Arc<Mutex<Shown>>,
     _alive: Alive,
 }
 
-/// What is told of a walk while it may be busy.
+/// What was shown and is neither replayed nor dropped, by its number.
 #[derive(Debug, Default)]
-struct Counts {
-    remaining: AtomicU32,
-    missed: AtomicU32,
+struct Shown {
+    records: HashMap<u64, Record>,
+    last: u64,
 }
 
-impl Counts {
-    fn of(&self, browse: &retryrmq::Browse) {
-        self.remaining.store(browse.remaining(), Ordering::Relaxed);
-        self.missed.store(browse.missed(), Ordering::Relaxed);
-    }
+fn lock(shown: &Mutex<Shown>) -> MutexGuard<'_, Shown> {
+    shown.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What is known of a walk beside its messages.
@@ -58,27 +49,11 @@ pub struct Outlook {
     pub warning: Option<String>,
 }
 
-#[derive(Debug)]
-struct Browsing {
-    browse: retryrmq::Browse,
-    /// What was shown and is neither replayed nor dropped, by its number.
-    shown: HashMap<u64, Record>,
-    next: u64,
-}
-
 impl Walk {
     pub(crate) fn new(browse: retryrmq::Browse) -> Self {
-        let counts = Counts::default();
-        counts.of(&browse);
         Self {
-            counts: Arc::new(counts),
-            others: browse.others(),
-            warning: browse.warning().map(str::to_owned),
-            browsing: Arc::new(Mutex::new(Some(Browsing {
-                browse,
-                shown: HashMap::new(),
-                next: 1,
-            }))),
+            inner: retryrmq_bindings::Walk::new(browse),
+            shown: Arc::default(),
             _alive: Alive::new(Kind::Walk),
         }
     }
@@ -107,10 +82,7 @@ fn known(number: u64, record: &Record) -> Wire {
     let known = Known {
         number,
         reason: record.reason.map(|reason| reason.as_str().to_owned()),
-        parked_at: record
-            .parked_at
-            .and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok())
-            .map(|since| since.as_secs()),
+        parked_at: unix_seconds(record.parked_at),
         error: record.error.clone(),
         error_type: record.error_type.clone(),
         stack: record.stack.clone(),
@@ -134,19 +106,19 @@ fn ended() -> Refusal {
 impl Walk {
     /// The next parked message; nothing at the end.
     pub fn next(&self, ticket: u64) -> Result<Arc<Operation>, Refusal> {
-        let (browsing, counts) = (Arc::clone(&self.browsing), Arc::clone(&self.counts));
+        let (walk, shown) = (self.inner.clone(), Arc::clone(&self.shown));
         Operation::begin_while_awaited(ticket, async move {
-            let mut browsing = browsing.lock().await;
-            let browsing = browsing.as_mut().ok_or_else(ended)?;
-            let next = browsing.browse.next().await;
-            counts.of(&browsing.browse);
-            let Some(record) = next? else {
+            if walk.is_over().await {
+                return Err(ended());
+            }
+            let Some(record) = walk.next().await? else {
                 return Ok(Answer::Record(Wire::default()));
             };
-            let number = browsing.next;
-            browsing.next += 1;
+            let mut shown = lock(&shown);
+            shown.last += 1;
+            let number = shown.last;
             let wire = known(number, &record);
-            browsing.shown.insert(number, record);
+            shown.records.insert(number, record);
             Ok(Answer::Record(wire))
         })
     }
@@ -154,16 +126,19 @@ impl Walk {
     /// What is known of it beside its messages.
     pub fn outlook(&self) -> Outlook {
         Outlook {
-            remaining: self.counts.remaining.load(Ordering::Relaxed),
-            others: self.others,
-            missed: self.counts.missed.load(Ordering::Relaxed),
-            warning: self.warning.clone(),
+            remaining: self.inner.remaining(),
+            others: self.inner.others(),
+            missed: self.inner.missed(),
+            warning: self.inner.warning().map(str::to_owned),
         }
     }
 
     /// Sends a message back to the tail of the queue that it belongs to.
     pub fn replay(&self, number: u64, ticket: u64) -> Result<Arc<Operation>, Refusal> {
-        self.end(number, ticket, End::Home)
+        self.settle(number, ticket, |walk, record| {
+            let home = record.home.clone();
+            walk.replay_to(record, home)
+        })
     }
 
     /// Sends a message to the tail of this queue.
@@ -173,48 +148,48 @@ impl Walk {
         queue: String,
         ticket: u64,
     ) -> Result<Arc<Operation>, Refusal> {
-        self.end(number, ticket, End::To(queue))
+        self.settle(number, ticket, |walk, record| walk.replay_to(record, queue))
     }
 
     /// Drops a message for good.
     pub fn discard(&self, number: u64, ticket: u64) -> Result<Arc<Operation>, Refusal> {
-        self.end(number, ticket, End::Gone)
+        self.settle(number, ticket, |walk, record| walk.drop(record))
     }
 
     /// Ends the walk.
     pub fn close(&self, ticket: u64) -> Result<Arc<Operation>, Refusal> {
-        let browsing = Arc::clone(&self.browsing);
+        let closing = self.inner.close();
         Operation::begin(ticket, async move {
-            if let Some(browsing) = browsing.lock().await.take() {
-                browsing.browse.close().await?;
-            }
+            closing.await?;
             Ok(Answer::Nothing)
         })
     }
 }
 
-/// Where a message goes.
-enum End {
-    Home,
-    To(String),
-    Gone,
-}
-
 impl Walk {
-    fn end(&self, number: u64, ticket: u64, end: End) -> Result<Arc<Operation>, Refusal> {
-        let browsing = Arc::clone(&self.browsing);
+    fn settle<F>(
+        &self,
+        number: u64,
+        ticket: u64,
+        how: impl FnOnce(&retryrmq_bindings::Walk, Record) -> F + Send + 'static,
+    ) -> Result<Arc<Operation>, Refusal>
+    where
+        F: Future<Output = Result<(), retryrmq_bindings::Refusal>> + Send + 'static,
+    {
+        let (walk, shown) = (self.inner.clone(), Arc::clone(&self.shown));
         Operation::begin(ticket, async move {
-            let mut browsing = browsing.lock().await;
-            let Browsing { browse, shown, .. } = browsing.as_mut().ok_or_else(ended)?;
-            let record = shown
-                .get(&number)
-                .ok_or_else(|| Refusal::option("this message was replayed or dropped already"))?;
-            match end {
-                End::Home => browse.replay(record).await?,
-                End::To(queue) => browse.replay_to(record, &queue).await?,
-                End::Gone => browse.discard(record).await?,
+            if walk.is_over().await {
+                return Err(ended());
             }
-            shown.remove(&number);
+            // Taken, so that of two that ask at once only one does it; put back where that fails.
+            let record = lock(&shown).records.remove(&number);
+            let record = record
+                .ok_or_else(|| Refusal::option("this message was replayed or dropped already"))?;
+            let settled = how(&walk, record.clone()).await;
+            if settled.is_err() {
+                lock(&shown).records.insert(number, record);
+            }
+            settled?;
             Ok(Answer::Nothing)
         })
     }

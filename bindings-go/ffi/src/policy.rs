@@ -1,8 +1,8 @@
 //! Policies and durations as people write them.
 
-use retryrmq::Policy;
+use retryrmq_bindings::{PolicyText, nanoseconds};
 
-use crate::{errors::Refusal, news::nanoseconds};
+use crate::errors::Refusal;
 
 /// A policy, read.
 #[derive(Debug, uniffi::Record)]
@@ -18,16 +18,11 @@ pub struct Read {
 /// Reads a policy; the default one when there is no text.
 #[uniffi::export]
 pub fn read_policy(text: Option<String>) -> Result<Read, Refusal> {
-    let policy = match text {
-        Some(text) => text.parse()?,
-        None => Policy::default(),
-    };
+    let read = PolicyText::read(text.as_deref())?;
     Ok(Read {
-        text: policy.to_string(),
-        retries: policy.max_retries(),
-        delays: (1..=policy.max_retries().min(1_000))
-            .map(|retry| nanoseconds(policy.delay(retry, 2)))
-            .collect(),
+        text: read.text,
+        retries: read.retries,
+        delays: read.delays.into_iter().map(nanoseconds).collect(),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use retryrmq::{BasicProperties, Publish, types::ShortString};
+use retryrmq::Publish;
 
 use crate::{errors::Refusal, values, wire::Wire};
 
@@ -47,46 +47,40 @@ pub struct Outgoing {
 
 impl Outgoing {
     pub(crate) fn message(self, body: Wire) -> Result<Publish, Refusal> {
-        let mut properties =
-            BasicProperties::default().with_delivery_mode(if self.persistent { 2 } else { 1 });
-        macro_rules! texts {
-            ($($field:ident ($name:literal) => $set:ident),*) => {$(
-                if let Some(text) = &self.$field {
-                    properties = properties.$set(short($name, text)?);
-                }
-            )*};
-        }
-        texts!(
-            message_id ("MessageID") => with_message_id, content_type ("ContentType") => with_content_type,
-            content_encoding ("ContentEncoding") => with_content_encoding,
-            correlation_id ("CorrelationID") => with_correlation_id, reply_to ("ReplyTo") => with_reply_to,
-            app_id ("AppID") => with_app_id, user_id ("UserID") => with_user_id, kind ("Type") => with_type
-        );
-        if let Some(headers) = &self.headers {
-            properties = properties.with_headers(values::read_table(headers)?);
-        }
-        if let Some(expiration) = self.expiration {
-            // Up to whole milliseconds: nothing is dropped before its time, and 0 would be at once.
-            let ms = expiration.div_ceil(1_000_000).to_string();
-            properties = properties.with_expiration(ms.into());
-        }
-        if let Some(priority) = self.priority {
-            properties = properties.with_priority(priority);
-        }
-        if let Some(timestamp) = self.timestamp {
-            properties = properties.with_timestamp(timestamp);
-        }
-        let mut message = Publish::to_exchange(self.exchange, self.routing_key, body.0)
-            .properties(properties)
-            .mandatory(self.mandatory);
-        if let Some(delay) = self.delay {
-            message = message.delay(Duration::from_nanos(delay));
-        }
-        Ok(message)
+        let headers = self.headers.as_ref();
+        let outgoing = retryrmq_bindings::Outgoing {
+            exchange: self.exchange,
+            routing_key: self.routing_key,
+            body: body.0,
+            headers: headers
+                .map(|headers| values::read_table(headers))
+                .transpose()?,
+            delay: self.delay.map(Duration::from_nanos),
+            mandatory: self.mandatory,
+            persistent: self.persistent,
+            message_id: self.message_id,
+            content_type: self.content_type,
+            content_encoding: self.content_encoding,
+            correlation_id: self.correlation_id,
+            reply_to: self.reply_to,
+            kind: self.kind,
+            app_id: self.app_id,
+            user_id: self.user_id,
+            expiration: self.expiration.map(Duration::from_nanos),
+            priority: self.priority,
+            timestamp: self.timestamp,
+        };
+        Ok(outgoing.message(NAMES)?)
     }
 }
 
-fn short(name: &str, text: &str) -> Result<ShortString, Refusal> {
-    ShortString::try_new(text)
-        .map_err(|_| Refusal::option(format!("`{name}` is longer than 255 bytes")))
-}
+const NAMES: [&str; 8] = [
+    "MessageID",
+    "ContentType",
+    "ContentEncoding",
+    "CorrelationID",
+    "ReplyTo",
+    "Type",
+    "AppID",
+    "UserID",
+];

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use retryrmq::{Outcome, Step, Token};
+use retryrmq::{Outcome, Token};
+use retryrmq_bindings::nanoseconds;
 
 use crate::{
     errors::Refusal,
     live::{Alive, Kind},
     message,
-    news::nanoseconds,
     options::{Ending, Options},
     publish::Outgoing,
     wire::Wire,
@@ -73,37 +73,16 @@ impl Simulation {
         let step = self
             .lock()
             .settle(Token::from_u64(token), Outcome::from(ending));
-        let became = |what: &str| Became {
-            what: what.to_owned(),
-            delay: None,
-            reason: None,
-            parked: None,
-        };
-        match step {
-            Some(Step::Acked) => became("acked"),
-            Some(Step::Retried { delay }) => Became {
-                delay: Some(nanoseconds(delay)),
-                ..became("retried")
-            },
-            Some(Step::Deferred { delay }) => Became {
-                delay: Some(nanoseconds(delay)),
-                ..became("deferred")
-            },
-            Some(Step::Rejected) => became("rejected"),
-            Some(Step::Dropped { reason }) => Became {
-                reason: Some(reason.as_str().to_owned()),
-                ..became("dropped")
-            },
-            Some(Step::Parked { reason, message }) => {
+        let became = retryrmq_bindings::Became::from(step);
+        Became {
+            what: became.what.to_owned(),
+            delay: became.delay.map(nanoseconds),
+            reason: became.reason.map(str::to_owned),
+            parked: became.parked.map(|message| {
                 let mut parked = Vec::new();
                 message::write(&mut parked, 0, &message, true);
-                Became {
-                    reason: Some(reason.as_str().to_owned()),
-                    parked: Some(Wire(parked)),
-                    ..became("parked")
-                }
-            }
-            Some(_) | None => became("stale"),
+                Wire(parked)
+            }),
         }
     }
 }

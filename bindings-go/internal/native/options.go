@@ -43,6 +43,7 @@ type Wanted struct {
 	DrainTimeout   *uint64
 	CrashLimit     *uint32
 	DeferLimit     *uint32
+	Fatal          bool
 }
 
 // Options are the options of a consumer, checked.
@@ -92,6 +93,7 @@ func NewOptions(wanted *Wanted) (*Options, error) {
 	Optional(&w, wanted.DrainTimeout, w.Uint64)
 	Optional(&w, wanted.CrashLimit, w.Uint32)
 	Optional(&w, wanted.DeferLimit, w.Uint32)
+	w.Bool(wanted.Fatal)
 
 	bytes, n := lent(w.B)
 	handle, err := valueOf(C.rr_options_new(bytes, n))

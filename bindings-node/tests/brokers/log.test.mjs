@@ -27,8 +27,9 @@ test('what publishers write stays on its line of the log', async (t) => {
   await until('all is logged', () => lines.some((line) => line.includes('a listener of parked')))
   const failed = lines.filter((line) => / failed: /.test(line))
   assert.equal(failed.length, 2)
-  assert.match(failed[0], /^retryrmq: .* message \\u001b\[2J.*\\nretryrmq: forged.* failed: cannot read .*\\r.*forged/)
-  assert.match(failed[1], /\n {4}at /)
+  assert.match(failed[0], /^retryrmq: attempt 1 of 2 of message \\x1b\[2J.*\\nretryrmq: forged.* failed: Error: cannot read .*\\r.*forged.*; retry in 50ms$/)
+  assert.match(failed[1], /; parked as exhausted$/)
+  assert.ok(lines.some((line) => /the stack of .*\n {4}at /s.test(line)))
   for (const line of lines) {
     assert.doesNotMatch(line, /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u2028-\u202e]/)
     const [, ...others] = line.split('\n')

@@ -75,6 +75,8 @@ const VALUES = [
   [{ dlx: true, workQueue: { 'x-max-length': 1.5 } }, /`x-max-length` must be .* not 1.5$/],
   [{ dlx: true, workQueue: { 'x-max-length': 2n ** 64n } }, /`x-max-length` must be .* a whole number/],
   [{ workQueue: {} }, /^`workQueue` needs `dlx`/],
+  [{ park: false }, /^`park` needs `dlx`: without it a failed message is rejected/],
+  [{ fatal: TypeError }, /^`fatal` needs `dlx`: without it a failed message is rejected/],
   [{ drainTimeout: 'soon' }, /`drainTimeout`: .*soon/],
   [{ pause: { window: 0 } }, /`window` must be a whole number/],
   [{ strategy: 'hope' }, /^`strategy`: .*hope/],

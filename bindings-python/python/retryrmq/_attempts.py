@@ -7,6 +7,7 @@ the way to its messages, and a slow one never has messages wait behind it that s
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from typing import cast
 
@@ -33,30 +34,16 @@ def failed(plan: Plan, message: Message, error: BaseException) -> None:
     except BaseException as trouble:
         end = outcome.undecided(error, trouble)
         message._settle(end)
-    with contextlib.suppress(BaseException):  # a filter of somebody's logging may raise
-        _tell_failed(plan, message, error, end, may_park)
-
-
-def _tell_failed(plan: Plan, message: Message, error: BaseException, end: outcome.End, may_park: bool) -> None:
-    if end[0] == "defer":
-        logger.debug("%s: %r is deferred", plan.queue, message)
-        return
-    if end[0] == "retry" and not may_park:
-        logger.info("%s: %r failed: %s", plan.queue, message, end[1])
-        return
-    what = "is given up by its handler" if end[0] == "park" else "failed"
-    # A handler that says why by itself needs no trace.
-    bare = isinstance(error, outcome.Park) and error.__cause__ is None
-    trace = None if bare else (type(error), error, outcome.trace_of(error))
-    logger.warning("%s: %r %s: %s", plan.queue, message, what, end[1], exc_info=trace)
+    if end[0] != "defer" and logger.isEnabledFor(logging.DEBUG):
+        with contextlib.suppress(BaseException):  # a filter of somebody's logging may raise
+            # What failed and what follows, the core says (`retryrmq.attempt`); the trace is Python's alone.
+            trace = (type(error), error, outcome.trace_of(error))
+            logger.debug("%s: the trace of %r", plan.queue, message, exc_info=trace)
 
 
 def timed_out(plan: Plan, message: Message) -> None:
     """Ends an attempt whose handler took longer than it may; the handler goes on, or is cancelled by the worker."""
-    end = outcome.too_late(cast("float", plan.native.handler_timeout))
-    message._settle(end)
-    with contextlib.suppress(BaseException):
-        logger.warning("%s: %r failed: %s", plan.queue, message, end[1])
+    message._settle(outcome.too_late(cast("float", plan.native.handler_timeout)))
 
 
 class Batches:

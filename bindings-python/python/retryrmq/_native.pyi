@@ -32,6 +32,8 @@ __all__ = [
 ]
 
 VERSION: str
+#: The usual pause: share of failures, window, duration as text.
+PAUSE: tuple[float, int, str]
 
 def connect(
     url: str,
@@ -144,6 +146,7 @@ class Options:
         reserved_name: bool | None = None,
         crash_limit: int | None = None,
         defer_limit: int | None = None,
+        fatal: bool = False,
     ) -> Self: ...
     @property
     def concurrency(self) -> int: ...

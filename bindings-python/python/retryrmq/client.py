@@ -308,7 +308,8 @@ def _url_text(url: str | Sequence[str]) -> str:
 def broker_url(url: str | Sequence[str] | None) -> str:
     """The address that was given, or ``RETRYRMQ_URL``, or the broker on this machine; checked."""
     if url is None:
-        url = os.environ.get("RETRYRMQ_URL") or "amqp://localhost"
+        # One that is empty is one that is not set, as in every language.
+        url = os.environ.get("RETRYRMQ_URL", "").strip() or "amqp://localhost"
     text = _url_text(url)
     _native.check_url(text)
     return text

@@ -37,9 +37,9 @@ class Pause:
     ``duration``; then one message is taken as a probe, whose success ends the pause and whose failure renews it.
     """
 
-    failures: float = 0.5
-    window: int = 20
-    duration: Duration = "30s"
+    failures: float = _native.PAUSE[0]
+    window: int = _native.PAUSE[1]
+    duration: Duration = _native.PAUSE[2]
 
     def __post_init__(self) -> None:
         if isinstance(self.failures, bool) or not isinstance(self.failures, int | float):
@@ -274,14 +274,7 @@ def plan(queue: str, handler: Handler | None, options: ConsumerOptions) -> Plan:
     if unknown:
         raise no_option(min(unknown), [*_READ, "on_event", "fatal"])
     read = {name: _READ[name](value) for name, value in given.items()}
-    if not read.get("dlx"):
-        for option, in_vain in (("fatal", bool(fatal)), ("park", read.get("park") is False)):
-            if in_vain:
-                raise InvalidOptionError(
-                    f"`{option}` needs `dlx`: without it a failed message is rejected, and dropped where its queue has no "
-                    "dead-letter route"
-                )
     if handler is not None and not is_async(handler):
         read.setdefault("concurrency", 1)
-    native = _native.Options(queue, **read)
+    native = _native.Options(queue, fatal=bool(fatal), **read)
     return Plan(queue, native, tuple(fatal), cast("Listener | None", on_event), handler)

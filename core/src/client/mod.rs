@@ -111,10 +111,20 @@ impl Client {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Self> {
-        let addresses = url
-            .parse::<Addresses>()?
-            .with_credentials(options.credentials.clone());
-        let addresses = Arc::new(addresses);
+        Self::connect_to(url.parse()?, options).await
+    }
+
+    /// Connects to the broker at the URL in the environment variable `RETRYRMQ_URL`, or at `amqp://localhost` without it: where the
+    /// command and every other language connect when they are given no URL.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn from_env(options: ClientOptions) -> Result<Self> {
+        Self::connect_to(Addresses::from_env()?, options).await
+    }
+
+    async fn connect_to(addresses: Addresses, options: ClientOptions) -> Result<Self> {
+        let addresses = Arc::new(addresses.with_credentials(options.credentials.clone()));
         let reconnects = Arc::new(AtomicU64::new(0));
         let counted = |reconnects: &Arc<AtomicU64>| {
             let reconnects = Arc::clone(reconnects);

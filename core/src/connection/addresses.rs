@@ -108,7 +108,30 @@ fn has_no_host(url: &str) -> bool {
     parts(url).is_some_and(|(_, _, host, _)| host.is_empty() || host.starts_with(':'))
 }
 
+/// The environment variable that says where the broker is, where nothing else does.
+const VARIABLE: &str = "RETRYRMQ_URL";
+
 impl Addresses {
+    /// Those in the environment variable `RETRYRMQ_URL`; without it, or where it is empty, those of `amqp://localhost`. Every
+    /// language, and the command, looks there when it is given none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidUrl`], without a password in it.
+    pub fn from_env() -> Result<Self> {
+        let url = std::env::var_os(VARIABLE).unwrap_or_default();
+        let url = url
+            .to_str()
+            .ok_or_else(|| invalid(&format!("what {VARIABLE} holds is not valid UTF-8")))?;
+        Self::from_env_value(url)
+    }
+
+    fn from_env_value(url: &str) -> Result<Self> {
+        match url.trim() {
+            "" => "amqp://localhost".parse(),
+            url => url.parse(),
+        }
+    }
+
     /// Asks this function at every connection who logs in, whatever the URLs say.
     #[must_use]
     pub fn with_credentials(mut self, credentials: Option<Credentials>) -> Self {
@@ -171,6 +194,21 @@ mod tests {
 
     fn shown(text: &str) -> String {
         text.parse::<Addresses>().unwrap().to_string()
+    }
+
+    #[test]
+    fn an_empty_variable_is_one_that_is_not_set() {
+        let shown = |value| Addresses::from_env_value(value).map(|all| all.to_string());
+        for empty in ["", " \n"] {
+            assert_eq!(shown(empty).unwrap(), "amqp://guest@localhost:5672/%2F");
+        }
+        assert_eq!(
+            shown(" amqp://one,two/v ").unwrap(),
+            "amqp://guest@one:5672/v, amqp://guest@two:5672/v"
+        );
+        let error = shown("http://u:secret@h").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidUrl);
+        assert!(!error.to_string().contains("secret"), "{error}");
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl Consumer {
     }
 
     /// Whether messages that are given up are parked. Off, they are acknowledged and gone; an event and a warning are
-    /// all that is left. On by default.
+    /// all that is left. On by default; to turn it off needs [`dlx`](Self::dlx), without which nothing is parked anyway.
     pub fn park(mut self, park: bool) -> Self {
         self.park = park;
         self
@@ -164,9 +164,13 @@ impl Consumer {
         self
     }
 
-    /// The bounds on crashes and deferrals.
+    /// The bounds on crashes and deferrals. A message that is parked after fewer crashes than make it a suspect is a suspect as
+    /// early as that.
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
+        self.limits = Limits {
+            suspect: limits.suspect.min(limits.crashes),
+            ..limits
+        };
         self
     }
 
@@ -319,7 +323,8 @@ impl Consumer {
                 "`work_queue` needs `dlx`: without it no queue is made; declare the queue yourself, or say `existing`",
             );
         }
-        if let Some(option) = self.retries_by.filter(|_| !self.dlx) {
+        let given_up = (!self.park).then_some("park");
+        if let Some(option) = self.retries_by.or(given_up).filter(|_| !self.dlx) {
             return bad(&format!(
                 "`{option}` needs `dlx`: without it a failed message is rejected, and dropped where its queue has no dead-letter route"
             ));
@@ -490,6 +495,15 @@ mod tests {
     }
 
     #[test]
+    fn nobody_is_a_suspect_later_than_it_is_parked() {
+        let consumer = Consumer::new("orders").limits(Limits {
+            crashes: 2,
+            ..Limits::default()
+        });
+        assert_eq!((consumer.limits.suspect, consumer.limits.crashes), (2, 2));
+    }
+
+    #[test]
     fn how_to_retry_means_nothing_without_dlx() {
         let policy = || "fixed(1s)".parse::<Policy>().unwrap();
         let rule = || "error=x => fixed(1s)".parse::<Rule>().unwrap();
@@ -506,6 +520,11 @@ mod tests {
                 Consumer::new("orders").dlx(true).retry(policy()).dlx(false),
                 "`retry` needs `dlx`",
             ),
+            (
+                Consumer::new("orders").fatal(|_| false),
+                "`fatal` needs `dlx`",
+            ),
+            (Consumer::new("orders").park(false), "`park` needs `dlx`"),
         ] {
             let error = consumer.validate().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidOption);
@@ -517,7 +536,10 @@ mod tests {
             Consumer::new("orders")
                 .retry(policy())
                 .rules([rule()])
+                .fatal(|_| false)
+                .park(false)
                 .dlx(true),
+            Consumer::new("orders").park(true),
         ] {
             consumer.validate().unwrap();
         }

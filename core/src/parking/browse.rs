@@ -290,11 +290,17 @@ impl Browse {
         })
     }
 
+    /// Its name before it was that of every language.
+    #[doc(hidden)]
+    pub async fn discard(&mut self, record: &Record) -> Result<()> {
+        self.drop(record).await
+    }
+
     /// Drops a message for good.
     ///
     /// # Errors
     /// As [`replay`](Self::replay), without those of publishing.
-    pub async fn discard(&mut self, record: &Record) -> Result<()> {
+    pub async fn drop(&mut self, record: &Record) -> Result<()> {
         let tag = self.tag(record)?;
         self.settle(tag).await
     }

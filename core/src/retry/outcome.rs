@@ -83,6 +83,15 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// What went wrong, if anything did.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Retry { failure, .. } | Self::Park { failure, .. } => Some(failure),
+            Self::Ack | Self::Defer { .. } => None,
+        }
+    }
+
     /// A failure that leaves the delay to the policy.
     #[must_use]
     pub fn retry(failure: Failure) -> Self {

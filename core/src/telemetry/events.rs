@@ -119,7 +119,7 @@ pub enum Event {
         /// The work queue.
         queue: String,
         /// For how long.
-        pause: Duration,
+        delay: Duration,
     },
     /// The probe message succeeded: messages are taken again.
     Resumed {
@@ -224,9 +224,9 @@ impl Event {
                 message_id: message_id.as_deref(),
                 ..Facts::default()
             },
-            Self::Paused { queue, pause } => Facts {
+            Self::Paused { queue, delay } => Facts {
                 queue,
-                delay: Some(*pause),
+                delay: Some(*delay),
                 ..Facts::default()
             },
             Self::LoginRefused { queue, error } => Facts {

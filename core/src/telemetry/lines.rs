@@ -206,6 +206,56 @@ mod tests {
             let lines = take();
             assert_eq!(lines.len(), ROOM);
             assert_eq!(lines[0].message, "7", "the oldest go first");
+
+            want(Wanted::Debug);
+            assert_eq!(of_attempts(), ATTEMPTS);
+            want(Wanted::Info);
         });
+    }
+
+    const ATTEMPTS: [&str; 5] = [
+        "INFO attempt 1 of 2 of message it\\n's in orders failed: Timeout: no\\x1banswer; retry in 4s",
+        "DEBUG attempt 2 of 2 of message it\\n's in orders is deferred; again in 1m",
+        "WARN attempt 2 of 2 of message it\\n's in orders failed: Timeout: no\\x1banswer; parked as exhausted",
+        "INFO attempt 1 of a message without id in orders failed: no; rejected",
+        "WARN attempt 1 of 6 of a message without id in orders failed: no; given up as requested and dropped, because `park` is off",
+    ];
+
+    /// What is said of the attempts of three consumers.
+    fn of_attempts() -> Vec<String> {
+        use crate::{Consumer, Failure, MINUTE, Outcome, ParkReason, Publish, Simulation};
+        let policy = "fixed(4s, retries=1)".parse().unwrap();
+        let no = || Outcome::retry(Failure::new("no\u{1b}answer").of_type("Timeout"));
+        let plain = || Failure::new("no");
+        let park = Outcome::Park {
+            reason: ParkReason::Requested,
+            failure: plain(),
+        };
+        let played: [(Consumer, &[Outcome]); 3] = [
+            (
+                Consumer::new("orders").dlx(true).retry(policy),
+                &[no(), Outcome::Defer { delay: MINUTE }, no()],
+            ),
+            (Consumer::new("orders"), &[Outcome::retry(plain())]),
+            (Consumer::new("orders").dlx(true).park(false), &[park]),
+        ];
+        for (index, (consumer, outcomes)) in played.into_iter().enumerate() {
+            let mut simulation = Simulation::new(consumer).unwrap();
+            let message = Publish::to_queue("orders", "7");
+            let message = if index == 0 {
+                message.message_id("it\n's")
+            } else {
+                message
+            };
+            simulation.publish(message).unwrap();
+            for outcome in outcomes {
+                let delivery = simulation.next().unwrap();
+                simulation.settle(delivery.token, outcome.clone());
+            }
+        }
+        let said = take().into_iter();
+        said.filter(|line| line.message.starts_with("attempt"))
+            .map(|line| format!("{} {line}", line.level))
+            .collect()
     }
 }

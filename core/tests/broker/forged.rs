@@ -120,7 +120,7 @@ async fn values_that_cannot_be_count_as_absent() {
             assert_eq!(record.error, "no", "{name}");
             assert_eq!((record.attempts, record.history.len()), (3, 3), "{name}");
             assert_eq!(record.reason.unwrap().as_str(), "exhausted", "{name}");
-            walk.discard(&record).await.unwrap();
+            walk.drop(&record).await.unwrap();
         }
         walk.close().await.unwrap();
     })

@@ -179,12 +179,12 @@ async fn in_the_parking_queue_they_harm_nobody_either() {
                     // A copy could only be without them.
                     let error = walk.replay(&record).await.unwrap_err();
                     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
-                    walk.discard(&record).await.unwrap();
+                    walk.drop(&record).await.unwrap();
                 } else if seen % 2 == 0 {
                     walk.replay(&record).await.unwrap();
                     replayed += 1;
                 } else {
-                    walk.discard(&record).await.unwrap();
+                    walk.drop(&record).await.unwrap();
                 }
             }
             walk.close().await.unwrap();

@@ -213,7 +213,7 @@ async fn one_whose_headers_fill_a_frame_keeps_nobody_from_the_others() {
         let mut walk = client.parked(QUEUE).browse().await.unwrap();
         while let Some(record) = walk.next().await.unwrap() {
             if record.message().message_id() == Some("large") {
-                walk.discard(&record).await.unwrap();
+                walk.drop(&record).await.unwrap();
             }
         }
         walk.close().await.unwrap();

@@ -96,10 +96,10 @@ async fn parked_messages_are_looked_at_replayed_and_dropped() {
         let a = walk.next().await.unwrap().unwrap();
         let b = walk.next().await.unwrap().unwrap();
         walk.replay(&a).await.unwrap();
-        walk.discard(&b).await.unwrap();
+        walk.drop(&b).await.unwrap();
         refused(walk.replay(&a).await, ErrorKind::InvalidOption);
-        refused(walk.discard(&b).await, ErrorKind::InvalidOption);
-        refused(walk.discard(first).await, ErrorKind::InvalidOption);
+        refused(walk.drop(&b).await, ErrorKind::InvalidOption);
+        refused(walk.drop(first).await, ErrorKind::InvalidOption);
         let attempts = diary.until("a", 2).await;
         let again = &attempts[1].message;
         assert_eq!((again.attempt(), again.replays()), (1, 1));
@@ -173,14 +173,14 @@ async fn a_look_leaves_every_message_in_its_place() {
         let mut seen = Vec::new();
         while let Some(record) = browse.next().await.unwrap() {
             if seen.len() == 99 {
-                browse.discard(&record).await.unwrap(); // number 100, in the present share
+                browse.drop(&record).await.unwrap(); // number 100, in the present share
             }
             seen.push(record);
         }
         for place in [120, 1, 64] {
             browse.replay(&seen[place - 1]).await.unwrap();
         }
-        browse.discard(&seen[10 - 1]).await.unwrap();
+        browse.drop(&seen[10 - 1]).await.unwrap();
         browse.close().await.unwrap();
         let gone = [100, 120, 1, 64, 10].map(|place: u32| place.to_string());
         expected.retain(|name| !gone.contains(name));
@@ -195,7 +195,7 @@ async fn a_look_leaves_every_message_in_its_place() {
                 browse.next().await.unwrap();
             }
             let record = browse.next().await.unwrap().unwrap();
-            browse.discard(&record).await.unwrap();
+            browse.drop(&record).await.unwrap();
             browse.close().await.unwrap();
             assert_eq!(expected.remove(place), ids(&[record])[0]);
             ready(&amqp, expected.len().try_into().unwrap()).await;

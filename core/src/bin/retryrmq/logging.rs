@@ -27,7 +27,12 @@ pub(crate) fn start(global: &Global, output: &Output) {
         .event_format(Line);
     let _ = tracing_subscriber::registry() // fails only when one is set already
         .with(layer)
-        .with(Targets::new().with_target("retryrmq", level))
+        .with(
+            Targets::new()
+                .with_target("retryrmq", level)
+                // The report says what became of each message.
+                .with_target("retryrmq::attempt", LevelFilter::OFF),
+        )
         .try_init();
 }
 

@@ -171,7 +171,9 @@ impl Engine {
             Admission::Park(reason) => {
                 let failure =
                     Failure::new(format!("it came back without an answer {crashes} times"));
-                let consequence = self.case(&received, now).park(reason, &failure);
+                let case = self.case(&received, now);
+                let consequence = case.park(reason, &failure);
+                case.say(&failure, &consequence);
                 self.follow(token, consequence, now, out);
             }
         }

@@ -9,7 +9,10 @@ use super::{
     Commands, Engine, Now, Return,
     entry::{Consequence, Held, Phase},
 };
-use crate::{retry::Outcome, telemetry::Event};
+use crate::{
+    retry::{Failure, Outcome},
+    telemetry::Event,
+};
 
 impl Engine {
     /// A handler came to an end.
@@ -28,6 +31,10 @@ impl Engine {
             if *outcome == Outcome::Ack {
                 self.release(token, now);
             } else {
+                let received = Arc::clone(&entry.received);
+                if let Some(failure) = outcome.failure() {
+                    self.case(&received, now).say_lost(failure);
+                }
                 self.counters.stale.inc();
                 self.forget(token);
             }
@@ -44,7 +51,12 @@ impl Engine {
             return;
         }
         let draw = self.draws.u64(..);
-        let consequence = self.case(&received, now).after(outcome, draw);
+        let case = self.case(&received, now);
+        let consequence = case.after(outcome, draw);
+        case.say(
+            outcome.failure().unwrap_or(&Failure::default()),
+            &consequence,
+        );
         self.follow(token, consequence, now, out);
         if failed {
             self.note_attempt(true, now, out);
@@ -62,9 +74,6 @@ impl Engine {
         match consequence {
             Consequence::Ack => self.release(token, now),
             Consequence::Drop(event) => {
-                if let Event::Parked { reason, error, .. } = &event {
-                    warn!(queue = %self.name, %reason, error, "a message is given up and dropped, because `park` is off");
-                }
                 self.tell(event, out);
                 self.release(token, now);
             }

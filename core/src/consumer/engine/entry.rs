@@ -128,3 +128,14 @@ pub(super) enum Consequence {
     /// Let the broker do the rest.
     Return(Return, Event),
 }
+
+impl Consequence {
+    /// What has happened by it, sooner or later.
+    pub(super) fn event(&self) -> Option<&Event> {
+        match self {
+            Self::Ack => None,
+            Self::Copy(copying) | Self::Later(_, copying) => Some(&copying.event),
+            Self::Drop(event) | Self::Return(_, event) => Some(event),
+        }
+    }
+}

@@ -22,6 +22,7 @@ pub(crate) mod flaws;
 mod input;
 mod intake;
 mod pausing;
+mod sentence;
 mod sessions;
 mod settlement;
 mod suspects;

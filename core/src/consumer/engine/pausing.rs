@@ -76,7 +76,13 @@ impl Engine {
         self.pausing.stage = Stage::Until(now.at + pause);
         out.add(Command::Recall);
         let queue = self.queue();
-        self.tell(Event::Paused { queue, pause }, out);
+        self.tell(
+            Event::Paused {
+                queue,
+                delay: pause,
+            },
+            out,
+        );
     }
 
     pub(super) fn end_pause(&mut self, now: Now) {

@@ -35,6 +35,13 @@ pub enum Line {
         #[serde(flatten)]
         rest: Map<String, Value>,
     },
+    /// A line of the library's log.
+    Log {
+        /// `debug`, `info`, `warn` or `error`.
+        level: String,
+        /// The line.
+        text: String,
+    },
     /// The library refused the subscription.
     Refused {
         /// The error's stable code.

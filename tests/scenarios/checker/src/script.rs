@@ -65,6 +65,7 @@ pub struct Options {
     pub concurrency: Option<u16>,
     pub handler_timeout_ms: Option<u64>,
     pub pause: Option<Pause>,
+    pub park: Option<bool>,
     pub declare: Option<bool>,
     pub queue_type: Option<String>,
     pub crash_limit: Option<u32>,
@@ -132,6 +133,8 @@ pub enum Act {
     },
     Park {
         reason: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        within: Option<String>,
     },
     Defer {
         delay_ms: u64,
@@ -256,7 +259,10 @@ expect: {messages: {a: {runs: 9, ends: handled}}}
         assert_eq!(
             rest[1..5],
             [
-                Act::Park { reason: "p".into() },
+                Act::Park {
+                    reason: "p".into(),
+                    within: None,
+                },
                 Act::Defer { delay_ms: 1000 },
                 Act::Panic {
                     message: "p".into()

@@ -21,6 +21,8 @@ pub struct Seen {
     pub settled: BTreeMap<(String, usize), u64>,
     /// The events that the driver reported, by name.
     pub events: Vec<String>,
+    /// The lines of the library's log, with their levels.
+    pub log: Vec<(String, String)>,
     /// What each replay showed of the message that it was about, with the message's id, in order.
     pub replayed: Vec<(String, Value)>,
     /// Code and text of the refusal, if the subscription was refused.
@@ -75,6 +77,14 @@ impl Left {
 }
 
 impl Seen {
+    /// Whether a line of the log has this level and holds what follows it.
+    pub fn logged(&self, wanted: &str) -> bool {
+        let (wanted_level, held) = wanted.split_once(' ').unwrap_or((wanted, ""));
+        self.log
+            .iter()
+            .any(|(level, text)| level == wanted_level && text.contains(held))
+    }
+
     /// Takes in a line of the driver.
     pub fn note(&mut self, line: Line) {
         match line {
@@ -83,6 +93,7 @@ impl Seen {
                 self.settled.insert((id, run), at_ms);
             }
             Line::Event { kind, .. } => self.events.push(kind),
+            Line::Log { level, text } => self.log.push((level, text)),
             Line::Parked { id, record } => self.replayed.push((id, Value::Object(record))),
             Line::Refused { code, message } => self.refused = Some((code, message)),
             Line::Published { id, at_ms } => {

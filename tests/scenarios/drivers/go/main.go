@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -16,7 +18,7 @@ import (
 
 // All steps and options that the module has.
 var can = []string{"error", "error_type", "fatal", "retry_after", "park", "defer", "panic", "exit", "rules",
-	"handler_timeout", "pause", "declare", "queue_type", "crash_limit", "defer_limit", "replay", "records", "publish", "events",
+	"handler_timeout", "pause", "declare", "queue_type", "crash_limit", "defer_limit", "no_park", "wrapped_park", "log", "replay", "records", "publish", "events",
 	"refused"}
 
 type order struct {
@@ -42,6 +44,7 @@ type options struct {
 		Share  float64
 		ForMS  int64 `json:"for_ms"`
 	}
+	Park       *bool
 	Declare    *bool
 	QueueType  *string `json:"queue_type"`
 	CrashLimit *int    `json:"crash_limit"`
@@ -101,7 +104,7 @@ func consume(ctx context.Context, o order) error {
 }
 
 func consuming(ctx context.Context, o order) error {
-	var dial []retryrmq.DialOption
+	dial := []retryrmq.DialOption{retryrmq.Logger(slog.New(tellingHandler{}))}
 	if o.Consume.QueueType != nil {
 		dial = append(dial, retryrmq.QueueType(retryrmq.QueueTypeName(*o.Consume.QueueType)))
 	}
@@ -117,6 +120,19 @@ func consuming(ctx context.Context, o order) error {
 	player := newPlayer(o.Handler, o.Runs)
 	return conn.Consume(ctx, o.Queue, player.handle, chosen...)
 }
+
+// Tells every line of the package's log.
+type tellingHandler struct{}
+
+func (tellingHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (tellingHandler) Handle(_ context.Context, r slog.Record) error {
+	say(map[string]any{"line": "log", "level": strings.ToLower(r.Level.String()), "text": r.Message})
+	return nil
+}
+
+func (h tellingHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+func (h tellingHandler) WithGroup(string) slog.Handler      { return h }
 
 func chosen(o options) ([]retryrmq.Option, error) {
 	chosen := []retryrmq.Option{
@@ -160,6 +176,9 @@ func chosen(o options) ([]retryrmq.Option, error) {
 	}
 	if o.Pause != nil {
 		chosen = append(chosen, retryrmq.Pause(o.Pause.Share, o.Pause.Window, milliseconds(o.Pause.ForMS)))
+	}
+	if o.Park != nil && !*o.Park {
+		chosen = append(chosen, retryrmq.NoParking())
 	}
 	if o.Declare != nil && !*o.Declare {
 		chosen = append(chosen, retryrmq.NoDeclare())

@@ -20,6 +20,7 @@ type step struct {
 	Type    string
 	Message string
 	Reason  string
+	Within  string
 	DelayMS int64 `json:"delay_ms"`
 	SleepMS int64 `json:"sleep_ms"`
 }
@@ -102,6 +103,9 @@ func (s step) end() error {
 	case "retry_after":
 		return retryrmq.After(errors.New(s.Message), milliseconds(s.DelayMS))
 	case "park":
+		if s.Within != "" {
+			return fmt.Errorf("%s: %w", s.Within, retryrmq.Park(s.Reason))
+		}
 		return retryrmq.Park(s.Reason)
 	case "defer":
 		return retryrmq.Defer(milliseconds(s.DelayMS))

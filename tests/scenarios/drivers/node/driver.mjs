@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto'
 import { readFileSync, writeSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { Decimal, RetryRmqError, connect, defer, park, retryAfter } from 'retryrmq'
+import { Decimal, RetryRmqError, connect, defer, park, retryAfter, setLogger } from 'retryrmq'
 
 const CAN = [
   'error',
@@ -22,6 +22,9 @@ const CAN = [
   'queue_type',
   'crash_limit',
   'defer_limit',
+  'no_park',
+  'wrapped_park',
+  'log',
   'replay',
   'records',
   'publish',
@@ -100,7 +103,7 @@ class Script {
       case 'retry_after':
         throw retryAfter(step.delay_ms, step.message)
       case 'park':
-        throw park(step.reason)
+        throw step.within === undefined ? park(step.reason) : new Error(step.within, { cause: park(step.reason) })
       case 'defer':
         throw defer(step.delay_ms)
       case 'panic':
@@ -122,12 +125,14 @@ async function consume(order) {
   if (handlerTimeout !== undefined) options.handlerTimeout = handlerTimeout
   if (pause) options.pause = { failures: pause.share, window: pause.window, duration: pause.for_ms }
   const script = new Script(order)
+  const levels = ['error', 'warn', 'info', 'debug']
+  setLogger(Object.fromEntries(levels.map((level) => [level, (text) => say('log', { level, text })])))
   try {
     const rmq = await connect(order.url, { queueType })
     await rmq.consume(
       {
         queue: order.queue,
-        fatal: [Hopeless],
+        ...(order.consume.dlx ? { fatal: [Hopeless] } : {}), // it needs retries
         onEvent: (event) => say('event', { kind: event.name, ...event }),
         ...options,
       },

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -37,6 +38,9 @@ CAN = [
     "queue_type",
     "crash_limit",
     "defer_limit",
+    "no_park",
+    "wrapped_park",
+    "log",
     "replay",
     "records",
     "publish",
@@ -130,11 +134,21 @@ class Script:
         if step["do"] == "retry_after":
             raise retryrmq.RetryAfter(timedelta(milliseconds=step["delay_ms"]), step["message"])
         if step["do"] == "park":
+            if "within" in step:
+                raise Exception(step["within"]) from retryrmq.Park(step["reason"])
             raise retryrmq.Park(step["reason"])
         if step["do"] == "defer":
             raise retryrmq.Defer(timedelta(milliseconds=step["delay_ms"]))
         if step["do"] == "panic":
             raise Panic(step["message"])
+
+
+class Tell(logging.Handler):
+    """Tells every line of the package's log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = {"WARNING": "warn"}.get(record.levelname, record.levelname.lower())
+        say("log", level=level, text=record.getMessage())
 
 
 def milliseconds(value: int) -> timedelta:
@@ -150,6 +164,8 @@ def consume(order: dict[str, Any], how: str) -> None:
         pause = options["pause"]
         options["pause"] = retryrmq.Pause(pause["share"], pause["window"], milliseconds(pause["for_ms"]))
     script = Script(order["handler"], order["runs"])
+    logging.getLogger("retryrmq").setLevel(logging.DEBUG)
+    logging.getLogger("retryrmq").addHandler(Tell())
 
     def told(event: retryrmq.Event) -> None:
         say("event", kind=event.name, **vars(event))

@@ -148,7 +148,6 @@ impl Options {
         let mut limits = Limits::default();
         limits.deferrals = self.max_deferrals.unwrap_or(limits.deferrals);
         limits.crashes = self.max_crashes.unwrap_or(limits.crashes);
-        limits.suspect = limits.suspect.min(limits.crashes);
         let wanted = self
             .prefetch
             .unwrap_or_else(|| self.concurrency.saturating_mul(2));

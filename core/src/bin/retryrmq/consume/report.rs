@@ -262,12 +262,12 @@ fn for_people(event: &Event, most_crashes: u32) -> (&'static str, Style, String)
             Style::new().green(),
             "the connection; consuming again".to_owned(),
         ),
-        Event::Paused { pause, .. } => (
+        Event::Paused { delay, .. } => (
             "pause",
             yellow,
             format!(
                 "too many attempts fail; no messages for {}",
-                format_duration(*pause)
+                format_duration(*delay)
             ),
         ),
         Event::Resumed { .. } => (

@@ -66,7 +66,7 @@ impl Ordered {
         let done = async {
             match to {
                 Some(queue) => browse.replay_to(record, queue).await,
-                None => browse.discard(record).await,
+                None => browse.drop(record).await,
             }
         };
         match self.stop.unless_cut(done).await {

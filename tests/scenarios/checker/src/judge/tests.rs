@@ -27,6 +27,7 @@ expect:
   together: 1
   queues: {orders.parked: {type: quorum}, orders.retry.300: null}
   events: [retried]
+  log: [info attempt 1 failed]
   restarts: 0
 ";
 
@@ -132,6 +133,10 @@ fn as_expected() -> Seen {
         ]
         .into(),
         events: vec!["retried".into(), "parked".into()],
+        log: vec![
+            ("warn".into(), "attempt 1".into()),
+            ("info".into(), "retryrmq: attempt 1 failed: no".into()),
+        ],
         replayed: vec![("copy".into(), json!({"home": "orders"}))],
         left: [
             ("orders".into(), Vec::new()),
@@ -324,6 +329,9 @@ fn every_difference_is_found() {
             );
         }),
         ("expected the event 'retried'", |seen| seen.events.clear()),
+        ("expected 'info attempt 1 failed' in the log", |seen| {
+            seen.log[1].0 = "debug".into()
+        }),
         ("was refused: strategy_refused", |seen| {
             seen.refused = Some(("strategy_refused".into(), "no".into()))
         }),

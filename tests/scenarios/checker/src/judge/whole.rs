@@ -45,6 +45,9 @@ pub(super) fn judge(scenario: &Scenario, seen: &Seen) -> Vec<String> {
             seen.events
         ));
     }
+    for line in expect.log.iter().filter(|line| !seen.logged(line)) {
+        complaints.push(format!("expected '{line}' in the log, saw {:?}", seen.log));
+    }
     if !expect.restarts.allows(seen.restarts) {
         complaints.push(format!(
             "expected the driver to be started again {} times, it was {} times",

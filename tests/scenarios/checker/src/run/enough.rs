@@ -20,7 +20,8 @@ impl Run<'_> {
         let all_told = expect
             .events
             .iter()
-            .all(|event| self.seen.events.contains(event));
+            .all(|event| self.seen.events.contains(event))
+            && expect.log.iter().all(|line| self.seen.logged(line));
         all_ran
             && all_told
             && self.seen.restarts >= expect.restarts.at_least

@@ -32,6 +32,9 @@ pub struct Expect {
     /// Events that the driver reports, at least once each.
     #[serde(default)]
     pub events: Vec<String>,
+    /// Lines of the library's log, at least once each: a level, and what the line holds.
+    #[serde(default)]
+    pub log: Vec<String>,
     /// The consumer is refused at subscribe.
     pub refused: Option<Refusal>,
     /// How often the driver died of an `exit` step and was started again.

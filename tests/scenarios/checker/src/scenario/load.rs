@@ -85,7 +85,8 @@ impl Scenario {
                 Act::Error { .. } => "error",
                 Act::Fatal { .. } => "fatal",
                 Act::RetryAfter { .. } => "retry_after",
-                Act::Park { .. } => "park",
+                Act::Park { within: None, .. } => "park",
+                Act::Park { .. } => "wrapped_park",
                 Act::Defer { .. } => "defer",
                 Act::Panic { .. } => "panic",
                 Act::Exit => "exit",
@@ -120,6 +121,8 @@ impl Scenario {
                     .iter()
                     .any(|later| !later.driver_publish.is_empty()),
             ),
+            ("no_park", consume.park == Some(false)),
+            ("log", !self.expect.log.is_empty()),
             ("events", !self.expect.events.is_empty()),
             ("refused", self.expect.refused.is_some()),
         ];

@@ -154,6 +154,9 @@ pub struct Consume {
     /// The retry budget.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause: Option<Pause>,
+    /// False: what is given up is dropped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub park: Option<bool>,
     /// False: passive declares only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub declare: Option<bool>,
@@ -179,6 +182,7 @@ impl Default for Consume {
             concurrency: None,
             handler_timeout: None,
             pause: None,
+            park: None,
             declare: None,
             queue_type: None,
             crash_limit: None,

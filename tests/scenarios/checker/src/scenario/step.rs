@@ -51,6 +51,9 @@ pub enum Act {
     Park {
         /// Why.
         reason: String,
+        /// The text of an error that wraps that.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        within: Option<String>,
     },
     /// It puts the message off without failing.
     Defer {
@@ -76,7 +79,7 @@ struct Written {
     error: Option<Failure>,
     fatal: Option<String>,
     retry_after: Option<Delayed>,
-    park: Option<String>,
+    park: Option<Parking>,
     defer: Option<Span>,
     panic: Option<String>,
     exit: Option<bool>,
@@ -92,6 +95,13 @@ enum Failure {
         #[serde(default)]
         message: String,
     },
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+enum Parking {
+    Text(String),
+    Wrapped { reason: String, within: String },
 }
 
 #[derive(Deserialize)]
@@ -155,7 +165,16 @@ impl<'de> Deserialize<'de> for Step {
                 },
                 Delayed::Told { delay, message } => Act::RetryAfter { delay, message },
             }),
-            written.park.map(|reason| Act::Park { reason }),
+            written.park.map(|parking| match parking {
+                Parking::Text(reason) => Act::Park {
+                    reason,
+                    within: None,
+                },
+                Parking::Wrapped { reason, within } => Act::Park {
+                    reason,
+                    within: Some(within),
+                },
+            }),
             written.defer.map(|delay| Act::Defer { delay }),
             written.panic.map(|message| Act::Panic { message }),
             written.exit.map(|_| Act::Exit),

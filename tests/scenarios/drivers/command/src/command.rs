@@ -68,6 +68,9 @@ pub(crate) fn arguments(options: &Options) -> Vec<String> {
     if options.dlx {
         all.push("--dlx".into());
     }
+    if options.park == Some(false) {
+        all.push("--no-park".into());
+    }
     if options.declare == Some(false) {
         all.push("--no-declare".into());
     }

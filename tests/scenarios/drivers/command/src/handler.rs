@@ -106,7 +106,10 @@ fn end(act: Act) -> ExitCode {
                 .and_then(|status| status.parse().ok());
             ExitCode::from(status.unwrap_or(1))
         }
-        Act::Fatal { message } | Act::Park { reason: message } => {
+        Act::Fatal { message }
+        | Act::Park {
+            reason: message, ..
+        } => {
             eprintln!("{message}");
             ExitCode::from(PARK)
         }

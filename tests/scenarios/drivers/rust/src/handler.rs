@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use retryrmq::{
-    Consumer, Delivery, Failure, Message, Outcome, ParkReason, Result, Running, Subscription,
-    defer, fatal, park, retry_after,
+    Consumer, Delivery, Failure, Message, Outcome, ParkReason, Result, Running, Signal,
+    Subscription, defer, fatal, park, retry_after,
 };
 use retryrmq_scenarios::script::{Act, Play, Script};
 
@@ -52,6 +52,22 @@ impl Consuming {
     }
 }
 
+/// An error that has a signal among its causes.
+#[derive(Debug)]
+struct Wrapped(String, Signal);
+
+impl std::fmt::Display for Wrapped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Wrapped {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.1)
+    }
+}
+
 /// The end of a run as a service would write it.
 fn answer(act: Act) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     Err(match act {
@@ -61,7 +77,10 @@ fn answer(act: Act) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         Act::RetryAfter { delay_ms, message } => {
             retry_after(Duration::from_millis(delay_ms), message).into()
         }
-        Act::Park { reason } => park(reason).into(),
+        Act::Park { reason, within } => match within {
+            None => park(reason).into(),
+            Some(text) => Wrapped(text, park(reason)).into(),
+        },
         Act::Defer { delay_ms } => defer(Duration::from_millis(delay_ms)).into(),
         Act::Panic { message } => panic!("{message}"),
         Act::Exit => unreachable!("the process is gone"),
@@ -95,7 +114,7 @@ fn outcome(act: Act) -> Outcome {
             failure: failure(message),
             delay: Some(Duration::from_millis(delay_ms)),
         },
-        Act::Park { reason } => Outcome::Park {
+        Act::Park { reason, .. } => Outcome::Park {
             reason: ParkReason::Requested,
             failure: failure(reason),
         },

@@ -6,6 +6,7 @@ mod player;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use retryrmq::lines::{self, Wanted};
 use retryrmq::types::{AMQPValue, FieldTable, ShortString};
 use retryrmq::{Client, ClientOptions, Consumer, Limits, Publish};
 use retryrmq_scenarios::script::{Options, Order, Outgoing, Play, now_ms, say};
@@ -17,7 +18,7 @@ use crate::handler::Consuming;
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// All steps and options that the crate has.
-const CAN: [&str; 19] = [
+const CAN: [&str; 22] = [
     "error",
     "error_type",
     "fatal",
@@ -33,6 +34,9 @@ const CAN: [&str; 19] = [
     "queue_type",
     "crash_limit",
     "defer_limit",
+    "no_park",
+    "wrapped_park",
+    "log",
     "replay",
     "records",
     "publish",
@@ -64,6 +68,8 @@ async fn obey() -> Result<(), Failed> {
 }
 
 async fn consume(play: Play) -> Result<(), Failed> {
+    lines::catch(tell_lines);
+    lines::want(Wanted::Debug);
     let mut end = signal(SignalKind::terminate())?;
     let (client, consuming) = match subscribe(play).await {
         Ok(started) => started,
@@ -81,6 +87,14 @@ async fn consume(play: Play) -> Result<(), Failed> {
     client.close().await;
     say(&json!({"line": "done"}));
     Ok(())
+}
+
+/// The crate's log, as whoever installs no subscriber of their own may have it.
+fn tell_lines() {
+    for line in lines::take() {
+        let level = line.level.to_string().to_lowercase();
+        say(&json!({"line": "log", "level": level, "text": line.to_string()}));
+    }
 }
 
 async fn subscribe(play: Play) -> Result<(Client, Consuming), Failed> {
@@ -138,6 +152,9 @@ fn with_options(mut consumer: Consumer, options: &Options) -> Result<Consumer, F
             window: usize::try_from(pause.window)?,
             pause: Duration::from_millis(pause.for_ms),
         });
+    }
+    if let Some(park) = options.park {
+        consumer = consumer.park(park);
     }
     if let Some(declare) = options.declare {
         consumer = consumer.declare(declare);

@@ -1,0 +1,38 @@
+//! What became of a simulated message.
+
+use std::time::Duration;
+
+use retryrmq::{Message, ParkReason, Step};
+
+/// A step of a simulation, in one shape for all of them.
+#[derive(Clone, Debug)]
+pub struct Became {
+    /// `acked`, `retried`, `deferred`, `parked`, `dropped`, `rejected`, or `stale` for one that was settled before.
+    pub what: &'static str,
+    /// How long it waits.
+    pub delay: Option<Duration>,
+    /// Why it was given up.
+    pub reason: Option<&'static str>,
+    /// The parked message.
+    pub parked: Option<Message>,
+}
+
+impl From<Option<Step>> for Became {
+    fn from(step: Option<Step>) -> Self {
+        let (what, delay, reason, parked) = match step {
+            Some(Step::Acked) => ("acked", None, None, None),
+            Some(Step::Retried { delay }) => ("retried", Some(delay), None, None),
+            Some(Step::Deferred { delay }) => ("deferred", Some(delay), None, None),
+            Some(Step::Rejected) => ("rejected", None, None, None),
+            Some(Step::Dropped { reason }) => ("dropped", None, Some(reason), None),
+            Some(Step::Parked { reason, message }) => ("parked", None, Some(reason), Some(message)),
+            Some(_) | None => ("stale", None, None, None),
+        };
+        Self {
+            what,
+            delay,
+            reason: reason.map(ParkReason::as_str),
+            parked,
+        }
+    }
+}

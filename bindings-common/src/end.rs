@@ -1,0 +1,70 @@
+//! The end of an attempt, as a language's half says it.
+
+use std::time::Duration;
+
+use retryrmq::{Failure, Outcome, ParkReason};
+
+use crate::Refusal;
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Handled.
+    Ack,
+    /// Failed: once more, later.
+    Retry,
+    /// Given up by the handler.
+    Park,
+    /// Failed in a way that no retry can mend.
+    Fatal,
+    /// Put off.
+    Defer,
+}
+
+impl Ended {
+    /// By the first letter of its name, in small letters.
+    #[must_use]
+    pub fn from_letter(letter: u8) -> Option<Self> {
+        Some(match letter {
+            b'a' => Self::Ack,
+            b'r' => Self::Retry,
+            b'p' => Self::Park,
+            b'f' => Self::Fatal,
+            b'd' => Self::Defer,
+            _ => return None,
+        })
+    }
+
+    /// The outcome for the core.
+    ///
+    /// # Errors
+    /// `invalid_option` for a deferral without a delay: it would come back at once, again and again. Nothing is settled then.
+    pub fn outcome(self, failure: Failure, delay: Option<Duration>) -> Result<Outcome, Refusal> {
+        let parked = |reason, failure| Outcome::Park { reason, failure };
+        Ok(match self {
+            Self::Ack => Outcome::Ack,
+            Self::Retry => Outcome::Retry { failure, delay },
+            Self::Park => parked(ParkReason::Requested, failure),
+            Self::Fatal => parked(ParkReason::Fatal, failure),
+            Self::Defer => Outcome::Defer {
+                delay: delay.ok_or_else(|| Refusal::option("`delay` of a Defer is None"))?,
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deferral_without_a_delay_is_refused_and_all_else_has_an_outcome() {
+        for letter in b"arpf" {
+            let ended = Ended::from_letter(*letter).unwrap();
+            ended.outcome(Failure::new("no"), None).unwrap();
+        }
+        let refused = Ended::Defer.outcome(Failure::default(), None).unwrap_err();
+        assert_eq!(refused.code, "invalid_option");
+        assert_eq!(Ended::from_letter(b'x'), None);
+    }
+}

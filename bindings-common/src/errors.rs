@@ -1,0 +1,62 @@
+//! Errors as they cross a boundary: a code, a sentence, and what stands behind it.
+
+use std::error::Error as _;
+
+/// A chain of causes can be a circle.
+const MOST_CAUSES: usize = 8;
+
+/// Why something was refused or failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The stable code.
+    pub code: &'static str,
+    /// One sentence for people.
+    pub message: String,
+    /// The causes, as one line; often empty.
+    pub detail: String,
+}
+
+impl Refusal {
+    /// One that no error of the core stands behind.
+    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            detail: String::new(),
+        }
+    }
+
+    /// An option with a value that cannot work.
+    pub fn option(message: impl Into<String>) -> Self {
+        Self::new("invalid_option", message)
+    }
+
+    /// What was begun and has come to no end, as by a panic in the middle of it.
+    #[must_use]
+    pub fn broken() -> Self {
+        Self::new(
+            "error",
+            "this was begun and broke off by a fault of retryrmq itself; whether it was done is not known",
+        )
+    }
+}
+
+impl From<&retryrmq::Error> for Refusal {
+    fn from(error: &retryrmq::Error) -> Self {
+        let causes: Vec<_> = std::iter::successors(error.source(), |cause| (*cause).source())
+            .take(MOST_CAUSES)
+            .map(ToString::to_string)
+            .collect();
+        Self {
+            code: error.code(),
+            message: error.to_string(),
+            detail: causes.join(": "),
+        }
+    }
+}
+
+impl From<retryrmq::Error> for Refusal {
+    fn from(error: retryrmq::Error) -> Self {
+        Self::from(&error)
+    }
+}

@@ -1,0 +1,96 @@
+//! Something that takes time: begun here and now, finished on the process's runtime.
+
+use std::{
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    task::{Context, Poll, Waker},
+};
+
+use tokio::task::AbortHandle;
+
+/// Whoever waits for the end. One that is dropped without it, as by a panic in the middle of the work, is told so: somebody waits.
+struct Owing<T, F: FnOnce(Option<T>)>(Option<F>, std::marker::PhantomData<fn(T)>);
+
+impl<T, F: FnOnce(Option<T>)> Owing<T, F> {
+    fn finish(mut self, result: T) {
+        if let Some(end) = self.0.take() {
+            end(Some(result));
+        }
+    }
+}
+
+impl<T, F: FnOnce(Option<T>)> Drop for Owing<T, F> {
+    fn drop(&mut self) {
+        if let Some(end) = self.0.take() {
+            end(None);
+        }
+    }
+}
+
+/// Begins `work` on the process's runtime. Its first steps are made here and now, so that operations begin in the order in which
+/// they were asked for. `end` is told what came of it, once, or `None` when it broke off. What goes on can be given up by the
+/// handle, which is not there when the work was done at once.
+///
+/// # Errors
+/// Those of [`retryrmq::runtime`]; nothing was begun, and `end` is told so.
+pub fn begin<T, F, E>(work: F, end: E) -> retryrmq::Result<Option<AbortHandle>>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+    E: FnOnce(Option<T>) + Send + 'static,
+{
+    let runtime = retryrmq::runtime()?;
+    let owing = Owing(Some(end), std::marker::PhantomData);
+    let mut work: Pin<Box<dyn Future<Output = T> + Send>> = Box::pin(work);
+    let _inside = runtime.enter();
+    let mut first = || work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    Ok(match catch_unwind(AssertUnwindSafe(&mut first)) {
+        Ok(Poll::Ready(result)) => {
+            owing.finish(result);
+            None
+        }
+        Ok(Poll::Pending) => {
+            let going_on = runtime.spawn(async move { owing.finish(work.await) });
+            Some(going_on.abort_handle())
+        }
+        Err(_) => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn whatever_comes_of_it_is_told_once() {
+        let (told, heard) = mpsc::channel();
+        let tell = || {
+            let told = told.clone();
+            move |end: Option<u8>| told.send(end).unwrap()
+        };
+        assert!(begin(async { 1 }, tell()).unwrap().is_none());
+        assert_eq!(heard.recv().unwrap(), Some(1));
+        assert!(
+            begin(async { panic!("at once") }, tell())
+                .unwrap()
+                .is_none()
+        );
+        assert_eq!(heard.recv().unwrap(), None);
+        let later = |panics: bool| async move {
+            tokio::task::yield_now().await;
+            assert!(!panics, "later");
+            2
+        };
+        assert!(begin(later(false), tell()).unwrap().is_some());
+        assert_eq!(heard.recv().unwrap(), Some(2));
+        assert!(begin(later(true), tell()).unwrap().is_some());
+        assert_eq!(heard.recv().unwrap(), None);
+        let endless = begin(std::future::pending(), tell()).unwrap().unwrap();
+        endless.abort();
+        assert_eq!(heard.recv().unwrap(), None);
+        drop(told);
+    }
+}

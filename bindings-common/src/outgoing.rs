@@ -1,0 +1,91 @@
+//! A message on its way out, from plain values.
+
+use std::time::Duration;
+
+use retryrmq::{
+    BasicProperties, Publish,
+    types::{FieldTable, ShortString},
+};
+
+use crate::Refusal;
+
+/// What a message carries. What is not there is not set.
+#[derive(Clone, Debug, Default)]
+#[allow(
+    missing_docs,
+    reason = "each is the property of AMQP with that name, or the option of `Publish`"
+)]
+pub struct Outgoing {
+    pub exchange: String,
+    pub routing_key: String,
+    pub body: Vec<u8>,
+    pub headers: Option<FieldTable>,
+    pub delay: Option<Duration>,
+    pub mandatory: bool,
+    pub persistent: bool,
+    pub message_id: Option<String>,
+    pub content_type: Option<String>,
+    pub content_encoding: Option<String>,
+    pub correlation_id: Option<String>,
+    pub reply_to: Option<String>,
+    pub kind: Option<String>,
+    pub app_id: Option<String>,
+    pub user_id: Option<String>,
+    pub expiration: Option<Duration>,
+    pub priority: Option<u8>,
+    pub timestamp: Option<u64>,
+}
+
+impl Outgoing {
+    /// The message for the core. `names` are what the language calls `message_id`, `content_type`, `content_encoding`,
+    /// `correlation_id`, `reply_to`, `type`, `app_id` and `user_id`, in this order.
+    ///
+    /// # Errors
+    /// `invalid_option` for a text above 255 bytes; nothing is published.
+    pub fn message(self, names: [&str; 8]) -> Result<Publish, Refusal> {
+        type Set = fn(BasicProperties, ShortString) -> BasicProperties;
+        let texts: [(Option<String>, Set); 8] = [
+            (self.message_id, BasicProperties::with_message_id),
+            (self.content_type, BasicProperties::with_content_type),
+            (
+                self.content_encoding,
+                BasicProperties::with_content_encoding,
+            ),
+            (self.correlation_id, BasicProperties::with_correlation_id),
+            (self.reply_to, BasicProperties::with_reply_to),
+            (self.kind, BasicProperties::with_type),
+            (self.app_id, BasicProperties::with_app_id),
+            (self.user_id, BasicProperties::with_user_id),
+        ];
+        let mode = if self.persistent { 2 } else { 1 };
+        let mut properties = BasicProperties::default().with_delivery_mode(mode);
+        for ((text, set), name) in texts.into_iter().zip(names) {
+            if let Some(text) = text {
+                let text = ShortString::try_new(text.as_str())
+                    .map_err(|_| Refusal::option(format!("`{name}` is longer than 255 bytes")))?;
+                properties = set(properties, text);
+            }
+        }
+        if let Some(headers) = self.headers {
+            properties = properties.with_headers(headers);
+        }
+        if let Some(expiration) = self.expiration {
+            // Up to whole milliseconds: nothing is dropped before its time, and 0 would be at once.
+            let ms = expiration.as_nanos().div_ceil(1_000_000).to_string();
+            properties = properties.with_expiration(ms.into());
+        }
+        if let Some(priority) = self.priority {
+            properties = properties.with_priority(priority);
+        }
+        if let Some(timestamp) = self.timestamp {
+            properties = properties.with_timestamp(timestamp);
+        }
+        let message = Publish::to_exchange(self.exchange, self.routing_key, self.body)
+            .properties(properties)
+            .mandatory(self.mandatory);
+        Ok(match self.delay {
+            Some(delay) => message.delay(delay),
+            None => message,
+        })
+    }
+}

@@ -1,0 +1,36 @@
+//! A policy as people write it.
+
+use std::time::Duration;
+
+use retryrmq::{Error, Policy};
+
+/// As many delays are shown at most.
+const MOST_DELAYS: u32 = 1_000;
+
+/// A policy, read and written in its full form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyText {
+    /// Its full form.
+    pub text: String,
+    /// How many retries it has.
+    pub retries: u32,
+    /// The delays before them, the first thousand.
+    pub delays: Vec<Duration>,
+}
+
+impl PolicyText {
+    /// Reads a policy; the default one without a text.
+    ///
+    /// # Errors
+    /// `invalid_policy`.
+    pub fn read(text: Option<&str>) -> Result<Self, Error> {
+        let policy = text.map_or_else(|| Ok(Policy::default()), str::parse)?;
+        Ok(Self {
+            text: policy.to_string(),
+            retries: policy.max_retries(),
+            delays: (1..=policy.max_retries().min(MOST_DELAYS))
+                .map(|retry| policy.delay(retry, 2))
+                .collect(),
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! One walk through the messages parked for a queue, which may be asked by many and is busy with one thing at a time.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use retryrmq::{Browse, Record};
+use tokio::sync::Mutex;
+
+use crate::Refusal;
+
+/// A walk.
+#[derive(Clone, Debug)]
+pub struct Walk {
+    browse: Arc<Mutex<Option<Browse>>>,
+    known: Arc<Known>,
+}
+
+/// What is told of a walk while it may be busy.
+#[derive(Debug)]
+struct Known {
+    remaining: AtomicU32,
+    missed: AtomicU32,
+    others: u32,
+    warning: Option<String>,
+}
+
+fn ended() -> Refusal {
+    Refusal::new(
+        "closed",
+        "replay or drop parked messages inside the loop, at whose end the others are put back",
+    )
+}
+
+impl Walk {
+    /// A walk that has just begun.
+    #[must_use]
+    pub fn new(browse: Browse) -> Self {
+        Self {
+            known: Arc::new(Known {
+                remaining: browse.remaining().into(),
+                missed: browse.missed().into(),
+                others: browse.others(),
+                warning: browse.warning().map(str::to_owned),
+            }),
+            browse: Arc::new(Mutex::new(Some(browse))),
+        }
+    }
+
+    /// The next parked message; `None` at the end, and for a walk that is over.
+    pub fn next(&self) -> impl Future<Output = Result<Option<Record>, Refusal>> + Send + use<> {
+        let walk = self.clone();
+        async move {
+            let mut browse = walk.browse.lock().await;
+            let Some(browse) = browse.as_mut() else {
+                return Ok(None);
+            };
+            let next = browse.next().await;
+            let known = &walk.known;
+            known.remaining.store(browse.remaining(), Ordering::Relaxed);
+            known.missed.store(browse.missed(), Ordering::Relaxed);
+            Ok(next?)
+        }
+    }
+
+    /// Sends a record to the tail of a queue: its home, for most.
+    pub fn replay_to(
+        &self,
+        record: Record,
+        queue: String,
+    ) -> impl Future<Output = Result<(), Refusal>> + Send + use<> {
+        let browse = Arc::clone(&self.browse);
+        async move {
+            let mut browse = browse.lock().await;
+            let browse = browse.as_mut().ok_or_else(ended)?;
+            Ok(browse.replay_to(&record, &queue).await?)
+        }
+    }
+
+    /// Drops a record for good.
+    pub fn drop(&self, record: Record) -> impl Future<Output = Result<(), Refusal>> + Send + use<> {
+        let browse = Arc::clone(&self.browse);
+        async move {
+            let mut browse = browse.lock().await;
+            let browse = browse.as_mut().ok_or_else(ended)?;
+            Ok(browse.drop(&record).await?)
+        }
+    }
+
+    /// Ends the walk: what it holds and was neither replayed nor dropped is put back.
+    pub fn close(&self) -> impl Future<Output = Result<(), Refusal>> + Send + use<> {
+        let browse = Arc::clone(&self.browse);
+        async move {
+            let browse = browse.lock().await.take();
+            match browse {
+                Some(browse) => Ok(browse.close().await?),
+                None => Ok(()),
+            }
+        }
+    }
+
+    /// Whether it is over.
+    pub async fn is_over(&self) -> bool {
+        self.browse.lock().await.is_none()
+    }
+
+    /// How many messages were there when the walk began and have not been seen yet.
+    #[must_use]
+    pub fn remaining(&self) -> u32 {
+        self.known.remaining.load(Ordering::Relaxed)
+    }
+
+    /// How many others took messages out of the parking queue when the walk began.
+    #[must_use]
+    pub fn others(&self) -> u32 {
+        self.known.others
+    }
+
+    /// How many messages others took before they came.
+    #[must_use]
+    pub fn missed(&self) -> u32 {
+        self.known.missed.load(Ordering::Relaxed)
+    }
+
+    /// What is wrong with the parking queue.
+    #[must_use]
+    pub fn warning(&self) -> Option<&str> {
+        self.known.warning.as_deref()
+    }
+}
