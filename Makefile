@@ -53,6 +53,14 @@ simulate: cargo ## play lives of consumers against the model of the broker: make
 	RETRYRMQ_SIMULATE_SECONDS=$(SECONDS_OF_SEEDS) RETRYRMQ_SIMULATE_FROM=$(SEED) \
 		cargo test --release -p retryrmq --lib -- --nocapture engine::world
 
+# How long for each target; `make check` gives five seconds to each.
+SECONDS_OF_FUZZING ?= 600
+
+.PHONY: fuzz
+fuzz: cargo ## feed what strangers send to everything that reads it: make fuzz SECONDS_OF_FUZZING=600
+	RETRYRMQ_FUZZ_SECONDS=$(SECONDS_OF_FUZZING) \
+		cargo test --release -p retryrmq --all-features --lib --bins -- --nocapture :any_ :no_headers_ :no_stream_
+
 # How many seeds, and on which versions.
 SEEDS ?= 100
 VERSIONS ?= 3.10 4.0 4.3

@@ -29,7 +29,8 @@ use crate::{
     publish::{Publish, Publisher},
     telemetry::{Counters, Metrics},
     topology::{
-        Finding, Mode, Plan, QueueType, Route, Strategy, Wait, Waits, apply, warn_of_parking,
+        Finding, Mode, Plan, QueueType, Route, Strategy, Wait, Waits, apply, check_waiting,
+        warn_of_parking,
     },
 };
 
@@ -239,6 +240,7 @@ impl Client {
                 "this message cannot be delayed",
             ));
         };
+        check_waiting(&self.0.server, self.0.options.queue_type)?;
         let waits = self.waits(&queue);
         // A waiting queue routes to a queue by name: one that is not there would lose the message at the end.
         waits.ensure(&queue).await?;

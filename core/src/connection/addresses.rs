@@ -190,6 +190,8 @@ impl fmt::Debug for Addresses {
 
 #[cfg(test)]
 mod tests {
+    use retryrmq_harness::fuzz::{fuzz, gist};
+
     use super::*;
 
     fn shown(text: &str) -> String {
@@ -251,5 +253,60 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{text}");
             assert!(!format!("{error:?} {error}").contains("s3cret"), "{error}");
         }
+    }
+
+    /// Whatever somebody mistypes, what stands where a password stands is not shown.
+    #[test]
+    fn any_text_is_refused_or_addresses_without_their_password() {
+        const SECRET: &str = "s3cr3t";
+        let seeds: [&[u8]; 5] = [
+            b"amqp://guest:s3cr3t@one,two:5673,three/vhost",
+            b"amqps://bob:s3cr3t@host/%2f?cacertfile=ca.pem&heartbeat=10&connection_timeout=500",
+            b"amqp://bob:s3cr3t@one,amqp://bob:s3cr3t@two",
+            b"amqp://u:s3cr3t@[::1]:5672?auth_mechanism=plain&passwordfile=/x",
+            b"localhost",
+        ];
+        let words = [
+            "amqp://",
+            "amqps://",
+            "amqp:",
+            "@",
+            ":",
+            "/",
+            "?",
+            "&",
+            "=",
+            ",",
+            "%2f",
+            "%",
+            "#",
+            "[::1]",
+            "127.0.0.1",
+            "heartbeat=",
+            "name=",
+            "verify=verify_peer",
+            "auth_mechanism=external",
+            "certfile=a&keyfile=b",
+        ];
+        fuzz(&seeds, &words, |text| {
+            let text = String::from_utf8_lossy(text);
+            let read = text.parse::<Addresses>();
+            let shown = match &read {
+                Ok(addresses) => format!("{addresses} {addresses:?}"),
+                Err(refused) => format!("{refused} {refused:?}"),
+            };
+            let elsewhere = read.as_ref().is_ok_and(|addresses| {
+                addresses.all.iter().any(|one| {
+                    [&one.host, &one.vhost, &one.user]
+                        .iter()
+                        .any(|part| part.contains(SECRET))
+                })
+            });
+            assert!(elsewhere || !shown.contains(SECRET), "{shown}");
+            match read {
+                Ok(addresses) => format!("{} {}", addresses.all.len(), addresses.all[0].tls),
+                Err(refused) => gist(&refused.to_string()),
+            }
+        });
     }
 }

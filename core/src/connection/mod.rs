@@ -3,6 +3,7 @@
 mod address;
 mod addresses;
 mod begun;
+mod capabilities;
 mod chunk;
 mod companions;
 mod discretion;
@@ -14,6 +15,7 @@ mod parting;
 mod refusal;
 mod renewal;
 mod sanitiser;
+mod server;
 mod survival;
 mod tls;
 mod transport;
@@ -21,7 +23,7 @@ mod transport;
 pub use address::Address;
 pub use addresses::Addresses;
 pub use login::{Credentials, Login};
-pub use open::Server;
+pub use server::Server;
 
 pub(crate) use begun::Begun;
 pub(crate) use chunk::put_off;

@@ -20,6 +20,7 @@ use super::{
     refusal::{Doing, refusal},
     renewal::Renewal,
     sanitiser::MendedLog,
+    server::Server,
     transport::{self, FRAME_MAX, Kit, Lifeline},
 };
 use crate::{Error, ErrorKind, Result};
@@ -29,42 +30,6 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(20);
 const GOODBYE: Duration = Duration::from_secs(2);
 /// How long a host may take to answer while there are others to try.
 const IMPATIENT: Duration = Duration::from_secs(3);
-
-/// What the broker says of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
-    /// The product, `RabbitMQ`.
-    pub product: String,
-    /// The version as text, such as `4.0.5`.
-    pub version: String,
-    /// The cluster's name, empty if it does not say.
-    pub cluster: String,
-}
-
-impl Server {
-    fn read(properties: Option<&FieldTable>) -> Self {
-        let text = |name: &str| {
-            properties
-                .and_then(|table| crate::retry::headers::string(table, name))
-                .unwrap_or_default()
-        };
-        Self {
-            product: text("product"),
-            version: text("version"),
-            cluster: text("cluster_name"),
-        }
-    }
-
-    /// Whether this is RabbitMQ `major.minor` or later. A version that cannot be read counts as old.
-    #[must_use]
-    pub fn at_least(&self, major: u32, minor: u32) -> bool {
-        let mut numbers = self
-            .version
-            .split('.')
-            .map(|part| part.parse::<u32>().unwrap_or(0));
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
-    }
-}
 
 /// Hangs up when it is dropped. Without, a connection that nobody waits for any more would stay open: lapin's thread goes
 /// on with the handshake that was given up, and then answers heartbeats for as long as the process lives.

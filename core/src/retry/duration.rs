@@ -73,8 +73,13 @@ pub fn parse_duration(text: &str) -> Result<Duration> {
         if seconds > 3.2e10 {
             return Err(bad("it is too long"));
         }
-        // Whole numbers stay exact: 0.1 s in binary is not 100 ms.
-        let part = Duration::from_nanos((value * unit.as_nanos() as f64).round() as u64);
+        // Whole numbers stay exact, however large, and so do the digits behind the point: 0.1 s in binary is not 100 ms.
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let unit_ms = u64::try_from(unit.as_millis()).unwrap_or(u64::MAX);
+        let whole = whole.parse().unwrap_or(0_u64).saturating_mul(unit_ms);
+        let fraction: f64 = format!("0.{fraction}").parse().unwrap_or(0.0);
+        let fraction = (fraction * unit.as_nanos() as f64).round() as u64;
+        let part = Duration::from_millis(whole).saturating_add(Duration::from_nanos(fraction));
         total = total.saturating_add(part);
         rest = tail.trim_start();
     }
@@ -85,6 +90,11 @@ pub fn parse_duration(text: &str) -> Result<Duration> {
 #[must_use]
 pub fn format_duration(duration: Duration) -> String {
     let ms = duration.as_millis();
+    let finer = duration.subsec_nanos() % 1_000_000;
+    if finer > 0 {
+        let finer = format!("{finer:06}");
+        return format!("{ms}.{}ms", finer.trim_end_matches('0'));
+    }
     for (name, unit) in UNITS.iter().rev() {
         let unit = unit.as_millis();
         if ms >= unit && ms.is_multiple_of(unit) {
@@ -146,6 +156,22 @@ mod tests {
             let error = parse_duration(text).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidOption);
             assert!(error.to_string().contains("write it like"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_finer_than_a_millisecond_is_written_as_it_is_read() {
+        for (text, ns, written) in [
+            ("1.5ms", 1_500_000, "1.5ms"),
+            ("0.001ms", 1_000, "0.001ms"),
+            ("10.9065536s", 10_906_553_600, "10906.5536ms"),
+            ("0.1s", 100_000_000, "100ms"),
+            ("0ms", 0, "0ms"),
+        ] {
+            let read = parse_duration(text).unwrap();
+            assert_eq!(read, Duration::from_nanos(ns), "{text}");
+            assert_eq!(format_duration(read), written);
+            assert_eq!(parse_duration(written).unwrap(), read);
         }
     }
 

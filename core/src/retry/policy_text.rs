@@ -174,6 +174,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
+    use retryrmq_harness::fuzz::{fuzz, gist};
 
     use super::*;
     use crate::SECOND;
@@ -357,5 +358,61 @@ mod tests {
         fn never_panics(text in "[a-z(),=0-9.ms ]{0,60}") {
             let _ = text.parse::<Policy>();
         }
+    }
+
+    #[test]
+    fn any_text_is_refused_or_a_policy_that_works() {
+        let seeds: [&[u8]; 5] = [
+            b"fixed(5s, retries=3)",
+            b"linear(1s, step=2s, max=1m, retries=5)",
+            b"list(1s, 10s, 1m)",
+            b"exponential(1s, factor=4, max=5m, retries=5, jitter=0.2)",
+            b"fixed(1500ms, max_age=1h, age_from=published)",
+        ];
+        let words = [
+            "fixed(",
+            "linear(",
+            "list(",
+            "exponential(",
+            "retries=",
+            "step=",
+            "max=",
+            "factor=",
+            "jitter=",
+            "max_age=",
+            "age_from=",
+            "published",
+            ", ",
+            ")",
+            "1ms",
+            "365d",
+            "1.5s",
+            "5 m",
+        ];
+        fuzz(&seeds, &words, |text| {
+            let text = String::from_utf8_lossy(text);
+            let policy = match text.parse::<Policy>() {
+                Ok(policy) => policy,
+                Err(refused) => return gist(&refused.to_string()),
+            };
+            policy.validate().expect("what is read can work");
+            let written = policy.to_string();
+            assert_eq!(
+                written.parse::<Policy>().expect("what is written is read"),
+                policy,
+                "{written}"
+            );
+            let delays = policy.delays();
+            assert!(delays.len() <= 64);
+            for retry in [1, 2, 3, policy.max_retries().max(1)] {
+                for draw in [0, 1, u64::MAX] {
+                    let delay = policy.delay(retry, draw);
+                    assert!(delay >= Duration::from_millis(1) && delay <= crate::MAX_DELAY);
+                    assert!(policy.max_retries() < retry || delays.contains(&delay));
+                }
+            }
+            let (shape, _) = written.split_once('(').expect("a policy has arguments");
+            format!("{shape} {} {}", delays.len(), written.matches('=').count())
+        });
     }
 }

@@ -261,6 +261,7 @@ fn wild<T>(
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use retryrmq_harness::fuzz::{fuzz, gist};
 
     use super::*;
 
@@ -346,5 +347,56 @@ mod tests {
             topic_matches(&pattern, &text);
             glob_matches(&pattern, &text);
         }
+    }
+
+    #[test]
+    fn any_text_is_refused_or_a_rule_that_ends() {
+        let seeds: [&[u8]; 4] = [
+            b"error=*Timeout => fixed(5s)",
+            b"routing_key=eu.# => exponential(1s)",
+            b"header.kind=invoice* => list(1s, 10s)",
+            b"routing_key=*.a.#, header.size=7, error=A*B => fixed(1s, retries=1)",
+        ];
+        let words = [
+            "error=",
+            "routing_key=",
+            "header.",
+            "header.kind=",
+            " => ",
+            "=>",
+            ", ",
+            "*",
+            "#",
+            ".#.",
+            "fixed(1s)",
+            "list(1s)",
+        ];
+        let failure = Failure::new("x").of_type("ReadTimeout").also(["OSError"]);
+        let mut headers = FieldTable::default();
+        headers.insert("kind".into(), AMQPValue::LongString("invoice-7".into()));
+        fuzz(&seeds, &words, |text| {
+            let text = String::from_utf8_lossy(text);
+            let rule = match text.parse::<Rule>() {
+                Ok(rule) => rule,
+                Err(refused) => return gist(&refused.to_string()),
+            };
+            let written = rule.to_string();
+            assert_eq!(
+                written.parse::<Rule>().expect("what is written is read"),
+                rule,
+                "{written}"
+            );
+            let rules = Rules {
+                rules: vec![rule],
+                otherwise: "fixed(9s)".parse().unwrap(),
+            };
+            rules.validate().expect("what is read can work");
+            let chosen = rules.policy("eu.de.berlin", Some(&headers), &failure);
+            format!(
+                "{} {}",
+                written.matches(", ").count().min(9),
+                chosen == &rules.otherwise
+            )
+        });
     }
 }

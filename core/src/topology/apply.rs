@@ -314,6 +314,10 @@ impl Broker<'_> {
     /// Whether a queue is a stream. Consuming from an offset is refused by every other type, and by a stream without a
     /// prefetch: no consumer comes of it in any case.
     async fn is_stream(&mut self, queue: &str) -> Result<bool> {
+        // Where it is not refused it would make a consumer, whose messages look as if they had crashed it.
+        if !self.connection.server().capabilities().refuses_offsets {
+            return Ok(false);
+        }
         let mut offset = FieldTable::default();
         offset.insert(
             ShortString::from("x-stream-offset"),

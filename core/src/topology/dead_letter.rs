@@ -3,7 +3,7 @@
 use super::{
     Item, Missing, Plan, QueueType,
     plan::{self, at_least_once, named, text, waiting_queue},
-    scheme::{Route, Scheme, Target, Wait, refused},
+    scheme::{Route, Scheme, Target, Wait, check_waiting, refused},
 };
 use crate::{Result, connection::Server, retry::Counting};
 
@@ -18,7 +18,7 @@ const MOST_RETRIES: u32 = 15;
 impl Scheme for DeadLetter {
     fn counting(&self, server: &Server) -> Counting {
         Counting::Deaths {
-            carried: server.at_least(4, 0) && !server.at_least(4, 3),
+            carried: server.capabilities().counts_hold_rounds,
         }
     }
 
@@ -33,12 +33,24 @@ impl Scheme for DeadLetter {
             .map(|policy| policy.max_retries())
             .max()
             .unwrap_or(0);
-        if server.at_least(4, 0) && retries > MOST_RETRIES {
+        let capabilities = server.capabilities();
+        if !capabilities.dead_letters_safely {
             return Err(refused(
                 NAME,
                 format!(
-                    "cannot hold {retries} retries on RabbitMQ {}: quorum queues there count every round against their delivery limit of 20",
-                    server.version
+                    "leaves a failed message to the broker's dead-lettering, and that of {server} is not known to keep it"
+                ),
+                "the strategy retry-queues",
+            ));
+        }
+        check_waiting(server, target.queue_type)?;
+        if let Some(limit) = capabilities.delivery_limit
+            && retries > MOST_RETRIES
+        {
+            return Err(refused(
+                NAME,
+                format!(
+                    "cannot hold {retries} retries on {server}: quorum queues there count every round against their delivery limit of {limit}"
                 ),
                 "at most 15 retries, or the strategy retry-queues",
             ));

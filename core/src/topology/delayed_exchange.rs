@@ -49,11 +49,14 @@ impl Scheme for DelayedExchange {
     }
 
     fn check_server(&self, server: &Server, _: &Target<'_>) -> Result<()> {
-        if server.at_least(4, 3) {
-            let why = format!(
-                "needs the delayed-message plugin, which cannot run on RabbitMQ {}",
-                server.version
-            );
+        if !server.capabilities().runs_delayed_exchange {
+            let why = if server.is_rabbitmq() {
+                format!("needs the delayed-message plugin, which cannot run on {server}")
+            } else {
+                format!(
+                    "needs RabbitMQ's delayed-message plugin, and how {server} keeps what is delayed is not known"
+                )
+            };
             return Err(refused(NAME, why, "the strategy retry-queues"));
         }
         Ok(())

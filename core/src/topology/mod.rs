@@ -32,7 +32,7 @@ pub use plan::{
     work_queue_of,
 };
 pub(crate) use plan::{existing, name};
-pub(crate) use scheme::{Detour, Route, Target, Wait, detour};
+pub(crate) use scheme::{Detour, Route, Target, Wait, check_waiting, detour};
 pub use strategy::Strategy;
 pub(crate) use waits::{SAFE_AGE, Waits};
 pub use work_queue::WorkQueue;

@@ -58,12 +58,11 @@ impl Scheme for Native {
     }
 
     fn check_server(&self, server: &Server, _: &Target<'_>) -> Result<()> {
-        if server.at_least(4, 3) {
+        if server.capabilities().delays_returns {
             return Ok(());
         }
         let why = format!(
-            "needs RabbitMQ 4.3, and this is {}, which would take the arguments and ignore them",
-            server.version
+            "needs RabbitMQ 4.3, and this is {server}, which would take the arguments and ignore them"
         );
         Err(refused(NAME, why, "the strategy retry-queues"))
     }

@@ -2,7 +2,7 @@
 
 use super::{
     Plan, plan,
-    scheme::{Route, Scheme, Target, Wait},
+    scheme::{Route, Scheme, Target, Wait, check_waiting},
 };
 use crate::{Result, connection::Server, retry::Counting};
 
@@ -17,8 +17,8 @@ impl Scheme for RetryQueues {
         Ok(())
     }
 
-    fn check_server(&self, _: &Server, _: &Target<'_>) -> Result<()> {
-        Ok(())
+    fn check_server(&self, server: &Server, target: &Target<'_>) -> Result<()> {
+        check_waiting(server, target.queue_type)
     }
 
     fn plan(&self, target: &Target<'_>) -> Plan {

@@ -134,6 +134,24 @@ pub(super) fn refused(strategy: &str, why: impl fmt::Display, instead: &str) -> 
     )
 }
 
+/// Refuses to let messages wait in quorum queues that are none: a broker that takes the arguments and makes an ordinary queue
+/// drops what returns while its work queue is gone, and nobody would know.
+///
+/// # Errors
+/// [`ErrorKind::StrategyRefused`].
+pub(crate) fn check_waiting(server: &Server, queue_type: QueueType) -> Result<()> {
+    if queue_type == QueueType::Classic || server.capabilities().dead_letters_at_least_once {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::StrategyRefused,
+        format!(
+            "messages wait in quorum queues that dead-letter at least once, and {server} is not known to have them; connect with `queue_type` as `classic`, where what returns to a queue that is gone or full is dropped, or \
+             use RabbitMQ 3.10 or later; if this is a proxy, connect to the broker behind it"
+        ),
+    ))
+}
+
 /// How long a message takes that may not run now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detour {

@@ -128,3 +128,83 @@ impl FromStr for Strategy {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sentence with which a broker is refused, if it is.
+    fn refusal(
+        strategy: Strategy,
+        product: &str,
+        version: &str,
+        kind: QueueType,
+    ) -> Option<String> {
+        let rules = Rules {
+            otherwise: "fixed(5s, retries=3)".parse().unwrap(),
+            ..Rules::default()
+        };
+        let server = Server::for_tests(product, version);
+        let refused = strategy.check(&server, "orders", &rules, kind).err()?;
+        assert_eq!(refused.kind(), ErrorKind::StrategyRefused);
+        Some(refused.to_string())
+    }
+
+    #[test]
+    fn each_version_of_rabbitmq_serves_what_it_has() {
+        use Strategy::{DeadLetter, DelayedExchange, Native, RetryQueues};
+        for (version, served) in [
+            ("3.10.8", &[RetryQueues, DeadLetter, DelayedExchange][..]),
+            ("4.0.5", &[RetryQueues, DeadLetter, DelayedExchange]),
+            ("4.3.6", &[RetryQueues, DeadLetter, Native]),
+        ] {
+            for strategy in Strategy::ALL {
+                let refused = refusal(strategy, "RabbitMQ", version, QueueType::Quorum);
+                assert_eq!(
+                    refused.is_none(),
+                    served.contains(&strategy),
+                    "{version}: {refused:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn other_brokers_serve_retry_queues_of_the_classic_type_alone() {
+        for (product, version) in [("LavinMQ", "2.9.1"), ("AMQProxy", "4.3.0"), ("", "")] {
+            for kind in [QueueType::Quorum, QueueType::Classic] {
+                for strategy in Strategy::ALL {
+                    let refused = refusal(strategy, product, version, kind);
+                    let served = strategy == Strategy::RetryQueues && kind == QueueType::Classic;
+                    assert_eq!(
+                        refused.is_none(),
+                        served,
+                        "{product} {strategy}: {refused:?}"
+                    );
+                    let names_it = |why: &str| why.contains(product) && why.contains("use ");
+                    assert!(refused.as_deref().is_none_or(names_it), "{refused:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_waits_needs_rabbitmq_3_10_or_classic_queues() {
+        let refused = refusal(
+            Strategy::RetryQueues,
+            "RabbitMQ",
+            "3.9.29",
+            QueueType::Quorum,
+        );
+        assert!(refused.unwrap().contains("`queue_type` as `classic`"));
+        assert_eq!(
+            refusal(
+                Strategy::RetryQueues,
+                "RabbitMQ",
+                "3.9.29",
+                QueueType::Classic
+            ),
+            None
+        );
+    }
+}

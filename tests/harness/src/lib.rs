@@ -25,6 +25,7 @@ mod control;
 mod cut_proxy;
 mod eventually;
 mod everywhere;
+pub mod fuzz;
 pub mod hostile;
 mod ledger;
 mod management;

@@ -14,7 +14,7 @@ use tokio::{
     sync::mpsc,
     time::{Instant, sleep_until, timeout},
 };
-use tracing::info;
+use tracing::{info, warn};
 
 use self::channel::{Channel, Happening};
 use super::{
@@ -23,7 +23,7 @@ use super::{
     inbox::{Ending, Inbox},
 };
 use crate::{
-    Client, Error, ErrorKind, Result,
+    Client, Error, ErrorKind, Result, Server,
     publish::{Body, Job},
     retry::{Counting, Origin},
     telemetry::{Counters, Event, HOST, Listener},
@@ -80,6 +80,17 @@ fn tell_what_was_made(findings: &[Finding]) {
     }
 }
 
+/// What holds on RabbitMQ is measured; of any other broker it is read at best.
+fn warn_of_an_untested_broker(server: &Server) {
+    if !server.is_rabbitmq() {
+        warn!(
+            %server,
+            "retryrmq is not tested with this broker: it relies on what its documentation says of confirms, dead-lettering and time \
+             to live; try what happens to a failed message before you trust it with any"
+        );
+    }
+}
+
 /// Tells when only the connection that copies go out on is refused: while there is none to consume from, that one tells.
 async fn tell_of_refused_copies(client: Client, mail: mpsc::UnboundedSender<Mail>) {
     let refusals = async {
@@ -112,6 +123,7 @@ impl Shell {
         let wire_queue = topology::name(&options.queue)?;
         let queue_type = client.options().queue_type;
         let scheme = options.strategy.scheme();
+        let capabilities = client.server().capabilities();
         if options.dlx {
             let target = Target {
                 queue: &options.queue,
@@ -119,6 +131,7 @@ impl Shell {
                 queue_type,
             };
             scheme.check_server(client.server(), &target)?;
+            warn_of_an_untested_broker(client.server());
         }
         let declare = options.declare && options.dlx;
         let findings = client.examine(&plan, mode(declare)).await?;
@@ -147,8 +160,8 @@ impl Shell {
                 app_version: client.options().app_version.clone(),
             },
             counters: counters.clone(),
-            nack_is_uncounted: client.server().at_least(4, 3),
-            queues_sleep: !client.server().at_least(4, 0),
+            nack_is_uncounted: capabilities.nack_is_uncounted,
+            queues_sleep: capabilities.queues_sleep,
             header_room: client.header_room(),
             seed: fastrand::u64(..),
             options,

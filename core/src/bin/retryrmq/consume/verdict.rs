@@ -200,6 +200,7 @@ fn wish(line: &str) -> Option<Result<Wish, retryrmq::Error>> {
 #[cfg(test)]
 mod tests {
     use retryrmq::{DAY, MINUTE, SECOND};
+    use retryrmq_harness::fuzz::{fuzz, gist};
 
     use super::*;
 
@@ -379,5 +380,57 @@ mod tests {
         }
         let (parked, _) = said(Ending::Exit(65), echo, b"defer: soon");
         assert!(matches!(parked, Outcome::Park { .. }));
+    }
+
+    #[test]
+    fn any_last_words_lead_to_an_outcome_within_bounds() {
+        let seeds: [&[u8]; 6] = [
+            b"boom\nretry-after: 30s",
+            b"defer: 5s",
+            b"park: no such customer",
+            b"a\n\n  retry-after: 1h30m \r\n",
+            b"retry-after: 1e3 s",
+            b"RETRY-AFTER: 5 minutes",
+        ];
+        let words = [
+            "retry-after:",
+            "defer:",
+            "park:",
+            "\n",
+            "\r\n",
+            "s",
+            "ms",
+            "365d",
+            " ",
+            "\u{9b}",
+            "\u{202e}",
+        ];
+        fuzz(&seeds, &words, |text| {
+            let endings = [0, 1, 65, 75].map(Ending::Exit);
+            let mut seen = Vec::new();
+            for ending in endings
+                .into_iter()
+                .chain([Ending::Signal(9), Ending::Timeout(SECOND)])
+            {
+                for (tail, pipe) in [(text, &b""[..]), (&b"boom"[..], text)] {
+                    let (outcome, remark) = said(ending, tail, pipe);
+                    let delay = match &outcome {
+                        Outcome::Retry { delay, .. } => *delay,
+                        Outcome::Defer { delay } => Some(*delay),
+                        _ => None,
+                    };
+                    assert!(delay.is_none_or(|delay| delay <= DAY), "{outcome:?}");
+                    let is_ack = outcome == Outcome::Ack;
+                    assert!(
+                        !is_ack || ending == Ending::Exit(0),
+                        "{ending:?}: {outcome:?}"
+                    );
+                    let remark = remark.unwrap_or_default();
+                    assert_eq!(visible::line(&remark), remark, "a remark is safe to print");
+                    seen.push(format!("{} {}", delay.is_some(), gist(&remark)));
+                }
+            }
+            seen
+        });
     }
 }

@@ -1,5 +1,6 @@
 //! What the guard promises, held against amq-protocol's own parser and generator, which are lapin's.
 
+mod fuzzed;
 mod generated;
 mod hostile;
 mod log;

@@ -1,0 +1,124 @@
+//! What a broker says of itself when a connection starts.
+
+use std::fmt;
+
+use lapin::types::FieldTable;
+
+use super::capabilities::Capabilities;
+
+/// What the broker says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Server {
+    /// The product, `RabbitMQ`.
+    pub product: String,
+    /// The version as text, such as `4.0.5`.
+    pub version: String,
+    /// The cluster's name, empty if it does not say.
+    pub cluster: String,
+}
+
+/// How RabbitMQ and the services that run it call it.
+const RABBITMQ: &str = "RabbitMQ";
+
+impl Server {
+    /// Reads what `connection.start` brought.
+    pub(super) fn read(properties: Option<&FieldTable>) -> Self {
+        let text = |name: &str| {
+            properties
+                .and_then(|table| crate::retry::headers::string(table, name))
+                .unwrap_or_default()
+        };
+        Self {
+            product: text("product"),
+            version: text("version"),
+            cluster: text("cluster_name"),
+        }
+    }
+
+    /// Whether the version is `major.minor` or later, whatever the product. A version that cannot be read counts as old.
+    #[must_use]
+    pub fn at_least(&self, major: u32, minor: u32) -> bool {
+        let mut numbers = self
+            .version
+            .split('.')
+            .map(|part| part.parse::<u32>().unwrap_or(0));
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_tests(product: &str, version: &str) -> Self {
+        Self {
+            product: product.to_owned(),
+            version: version.to_owned(),
+            cluster: String::new(),
+        }
+    }
+
+    pub(crate) fn is_rabbitmq(&self) -> bool {
+        self.product == RABBITMQ
+    }
+
+    /// What it can do.
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        Capabilities::of(self)
+    }
+}
+
+/// For sentences: the product and the version. Both are the broker's words, so they are escaped and cut.
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let short = |text: &str| text.chars().take(40).collect::<String>();
+        let named = match self.product.trim() {
+            "" => "a broker without a name".to_owned(),
+            product => format!("{} {}", short(product), short(&self.version)),
+        };
+        f.write_str(&crate::visible::line(named.trim_end()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lapin::types::AMQPValue;
+
+    use super::*;
+
+    /// The values that brokers send: RabbitMQ's as `management` of the tested versions shows them, and LavinMQ's from its source
+    /// (`SERVER_PROPERTIES` in `src/lavinmq/amqp/connection_factory.cr`, 2.9.1).
+    #[test]
+    fn what_brokers_send_is_read() {
+        let sent = |pairs: &[(&str, &str)]| {
+            let mut table = FieldTable::default();
+            for (name, value) in pairs {
+                table.insert((*name).into(), AMQPValue::LongString((*value).into()));
+            }
+            Server::read(Some(&table))
+        };
+        let rabbit = sent(&[
+            ("product", "RabbitMQ"),
+            ("version", "3.10.8"),
+            ("platform", "Erlang/OTP 24.2.1"),
+            ("cluster_name", "rabbit@one"),
+        ]);
+        assert!(rabbit.is_rabbitmq() && rabbit.at_least(3, 10) && !rabbit.at_least(3, 11));
+        assert_eq!(
+            (rabbit.cluster.as_str(), rabbit.to_string().as_str()),
+            ("rabbit@one", "RabbitMQ 3.10.8")
+        );
+        let lavin = sent(&[
+            ("product", "LavinMQ"),
+            ("version", "2.9.1"),
+            ("platform", "Crystal 1.18.2"),
+        ]);
+        assert!(!lavin.is_rabbitmq());
+        assert_eq!(
+            (lavin.cluster.as_str(), lavin.to_string().as_str()),
+            ("", "LavinMQ 2.9.1")
+        );
+        assert_eq!(Server::read(None).to_string(), "a broker without a name");
+        assert_eq!(
+            sent(&[("product", "x\u{1b}[2J"), ("version", "")]).to_string(),
+            "x\\x1b[2J"
+        );
+    }
+}
