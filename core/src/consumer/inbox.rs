@@ -96,6 +96,13 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
+    /// Wakes another task if nobody has taken all that is there.
+    pub(super) fn wake_for_the_rest(&self) {
+        if !self.arrivals().queue.is_empty() {
+            self.wake_one();
+        }
+    }
+
     /// Takes one message, and says whether there are more.
     pub(super) fn take_one(&self) -> (Option<Delivery>, bool) {
         let mut arrivals = self.arrivals();

@@ -90,6 +90,9 @@ impl Case<'_> {
             }
             Action::Park(reason) => {
                 let failure = match outcome {
+                    Outcome::Defer { .. } if reason == ParkReason::TooOld => {
+                        Failure::new("it was deferred until it was too old")
+                    }
                     Outcome::Defer { .. } => self.deferred_too_often(),
                     _ => failure,
                 };

@@ -133,21 +133,27 @@ impl Engine {
         }
     }
 
-    /// Others need not wait any more for the places of messages whose copies have been on their way for long.
+    /// Others need not wait any more for the places of messages whose copies have been on their way for long, nor for those
+    /// copies themselves. That goes for copies from before a reconnection, too: an alarm may hold them for hours.
     pub(super) fn look_after_copies(&mut self, now: Now) {
         let current = self.channel.as_ref().map(|channel| channel.session);
         while let Some((late, token)) = self.ways.front().copied() {
-            let is_on_its_way = self.entries.get_mut(token).is_some_and(|entry| {
-                Some(entry.session) == current
-                    && !entry.takes_its_place
+            let on_its_way = self.entries.get_mut(token).filter(|entry| {
+                !entry.takes_its_place
                     && matches!(&entry.phase, Phase::Copying(copying) if copying.under_way)
             });
-            if is_on_its_way && late > now.at {
+            let Some(entry) = on_its_way else {
+                self.ways.pop_front();
+                continue;
+            };
+            if late > now.at {
                 return;
             }
             self.ways.pop_front();
-            if is_on_its_way {
+            if Some(entry.session) == current {
                 self.takes_its_place(token);
+            } else {
+                self.detours -= usize::from(std::mem::take(&mut entry.on_detour));
             }
         }
     }
@@ -180,7 +186,9 @@ impl Engine {
                     entry.phase = phase;
                     self.release(token, now);
                 }
-                (Task::Resubmit, Phase::Copying(copying)) => self.publish(token, copying, now, out),
+                (Task::Resubmit, Phase::Copying(copying)) if copying.waits_for_another_try() => {
+                    self.publish(token, copying, now, out);
+                }
                 (Task::Defer, Phase::Held(Held::Deferred(copying))) => {
                     self.publish(token, copying, now, out);
                 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    Command, Commands, Engine, Moment, Now,
+    Command, Commands, Engine, Moment, Now, Return,
     entry::{Held, Phase},
 };
 
@@ -54,6 +54,21 @@ impl Engine {
         {
             drain.abandoned = true;
             drain.until = drain.until.min(now.at + GOODBYE);
+        }
+    }
+
+    /// The end has come: what still waits for its copy goes back by itself. The end of its channel would give it back, too, but
+    /// every broker counts that, and 4.3 counts no `basic.nack`.
+    pub(crate) fn give_back_the_rest(&mut self, out: &mut Commands) {
+        let mut waiting: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| !matches!(entry.phase, Phase::Out))
+            .map(|(token, entry)| (entry.tag, token))
+            .collect();
+        waiting.sort_unstable();
+        for (_, token) in waiting {
+            self.give_back(token, Return::Unstarted, out);
         }
     }
 

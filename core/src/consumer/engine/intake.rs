@@ -245,6 +245,11 @@ impl Intake {
         tap.map_or(0, |tap| tap.prefetch)
     }
 
+    #[cfg(test)]
+    pub(super) fn newest(&self) -> u64 {
+        self.taps.last().map_or(0, |tap| tap.consumer)
+    }
+
     /// How many messages may be unacknowledged on this channel now: for the rhythm of acknowledgements.
     pub(super) fn width(&self) -> u16 {
         self.taps.iter().map(|tap| tap.prefetch).max().unwrap_or(1)

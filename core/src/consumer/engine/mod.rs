@@ -218,11 +218,11 @@ impl Engine {
     pub(crate) fn turn(&mut self, now: Now, out: &mut Commands) {
         self.keep_appointments(now, out);
         self.end_pause(now);
+        self.look_after_copies(now);
         self.release_suspect(now, out);
         self.readmit(now, out);
         self.return_what_can(now, out);
         self.relieve(now);
-        self.look_after_copies(now);
         self.adjust_intake(out);
         self.flush(now, out);
     }
@@ -399,5 +399,7 @@ impl Engine {
     }
 }
 
+#[cfg(test)]
+mod cases;
 #[cfg(test)]
 mod world;

@@ -225,6 +225,10 @@ impl Shell {
                 self.wait().await;
             }
         }
+        self.engine.give_back_the_rest(&mut self.wanted);
+        for command in std::mem::take(&mut self.wanted.list) {
+            self.perform(command);
+        }
         if let Some(mut channel) = self.channel.take() {
             // The broker redelivers what it does not hear of.
             let _ = timeout(GOODBYE, channel.write(true)).await;
@@ -566,7 +570,10 @@ impl Shell {
             () = self.inbox.knock() => {}
             Some(mail) = self.mailbox.recv() => self.receive(mail),
             happening = happening => self.happened(happening),
-            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                // The worker that was to wake the next one may be in a handler that blocks its thread.
+                self.inbox.wake_for_the_rest();
+            }
         }
     }
 }

@@ -257,6 +257,10 @@ impl World {
             let list = std::mem::take(&mut replica.wanted.list);
             if list.is_empty() {
                 if finished {
+                    engine.give_back_the_rest(&mut replica.wanted);
+                    for command in std::mem::take(&mut replica.wanted.list) {
+                        self.perform(at, command);
+                    }
                     self.finish(at);
                 }
                 return Ok(());

@@ -1,0 +1,166 @@
+//! Single cases, played to an engine input by input.
+
+use std::time::Duration;
+
+use super::*;
+use crate::{
+    BasicProperties, Consumer,
+    retry::{Failure, Outcome},
+    types::{AMQPValue, FieldTable},
+};
+
+struct Case {
+    engine: Engine,
+    commands: Commands,
+    at: Moment,
+    session: u64,
+    tag: u64,
+}
+
+impl Case {
+    fn new() -> Self {
+        let setup = Setup {
+            options: Consumer::new("orders").dlx(true),
+            origin: Origin::default(),
+            counters: Counters::default(),
+            counting: Counting::Header,
+            nack_is_uncounted: true,
+            queues_sleep: false,
+            header_room: crate::connection::USUAL_HEADER_ROOM,
+            seed: 1,
+        };
+        let mut case = Self {
+            engine: Engine::new(setup),
+            commands: Commands::default(),
+            at: Moment::ZERO,
+            session: 0,
+            tag: 0,
+        };
+        case.open();
+        case
+    }
+
+    fn on(&mut self, input: Input) {
+        let now = self.now();
+        self.engine.on(input, now, &mut self.commands);
+        self.engine.turn(now, &mut self.commands);
+    }
+
+    fn now(&self) -> Now {
+        Now {
+            at: self.at,
+            unix: 1_800_000_000,
+        }
+    }
+
+    /// Time passes.
+    fn after(&mut self, time: Duration) {
+        self.at += time;
+        let now = self.now();
+        self.engine.turn(now, &mut self.commands);
+    }
+
+    /// The next channel is open, and a consumer stands on it.
+    fn open(&mut self) {
+        self.session += 1;
+        let session = self.session;
+        self.tag = 0;
+        self.on(Input::Opened { session });
+        self.consume();
+    }
+
+    /// The broker answers all that is asked of it about consumers.
+    fn consume(&mut self) {
+        let session = self.session;
+        for command in self.take() {
+            match command {
+                Command::Consume { consumer, .. } => {
+                    self.on(Input::Consuming { session, consumer })
+                }
+                Command::Cancel { consumer, .. } => self.on(Input::Cancelled { session, consumer }),
+                _ => {}
+            }
+        }
+    }
+
+    /// A message comes again, with this count of crashes that we have counted.
+    fn comes_again(&mut self, crashes: i64) {
+        let mut headers = FieldTable::default();
+        headers.insert("x-retry-protocol".into(), AMQPValue::LongLongInt(1));
+        headers.insert("x-retry-crashes".into(), AMQPValue::LongLongInt(crashes));
+        self.tag += 1;
+        let arrival = Box::new(Arrival {
+            tag: self.tag,
+            redelivered: crashes == 0,
+            properties: BasicProperties::default().with_headers(headers),
+            ..Arrival::default()
+        });
+        let (session, consumer) = (self.session, self.engine.intake.newest());
+        self.on(Input::Delivered {
+            session,
+            consumer,
+            arrival,
+        });
+    }
+
+    fn take(&mut self) -> Vec<Command> {
+        std::mem::take(&mut self.commands.list)
+    }
+
+    /// What was handed to handlers since the last call.
+    fn handed_out(&mut self) -> Vec<Token> {
+        let deliveries = self.commands.deliveries.drain(..);
+        deliveries.map(|delivery| delivery.token).collect()
+    }
+}
+
+fn publishes(commands: &[Command]) -> usize {
+    let publish = |command: &&Command| matches!(command, Command::Publish { .. });
+    commands.iter().filter(publish).count()
+}
+
+#[test]
+fn the_end_nacks_what_waits_for_its_copy() {
+    let mut case = Case::new();
+    case.comes_again(1);
+    let token = case.handed_out()[0];
+    let ending = Ending::Settled(Outcome::retry(Failure::new("no such customer")));
+    case.on(Input::Ended { token, ending });
+    assert_eq!(publishes(&case.take()), 1);
+    case.on(Input::Close);
+    case.consume();
+    let until = case.engine.ends_at().unwrap();
+    case.after(until);
+    assert!(case.engine.is_finished(case.now()));
+    case.take();
+    case.engine.give_back_the_rest(&mut case.commands);
+    let returned = case.take();
+    assert!(
+        matches!(
+            returned[..],
+            [Command::Return {
+                tag: 1,
+                how: Return::Unstarted,
+                ..
+            }]
+        ),
+        "{returned:?}"
+    );
+    assert_eq!(case.engine.outstanding(), 0);
+}
+
+#[test]
+fn a_detour_of_a_lost_channel_holds_others_up_for_a_moment_only() {
+    let mut case = Case::new();
+    case.comes_again(0);
+    assert_eq!(publishes(&case.take()), 1, "its detour");
+    let session = case.session;
+    case.on(Input::Lost { session, why: None });
+    case.take();
+    case.open();
+    // Its copy is not confirmed: the broker has an alarm, and reads nothing from publishers.
+    case.comes_again(1);
+    assert_eq!(case.handed_out(), [], "while the detour is on its way");
+    case.after(Duration::from_secs(6));
+    assert_eq!(case.handed_out().len(), 1);
+}
