@@ -10,6 +10,7 @@ from .outcome import End
 from .record import HistoryEntry
 
 __all__ = [
+    "PAUSE",
     "VERSION",
     "Client",
     "Message",
@@ -136,6 +137,7 @@ class Options:
         strategy: str | None = None,
         rules: Sequence[Any] | None = None,
         prefetch: int | None = None,
+        priority: int | None = None,
         concurrency: int | None = None,
         handler_timeout: float | None = None,
         drain_timeout: float | None = None,
