@@ -10,20 +10,20 @@ import (
 )
 
 // What every language restates of the core is what bindings-common/table.json says; a Rust test holds that to the core.
-type table struct {
+type restated struct {
 	Options       map[string]string
 	Events        map[string][]string
 	Codes         []string
 	EventsWaiting int `json:"events_waiting"`
 }
 
-func readTable(t *testing.T) table {
+func readRestated(t *testing.T) restated {
 	t.Helper()
 	text, err := os.ReadFile("../bindings-common/table.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var read table
+	var read restated
 	if err := json.Unmarshal(text, &read); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func inSource(t *testing.T, file, pattern string) []string {
 }
 
 func TestEventsAndCodesAreThoseOfTheTable(t *testing.T) {
-	table := readTable(t)
+	table := readRestated(t)
 	var names []string
 	for name := range table.Events {
 		names = append(names, name)
@@ -68,7 +68,7 @@ func TestEventsAndCodesAreThoseOfTheTable(t *testing.T) {
 func TestOptionsAreThoseOfTheTable(t *testing.T) {
 	of := map[string]string{"queue": "", "dlx": "DLX", "park": "NoParking", "declare": "NoDeclare"}
 	var names []string
-	for name := range readTable(t).Options {
+	for name := range readRestated(t).Options {
 		option, ok := of[name]
 		if !ok {
 			for part := range strings.SplitSeq(name, "_") {
