@@ -12,8 +12,8 @@ use pyo3::{
 use retryrmq::Token;
 
 use crate::{
+    intake::Intake,
     live::{Alive, Kind},
-    subscription::Intake,
     values,
 };
 
