@@ -191,6 +191,12 @@ impl Message {
         self.inner.redelivered()
     }
 
+    /// What had to be mended before it could be read; `None` for most. Where the handler fails on it, it is parked.
+    #[getter]
+    fn mended(&self) -> Option<&str> {
+        self.inner.mended()
+    }
+
     /// The last failures, oldest first: tuples of attempt, time, error, host, app version.
     fn _history<'py>(&self, py: Python<'py>) -> PyResult<Vec<Entry<'py>>> {
         self.inner
