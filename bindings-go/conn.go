@@ -68,8 +68,17 @@ func Wait() DialOption { return func(d *dialling) { d.Wait = true } }
 // [Conn.Trouble].
 func EndWhenRefused() DialOption { return func(d *dialling) { d.EndWhenRefused = true } }
 
-// Dial connects. Without an address, "", it is that in the environment variable RETRYRMQ_URL, or else amqp://localhost, as in every
-// language. The address is amqp://user:password@host:port/vhost, or amqps:// with TLS; what is left out is guest, guest,
+// DialEnv connects to the address in the environment variable RETRYRMQ_URL, or without it to amqp://localhost: where every language and
+// the command connect when they are given no address. For all else it is as [Dial].
+func DialEnv(ctx context.Context, options ...DialOption) (*Conn, error) {
+	url := strings.TrimSpace(os.Getenv("RETRYRMQ_URL"))
+	if url == "" {
+		url = "amqp://localhost"
+	}
+	return Dial(ctx, url, options...)
+}
+
+// Dial connects. The address is amqp://user:password@host:port/vhost, or amqps:// with TLS; what is left out is guest, guest,
 // localhost, 5672 (5671 with TLS) and /. Of several hosts, as in amqp://user:password@one,two:5673,three/vhost, or several such
 // addresses with commas between them, any will do. Its parameters are heartbeat (seconds), connection_timeout (milliseconds), name,
 // passwordfile and userfile (read at every connection), and with TLS cacertfile, certfile, keyfile (PEM files),
@@ -80,9 +89,6 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 	}
 	if ctx.Err() != nil {
 		return nil, native.ContextError(ctx)
-	}
-	if url == "" {
-		url = addressInEnvironment()
 	}
 	d := dialling{Dialling: native.Dialling{URL: url}}
 	for _, option := range options {
@@ -120,13 +126,6 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 		consuming: make(map[string][]*native.Subscription),
 		stats:     make(map[string]Stats),
 	}, nil
-}
-
-func addressInEnvironment() string {
-	if url := strings.TrimSpace(os.Getenv("RETRYRMQ_URL")); url != "" {
-		return url
-	}
-	return "amqp://localhost"
 }
 
 func dial(ctx context.Context, d *native.Dialling) (*native.Client, error) {

@@ -41,6 +41,21 @@ func TestAddressesThatCannotWork(t *testing.T) {
 	}
 }
 
+func TestTheEnvironmentSaysWhereTheBrokerIs(t *testing.T) {
+	t.Setenv("RETRYRMQ_URL", " http://u:s3cret@localhost ")
+	if _, err := retryrmq.DialEnv(t.Context()); !errors.Is(err, retryrmq.ErrInvalidURL) || strings.Contains(err.Error(), "s3cret") {
+		t.Error(err)
+	}
+	all := brokers(t)
+	s := newStage(t, all[len(all)-1])
+	t.Setenv("RETRYRMQ_URL", s.url)
+	conn, err := retryrmq.DialEnv(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+}
+
 func TestACancelledContextEndsTheAttemptToConnect(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()

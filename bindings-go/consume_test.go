@@ -49,6 +49,39 @@ func TestAMessageThatFailsOnceIsHandled(t *testing.T) {
 	})
 }
 
+func TestTheHigherPriorityGetsTheMessagesWhileItHasRoom(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders", "quorum")
+		var high, low atomic.Int64
+		counted := func(n *atomic.Int64) retryrmq.Handler {
+			return func(context.Context, *retryrmq.Message) error {
+				n.Add(1)
+				return nil
+			}
+		}
+		consumers := []*consuming{s.consume(conn, "orders", counted(&high), retryrmq.DLX(), retryrmq.Priority(5))}
+		for number := range int64(20) {
+			if number == 3 { // it takes one at a time before it has seen some
+				ready := make(chan struct{})
+				consumers = append(consumers, s.consume(conn, "orders", counted(&low), retryrmq.DLX(), retryrmq.Priority(-5),
+					retryrmq.OnReady(func() { close(ready) })))
+				<-ready
+			}
+			s.publish(conn, "orders", "x")
+			eventually(t, "somebody has it", func() bool { return high.Load()+low.Load() > number })
+		}
+		if high.Load() != 20 || low.Load() != 0 {
+			t.Errorf("%d and %d", high.Load(), low.Load())
+		}
+		for _, c := range consumers {
+			if err := c.end(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 func TestAPanicIsParkedWithItsStack(t *testing.T) {
 	once(t, func(t *testing.T, s *stage) {
 		conn := s.dial()

@@ -36,6 +36,9 @@ type Message struct {
 	Replays int
 	// Redelivered says whether the broker delivered it before.
 	Redelivered bool
+	// Mended is what had to be mended before it could be read: names that are not UTF-8, tables nested without end; mostly empty. Where
+	// the handler fails on such a message, it is parked as undecodable at once.
+	Mended string
 
 	token      uint64
 	mayPark    bool
@@ -130,6 +133,7 @@ func (m *Message) LogValue() slog.Value {
 const (
 	flagRedelivered = 1 << iota
 	flagMayPark
+	flagMended = 32
 )
 
 var errShortBatch = errors.New("retryrmq: a batch is cut short; this is a mistake in retryrmq")
@@ -213,12 +217,17 @@ func (r *batchReader) message(queue string) *Message {
 	m.Attempt = int(r.uint32())
 	m.Retries = m.Attempt - 1
 	m.Replays = int(r.uint32())
+	mended := false
 	if flags := r.take(1); flags != nil {
+		mended = flags[0]&flagMended != 0
 		m.Redelivered = flags[0]&flagRedelivered != 0
 		m.mayPark = flags[0]&flagMayPark != 0
 	}
 	m.Exchange, m.RoutingKey = r.text(&r.exchange), r.text(&r.routingKey)
 	m.MessageID, m.LastError = string(r.block()), string(r.block())
+	if mended {
+		m.Mended = string(r.block())
+	}
 	properties, headers, body := r.block(), r.block(), r.block()
 	own := make([]byte, 0, len(properties)+len(headers)+len(body))
 	own = append(append(append(own, properties...), headers...), body...)

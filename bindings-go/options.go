@@ -104,6 +104,18 @@ func Prefetch(n int) Option {
 	}
 }
 
+// Priority says which consumers of the queue come first: while one of a higher priority has room in its [Prefetch], it gets the
+// messages. It may be negative; 0 by default.
+func Priority(n int) Option {
+	return func(p *plan) error {
+		if n < math.MinInt32 || n > math.MaxInt32 {
+			return badOption("`Priority` must be between %d and %d, not %d", math.MinInt32, math.MaxInt32, n)
+		}
+		p.wanted.Priority = to(int32(n))
+		return nil
+	}
+}
+
 // Concurrency is how many handlers run at a time; 16 by default.
 func Concurrency(n int) Option {
 	return counted("Concurrency", n, 100_000, func(p *plan) **uint32 { return &p.wanted.Concurrency })

@@ -21,6 +21,7 @@ mod policy;
 mod properties;
 mod questions;
 mod span;
+pub mod table;
 mod walk;
 
 pub use became::Became;

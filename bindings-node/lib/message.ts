@@ -80,7 +80,7 @@ export class Message {
   #body: Buffer | undefined
   /** Of a body that is among the records. */
   readonly #length: number
-  /** After the body: exchange, routing key, message id, last error, properties, headers, history. */
+  /** After the body: exchange, routing key, message id, last error, what was mended, properties, headers, history. */
   readonly #rest: number
   #properties = 0
   #headers: Headers | undefined
@@ -179,6 +179,14 @@ export class Message {
     return (this.#flags & REDELIVERED) !== 0
   }
 
+  /**
+   * What had to be mended before it could be read: names that are not UTF-8, tables nested without end. Where the handler fails on
+   * such a message, it is parked as `undecodable` at once.
+   */
+  get mended(): string | undefined {
+    return this.#text(4)
+  }
+
   /** The last failures, oldest first. */
   get history(): HistoryEntry[] {
     const from = new Reader(this.#records, this.#afterTexts())
@@ -212,7 +220,7 @@ export class Message {
   #afterTexts(): number {
     if (this.#properties === 0) {
       const from = new Reader(this.#records, this.#rest)
-      for (let left = 4; left > 0; left--) from.skip()
+      for (let left = 5; left > 0; left--) from.skip()
       this.#properties = from.at
     }
     return this.#properties

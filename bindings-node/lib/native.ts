@@ -54,6 +54,7 @@ export interface OptionsInput {
   strategy?: string
   rules?: RuleInput[]
   prefetch?: number
+  priority?: number
   concurrency?: number
   handlerTimeout?: number
   drainTimeout?: number

@@ -66,6 +66,11 @@ export interface ConsumerOptions {
   rules?: readonly (Rule | string)[]
   /** How many messages may be unacknowledged at a time, 1 to 65535; 64 by default. */
   prefetch?: number
+  /**
+   * Which consumers of the queue come first: while one of a higher priority has room in its `prefetch`, it gets the messages. May be
+   * negative; 0 by default.
+   */
+  priority?: number
   /** How many handlers run at a time; 16 by default. */
   concurrency?: number
   /** How long a handler may take; longer is a failed attempt. No limit by default. */
@@ -227,6 +232,7 @@ const READ: Read = {
   strategy: (value) => string('strategy', value),
   rules,
   prefetch: (value) => whole('prefetch', value, 1, 65_535),
+  priority: (value) => whole('priority', value, -(2 ** 31), 2 ** 31 - 1),
   concurrency: (value) => whole('concurrency', value, 1, 100_000),
   handlerTimeout: (value) => milliseconds(value as Duration, 'handlerTimeout'),
   park: (value) => flag('park', value),

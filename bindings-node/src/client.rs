@@ -11,13 +11,14 @@ use retryrmq::ClientOptions;
 use tokio::task::AbortHandle;
 
 use crate::{
-    bridge::{Answer, Bridge},
+    bridge::Bridge,
     credentials,
     errors::{Result, about, thrown},
     live::{Alive, Kind},
     operation::{attempt, begin},
     options::Options,
     publish,
+    shared::Answer,
 };
 
 /// Somebody who tries to connect. Given up with the environment that wanted the connection, if not before.

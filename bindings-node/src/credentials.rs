@@ -7,8 +7,8 @@ use retryrmq::Credentials;
 use retryrmq_bindings::Said;
 
 use crate::{
-    bridge::Shared,
     live::{Alive, Kind},
+    shared::Shared,
 };
 
 /// A question on its way. Whoever lets go of it, because the answer took too long or is of no use any more, withdraws it.

@@ -5,7 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use napi_derive::napi;
 use retryrmq::lines::{self, Level, Wanted};
 
-use crate::bridge::{Line, Shared};
+use crate::shared::Shared;
+
+/// A line for the log.
+#[napi(object, object_from_js = false)]
+pub struct Line {
+    /// `error`, `warn`, `info` or `debug`.
+    pub level: &'static str,
+    /// The line.
+    pub text: String,
+}
 
 /// Who reads the lines: the oldest environment that is still there, mostly the main thread.
 static READERS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());

@@ -71,6 +71,7 @@ impl<'env> Batches<'env> {
         self.out.maybe(Some(message.routing_key()));
         self.out.maybe(message.message_id());
         self.out.maybe(message.last_error());
+        self.out.maybe(message.mended());
         properties(&mut self.out, message.properties());
         match message.headers() {
             Some(table) => write_table(&mut self.out, table),

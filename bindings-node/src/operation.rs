@@ -6,9 +6,9 @@ use retryrmq_bindings::Refusal;
 use tokio::task::AbortHandle;
 
 use crate::{
-    bridge::{Answer, Shared},
     errors::{Result, thrown},
     live::{Alive, Kind},
+    shared::{Answer, Shared},
 };
 
 /// Begins `work`. The answer comes with this ticket, whatever happens: somebody waits, and the process stays alive for it.

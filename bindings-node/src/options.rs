@@ -93,6 +93,7 @@ pub struct OptionsInput {
     pub strategy: Option<String>,
     pub rules: Option<Vec<RuleInput>>,
     pub prefetch: Option<u32>,
+    pub priority: Option<i32>,
     pub concurrency: Option<u32>,
     pub handler_timeout: Option<f64>,
     pub drain_timeout: Option<f64>,
@@ -136,6 +137,7 @@ impl Options {
             prefetch: given
                 .prefetch
                 .map(|prefetch| u16::try_from(prefetch).unwrap_or(u16::MAX)),
+            priority: given.priority,
             concurrency: given.concurrency.map(|concurrency| concurrency as usize),
             handler_timeout: span("handlerTimeout", given.handler_timeout)?,
             park: given.park,

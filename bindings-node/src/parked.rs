@@ -4,11 +4,12 @@ use napi::Env;
 use napi_derive::napi;
 
 use crate::{
-    bridge::{Answer, Bridge},
+    bridge::Bridge,
     errors::Result,
     live::{Alive, Kind},
     message::{Batch, alone, seconds},
     operation::begin,
+    shared::Answer,
 };
 
 /// One walk through the messages parked for a queue.

@@ -12,12 +12,13 @@ use napi_derive::napi;
 use retryrmq::{Delivery, Outcome, Token};
 
 use crate::{
-    bridge::{Answer, Bridge, Shared},
+    bridge::Bridge,
     errors::Result,
     live::{Alive, Kind},
     message::{Batch, Batches},
     operation::begin,
     outcome,
+    shared::{Answer, Shared},
     wire::Reader,
 };
 

@@ -7,6 +7,7 @@
 mod client;
 mod credentials;
 mod errors;
+mod intake;
 mod live;
 mod logging;
 mod message;
@@ -15,6 +16,7 @@ mod options;
 mod parked;
 mod publish;
 mod pump;
+mod question;
 mod simulation;
 mod subscription;
 mod values;
@@ -24,7 +26,6 @@ mod _native {
     #[pymodule_export]
     use crate::{
         client::{Client, check_queue_type, check_url, connect},
-        credentials::Question,
         live::live,
         logging::set_debug,
         message::Message,
@@ -32,6 +33,7 @@ mod _native {
         options::{Options, default_policy, parse_duration, policy},
         parked::{Record, Walk},
         pump::Pump,
+        question::Question,
         simulation::Simulation,
         subscription::Subscription,
     };

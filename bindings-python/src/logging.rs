@@ -1,31 +1,10 @@
 //! Log lines of the core on their way to Python's `logging`.
 
-use std::sync::{Arc, Mutex, Weak};
-
 use pyo3::pyfunction;
 use retryrmq::lines::{self, Level, Wanted};
 
-use crate::pump::Shared;
-
 /// A line: its logger below `retryrmq`, its level as in Python's `logging`, its text.
 pub(crate) type Line = (&'static str, u8, String);
-
-/// Who is told that there are lines. Only ever tried, never waited for: a fork may have copied it locked.
-static READER: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
-
-/// Sends log lines to the reader of this pump.
-pub(crate) fn told_to(pump: &Arc<Shared>) {
-    if let Ok(mut reader) = READER.try_lock() {
-        *reader = Arc::downgrade(pump);
-    }
-    lines::catch(|| {
-        if let Ok(reader) = READER.try_lock()
-            && let Some(pump) = reader.upgrade()
-        {
-            pump.nudge();
-        }
-    });
-}
 
 /// The lines since the last call.
 pub(crate) fn take() -> Vec<Line> {

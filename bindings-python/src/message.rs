@@ -12,8 +12,8 @@ use pyo3::{
 use retryrmq::Token;
 
 use crate::{
+    intake::Intake,
     live::{Alive, Kind},
-    subscription::Intake,
     values,
 };
 
@@ -189,6 +189,12 @@ impl Message {
     #[getter]
     fn redelivered(&self) -> bool {
         self.inner.redelivered()
+    }
+
+    /// What had to be mended before it could be read; `None` for most. Where the handler fails on it, it is parked.
+    #[getter]
+    fn mended(&self) -> Option<&str> {
+        self.inner.mended()
     }
 
     /// The last failures, oldest first: tuples of attempt, time, error, host, app version.

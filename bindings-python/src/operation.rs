@@ -86,14 +86,17 @@ impl Operation {
         let owed = Arc::clone(&shared);
         let end = move |result: Option<Result<T, E>>| {
             let given_up = owed.given_up.load(Ordering::Relaxed);
-            owed.finish(Box::new(move |py| match result {
-                Some(Ok(value)) => convert(py, value),
-                Some(Err(error)) => Err(raised(py, error)),
+            // What only a success needs goes at once where there is none: whoever is asked for the login, above all.
+            let answer: Answer = match result {
+                Some(Ok(value)) => Box::new(move |py| convert(py, value)),
+                Some(Err(error)) => Box::new(move |py| Err(raised(py, error))),
                 None if given_up => {
-                    Err(exception(py, "closed", "this was given up; begin it anew"))
+                    let why = "this was given up; begin it anew";
+                    Box::new(move |py| Err(exception(py, "closed", why)))
                 }
-                None => Err(raised(py, Refusal::broken())),
-            }));
+                None => Box::new(|py| Err(raised(py, Refusal::broken()))),
+            };
+            owed.finish(answer);
         };
         let work = py
             .detach(|| retryrmq_bindings::begin(work, end))

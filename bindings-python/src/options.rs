@@ -77,7 +77,7 @@ pub(crate) struct Options {
 #[pymethods]
 impl Options {
     #[new]
-    #[pyo3(signature = (queue, *, dlx=None, retry=None, strategy=None, rules=None, prefetch=None, concurrency=None,
+    #[pyo3(signature = (queue, *, dlx=None, retry=None, strategy=None, rules=None, prefetch=None, priority=None, concurrency=None,
         handler_timeout=None, drain_timeout=None, park=None, pause=None, declare=None, work_queue=None, reserved_name=None,
         crash_limit=None, defer_limit=None, fatal=false))]
     #[allow(clippy::too_many_arguments)]
@@ -89,6 +89,7 @@ impl Options {
         strategy: Option<String>,
         rules: Option<Vec<RuleParts>>,
         prefetch: Option<u16>,
+        priority: Option<i32>,
         concurrency: Option<usize>,
         handler_timeout: Option<f64>,
         drain_timeout: Option<f64>,
@@ -123,6 +124,7 @@ impl Options {
                 .map(Into::into)
                 .collect(),
             prefetch,
+            priority,
             concurrency,
             handler_timeout: span("handler_timeout", handler_timeout)?,
             drain_timeout: span("drain_timeout", drain_timeout)?,

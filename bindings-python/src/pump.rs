@@ -2,7 +2,7 @@
 //! fetches them, so that no native thread ever waits for the interpreter.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak},
     time::{Duration, Instant},
 };
 
@@ -10,11 +10,12 @@ use pyo3::{
     Bound, PyResult, Python, pyclass, pymethods,
     types::{PyDict, PyDictMethods},
 };
+use retryrmq::lines;
 use retryrmq_bindings::Events;
 
 use crate::{
-    credentials::{Answer, Question},
     logging,
+    question::{Answer, Question},
 };
 
 /// As often is a lock tried that may never be free again.
@@ -77,6 +78,23 @@ impl Shared {
     }
 }
 
+/// Who is told that there are lines. Only ever tried, never waited for: a fork may have copied it locked.
+static READER: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
+
+/// Sends log lines to the reader of this pump.
+fn told_to(pump: &Arc<Shared>) {
+    if let Ok(mut reader) = READER.try_lock() {
+        *reader = Arc::downgrade(pump);
+    }
+    lines::catch(|| {
+        if let Ok(reader) = READER.try_lock()
+            && let Some(pump) = reader.upgrade()
+        {
+            pump.nudge();
+        }
+    });
+}
+
 /// A queue of news for one process.
 #[pyclass(frozen, module = "retryrmq._native")]
 #[derive(Default)]
@@ -96,7 +114,7 @@ impl Pump {
     #[new]
     fn new() -> Self {
         let pump = Self::default();
-        logging::told_to(&pump.0);
+        told_to(&pump.0);
         pump
     }
 

@@ -8,17 +8,7 @@ use pyo3::{
 };
 use retryrmq::{Delivery, Outcome, Token};
 
-use crate::{
-    live::{Alive, Kind, Own},
-    message::Message,
-    operation::Operation,
-};
-
-/// Where messages come from and where they are settled.
-pub(crate) struct Intake {
-    pub(crate) subscription: Own<retryrmq::Subscription>,
-    _alive: Alive,
-}
+use crate::{intake::Intake, message::Message, operation::Operation};
 
 /// A running consumer.
 #[pyclass(frozen, weakref, module = "retryrmq._native")]
@@ -26,10 +16,7 @@ pub(crate) struct Subscription(Arc<Intake>);
 
 impl Subscription {
     pub(crate) fn new(subscription: retryrmq::Subscription) -> Self {
-        Self(Arc::new(Intake {
-            subscription: Own::new(subscription),
-            _alive: Alive::new(Kind::Subscription),
-        }))
+        Self(Arc::new(Intake::new(subscription)))
     }
 
     /// In a forked child nothing ever arrives and nothing ever ends: an error, rather than waiting for it.

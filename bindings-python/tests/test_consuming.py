@@ -56,6 +56,32 @@ def test_a_failed_message_comes_back_at_the_tail_counted(every_broker: Broker) -
     assert (retried.queue, retried.message_id, retried.attempt, retried.error) == (queue, "a", 1, "a is bad")
 
 
+def test_the_higher_priority_gets_the_messages_while_it_has_room(broker: Broker) -> None:
+    queue = broker.queue()
+    seen: dict[str, int] = {"high": 0, "low": 0}
+
+    async def main() -> None:
+        async with retryrmq.connect(broker.url) as client:
+
+            async def high(msg: retryrmq.Message) -> None:
+                seen["high"] += 1
+
+            async def low(msg: retryrmq.Message) -> None:
+                seen["low"] += 1
+
+            async with client.consume(queue, high, dlx=True, priority=5):
+                for number in range(3):  # it takes one at a time before it has seen some
+                    await client.publish(queue, "x")
+                    await soon("the only consumer has it", lambda number=number: seen["high"] > number)
+                async with client.consume(queue, low, dlx=True, priority=-5):
+                    for number in range(3, 20):
+                        await client.publish(queue, "x")
+                        await soon("somebody has it", lambda number=number: sum(seen.values()) > number)
+
+    asyncio.run(main())
+    assert seen == {"high": 20, "low": 0}
+
+
 def test_the_plain_form_settles_by_hand(broker: Broker) -> None:
     queue = broker.queue()
 

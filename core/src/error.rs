@@ -67,6 +67,30 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// All of them.
+    #[doc(hidden)]
+    pub const ALL: [Self; 19] = [
+        Self::InvalidUrl,
+        Self::InvalidOption,
+        Self::InvalidPolicy,
+        Self::Unreachable,
+        Self::AuthenticationFailed,
+        Self::TlsFailed,
+        Self::VhostNotFound,
+        Self::QueueNotFound,
+        Self::Mismatch,
+        Self::AccessRefused,
+        Self::StrategyRefused,
+        Self::Unroutable,
+        Self::NotConfirmed,
+        Self::TooLarge,
+        Self::Timeout,
+        Self::ConnectionLost,
+        Self::Closed,
+        Self::Forked,
+        Self::Broker,
+    ];
+
     /// The stable code of this kind, the same in every language, metric and JSON output.
     #[must_use]
     pub const fn code(self) -> &'static str {

@@ -8,11 +8,9 @@ use crate::{
     errors::Refusal,
     live::{Alive, Kind},
     login, news,
-    operation::{Answer, Operation},
+    operation::{Answer, Operation, other},
     options::Options,
-    parked::Walk,
     publish::Outgoing,
-    subscription::Subscription,
     wire::Wire,
 };
 
@@ -58,12 +56,23 @@ pub fn connect(dialling: Dialling, ticket: u64) -> Result<Arc<Operation>, Refusa
         credentials: (dialling.credentials != 0).then(|| login::credentials(dialling.credentials)),
     };
     Operation::begin_while_awaited(ticket, async move {
-        let inner = retryrmq::Client::connect_with(&dialling.url, options).await?;
-        Ok(Answer::Client(Arc::new(Client {
-            inner,
-            _alive: Alive::new(Kind::Client),
-        })))
+        let client = retryrmq::Client::connect_with(&dialling.url, options).await?;
+        Ok(Answer::Client(client))
     })
+}
+
+#[uniffi::export]
+impl Operation {
+    /// The client that was connected.
+    pub fn client(&self) -> Result<Arc<Client>, Refusal> {
+        match self.take()? {
+            Answer::Client(inner) => Ok(Arc::new(Client {
+                inner,
+                _alive: Alive::new(Kind::Client),
+            })),
+            _ => Err(other()),
+        }
+    }
 }
 
 #[uniffi::export]
@@ -81,9 +90,7 @@ impl Client {
         }
         Operation::begin(ticket, async move {
             let subscription = consumer.subscribe().await?;
-            Ok(Answer::Subscription(Arc::new(Subscription::new(
-                subscription,
-            ))))
+            Ok(Answer::Subscription(Box::new(subscription)))
         })
     }
 
@@ -109,7 +116,7 @@ impl Client {
         let parked = self.inner.parked(queue);
         Operation::begin_while_awaited(ticket, async move {
             let browse = parked.browse().await?;
-            Ok(Answer::Walk(Arc::new(Walk::new(browse))))
+            Ok(Answer::Walk(Box::new(browse)))
         })
     }
 

@@ -1,8 +1,6 @@
 //! Log lines of the core on their way to Go's `slog`.
 
-use retryrmq::lines::{self, Level, Wanted};
-
-use crate::news;
+use retryrmq::lines::{self, Level};
 
 /// One line.
 #[derive(Debug, uniffi::Record)]
@@ -15,17 +13,6 @@ pub struct Line {
     pub text: String,
     /// Its fields, name and value in turns.
     pub fields: Vec<String>,
-}
-
-/// Whether lines are wanted at all, and whether those below INFO are.
-#[uniffi::export]
-pub fn log_lines(wanted: bool, debug: bool) {
-    lines::catch(news::nudge);
-    lines::want(match (wanted, debug) {
-        (false, _) => Wanted::Nothing,
-        (true, false) => Wanted::Info,
-        (true, true) => Wanted::Debug,
-    });
 }
 
 /// The lines since the last call.

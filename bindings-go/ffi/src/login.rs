@@ -14,19 +14,8 @@ use tokio::sync::oneshot;
 
 use crate::{
     live::{Alive, Kind},
-    news,
+    news::{self, Question},
 };
-
-/// A question to a function of the Go half, or its end.
-#[derive(Debug, uniffi::Record)]
-pub struct Question {
-    /// The function, as it was named when its client connected.
-    pub credentials: u64,
-    /// Which question: for the answer.
-    pub number: u64,
-    /// Whether nobody waits for the answer any more.
-    pub over: bool,
-}
 
 /// What a function gave. No `Debug`: it holds a secret.
 #[derive(uniffi::Enum)]

@@ -3,7 +3,7 @@
 //! ```text
 //! batch    count u32, messages
 //! message  token u64, first failure u64 (seconds since 1970, 0 none), attempt u32, replays u32, flags u8,
-//!          exchange u32+, routing key u32+, message id u32+, last error u32+,
+//!          exchange u32+, routing key u32+, message id u32+, last error u32+, what was mended u32+ (if the flags say so),
 //!          properties u32+, headers u32+, body u32+
 //! ```
 //!
@@ -19,6 +19,7 @@ const MAY_PARK: u8 = 2;
 const HAS_ID: u8 = 4;
 const HAS_ERROR: u8 = 8;
 const HAS_HEADERS: u8 = 16;
+const MENDED: u8 = 32;
 
 /// Several messages.
 pub(crate) fn batch(batch: &[Delivery], may_park: impl Fn(&Message) -> bool) -> Wire {
@@ -48,6 +49,7 @@ pub(crate) fn write(out: &mut Vec<u8>, token: u64, message: &Message, may_park: 
         (HAS_ID, message.message_id().is_some()),
         (HAS_ERROR, message.last_error().is_some()),
         (HAS_HEADERS, headers.is_some()),
+        (MENDED, message.mended().is_some()),
     ] {
         flags |= if is_set { flag } else { 0 };
     }
@@ -63,6 +65,9 @@ pub(crate) fn write(out: &mut Vec<u8>, token: u64, message: &Message, may_park: 
         message.last_error().unwrap_or_default(),
     ] {
         block(out, text.as_bytes());
+    }
+    if let Some(mended) = message.mended() {
+        block(out, mended.as_bytes());
     }
     sized(out, |out| properties(out, message.properties()));
     sized(out, |out| {

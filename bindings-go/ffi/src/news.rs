@@ -6,12 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use retryrmq::lines::{self, Wanted};
 use retryrmq_bindings::{Events, nanoseconds};
 
-use crate::{
-    logging::{self, Line},
-    login::Question,
-};
+use crate::logging::{self, Line};
 
 /// An event and who listens to it.
 #[derive(Debug, uniffi::Record)]
@@ -51,6 +49,17 @@ impl Told {
             crashes: facts.crashes,
         }
     }
+}
+
+/// A question to a function of the Go half, or its end.
+#[derive(Debug, uniffi::Record)]
+pub struct Question {
+    /// The function, as it was named when its client connected.
+    pub credentials: u64,
+    /// Which question: for the answer.
+    pub number: u64,
+    /// Whether nobody waits for the answer any more.
+    pub over: bool,
 }
 
 /// News, all at once.
@@ -152,4 +161,15 @@ pub fn news(wait_ms: u32) -> News {
 #[uniffi::export]
 pub fn wake_news() {
     nudge();
+}
+
+/// Whether lines are wanted at all, and whether those below INFO are.
+#[uniffi::export]
+pub fn log_lines(wanted: bool, debug: bool) {
+    lines::catch(nudge);
+    lines::want(match (wanted, debug) {
+        (false, _) => Wanted::Nothing,
+        (true, false) => Wanted::Info,
+        (true, true) => Wanted::Debug,
+    });
 }

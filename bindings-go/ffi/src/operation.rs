@@ -8,22 +8,19 @@ use std::{
 use tokio::task::AbortHandle;
 
 use crate::{
-    client::Client,
     errors::Refusal,
     live::{Alive, Kind},
     news,
-    parked::Walk,
-    subscription::Subscription,
     wire::Wire,
 };
 
-/// What an operation can give.
+/// What an operation can give: plain values, which whoever takes them makes objects of.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Nothing,
-    Client(Arc<Client>),
-    Subscription(Arc<Subscription>),
-    Walk(Arc<Walk>),
+    Client(retryrmq::Client),
+    Subscription(Box<retryrmq::Subscription>),
+    Walk(Box<retryrmq::Browse>),
     Record(Wire),
 }
 
@@ -91,7 +88,7 @@ impl Operation {
         Ok((answer, task.abort_handle()))
     }
 
-    fn take(&self) -> Result<Answer, Refusal> {
+    pub(crate) fn take(&self) -> Result<Answer, Refusal> {
         self.answer
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -113,7 +110,8 @@ impl Drop for Operation {
     }
 }
 
-fn other() -> Refusal {
+/// For whoever takes an answer that is another one than was asked for.
+pub(crate) fn other() -> Refusal {
     Refusal::new(
         "broker_error",
         "an operation gave another answer than the one that was asked for; this is a mistake in retryrmq",
@@ -125,38 +123,6 @@ impl Operation {
     /// The end of one that gives nothing.
     pub fn nothing(&self) -> Result<(), Refusal> {
         self.take().map(drop)
-    }
-
-    /// The client that was connected.
-    pub fn client(&self) -> Result<Arc<Client>, Refusal> {
-        match self.take()? {
-            Answer::Client(client) => Ok(client),
-            _ => Err(other()),
-        }
-    }
-
-    /// The subscription that was made.
-    pub fn subscription(&self) -> Result<Arc<Subscription>, Refusal> {
-        match self.take()? {
-            Answer::Subscription(subscription) => Ok(subscription),
-            _ => Err(other()),
-        }
-    }
-
-    /// The walk that was begun.
-    pub fn walk(&self) -> Result<Arc<Walk>, Refusal> {
-        match self.take()? {
-            Answer::Walk(walk) => Ok(walk),
-            _ => Err(other()),
-        }
-    }
-
-    /// The next record of a walk; empty at the end.
-    pub fn record(&self) -> Result<Wire, Refusal> {
-        match self.take()? {
-            Answer::Record(record) => Ok(record),
-            _ => Err(other()),
-        }
     }
 }
 

@@ -73,6 +73,8 @@ pub struct Wanted {
     pub rules: Vec<RuleParts>,
     /// How many messages may be unacknowledged.
     pub prefetch: Option<u16>,
+    /// Which consumers come first.
+    pub priority: Option<i32>,
     /// How many handlers run at a time.
     pub concurrency: Option<u32>,
     /// How long a handler may take.
@@ -130,6 +132,7 @@ impl Options {
             strategy: wanted.strategy,
             rules: wanted.rules.into_iter().map(Into::into).collect(),
             prefetch: wanted.prefetch,
+            priority: wanted.priority,
             concurrency: wanted
                 .concurrency
                 .map(|concurrency| usize::try_from(concurrency).unwrap_or(usize::MAX)),

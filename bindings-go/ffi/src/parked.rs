@@ -12,7 +12,7 @@ use crate::{
     errors::Refusal,
     live::{Alive, Kind},
     message,
-    operation::{Answer, Operation},
+    operation::{Answer, Operation, other},
     values,
     wire::Wire,
 };
@@ -49,12 +49,25 @@ pub struct Outlook {
     pub warning: Option<String>,
 }
 
-impl Walk {
-    pub(crate) fn new(browse: retryrmq::Browse) -> Self {
-        Self {
-            inner: retryrmq_bindings::Walk::new(browse),
-            shown: Arc::default(),
-            _alive: Alive::new(Kind::Walk),
+#[uniffi::export]
+impl Operation {
+    /// The walk that was begun.
+    pub fn walk(&self) -> Result<Arc<Walk>, Refusal> {
+        match self.take()? {
+            Answer::Walk(browse) => Ok(Arc::new(Walk {
+                inner: retryrmq_bindings::Walk::new(*browse),
+                shown: Arc::default(),
+                _alive: Alive::new(Kind::Walk),
+            })),
+            _ => Err(other()),
+        }
+    }
+
+    /// The next record of a walk; empty at the end.
+    pub fn record(&self) -> Result<Wire, Refusal> {
+        match self.take()? {
+            Answer::Record(record) => Ok(record),
+            _ => Err(other()),
         }
     }
 }

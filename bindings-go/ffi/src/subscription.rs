@@ -8,7 +8,7 @@ use crate::{
     errors::Refusal,
     live::{Alive, Kind},
     message,
-    operation::{Answer, Operation},
+    operation::{Answer, Operation, other},
     options::Ending,
     wire::Wire,
 };
@@ -20,11 +20,16 @@ pub struct Subscription {
     _alive: Alive,
 }
 
-impl Subscription {
-    pub(crate) fn new(inner: retryrmq::Subscription) -> Self {
-        Self {
-            inner: Arc::new(inner),
-            _alive: Alive::new(Kind::Subscription),
+#[uniffi::export]
+impl Operation {
+    /// The subscription that was made.
+    pub fn subscription(&self) -> Result<Arc<Subscription>, Refusal> {
+        match self.take()? {
+            Answer::Subscription(inner) => Ok(Arc::new(Subscription {
+                inner: Arc::new(*inner),
+                _alive: Alive::new(Kind::Subscription),
+            })),
+            _ => Err(other()),
         }
     }
 }

@@ -33,6 +33,7 @@ type Wanted struct {
 	Strategy       string
 	Rules          []Rule
 	Prefetch       *uint16
+	Priority       *int32
 	Concurrency    *uint32
 	HandlerTimeout *uint64
 	Park           *bool
@@ -79,6 +80,7 @@ func NewOptions(wanted *Wanted) (*Options, error) {
 		w.String(rule.Policy)
 	}
 	Optional(&w, wanted.Prefetch, w.Uint16)
+	Optional(&w, wanted.Priority, w.Int32)
 	Optional(&w, wanted.Concurrency, w.Uint32)
 	Optional(&w, wanted.HandlerTimeout, w.Uint64)
 	Optional(&w, wanted.Park, w.Bool)

@@ -323,14 +323,14 @@ void uniffi_retryrmq_go_fn_method_operation_nothing(uint64_t ptr, RustCallStatus
 RustBuffer uniffi_retryrmq_go_fn_method_operation_record(uint64_t ptr, RustCallStatus *_Nonnull out_status
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_OPERATION_SUBSCRIPTION
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_OPERATION_SUBSCRIPTION
-uint64_t uniffi_retryrmq_go_fn_method_operation_subscription(uint64_t ptr, RustCallStatus *_Nonnull out_status
-);
-#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_OPERATION_WALK
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_OPERATION_WALK
 uint64_t uniffi_retryrmq_go_fn_method_operation_walk(uint64_t ptr, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_OPERATION_SUBSCRIPTION
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_OPERATION_SUBSCRIPTION
+uint64_t uniffi_retryrmq_go_fn_method_operation_subscription(uint64_t ptr, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_CLONE_OPTIONS
@@ -479,14 +479,14 @@ int64_t uniffi_retryrmq_go_fn_func_live(RustCallStatus *_Nonnull out_status
     
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_LOG_LINES
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_LOG_LINES
-void uniffi_retryrmq_go_fn_func_log_lines(int8_t wanted, int8_t debug, RustCallStatus *_Nonnull out_status
-);
-#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_ANSWER
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_ANSWER
 void uniffi_retryrmq_go_fn_func_answer(uint64_t number, RustBuffer given, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_LOG_LINES
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_LOG_LINES
+void uniffi_retryrmq_go_fn_func_log_lines(int8_t wanted, int8_t debug, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_NEWS
@@ -788,15 +788,15 @@ uint16_t uniffi_retryrmq_go_checksum_func_live(void
     
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_LOG_LINES
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_LOG_LINES
-uint16_t uniffi_retryrmq_go_checksum_func_log_lines(void
-    
-);
-#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_ANSWER
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_ANSWER
 uint16_t uniffi_retryrmq_go_checksum_func_answer(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_LOG_LINES
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_LOG_LINES
+uint16_t uniffi_retryrmq_go_checksum_func_log_lines(void
     
 );
 #endif
@@ -902,15 +902,15 @@ uint16_t uniffi_retryrmq_go_checksum_method_operation_record(void
     
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_OPERATION_SUBSCRIPTION
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_OPERATION_SUBSCRIPTION
-uint16_t uniffi_retryrmq_go_checksum_method_operation_subscription(void
-    
-);
-#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_OPERATION_WALK
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_OPERATION_WALK
 uint16_t uniffi_retryrmq_go_checksum_method_operation_walk(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_OPERATION_SUBSCRIPTION
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_OPERATION_SUBSCRIPTION
+uint16_t uniffi_retryrmq_go_checksum_method_operation_subscription(void
     
 );
 #endif

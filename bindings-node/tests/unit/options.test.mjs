@@ -65,6 +65,7 @@ const VALUES = [
   [{ queue: '' }, /`queue` is empty/],
   [{ queue: 'my_orders.parked' }, /messages of `my_orders` wait .*; name `my_orders`, .* `reservedName`$/],
   [{ prefetch: 0 }, /`prefetch` must be a whole number between 1 and 65535, not 0/],
+  [{ priority: 2 ** 31 }, /`priority` must be a whole number between -2147483648 and 2147483647/],
   [{ prefetch: 1.5 }, /`prefetch` must be a whole number/],
   [{ concurrency: -1 }, /`concurrency`/],
   [{ handlerTimeout: Number.NaN }, /`handlerTimeout` cannot be NaN ms/],

@@ -10,6 +10,7 @@ from .outcome import End
 from .record import HistoryEntry
 
 __all__ = [
+    "PAUSE",
     "VERSION",
     "Client",
     "Message",
@@ -82,6 +83,8 @@ class Message:
     @property
     def redelivered(self) -> bool: ...
     @property
+    def mended(self) -> str | None: ...
+    @property
     def history(self) -> list[HistoryEntry]: ...
     def ack(self) -> Settled: ...
     def retry(self, error: BaseException | str | None = None, *, delay: Duration | None = None) -> Settled: ...
@@ -136,6 +139,7 @@ class Options:
         strategy: str | None = None,
         rules: Sequence[Any] | None = None,
         prefetch: int | None = None,
+        priority: int | None = None,
         concurrency: int | None = None,
         handler_timeout: float | None = None,
         drain_timeout: float | None = None,

@@ -52,7 +52,8 @@ class Parked(_MessageEvent):
     name = "parked"
     #: The last attempt made.
     attempt: int
-    #: Why: ``exhausted``, ``fatal``, ``requested``, ``delivery-limit``, ``undecodable``, ``expired`` or ``too-old``.
+    #: Why: ``exhausted``, ``fatal``, ``requested``, ``delivery-limit``, ``undecodable``, ``expired``, ``too-old``, ``rejected`` or
+    #: ``overflow``.
     reason: str
     #: The last failure.
     error: str

@@ -62,6 +62,9 @@ class ConsumerOptions(TypedDict, total=False):
     rules: Sequence[Rule | str]
     #: How many messages may be unacknowledged at a time; 64 by default.
     prefetch: int
+    #: Which consumers of the queue come first: while one of a higher priority has room in its ``prefetch``, it gets the messages.
+    #: May be negative; 0 by default.
+    priority: int
     #: How many handlers run at a time; 16 by default, and 1 for a ``def`` handler, whose code must be safe for threads
     #: to be run by several. Needs a handler.
     concurrency: int
@@ -184,6 +187,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "strategy": functools.partial(checked_text, "strategy"),
     "rules": _rules,
     "prefetch": lambda value: _whole("prefetch", value, 1, 65_535),
+    "priority": lambda value: _whole("priority", value, -(2**31), 2**31 - 1),
     "concurrency": lambda value: _whole("concurrency", value, 1, 100_000),
     "handler_timeout": lambda value: seconds(value, "handler_timeout"),
     "park": functools.partial(checked_flag, "park"),

@@ -26,6 +26,7 @@ pub struct Consumer {
     pub(super) rules: Rules,
     pub(super) strategy: Strategy,
     pub(super) prefetch: u16,
+    pub(super) priority: Option<i32>,
     pub(super) concurrency: usize,
     pub(super) handler_timeout: Option<Duration>,
     pub(super) drain_timeout: Duration,
@@ -52,6 +53,7 @@ impl Consumer {
             rules: Rules::default(),
             strategy: Strategy::default(),
             prefetch: 64,
+            priority: None,
             concurrency: 16,
             handler_timeout: None,
             drain_timeout: Duration::from_secs(30),
@@ -106,6 +108,15 @@ impl Consumer {
     /// How many messages may be unacknowledged at a time (AMQP `basic.qos`), 1 to 65535; 64 by default.
     pub fn prefetch(mut self, prefetch: u16) -> Self {
         self.prefetch = prefetch;
+        self
+    }
+
+    /// Which consumers of the queue come first (the argument `x-priority` of AMQP's `basic.consume`): while one of a higher priority
+    /// has room in its [`prefetch`](Self::prefetch), it gets the messages, and those of a lower one get none. May be negative; 0
+    /// without it. What is delivered already stays where it is. On a queue with a single active consumer, only quorum queues of
+    /// RabbitMQ 4.0 and later choose that one by priority.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = Some(priority);
         self
     }
 

@@ -127,7 +127,9 @@ pub enum ParkReason {
 }
 
 impl ParkReason {
-    const ALL: [Self; 9] = [
+    /// All of them.
+    #[doc(hidden)]
+    pub const ALL: [Self; 9] = [
         Self::Exhausted,
         Self::Fatal,
         Self::Requested,

@@ -20,6 +20,7 @@ mod parking;
 mod permissions;
 mod plain;
 mod policies;
+mod priorities;
 mod publishing;
 mod replaying;
 mod routes;

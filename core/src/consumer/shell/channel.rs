@@ -15,7 +15,7 @@ use lapin::{
         BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions,
         BasicQosOptions, BasicRejectOptions,
     },
-    types::{FieldTable, ShortString},
+    types::{AMQPValue, FieldTable, ShortString},
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -77,6 +77,8 @@ enum Settlement {
 pub(super) struct Channel {
     pub(super) session: u64,
     queue: ShortString,
+    /// Which consumers come first, for the broker.
+    priority: Option<i32>,
     connection: Arc<Connection>,
     channel: OpenChannel,
     served: Vec<Served>,
@@ -99,6 +101,7 @@ impl Channel {
     pub(super) async fn open(
         connection: Arc<Connection>,
         queue: ShortString,
+        priority: Option<i32>,
         session: u64,
     ) -> Result<Self> {
         let channel = connection.channel().await.inspect_err(|error| {
@@ -114,6 +117,7 @@ impl Channel {
         Ok(Self {
             session,
             queue,
+            priority,
             connection,
             channel,
             served: Vec::new(),
@@ -134,6 +138,10 @@ impl Channel {
     /// Consumes with a prefetch of its own (AMQP `basic.qos` applies to the consumers that start after it).
     pub(super) fn consume(&mut self, consumer: u64, prefetch: u16) {
         let (channel, queue) = (self.channel.lapin().clone(), self.queue.clone());
+        let mut arguments = FieldTable::default();
+        if let Some(priority) = self.priority {
+            arguments.insert("x-priority".into(), AMQPValue::LongInt(priority));
+        }
         self.questions.push(Box::pin(async move {
             let begun = async {
                 let doing = || Doing::Consuming(queue.as_str());
@@ -146,7 +154,7 @@ impl Channel {
                     queue.clone(),
                     ShortString::default(),
                     BasicConsumeOptions::default(),
-                    FieldTable::default(),
+                    arguments,
                 );
                 ask(doing(), consume).await
             };

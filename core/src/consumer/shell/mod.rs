@@ -57,6 +57,7 @@ pub(super) struct Shell {
     listener: Listener,
     counters: Counters,
     waits: Arc<Waits>,
+    priority: Option<i32>,
     inbox: Arc<Inbox>,
     channel: Option<Box<Channel>>,
     mail: mpsc::UnboundedSender<Mail>,
@@ -146,7 +147,8 @@ impl Shell {
         tell_what_was_made(&findings);
         let plan = plan.again(&findings);
         let connection = client.consuming().connection().await?;
-        let channel = Channel::open(connection, wire_queue.clone(), 1).await?;
+        let priority = options.priority;
+        let channel = Channel::open(connection, wire_queue.clone(), priority, 1).await?;
         let (mail, mailbox) = mpsc::unbounded_channel();
         let listener = options.listener.clone();
         let engine = Engine::new(Setup {
@@ -173,6 +175,7 @@ impl Shell {
             declare,
             plan,
             wire_queue,
+            priority,
             listener,
             counters,
             waits: Arc::new(waits),
@@ -373,7 +376,7 @@ impl Shell {
             self.plan.clone(),
             self.wire_queue.clone(),
         );
-        let mode = mode(self.declare);
+        let (mode, priority) = (mode(self.declare), self.priority);
         let (mail, waits) = (self.mail.clone(), Arc::clone(&self.waits));
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
@@ -400,7 +403,7 @@ impl Shell {
                     let _ = mail.send(Mail::Refused(error));
                 }
                 waits.note(&findings?);
-                let channel = Channel::open(connection, queue, session).await?;
+                let channel = Channel::open(connection, queue, priority, session).await?;
                 Ok(Box::new(channel))
             };
             let _ = mail.send(Mail::Opened(session, opened.await));

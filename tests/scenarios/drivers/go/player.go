@@ -122,7 +122,7 @@ func attempt(id string, run int, m *retryrmq.Message) map[string]any {
 		"attempt": m.Attempt, "retries": m.Retries, "queue": m.Queue, "exchange": m.Exchange,
 		"routing_key": m.RoutingKey, "redelivered": m.Redelivered, "headers": m.Headers(), "properties": properties(m),
 		"body_bytes": len(m.Body), "body_sha256": hex.EncodeToString(digest[:]),
-		"message_id": none(m.MessageID), "last_error": none(m.LastError), "first_failed_at_ms": nil,
+		"message_id": none(m.MessageID), "last_error": none(m.LastError), "mended": none(m.Mended), "first_failed_at_ms": nil,
 	}
 	if !m.FirstFailedAt.IsZero() {
 		line["first_failed_at_ms"] = m.FirstFailedAt.UnixMilli()

@@ -57,6 +57,9 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     if options.dlx {
         consumer = consumer.retry(rules.otherwise).rules(rules.rules);
     }
+    if let Some(priority) = options.priority {
+        consumer = consumer.priority(priority);
+    }
     if let Some(pause) = settings.pause {
         consumer = consumer.pause(pause);
     }

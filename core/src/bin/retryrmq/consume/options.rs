@@ -36,6 +36,15 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Running")]
     pub(super) prefetch: Option<u16>,
 
+    /// Which consumers of the queue get its messages first: those of the highest priority, while they may take more [default: 0]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        help_heading = "Running"
+    )]
+    pub(super) priority: Option<i32>,
+
     /// How long COMMAND may take; then its process group is ended, and the attempt has failed
     #[arg(long, value_name = "DURATION", help_heading = "Running")]
     timeout: Option<String>,

@@ -123,6 +123,14 @@ impl Scenario {
             ),
             ("no_park", consume.park == Some(false)),
             ("log", !self.expect.log.is_empty()),
+            (
+                "mended",
+                self.expect
+                    .messages
+                    .values()
+                    .flat_map(|message| message.sees.values())
+                    .any(|sight| sight.contains_key("mended")),
+            ),
             ("events", !self.expect.events.is_empty()),
             ("refused", self.expect.refused.is_some()),
         ];

@@ -18,7 +18,7 @@ use crate::handler::Consuming;
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// All steps and options that the crate has.
-const CAN: [&str; 22] = [
+const CAN: [&str; 23] = [
     "error",
     "error_type",
     "fatal",
@@ -37,6 +37,7 @@ const CAN: [&str; 22] = [
     "no_park",
     "wrapped_park",
     "log",
+    "mended",
     "replay",
     "records",
     "publish",

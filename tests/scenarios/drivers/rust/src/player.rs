@@ -51,6 +51,7 @@ fn attempt(id: &str, run: usize, message: &Message) -> Value {
         "message_id": message.message_id(),
         "redelivered": message.redelivered(),
         "last_error": message.last_error(),
+        "mended": message.mended(),
         "first_failed_at_ms": first_failed_at_ms,
         "headers": message.headers().map_or_else(|| json!({}), field::headers_plain),
         "properties": property::to_notation(message.properties()),

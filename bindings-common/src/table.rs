@@ -1,0 +1,329 @@
+//! What every language restates of the core, as data: options with their defaults, events with their fields, the codes of errors,
+//! the reasons to park, the levels of the log. `table.json` is its text, which the tests of each language read; a test here holds it
+//! to the core, and the tables of the READMEs to it.
+
+use std::{fmt::Write as _, time::Duration};
+
+use retryrmq::{
+    Consumer, ErrorKind, Event, Facts, Limits, ParkReason, Pause, Policy, QueueType, Strategy,
+    format_duration,
+};
+
+use crate::EVENTS;
+
+/// The options of a consumer in the order that they have everywhere, with their defaults as text; empty where there is none.
+#[must_use]
+pub fn options() -> Vec<(&'static str, String)> {
+    let (usual, limits, pause) = (Consumer::new("orders"), Limits::default(), Pause::default());
+    let pause = format!(
+        "off; {}, {}, {}",
+        pause.failures,
+        pause.window,
+        format_duration(pause.pause)
+    );
+    vec![
+        ("queue", String::new()),
+        ("dlx", "off".into()),
+        ("retry", Policy::default().to_string()),
+        ("strategy", Strategy::default().to_string()),
+        ("rules", String::new()),
+        ("prefetch", usual.window().to_string()),
+        ("priority", "0".into()),
+        ("concurrency", usual.handlers().to_string()),
+        (
+            "handler_timeout",
+            usual.limit().map_or_else(String::new, format_duration),
+        ),
+        ("park", "on".into()),
+        ("pause", pause),
+        ("on_event", String::new()),
+        ("fatal", String::new()),
+        ("declare", "on".into()),
+        ("work_queue", QueueType::default().as_str().into()),
+        ("reserved_name", "off".into()),
+        ("drain_timeout", format_duration(usual.last_call())),
+        ("crash_limit", limits.crashes.to_string()),
+        ("defer_limit", limits.deferrals.to_string()),
+    ]
+}
+
+/// The events, each with the names of what it says.
+#[must_use]
+pub fn events() -> Vec<(&'static str, Vec<&'static str>)> {
+    let (queue, error) = (String::new, String::new);
+    let (message_id, delay) = (Some(String::new()), Duration::ZERO);
+    let id = || message_id.clone();
+    let reason = ParkReason::Exhausted;
+    let all = [
+        Event::Retried {
+            queue: queue(),
+            message_id: id(),
+            attempt: 1,
+            delay,
+            error: error(),
+        },
+        Event::Deferred {
+            queue: queue(),
+            message_id: id(),
+            delay,
+        },
+        Event::Parked {
+            queue: queue(),
+            message_id: id(),
+            attempt: 1,
+            reason,
+            error: error(),
+        },
+        Event::Rejected {
+            queue: queue(),
+            message_id: id(),
+            error: error(),
+        },
+        Event::Detoured {
+            queue: queue(),
+            message_id: id(),
+            crashes: 1,
+        },
+        Event::AlreadyHandled {
+            queue: queue(),
+            message_id: id(),
+        },
+        Event::Replayed {
+            queue: queue(),
+            message_id: id(),
+        },
+        Event::PublishFailed {
+            queue: queue(),
+            message_id: id(),
+            error: error(),
+        },
+        Event::Requeued {
+            queue: queue(),
+            message_id: id(),
+        },
+        Event::Disconnected { queue: queue() },
+        Event::LoginRefused {
+            queue: queue(),
+            error: error(),
+        },
+        Event::Reconnected { queue: queue() },
+        Event::Paused {
+            queue: queue(),
+            delay,
+        },
+        Event::Resumed { queue: queue() },
+    ];
+    all.iter()
+        .map(|event| (event.name(), said(&event.facts())))
+        .collect()
+}
+
+fn said(facts: &Facts<'_>) -> Vec<&'static str> {
+    [
+        ("queue", true),
+        ("message_id", facts.message_id.is_some()),
+        ("attempt", facts.attempt.is_some()),
+        ("delay", facts.delay.is_some()),
+        ("reason", facts.reason.is_some()),
+        ("error", facts.error.is_some()),
+        ("crashes", facts.crashes.is_some()),
+    ]
+    .into_iter()
+    .filter_map(|(name, is_said)| is_said.then_some(name))
+    .collect()
+}
+
+/// The levels at which the log tells of attempts, by what follows from them.
+pub const LEVELS: [(&str, &str); 4] = [
+    ("retried", "info"),
+    ("parked", "warn"),
+    ("deferred", "debug"),
+    ("rejected", "info"),
+];
+
+/// All of it, as `table.json` has it.
+#[must_use]
+pub fn json() -> String {
+    let quoted = |text: &str| format!("{text:?}");
+    let list = |all: &[&str]| {
+        let all: Vec<_> = all.iter().map(|one| quoted(one)).collect();
+        format!("[{}]", all.join(", "))
+    };
+    let mut out = String::from("{\n");
+    let mut section = |name: &str, rows: Vec<(&str, String)>, end: &str| {
+        let rows: Vec<_> = rows
+            .into_iter()
+            .map(|(name, value)| format!("    {}: {value}", quoted(name)))
+            .collect();
+        // A String takes it.
+        let _ = write!(
+            out,
+            "  {}: {{\n{}\n  }}{end}\n",
+            quoted(name),
+            rows.join(",\n")
+        );
+    };
+    let options = options().into_iter();
+    section(
+        "options",
+        options
+            .map(|(name, usual)| (name, quoted(&usual)))
+            .collect(),
+        ",",
+    );
+    let events = events().into_iter();
+    section(
+        "events",
+        events.map(|(name, said)| (name, list(&said))).collect(),
+        ",",
+    );
+    section(
+        "levels",
+        LEVELS.map(|(what, level)| (what, quoted(level))).into(),
+        ",",
+    );
+    let codes = ErrorKind::ALL.map(ErrorKind::code);
+    let reasons = ParkReason::ALL.map(ParkReason::as_str);
+    let _ = write!(
+        out,
+        "  \"codes\": {},\n  \"reasons\": {},\n  \"events_waiting\": {EVENTS}\n}}\n",
+        list(&codes),
+        list(&reasons)
+    );
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, fs, path::Path};
+
+    use super::*;
+
+    fn repository(path: &str) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    #[test]
+    fn the_text_is_up_to_date() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("table.json");
+        if std::env::var_os("RETRYRMQ_RENEW").is_some() {
+            fs::write(&path, json()).unwrap();
+        }
+        let written = fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            written == json(),
+            "bindings-common/table.json is stale; renew it with: RETRYRMQ_RENEW=1 cargo test -p retryrmq-bindings table"
+        );
+    }
+
+    /// How often the names of a kind stand in the match that gives them: there each of them must be.
+    fn named(source: &str, from: &str) -> usize {
+        let source = repository(source);
+        let body = source.split(from).nth(1).unwrap();
+        body.split("\n    }\n")
+            .next()
+            .unwrap()
+            .matches("=> \"")
+            .count()
+    }
+
+    #[test]
+    fn none_is_left_out() {
+        let names = events().into_iter().map(|(name, _)| name);
+        let names: BTreeSet<_> = names.collect();
+        assert_eq!(
+            names.len(),
+            named("core/src/telemetry/events.rs", "const fn name")
+        );
+        let codes: BTreeSet<_> = ErrorKind::ALL.map(ErrorKind::code).into();
+        assert_eq!(codes.len(), named("core/src/error.rs", "const fn code"));
+        let reasons: BTreeSet<_> = ParkReason::ALL.map(ParkReason::as_str).into();
+        assert_eq!(
+            reasons.len(),
+            named("core/src/retry/outcome.rs", "const fn as_str")
+        );
+        let given = repository("bindings-common/src/options.rs");
+        let given = given.split("pub struct Given {").nth(1).unwrap();
+        let given = given.split("\n}\n").next().unwrap();
+        let here: BTreeSet<_> = options().into_iter().map(|(name, _)| name).collect();
+        for option in given
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("pub "))
+        {
+            let (option, _) = option.split_once(':').unwrap();
+            assert!(here.contains(option), "the table lacks `{option}`");
+        }
+    }
+
+    /// `handler_timeout` as a language writes it.
+    fn cased(name: &str, first: bool) -> String {
+        let mut upper = first;
+        let mut cased = String::new();
+        for c in name.chars() {
+            match c {
+                '_' => upper = true,
+                c if std::mem::take(&mut upper) => cased.push(c.to_ascii_uppercase()),
+                c => cased.push(c),
+            }
+        }
+        cased
+    }
+
+    #[test]
+    fn the_readmes_name_every_option_with_its_default_and_every_event() {
+        let in_go = |name: &str| match name {
+            "queue" => "retryrmq".to_owned(), // an argument of its own
+            "dlx" => "DLX".to_owned(),
+            "park" => "NoParking".to_owned(),
+            "declare" => "NoDeclare".to_owned(),
+            name => cased(name, true),
+        };
+        for (readme, is_python, name) in [
+            (
+                "bindings-python/README.md",
+                true,
+                &(|name: &str| name.to_owned()) as &dyn Fn(&str) -> String,
+            ),
+            ("bindings-node/README.md", false, &|name| cased(name, false)),
+            ("bindings-go/README.md", false, &in_go),
+        ] {
+            let text = repository(readme);
+            for (option, usual) in options() {
+                let named = name(option);
+                // A number stands behind its option; the concurrency of Python depends on the handler.
+                let number =
+                    usual.parse::<u32>().is_ok() && !(is_python && option == "concurrency");
+                let has = if number {
+                    text.contains(&format!("`{named}` ({usual})"))
+                } else {
+                    text.contains(&named)
+                };
+                assert!(has, "{readme} lacks `{named}` ({usual})");
+            }
+            for (event, _) in events() {
+                let named = match readme {
+                    "bindings-node/README.md" => event.to_owned(),
+                    "bindings-python/README.md" => cased(event, true),
+                    _ => continue, // Go's documentation has them, as constants
+                };
+                assert!(text.contains(&named), "{readme} lacks the event `{named}`");
+            }
+        }
+    }
+
+    #[test]
+    fn a_scenario_holds_the_levels() {
+        let scenario = repository("tests/scenarios/log.yaml");
+        for (what, says) in [
+            ("retried", "retry in"),
+            ("parked", "parked as"),
+            ("deferred", "is deferred"),
+        ] {
+            let (_, level) = LEVELS.iter().find(|(name, _)| *name == what).unwrap();
+            let held =
+                |line: &str| line.contains(&format!("'{level} attempt")) && line.contains(says);
+            assert!(scenario.lines().any(held), "{what}");
+        }
+    }
+}

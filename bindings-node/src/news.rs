@@ -1,0 +1,175 @@
+//! What the environment fetches, as JavaScript has it: operations that are done, events, questions, lines.
+
+use napi::bindgen_prelude::Either4;
+use napi_derive::napi;
+
+use crate::{
+    bridge::Bridge,
+    client::Client,
+    logging::{self, Line},
+    parked::{Record, Walk},
+    shared::Answer,
+    subscription::Subscription,
+};
+
+/// An operation that brought something.
+#[napi(object, object_from_js = false)]
+pub struct Brought {
+    /// Which operation.
+    pub ticket: f64,
+    /// What it brought.
+    pub value: Either4<Client, Subscription, Walk, Record>,
+}
+
+/// An operation that failed.
+#[napi(object, object_from_js = false)]
+pub struct Refused {
+    /// Which operation.
+    pub ticket: f64,
+    /// The stable code of the error.
+    pub code: &'static str,
+    /// One sentence.
+    pub message: String,
+    /// The causes, as one line; often empty.
+    pub detail: String,
+}
+
+/// Something that happened.
+#[napi(object, object_from_js = false)]
+pub struct Told {
+    /// Which subscription it is about.
+    pub subscription: f64,
+    /// The event's name.
+    pub name: &'static str,
+    /// The work queue.
+    pub queue: String,
+    /// The message's id.
+    pub message_id: Option<String>,
+    /// The attempt that failed.
+    pub attempt: Option<u32>,
+    /// How long the message waits, or the consumer pauses; milliseconds.
+    pub delay: Option<f64>,
+    /// Why it was parked.
+    pub reason: Option<&'static str>,
+    /// What went wrong.
+    pub error: Option<String>,
+    /// Crashes so far.
+    pub crashes: Option<u32>,
+}
+
+/// A question to a function: who logs in?
+#[napi(object, object_from_js = false)]
+pub struct Question {
+    /// Which function.
+    pub function: f64,
+    /// What its answer is to name.
+    pub question: f64,
+}
+
+/// Everything since the last call. What there is none of is left out: mostly there is one kind alone, many times a second.
+#[napi(object, object_from_js = false)]
+#[derive(Default)]
+pub struct News {
+    /// Operations that are done and brought nothing.
+    pub done: Option<Vec<f64>>,
+    /// Operations that brought something.
+    pub brought: Option<Vec<Brought>>,
+    /// Operations that failed.
+    pub refused: Option<Vec<Refused>>,
+    /// Subscriptions to look at.
+    pub ready: Option<Vec<f64>>,
+    /// What happened.
+    pub events: Option<Vec<Told>>,
+    /// Events that were dropped because nobody fetched them.
+    pub missed: Option<u32>,
+    /// Who logs in?
+    pub questions: Option<Vec<Question>>,
+    /// Functions that nobody will ask any more.
+    pub forgotten: Option<Vec<f64>>,
+    /// Lines for the log.
+    pub lines: Option<Vec<Line>>,
+}
+
+fn some<T>(found: Vec<T>) -> Option<Vec<T>> {
+    Some(found).filter(|found| !found.is_empty())
+}
+
+#[napi]
+impl Bridge {
+    /// Fetches everything since the last call.
+    #[napi(catch_unwind)]
+    pub fn news(&self) -> News {
+        let (finished, ready, (events, missed), asked, forgotten) = {
+            let mut waiting = self.shared.lock();
+            waiting.woken = false;
+            (
+                std::mem::take(&mut waiting.finished),
+                std::mem::take(&mut waiting.ready),
+                waiting.events.take(),
+                std::mem::take(&mut waiting.asked),
+                std::mem::take(&mut waiting.forgotten),
+            )
+        };
+        let mut news = News {
+            ready: some(ready),
+            events: some(
+                events
+                    .iter()
+                    .map(|(subscription, event)| told(*subscription, event))
+                    .collect(),
+            ),
+            missed: Some(missed).filter(|missed| *missed > 0),
+            questions: some(
+                asked
+                    .into_iter()
+                    .map(|(function, question)| Question {
+                        function,
+                        question: question as f64,
+                    })
+                    .collect(),
+            ),
+            forgotten: some(forgotten),
+            lines: some(logging::take(&self.shared)),
+            ..News::default()
+        };
+        for (ticket, answer) in finished {
+            let value = match answer {
+                Answer::Nothing => {
+                    news.done.get_or_insert_default().push(ticket);
+                    continue;
+                }
+                Answer::Failed(why) => {
+                    news.refused.get_or_insert_default().push(Refused {
+                        ticket,
+                        code: why.code,
+                        message: why.message,
+                        detail: why.detail,
+                    });
+                    continue;
+                }
+                Answer::Client(client) => Either4::A(Client::new(client)),
+                Answer::Subscription(inner) => Either4::B(Subscription::new(inner)),
+                Answer::Walk(browse) => Either4::C(Walk::new(*browse)),
+                Answer::Record(record) => Either4::D(Record::new(*record)),
+            };
+            let brought = news.brought.get_or_insert_default();
+            brought.push(Brought { ticket, value });
+        }
+        news
+    }
+}
+
+fn told(subscription: f64, event: &retryrmq::Event) -> Told {
+    let facts = event.facts();
+    Told {
+        subscription,
+        name: event.name(),
+        queue: facts.queue.to_owned(),
+        message_id: facts.message_id.map(str::to_owned),
+        attempt: facts.attempt,
+        delay: facts.delay.map(|delay| delay.as_secs_f64() * 1000.0),
+        reason: facts.reason.map(retryrmq::ParkReason::as_str),
+        error: facts.error.map(str::to_owned),
+        crashes: facts.crashes,
+    }
+}

@@ -1,0 +1,116 @@
+//! The side of a bridge that other threads have: what waits for the environment to fetch it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use napi::{
+    Status,
+    threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode},
+};
+use retryrmq_bindings::{Events, Questions, Refusal, Said};
+use tokio::sync::oneshot;
+
+/// Wakes the environment's thread; keeps nobody alive.
+pub(crate) type Wake = ThreadsafeFunction<(), (), (), Status, false, true>;
+
+/// What an operation brought.
+pub(crate) enum Answer {
+    Nothing,
+    Client(retryrmq::Client),
+    Subscription(retryrmq::Subscription),
+    Walk(Box<retryrmq::Browse>),
+    Record(Box<retryrmq::Record>),
+    Failed(Refusal),
+}
+
+#[derive(Default)]
+pub(crate) struct Waiting {
+    pub(crate) finished: Vec<(f64, Answer)>,
+    /// Subscriptions to look at.
+    pub(crate) ready: Vec<f64>,
+    pub(crate) events: Events<f64>,
+    /// Functions that are to say who logs in, and the numbers of the questions.
+    pub(crate) asked: Vec<(f64, u64)>,
+    pub(crate) questions: Questions,
+    /// Functions that nobody will ask any more.
+    pub(crate) forgotten: Vec<f64>,
+    /// The environment was woken and has not come yet.
+    pub(crate) woken: bool,
+}
+
+/// The side of a bridge that other threads have.
+pub(crate) struct Shared {
+    waiting: Mutex<Waiting>,
+    wake: Wake,
+}
+
+impl Shared {
+    pub(crate) fn new(wake: Wake) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            wake,
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, add: impl FnOnce(&mut Waiting)) {
+        let mut waiting = self.lock();
+        add(&mut waiting);
+        let wake = !std::mem::replace(&mut waiting.woken, true);
+        drop(waiting);
+        if wake {
+            // Fails only when the environment is coming to its end, where nobody waits any more.
+            self.wake.call((), ThreadsafeFunctionCallMode::NonBlocking);
+        }
+    }
+
+    pub(crate) fn finished(&self, ticket: f64, answer: Answer) {
+        self.tell(|waiting| waiting.finished.push((ticket, answer)));
+    }
+
+    pub(crate) fn ready(&self, subscription: f64) {
+        self.tell(|waiting| waiting.ready.push(subscription));
+    }
+
+    pub(crate) fn event(&self, subscription: f64, event: &retryrmq::Event) {
+        self.tell(|waiting| waiting.events.put(subscription, event));
+    }
+
+    /// Has a function asked who logs in; `None` when the environment has come to its end.
+    pub(crate) fn question(&self, function: f64) -> Option<(u64, oneshot::Receiver<Said>)> {
+        let mut question = None;
+        self.tell(|waiting| {
+            question = waiting.questions.ask();
+            if let Some((number, _)) = &question {
+                waiting.asked.push((function, *number));
+            }
+        });
+        question
+    }
+
+    /// Nobody waits for the answer to this question any more.
+    pub(crate) fn withdraw(&self, question: u64) {
+        let mut waiting = self.lock();
+        waiting.asked.retain(|(_, asked)| *asked != question);
+        waiting.questions.take(question);
+    }
+
+    pub(crate) fn forgotten(&self, function: f64) {
+        self.tell(|waiting| waiting.forgotten.push(function));
+    }
+
+    /// Hands an answer to whoever still waits for it.
+    pub(crate) fn answered(&self, question: f64, said: Said) {
+        let waits = self.lock().questions.take(question as u64);
+        if let Some(waits) = waits {
+            let _ = waits.send(said);
+        }
+    }
+
+    /// Has the log fetched.
+    pub(crate) fn nudge(&self) {
+        self.tell(|_| {});
+    }
+}
