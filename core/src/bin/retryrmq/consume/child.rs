@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use tokio::{
     io::AsyncWriteExt,
     process::{Child, Command},
+    signal::unix::{Signal, SignalKind, signal},
     sync::watch,
     time::{Instant, sleep, timeout},
 };
@@ -232,6 +233,15 @@ impl Program {
 fn is_shortage(error: &io::Error) -> bool {
     let short = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
     Errno::from_io_error(error).is_some_and(|errno| short.contains(&errno))
+}
+
+/// Makes sure that we are told how a command ended, for good: where SIGCHLD is ignored, as whoever started us may have left it,
+/// the system forgets that, and a wait says that there is no such process. To listen undoes it.
+///
+/// # Errors
+/// When nobody can listen.
+pub(super) fn hear_of_ends() -> io::Result<Signal> {
+    signal(SignalKind::child())
 }
 
 fn no_pipe() -> io::Error {

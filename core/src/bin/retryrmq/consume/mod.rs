@@ -38,6 +38,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let rules = options.retrying.rules()?;
     let (strategy, queue_type) = (options.retrying.strategy()?, options.retrying.queue_type()?);
     let mut signals = Signals::listen()?; // before anything is taken: from now on they drain
+    let _ends = child::hear_of_ends()
+        .map_err(|why| Fault::failed(format!("cannot hear of the end of commands: {why}")))?;
     let client = global.connect_for(queue_type).await?;
     let (events, happened) = mpsc::unbounded_channel();
     let mut consumer = client
