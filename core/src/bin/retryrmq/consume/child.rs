@@ -76,8 +76,10 @@ pub(super) enum Run {
         /// What it wrote to the pipe that is meant for that.
         said: Vec<u8>,
     },
-    /// By us: no attempt, the message goes back to its queue.
+    /// By us while it ran: its message goes back to the queue, and counts as delivered.
     Stopped,
+    /// It never began, because we are to end, or for this reason: its message goes back to the queue as if it had never left it.
+    Unstarted(Option<io::Error>),
 }
 
 /// When it was last said that commands wait to be started.
@@ -100,14 +102,16 @@ impl Program {
     /// Runs the command for `message`.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When it began, and cannot be followed.
     pub(super) async fn run(
         &self,
         message: &Message,
         mut urgency: watch::Receiver<Urgency>,
     ) -> io::Result<Run> {
-        let Some((mut child, channel)) = self.spawn(message, &mut urgency).await? else {
-            return Ok(Run::Stopped);
+        let (mut child, channel) = match self.spawn(message, &mut urgency).await {
+            Ok(Some(started)) => started,
+            Ok(None) => return Ok(Run::Unstarted(None)),
+            Err(why) => return Ok(Run::Unstarted(Some(why))),
         };
         let mut group = Group::of(&child, &self.groups, &self.warden);
         let passing = Passing::of(child.stderr.take().ok_or_else(no_pipe)?);
