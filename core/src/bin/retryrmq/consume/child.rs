@@ -73,7 +73,7 @@ pub(super) enum Run {
         ending: Ending,
         /// The end of its standard error.
         tail: Vec<u8>,
-        /// What it wrote to the pipe that is meant for that.
+        /// The last line of what it wrote to the pipe that is meant for that.
         said: Vec<u8>,
     },
     /// By us while it ran: its message goes back to the queue, and counts as delivered.

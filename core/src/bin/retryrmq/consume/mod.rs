@@ -4,6 +4,7 @@ mod channel;
 mod child;
 mod environment;
 mod group;
+mod last_line;
 mod options;
 mod report;
 mod tail;
