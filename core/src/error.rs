@@ -1,6 +1,8 @@
 //! The one error type of the crate: a stable code, one human sentence, and the cause behind it.
 
-use std::{error, fmt};
+use std::{borrow::Cow, error, fmt};
+
+use crate::visible;
 
 /// A result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -9,7 +11,8 @@ type Cause = Box<dyn error::Error + Send + Sync>;
 
 /// What went wrong and what to change.
 ///
-/// `Display` is one sentence that names the thing to change and never contains a password; the cause, where there is
+/// `Display` is one sentence that names the thing to change and never contains a password, nor a control character or another
+/// that a terminal would obey: those of names are shown as escapes; the cause, where there is
 /// one, is behind [`source`](error::Error::source). No error of this crate means that a message was lost: what was not
 /// acknowledged stays in its queue.
 pub struct Error(Box<Inner>);
@@ -146,10 +149,15 @@ impl ErrorKind {
 }
 
 impl Error {
+    /// Names that strangers chose, and what a broker says of them, stand in many a sentence: a terminal must not obey them.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        let mut message = message.into();
+        if let Cow::Owned(shown) = visible::line(&message) {
+            message = shown;
+        }
         Self(Box::new(Inner {
             kind,
-            message: message.into(),
+            message,
             source: None,
             permanent: false,
         }))
@@ -225,6 +233,16 @@ impl error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sentence_holds_nothing_that_a_terminal_obeys() {
+        let name = "evil\x1b]0;x\x07\u{202e}\u{9b}1m";
+        let error = Error::new(ErrorKind::Unroutable, format!("there is no queue `{name}`"));
+        let shown = "there is no queue `evil\\x1b]0;x\\x07\\u{202e}\\x9b1m`";
+        assert_eq!(error.to_string(), shown);
+        assert_eq!(error.duplicate().to_string(), shown);
+        assert_eq!(format!("{error:?}"), format!("unroutable: {shown}"));
+    }
 
     #[test]
     fn what_passes_and_what_lasts_are_told_apart() {

@@ -8,7 +8,7 @@
 //! that were only looked at. [`Wear`] says when a message is put back as a fresh copy instead.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{HashMap, VecDeque},
     sync::Arc,
 };
 
@@ -19,13 +19,13 @@ use tracing::warn;
 use super::{
     Record,
     copies::Copies,
+    held::Held,
     supply::Supply,
     wear::{Move, Wear},
 };
 use crate::{
     Client, Error, ErrorKind, Result,
     connection::{Connection, look},
-    consumer::Received,
     topology::{
         Inspection, SAFE_AGE, check_parking, inspect_parking, name, parking_queue, work_queue_of,
     },
@@ -45,8 +45,7 @@ pub struct Browse {
     /// Tells the records of this walk from those of another.
     pub(super) walk: u64,
     pub(super) supply: Supply,
-    /// What was handed out and is held, by delivery tag; those that must be put back as fresh copies with their message.
-    pub(super) held: BTreeMap<u64, Option<Arc<Received>>>,
+    pub(super) held: Held,
     /// The queues that were replayed to, and when the first copy was there.
     pub(super) targets: HashMap<String, Instant>,
     /// What could not be put back as a fresh copy, and is shown next.
@@ -95,7 +94,7 @@ impl Browse {
             copies,
             walk,
             supply: Supply::new(wire_name, channel, total),
-            held: BTreeMap::new(),
+            held: Held::default(),
             targets: HashMap::new(),
             unrenewed: VecDeque::new(),
             wear,
@@ -154,6 +153,7 @@ impl Browse {
                 break;
             };
             let source = self.copies.source(next);
+            self.wear.holds(self.held.is_full());
             let next_move = self
                 .wear
                 .next_move(next, source, self.supply.expects_originals());
@@ -331,7 +331,7 @@ impl Browse {
 
     fn tag(&self, record: &Record) -> Result<u64> {
         let (walk, tag) = record.place;
-        if walk == self.walk && self.held.contains_key(&tag) {
+        if walk == self.walk && self.held.contains(tag) {
             return Ok(tag);
         }
         Err(Error::new(
@@ -343,7 +343,7 @@ impl Browse {
     pub(super) async fn settle(&mut self, tag: u64) -> Result<()> {
         let settled = self.supply.settle(tag).await;
         self.unless_over(settled)?;
-        self.held.remove(&tag);
+        self.held.remove(tag);
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 mod browse;
 mod copies;
+mod held;
 mod marks;
 mod parked;
 mod record;

@@ -134,11 +134,7 @@ impl Browse {
                 self.pass_over(delivery);
             }
         }
-        let mut stale: Vec<_> = self
-            .held
-            .iter()
-            .filter_map(|(tag, stale)| stale.as_ref().map(|received| (*tag, Arc::clone(received))))
-            .collect();
+        let mut stale = self.held.stale();
         for tries in 1.. {
             stale = self.renew(stale).await?.for_now;
             if stale.is_empty() {

@@ -8,7 +8,7 @@
 //! The copies go to the tail. Up to [`NEAR`] messages all of them are renewed together, before anything else, which keeps
 //! their order. What was given back before and comes behind others, as a dead letter does that arrives counted, is renewed
 //! as soon as it comes: nothing with a count is ever shown or held there. Beyond that it would take too long, and only what
-//! was looked at is renewed.
+//! was looked at is renewed: at the end, and what no longer fits into memory until then before it is shown.
 
 use lapin::{BasicProperties, message::Delivery};
 
@@ -54,6 +54,8 @@ pub(crate) struct Wear {
     /// The queue counts what it takes back, as far as can be seen.
     counts: bool,
     near: bool,
+    /// The walk keeps as much as it may of what must be renewed at its end.
+    full: bool,
 }
 
 impl Wear {
@@ -62,6 +64,7 @@ impl Wear {
         Self {
             counts: !classic && !flaws::has(Flaw::TrustsTheLimit),
             near: total <= NEAR,
+            full: false,
         }
     }
 
@@ -80,9 +83,14 @@ impl Wear {
         self.near && self.at_the_end(first)
     }
 
+    /// Whether the walk keeps as much as it may of what must be renewed at its end.
+    pub(crate) fn holds(&mut self, full: bool) {
+        self.full = full;
+    }
+
     /// Whether it is renewed before it is shown. In a queue of moderate size that costs little, and a limit may be 1.
     pub(crate) fn at_once<'a>(self, delivery: impl Into<Seen<'a>>) -> bool {
-        self.counts && returns(delivery.into()) >= if self.near { 1 } else { 2 }
+        self.counts && returns(delivery.into()) >= if self.near || self.full { 1 } else { 2 }
     }
 
     /// What to do with a message from there. `expected`: whether some of those are still to come that were there at first.

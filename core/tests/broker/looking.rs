@@ -1,5 +1,7 @@
 //! What a look at parked messages may cost: nothing, however often, whoever limits deliveries, and however it ends.
 
+use std::collections::BTreeSet;
+
 use retryrmq::Client;
 use retryrmq_harness::{
     Amqp, Broker, Policy, QueueType, Version, Vhost, on_every_broker, on_every_broker_where,
@@ -156,6 +158,52 @@ async fn a_large_queue_that_walks_die_in_loses_nothing() {
             assert_eq!(seen, names);
         },
     )
+    .await;
+}
+
+/// What was looked at before is held with its body until the end, because it goes back as a copy; but only so much of it.
+#[tokio::test]
+async fn a_look_at_very_much_puts_it_back_on_the_way() {
+    const MESSAGES: usize = 2_050;
+    const SIZE: usize = 40 * 1024;
+    on_every_broker(|broker| async move {
+        let (_vhost, client, amqp) = stage(&broker, Limit::Argument(1_000_000), &[]).await;
+        let names = names(MESSAGES);
+        let messages = names
+            .iter()
+            .map(|name| (PARKED, format!("{name:SIZE$}"), id(name)));
+        amqp.publish_all("", messages).await;
+        ready(&amqp, MESSAGES.try_into().unwrap()).await;
+        let look = async || {
+            let mut walk = client.parked(QUEUE).browse().await.unwrap();
+            let (mut first, mut seen) = (None, BTreeSet::new());
+            while let Some(record) = walk.next().await.unwrap() {
+                seen.insert(record.message().message_id().unwrap().to_owned());
+                first.get_or_insert(record);
+            }
+            assert_eq!(seen.len(), MESSAGES);
+            (walk, first.unwrap())
+        };
+        let (walk, _) = look().await;
+        walk.close().await.unwrap();
+        ready(&amqp, MESSAGES.try_into().unwrap()).await;
+        let (mut walk, first) = look().await;
+        walk.discard(&first).await.unwrap(); // what was handed out is still the walk's
+        drop(walk);
+        ready(&amqp, (MESSAGES - 1).try_into().unwrap()).await;
+        let left = take(&amqp, PARKED, MESSAGES - 1).await;
+        let held = left
+            .iter()
+            .filter(|message| message.header_int("x-delivery-count") >= Some(2))
+            .count();
+        assert!(
+            (1_000..1_800).contains(&held),
+            "{held} were held with their bodies"
+        );
+        let ids: BTreeSet<_> = left.iter().map(|message| message.id().unwrap()).collect();
+        assert_eq!(ids.len(), MESSAGES - 1);
+        ready(&amqp, 0).await;
+    })
     .await;
 }
 

@@ -3,7 +3,7 @@
 use retryrmq_harness::{eventually, on_every_broker};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-use crate::stage::{Desk, PATIENCE, QUEUE};
+use crate::stage::{Desk, PARKED, PATIENCE, QUEUE};
 
 fn process(text: &str) -> Pid {
     Pid::from_raw(text.trim().parse().expect("a process id")).expect("a process id")
@@ -306,13 +306,46 @@ async fn a_program_that_is_gone_costs_no_attempt() {
         // Found and executable, and yet it cannot be started: its interpreter does not exist.
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
             .unwrap();
-        desk.amqp.publish(QUEUE, "").await;
+        let count = 3;
+        for n in 0..count {
+            desk.amqp.publish(QUEUE, n.to_string()).await;
+        }
+        // A supervisor starts it again and again, more often than a message may crash its consumer.
+        for _ in 0..5 {
+            let done = desk
+                .run(&[
+                    "--json",
+                    "consume",
+                    QUEUE,
+                    "--dlx",
+                    "--max-crashes=2",
+                    "--",
+                    path,
+                ])
+                .await
+                .exits(1);
+            assert!(done.err.contains("cannot run"), "{done:#?}");
+            desk.holds(QUEUE, count).await;
+        }
+        assert_eq!(desk.amqp.depth(PARKED).await, Some(0));
+        // Once the interpreter is there, all of them are as they were.
+        std::fs::write(path, "#!/bin/sh\n").unwrap();
         let done = desk
-            .run(&["--json", "consume", QUEUE, "--dlx", "--", path])
+            .run(&[
+                "--json",
+                "consume",
+                QUEUE,
+                "--dlx",
+                "--max-crashes=2",
+                "--count=3",
+                "--",
+                path,
+            ])
             .await
-            .exits(1);
-        assert!(done.err.contains("cannot run"), "{done:#?}");
-        desk.holds(QUEUE, 1).await;
+            .exits(0);
+        let handled = done.events("handled");
+        assert_eq!(handled.len(), 3, "{done:#?}");
+        assert!(handled.iter().all(|line| line["attempt"] == 1), "{done:#?}");
         std::fs::remove_dir_all(&folder).unwrap();
     })
     .await;

@@ -135,12 +135,29 @@ async fn a_limit_drops_nothing_where_nobody_can_tell_the_oldest() {
             );
             desk.holds(PARKED, MESSAGES).await;
         }
-        for _ in 0..MESSAGES - 2_000 {
+        // What is replayed is not gone, so it is only said.
+        desk.amqp.declare("target", QueueType::Classic).await;
+        let replay = [
+            "parked",
+            "replay",
+            QUEUE,
+            "--all",
+            "--limit=2",
+            "--to=target",
+        ];
+        let done = desk.run(&replay).await.exits(0);
+        assert!(done.err.contains("the first of the queue"), "{done:#?}");
+        desk.holds("target", 2).await;
+        for _ in 0..MESSAGES - 2 - 2_000 {
             desk.amqp.take(PARKED).await.unwrap();
         }
         desk.holds(PARKED, 2_000).await;
-        desk.run(&drop("--yes")).await.exits(0);
+        let done = desk.run(&replay).await.exits(0);
+        assert!(!done.err.contains("the first of the queue"), "{done:#?}");
+        desk.holds("target", 4).await;
         desk.holds(PARKED, 1_998).await;
+        desk.run(&drop("--yes")).await.exits(0);
+        desk.holds(PARKED, 1_996).await;
     })
     .await;
 }

@@ -3,7 +3,7 @@
 use retryrmq_harness::on_every_broker;
 use serde_json::{Value, json};
 
-use crate::stage::{Desk, PARKED, QUEUE};
+use crate::stage::{Desk, PARKED, QUEUE, finish};
 
 /// A message whose body is a shell script: the command runs it.
 const RUN_BODY: &str = "script=$(cat); eval \"$script\"";
@@ -129,6 +129,44 @@ async fn a_message_comes_back_with_its_past_and_is_parked_in_the_end() {
         }
         let parked = done.events("parked").remove(0);
         assert_eq!((&parked["reason"], &parked["attempt"]), (&json!("exhausted"), &json!(3)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_end_is_heard_of_where_a_supervisor_ignores_the_end_of_its_children() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        let ignoring = |arguments: &[&str]| desk.below("trap '' CHLD", arguments);
+        let mut status = tokio::process::Command::new("bash");
+        status
+            .args(["-c", "trap '' CHLD; exec grep SigIgn: /proc/self/status"])
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped());
+        let status = finish(status, None).await.exits(0);
+        let mask = u64::from_str_radix(status.out["SigIgn:".len()..].trim(), 16).unwrap();
+        assert_ne!(mask & 1 << 16, 0, "it is inherited: {status:#?}");
+        send(&desk, "ok", "exit 0").await;
+        send(&desk, "park", "exit 65").await;
+        send(&desk, "slow", "sleep 600").await;
+        let arguments = [
+            "--json",
+            "consume",
+            QUEUE,
+            "--dlx",
+            "--count=3",
+            "--timeout=5s",
+            "--retry=fixed(2h)",
+            "--",
+            "sh",
+            "-c",
+            RUN_BODY,
+        ];
+        let done = finish(ignoring(&arguments), None).await.exits(0);
+        assert_eq!(done.events("handled").len(), 1, "{done:#?}");
+        assert_eq!(done.events("parked").len(), 1, "{done:#?}");
+        assert_eq!(done.events("retried").len(), 1, "{done:#?}");
+        desk.holds(QUEUE, 0).await;
     })
     .await;
 }

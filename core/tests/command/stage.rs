@@ -165,18 +165,26 @@ impl Desk {
 
     /// As [`start`](Self::start), deaf to hangups as under `nohup`, which has its own ideas of where output goes.
     pub(crate) fn start_without_hangups(&self, script: &str) -> Running {
-        let mut command = Command::new("sh");
+        let arguments = ["consume", QUEUE, "--dlx", "--", "sh", "-c", script];
+        Running::of(self.below("trap '' HUP", &arguments))
+    }
+
+    /// The command, started by a shell that did something else first.
+    pub(crate) fn below(&self, first: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new("bash");
         command
-            .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+            .args(["-c", &format!("{first}; exec \"$0\" \"$@\"")])
             .arg(env!("CARGO_BIN_EXE_retryrmq"))
-            .args(["consume", QUEUE, "--dlx", "--", "sh", "-c", script])
+            .args(arguments)
             .env("RETRYRMQ_URL", self.vhost.url())
+            .env("TZ", "UTC")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        Running::of(command)
+        command
     }
+
     /// Waits until a queue holds so many messages that are ready.
     pub(crate) async fn holds(&self, queue: &str, count: u32) {
         eventually(PATIENCE, &format!("{queue} holds {count}"), || async {

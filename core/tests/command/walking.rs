@@ -367,6 +367,8 @@ async fn a_name_that_may_mean_another_message_drops_nothing() {
 
 #[tokio::test]
 async fn one_that_cannot_go_home_keeps_no_other_from_it() {
+    // Whoever made it wants the operator's terminal to do something.
+    const GONE: &str = "gone\u{1b}]0;title\u{7}\u{9b}31m";
     on_every_broker(|broker| async move {
         let desk = stage(&broker, 0).await;
         let mut arguments = FieldTable::default();
@@ -380,11 +382,11 @@ async fn one_that_cannot_go_home_keeps_no_other_from_it() {
             AMQPValue::LongString(PARKED.into()),
         );
         desk.amqp
-            .declare_with("gone", QueueType::Classic, arguments)
+            .declare_with(GONE, QueueType::Classic, arguments)
             .await;
-        desk.amqp.publish("gone", "an orphan").await;
+        desk.amqp.publish(GONE, "an orphan").await;
         desk.holds(PARKED, 1).await;
-        desk.amqp.delete("gone").await;
+        desk.amqp.delete(GONE).await;
         desk.amqp.declare("elsewhere", QueueType::Classic).await;
         for id in ["1", "2"] {
             // Later than any real clock.
@@ -406,6 +408,15 @@ async fn one_that_cannot_go_home_keeps_no_other_from_it() {
         );
         desk.holds(PARKED, 1).await;
         desk.holds(QUEUE, 2).await;
+        let all = ["--json", "parked", "replay", QUEUE, "--all"];
+        let json = desk.run(&all).await;
+        assert!(json.err.contains("gone"), "{json:#?}");
+        let list = desk.run(&["--json", "parked", "ls", QUEUE]).await.exits(0);
+        assert_eq!(list.lines()[0]["home"], GONE, "{list:#?}");
+        let obeyed = ['\u{1b}', '\u{7}', '\u{9b}'];
+        for text in [&done.err, &json.err, &list.out] {
+            assert!(!text.contains(obeyed), "{text:?}");
+        }
     })
     .await;
 }

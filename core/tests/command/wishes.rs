@@ -101,6 +101,28 @@ async fn a_descriptor_of_its_own_decides_whatever_standard_error_says() {
 }
 
 #[tokio::test]
+async fn a_long_line_on_the_descriptor_is_what_its_first_word_says() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        // As long as a pipe hands out at once, and with the word wherever the end of what is kept may begin.
+        for length in [8_191, 8_192, 8_193] {
+            let wish = format!("{:<length$}", "defer: 23h");
+            send(
+                &desk,
+                &length.to_string(),
+                &format!("{}{wish}", "x".repeat(100)),
+            )
+            .await;
+        }
+        let script = "printf 'park: bad order: %s\\n' \"$(cat)\" >&3";
+        let done = desk.consume(3, &[], script).await.exits(0);
+        assert_eq!(done.events("parked").len(), 3, "{done:#?}");
+        desk.holds(PARKED, 3).await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_descriptor_belongs_to_one_run_alone() {
     on_every_broker(|broker| async move {
         let desk = Desk::with_queue(&broker).await;

@@ -3,6 +3,8 @@
 //! What JSON has no type for becomes: a time an RFC 3339 text, bytes (and text that is not UTF-8) `{"$bytes": "base64"}`,
 //! a decimal a text such as `"3.14"`, a number that is none the text `"NaN"` or `"Infinity"`.
 
+use std::fmt::Write;
+
 use base64::{Engine, prelude::BASE64_STANDARD};
 use retryrmq::{
     BasicProperties,
@@ -57,6 +59,27 @@ pub(crate) fn value(value: &AMQPValue) -> Value {
 /// Base64 as everywhere in the output.
 pub(crate) fn base64(bytes: &[u8]) -> String {
     BASE64_STANDARD.encode(bytes)
+}
+
+/// The same JSON, without characters that a terminal would obey: those that JSON lets stand are control characters from
+/// U+007F on and marks of direction. They stand in strings alone, where an escape means the same.
+pub(crate) fn harmless(text: String) -> String {
+    let obeyed = |c: char| {
+        matches!(c,
+            '\u{7f}'..='\u{9f}' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(obeyed) {
+        return text;
+    }
+    let mut shown = String::with_capacity(text.len() + 64);
+    for c in text.chars() {
+        if obeyed(c) {
+            let _ = write!(shown, "\\u{:04x}", u32::from(c)); // a String takes it
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
 }
 
 fn bytes(bytes: &[u8]) -> Value {
@@ -132,6 +155,22 @@ mod tests {
     use retryrmq::types::{DecimalValue, FieldArray};
 
     use super::*;
+
+    #[test]
+    fn a_terminal_obeys_nothing_and_a_reader_has_all() {
+        let value = json!({"k\u{202e}": ["a\u{9b}31m\u{7f}\u{85}", "\u{2066}Grüße 🎉\u{200f}\x1b", "\\u0041"]});
+        for text in [
+            value.to_string(),
+            serde_json::to_string_pretty(&value).unwrap(),
+        ] {
+            let shown = harmless(text);
+            let is_harmless =
+                |c: char| c == '\n' || retryrmq::visible::line(&c.to_string()) == c.to_string();
+            assert!(shown.chars().all(is_harmless), "{shown}");
+            assert!(shown.contains("Grüße 🎉"));
+            assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value);
+        }
+    }
 
     #[test]
     fn every_type_has_a_form() {

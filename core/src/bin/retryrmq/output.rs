@@ -6,13 +6,14 @@ pub(crate) use comfy_table::Color;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, TableStyle};
 use console::Style;
 use indicatif::{ProgressBar, ProgressStyle};
+use retryrmq::visible;
 use serde::Serialize;
 
 use crate::{
     exit::Exit,
     fault::Fault,
     global::{Global, When},
-    moment, outlet,
+    json, moment, outlet,
 };
 
 /// How to print.
@@ -118,7 +119,7 @@ impl Output {
     /// A remark for people on standard error: what is not asked for with `--quiet` or `--json`.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet && !self.json {
-            err_line(text);
+            err_line(&visible::line(text));
         }
     }
 
@@ -145,10 +146,7 @@ impl Output {
                 .bold()
                 .force_styling(self.color_err)
                 .apply_to("error:");
-            err_line(&format!(
-                "{word} {}",
-                retryrmq::visible::line(fault.sentence())
-            ));
+            err_line(&format!("{word} {}", visible::line(fault.sentence())));
         }
     }
 
@@ -271,9 +269,8 @@ impl Look {
 
 /// An error as a JSON object on standard error.
 pub(crate) fn fault_as_json(sentence: &str, code: &str, exit: Exit) {
-    err_line(
-        &serde_json::json!({ "error": sentence, "code": code, "exit": exit as u8 }).to_string(),
-    );
+    let fault = serde_json::json!({ "error": sentence, "code": code, "exit": exit as u8 });
+    err_line(&json::harmless(fault.to_string()));
 }
 
 /// A line on standard error. When that is closed there is nobody left to tell.
@@ -291,5 +288,6 @@ fn text_of(value: &impl Serialize, pretty: bool) -> Result<String, Fault> {
     } else {
         serde_json::to_string(value)
     };
-    text.map_err(|why| Fault::failed(format!("cannot write JSON: {why}")))
+    text.map(json::harmless)
+        .map_err(|why| Fault::failed(format!("cannot write JSON: {why}")))
 }

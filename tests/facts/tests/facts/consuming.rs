@@ -287,6 +287,37 @@ async fn what_a_quorum_queue_takes_back_goes_behind_what_it_took_back_before() {
     .await;
 }
 
+/// Fact 60. A reader that is killed between its copies and their acknowledgements loses what has no copy.
+#[tokio::test]
+async fn a_full_quorum_queue_makes_room_for_what_it_takes_back_by_what_it_took_back_before() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let observer = vhost.connect().await;
+        let full = table([("x-max-length", int(6))]);
+        observer.declare_with("work", QueueType::Quorum, full).await;
+        send(&observer, "work", 6).await;
+        for (held, copies) in [(6, 0), (2, 2)] {
+            let holder = vhost.connect().await;
+            let mut consumer = consume(holder.channel(), "work", "walk", held).await;
+            for _ in 0..held {
+                next(&mut consumer).await;
+            }
+            for copy in 0..copies {
+                observer.publish("work", format!("copy of {copy}")).await;
+            }
+            holder.close().await;
+            assert_eq!(settled_depth(&observer, "work", 6).await, 6);
+        }
+        let mut left: Vec<_> = (observer.drain("work").await.iter())
+            .map(|message| message.text().to_owned())
+            .collect();
+        left.sort();
+        let there = ["0", "1", "4", "5", "copy of 0", "copy of 1"];
+        assert_eq!(left, there);
+    })
+    .await;
+}
+
 /// Holds all messages of a queue by so many consumers, one after the other on one channel, or by `basic.get`; closes the
 /// connection, and says in which order they are then.
 async fn order_after_a_walk(

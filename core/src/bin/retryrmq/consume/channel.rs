@@ -2,7 +2,11 @@
 //!
 //! Standard error will not do for that: a handler whose error repeats the body of its message lets the publisher speak.
 
-use std::{convert::Infallible, io};
+use std::{
+    convert::Infallible,
+    io,
+    sync::{Mutex, MutexGuard},
+};
 
 use command_fds::{CommandFdExt, FdMapping};
 use tokio::{
@@ -10,7 +14,7 @@ use tokio::{
     process::Command,
 };
 
-use super::tail::Tail;
+use super::last_line::LastLine;
 
 /// Its number in the command. Shells redirect to one digit only.
 const NUMBER: i32 = 3;
@@ -20,7 +24,7 @@ pub(super) const NAME: &str = "RETRYRMQ_OUTCOME_FD";
 /// Our end of the pipe.
 pub(super) struct Channel {
     from: Receiver,
-    said: Tail,
+    said: Mutex<LastLine>,
 }
 
 impl Channel {
@@ -35,7 +39,7 @@ impl Channel {
             .fd_mappings(vec![mapping])
             .map_err(io::Error::other)?
             .env(NAME, NUMBER.to_string());
-        let said = Tail::default();
+        let said = Mutex::default();
         Ok(Self { from, said })
     }
 
@@ -45,7 +49,7 @@ impl Channel {
         while self.from.readable().await.is_ok() {
             match self.from.try_read(&mut chunk) {
                 Ok(0) => break,
-                Ok(read) => self.said.push(&chunk[..read]),
+                Ok(read) => self.line().push(&chunk[..read]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => break, // an error is an end as well
             }
@@ -53,7 +57,7 @@ impl Channel {
         std::future::pending().await
     }
 
-    /// What was said, now that the command is gone: it is in the pipe, and who was left behind is not waited for.
+    /// The last line of what was said, now that the command is gone: it is in the pipe, and who was left behind is not waited for.
     pub(super) fn said(&self) -> Vec<u8> {
         let mut left = rustix::io::ioctl_fionread(&self.from).unwrap_or_default();
         let mut chunk = [0; 4096];
@@ -61,9 +65,15 @@ impl Channel {
         while left > 0
             && let Ok(read @ 1..) = rustix::io::read(&self.from, &mut chunk)
         {
-            self.said.push(&chunk[..read]);
+            self.line().push(&chunk[..read]);
             left = left.saturating_sub(read as u64);
         }
-        self.said.bytes()
+        self.line().bytes()
+    }
+
+    fn line(&self) -> MutexGuard<'_, LastLine> {
+        self.said
+            .lock()
+            .unwrap_or_else(|poison| poison.into_inner())
     }
 }

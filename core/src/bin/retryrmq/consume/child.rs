@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use tokio::{
     io::AsyncWriteExt,
     process::{Child, Command},
+    signal::unix::{Signal, SignalKind, signal},
     sync::watch,
     time::{Instant, sleep, timeout},
 };
@@ -72,11 +73,13 @@ pub(super) enum Run {
         ending: Ending,
         /// The end of its standard error.
         tail: Vec<u8>,
-        /// What it wrote to the pipe that is meant for that.
+        /// The last line of what it wrote to the pipe that is meant for that.
         said: Vec<u8>,
     },
-    /// By us: no attempt, the message goes back to its queue.
+    /// By us while it ran: its message goes back to the queue, and counts as delivered.
     Stopped,
+    /// It never began, because we are to end, or for this reason: its message goes back to the queue as if it had never left it.
+    Unstarted(Option<io::Error>),
 }
 
 /// When it was last said that commands wait to be started.
@@ -99,14 +102,16 @@ impl Program {
     /// Runs the command for `message`.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When it began, and cannot be followed.
     pub(super) async fn run(
         &self,
         message: &Message,
         mut urgency: watch::Receiver<Urgency>,
     ) -> io::Result<Run> {
-        let Some((mut child, channel)) = self.spawn(message, &mut urgency).await? else {
-            return Ok(Run::Stopped);
+        let (mut child, channel) = match self.spawn(message, &mut urgency).await {
+            Ok(Some(started)) => started,
+            Ok(None) => return Ok(Run::Unstarted(None)),
+            Err(why) => return Ok(Run::Unstarted(Some(why))),
         };
         let mut group = Group::of(&child, &self.groups, &self.warden);
         let passing = Passing::of(child.stderr.take().ok_or_else(no_pipe)?);
@@ -232,6 +237,15 @@ impl Program {
 fn is_shortage(error: &io::Error) -> bool {
     let short = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
     Errno::from_io_error(error).is_some_and(|errno| short.contains(&errno))
+}
+
+/// Makes sure that we are told how a command ended, for good: where SIGCHLD is ignored, as whoever started us may have left it,
+/// the system forgets that, and a wait says that there is no such process. To listen undoes it.
+///
+/// # Errors
+/// When nobody can listen.
+pub(super) fn hear_of_ends() -> io::Result<Signal> {
+    signal(SignalKind::child())
 }
 
 fn no_pipe() -> io::Error {

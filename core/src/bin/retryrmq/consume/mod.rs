@@ -4,6 +4,7 @@ mod channel;
 mod child;
 mod environment;
 mod group;
+mod last_line;
 mod options;
 mod report;
 mod tail;
@@ -38,6 +39,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let rules = options.retrying.rules()?;
     let (strategy, queue_type) = (options.retrying.strategy()?, options.retrying.queue_type()?);
     let mut signals = Signals::listen()?; // before anything is taken: from now on they drain
+    let _ends = child::hear_of_ends()
+        .map_err(|why| Fault::failed(format!("cannot hear of the end of commands: {why}")))?;
     let client = global.connect_for(queue_type).await?;
     let (events, happened) = mpsc::unbounded_channel();
     let mut consumer = client
@@ -104,7 +107,7 @@ struct Attempt {
     id: Option<String>,
     number: u32,
     took: Duration,
-    /// An error when the command could not be started.
+    /// An error when the command began and could not be followed.
     run: io::Result<Run>,
 }
 
@@ -207,7 +210,7 @@ impl Work<'_> {
 
     /// Starts as many attempts as there is room for; whether there were any.
     fn start(&mut self) -> bool {
-        if self.is_draining {
+        if self.is_draining || self.broken.is_some() {
             return false;
         }
         let left = self.left.map_or(usize::MAX, |left| {
@@ -298,15 +301,26 @@ impl Work<'_> {
                 }
             }
             Ok(Run::Stopped) => self.put_back += 1,
+            Ok(Run::Unstarted(why)) => {
+                // Nobody is to blame: a handler that is missing for a while must not park the queue.
+                self.subscription.give_back([attempt.token]);
+                if let Some(why) = why {
+                    self.cannot("run", &why);
+                }
+            }
             Err(why) => {
                 self.put_back += 1;
-                let name = std::path::Path::new(&self.program.name).display();
-                let fault = Fault::failed(format!(
-                    "cannot run `{name}`: {why}; the message goes back to its queue"
-                ));
-                self.broken.get_or_insert(fault);
+                self.cannot("follow", &why);
             }
         }
+    }
+
+    fn cannot(&mut self, what: &str, why: &io::Error) {
+        let name = std::path::Path::new(&self.program.name).display();
+        let fault = Fault::failed(format!(
+            "cannot {what} `{name}`: {why}; the message goes back to its queue"
+        ));
+        self.broken.get_or_insert(fault);
     }
 
     fn tell(&mut self, event: &Event) {

@@ -50,7 +50,7 @@ enum Wish {
 pub(super) struct Words<'a> {
     /// The end of its standard error, which may repeat what a publisher wrote.
     pub(super) tail: &'a [u8],
-    /// What it wrote to the pipe that nothing else reaches.
+    /// The last line of what it wrote to the pipe that nothing else reaches.
     pub(super) said: &'a [u8],
     /// The longest delay that it may choose.
     pub(super) longest: Duration,

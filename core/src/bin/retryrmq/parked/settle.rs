@@ -36,7 +36,9 @@ A message leaves the parking queue after its copy is confirmed: if we die in
 between it may come twice, it is never lost. What the broker dead-lettered out
 of another queue goes back to that queue, unless --to names one; so does what a
 waiting queue of your own passed on, and --to orders sends it home instead.
-The first replay to a queue takes two seconds: a younger one may forget it.",
+The first replay to a queue takes two seconds: a younger one may forget it.
+Of more than two thousand messages --limit takes the first of the queue, which
+are not the oldest where they were looked at before; it says so.",
     override_usage = "retryrmq parked replay [OPTIONS] <QUEUE> <ID…|--fingerprint <HEX>|--reason <REASON>|--all>"
 )]
 pub(crate) struct Replay {
@@ -80,7 +82,7 @@ struct Choice {
     #[command(flatten)]
     which: Words,
 
-    /// At most this many, the oldest first
+    /// At most this many, the oldest of two thousand first
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
 
@@ -295,15 +297,22 @@ impl From<Refused> for Fault {
     }
 }
 
-/// Refuses to drop "the oldest" where nobody can tell which those are.
+/// Refuses to drop "the oldest" where nobody can tell which those are; a replay undoes itself when it fails again, and says so.
 async fn oldest_are_known(walk: &mut Walk, choice: &Choice, deed: &Deed) -> Result<(), Fault> {
-    let asks = matches!(deed, Deed::Drop) && choice.limit.is_some() && !walk.selection.is_named();
+    let asks = choice.limit.is_some() && !walk.selection.is_named();
     if !asks || walk.ordered.is_of_time().await? || walk.ordered.is_stopped() {
         return Ok(());
     }
+    let parked = retryrmq::parking_queue(&choice.queue);
+    let parked = visible::line(&parked);
+    if let Deed::Replay(_) = deed {
+        tracing::warn!(
+            "--limit means the oldest first, which can be told of two thousand messages at most, and {parked} has more: it takes the first of the queue"
+        );
+        return Ok(());
+    }
     Err(Fault::usage(format!(
-        "--limit means the oldest first, which can be told of two thousand messages at most, and {} has more; nothing was dropped: leave --limit out, or name the messages as `parked ls` shows them",
-        visible::line(&retryrmq::parking_queue(&choice.queue))
+        "--limit means the oldest first, which can be told of two thousand messages at most, and {parked} has more; nothing was dropped: leave --limit out, or name the messages as `parked ls` shows them"
     )))
 }
 
