@@ -6,20 +6,19 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
+import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from . import _logs
+from . import _lines
 from ._duration import seconds
 from ._native import Question
 from .errors import ClosedError, RetryRmqError
 from .login import Credentials, login_of
 from .options import is_async
 from .outcome import described, trace_of
-
-logger = _logs.logger("retryrmq.credentials")
 
 #: As many calls may hang, for which nobody waits any more, before no more are begun.
 _STUCK = 8
@@ -157,9 +156,15 @@ class Asker:
         else:
             why = described(error)
         call.question.refuse(why[:_LONGEST])
-        with contextlib.suppress(BaseException):  # a filter of somebody's logging may raise
-            trace = (type(error), error, trace_of(error))
-            logger.debug("the function that gives the credentials failed: %s", why, exc_info=trace)
+        trace = (type(error), error, trace_of(error))
+        # Not here, which may be the thread that fetches the news: it must not wait for people's log handlers.
+        _lines.write(
+            "retryrmq.credentials",
+            logging.DEBUG,
+            "the function that gives the credentials failed: %s",
+            why,
+            exc_info=trace,
+        )
 
     def _gone(self, call: _Call) -> None:
         with self._lock:
