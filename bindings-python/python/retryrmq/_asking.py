@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from . import _lines
+from ._attempts import is_ctrl_c
 from ._duration import seconds
 from ._native import Question
 from .errors import ClosedError, RetryRmqError
@@ -120,7 +121,7 @@ class Asker:
         except BaseException as error:
             self._fail(call, error)
             self._gone(call)
-            if _is_ctrl_c(error):
+            if is_ctrl_c(error):
                 raise
         else:
             self._gone(call)
@@ -144,7 +145,7 @@ class Asker:
             _answer(call, await result)
         except BaseException as error:
             self._fail(call, error)
-            if _is_ctrl_c(error):
+            if is_ctrl_c(error):
                 raise
 
     def _fail(self, call: _Call, error: BaseException) -> None:
@@ -185,11 +186,6 @@ def _call_soon(
         loop.call_soon_threadsafe(function, *args, context=context)
     except RuntimeError:
         raise ClosedError("its event loop is closed") from None
-
-
-def _is_ctrl_c(error: BaseException) -> bool:
-    """Whether it is the signal, which met the function by chance."""
-    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def _let_go(result: Awaitable[Any]) -> None:
