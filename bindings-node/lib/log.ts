@@ -2,6 +2,7 @@
 
 import { InvalidTypeError, kind } from './errors.js'
 import { native } from './native.js'
+import { isThenable } from './outcome.js'
 
 /** What a logger must have; `console`, pino and winston do. */
 export interface Logger {
@@ -64,7 +65,9 @@ function lines(text: string): string {
 /** Logs a line; whatever the logger does, nothing else is kept from its work. @internal */
 export function log(level: keyof Logger, text: string): void {
   try {
-    current[level](`retryrmq: ${lines(text)}`)
+    const returned: unknown = current[level](`retryrmq: ${lines(text)}`)
+    // An `async` logger that rejects would end the process.
+    if (isThenable(returned)) returned.then(undefined, quiet)
   } catch {
     // A logger that throws has nobody to tell.
   }

@@ -16,12 +16,26 @@ export function undone(value: unknown): TypeError | undefined {
     )
   }
   if (typeof value !== 'object' || value === null) return undefined
-  if (types.isGeneratorObject(value)) {
+  if (types.isGeneratorObject(value) || isLazy(value)) {
     return new TypeError(
       'the handler returned a generator, which nobody runs; do the work before returning, in a loop over it for example',
     )
   }
   return Array.isArray(value) ? amongAll(value) : undefined
+}
+
+/**
+ * Whether it does its work only while somebody iterates over it: a generator whose function was compiled for an engine without
+ * generators, or what `iterator.map(…)` returns. Iterators over what is there already have no `return`.
+ */
+function isLazy(value: object): boolean {
+  try {
+    const { next, return: end } = value as { next?: unknown; return?: unknown }
+    if (typeof next !== 'function' || typeof end !== 'function') return false
+    return Symbol.iterator in value || Symbol.asyncIterator in value
+  } catch {
+    return false // a proxy, or a getter, that does not want to be looked at
+  }
 }
 
 function amongAll(values: unknown[]): TypeError | undefined {

@@ -138,6 +138,94 @@ def test_the_second_signal_stops_at_once(broker: Broker, programs: list[Program]
     assert left_in(broker, queue) == [("a", True)]
 
 
+OWN_LOOP = """
+    app = retryrmq.App(url)
+
+    @app.consume(queue, dlx=True, retry="fixed(50ms, retries=0)", **OPTIONS)
+    async def handle(msg):
+        heard_before = signal.getsignal(signal.SIGINT)
+
+        def hear(number, frame):
+            say(heard=True)
+            heard_before(number, frame)
+
+        signal.signal(signal.SIGINT, hear)
+        say(began=msg.text())
+        while True:  # it computes
+            time.sleep(0.01)
+
+    try:
+        RUN
+    except KeyboardInterrupt:
+        numbers = app.stats()[queue]
+        say(failed=numbers.failed, parked=numbers.parked)
+"""
+
+
+@pytest.mark.parametrize("options", ["{}", "{'handler_timeout': '10m'}"], ids=["unlimited", "limited"])
+@pytest.mark.parametrize(
+    "how", ["asyncio.run(app.serve())", "asyncio.new_event_loop().run_until_complete(app.serve())"]
+)
+def test_ctrl_c_on_somebodys_own_loop_fails_no_attempt(
+    broker: Broker, programs: list[Program], how: str, options: str
+) -> None:
+    queue = broker.queue()
+    make_queue(broker, queue)
+    program = Program(OWN_LOOP.replace("RUN", how).replace("OPTIONS", options), broker, queue)
+    programs.append(program)
+    with retryrmq.connect_blocking(broker.url) as client:
+        client.publish(queue, "a")
+    assert program.line() == {"began": "a"}
+    # The first one only cancels the task of `asyncio.run`, which has no turn while the handler computes.
+    for _ in range(2 if "asyncio.run" in how and sys.version_info >= (3, 11) else 1):
+        program.process.send_signal(signal.SIGINT)
+        assert program.line() == {"heard": True}
+    assert program.line() == {"failed": 0, "parked": 0}
+    assert program.end() == 0
+    assert left_in(broker, queue) == [("a", True)]
+
+
+def test_ctrl_c_ends_the_consumer_and_lets_the_others_finish(broker: Broker, programs: list[Program]) -> None:
+    queue = broker.queue()
+    make_queue(broker, queue)
+    source = """
+        app = retryrmq.App(url)
+
+        @app.consume(queue, dlx=True, concurrency=2)
+        async def handle(msg):
+            say(began=msg.text())
+            if msg.text() == "slow":
+                await asyncio.sleep(0.5)
+            else:
+                while True:
+                    time.sleep(0.01)
+
+        loop = asyncio.new_event_loop()
+        serving = loop.create_task(app.serve())
+        try:
+            loop.run_until_complete(serving)
+        except KeyboardInterrupt:
+            say(interrupted=True)
+        try:
+            loop.run_until_complete(serving)
+        except retryrmq.ClosedError as error:
+            say(error=str(error), acked=app.stats()[queue].acked, failed=app.stats()[queue].failed)
+    """
+    program = Program(source, broker, queue)
+    programs.append(program)
+    with retryrmq.connect_blocking(broker.url) as client:
+        client.publish(queue, "slow")
+        assert program.line() == {"began": "slow"}
+        client.publish(queue, "computes")
+    assert program.line() == {"began": "computes"}
+    program.process.send_signal(signal.SIGINT)
+    assert program.line() == {"interrupted": True}
+    ended = program.line()
+    assert "interrupted by Ctrl-C" in ended["error"] and (ended["acked"], ended["failed"]) == (1, 0)
+    assert program.end() == 0
+    assert left_in(broker, queue) == [("computes", True)]
+
+
 @pytest.mark.parametrize("how", ["app", "blocking", "async"])
 def test_ctrl_c_ends_waiting_for_a_broker(broker: Broker, programs: list[Program], how: str) -> None:
     source = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import functools
+import itertools
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -71,6 +72,11 @@ UNDONE: dict[str, tuple[Callable[[], Any], str]] = {
     "coroutine": (inner, r"returned the coroutine `inner`, which nobody awaits"),
     "generator": (steps, r"returned the generator `steps`, which nobody runs"),
     "async generator": (async_steps, r"returned the async generator `async_steps`, which nobody runs"),
+    "map": (lambda: map(print, [1]), r"returned a map, which does nothing before somebody iterates over it"),
+    "filter": (lambda: filter(print, [1]), r"returned a filter, which does nothing before"),
+    "zip": (lambda: zip(map(print, [1]), [2], strict=False), r"returned a zip, which does nothing before"),
+    "starmap": (lambda: itertools.starmap(print, [(1,)]), r"returned a starmap, which does nothing before"),
+    "chain": (lambda: itertools.chain(steps()), r"returned a chain, which does nothing before"),
     "lazy": (Lazy, r"returned a Lazy, which nobody awaits"),
     "submitted": (submitted, r"returned a Future that is not done; .*result\(\)"),
     "function": (lambda: inner, r"returned the function `inner`, which nobody calls"),
@@ -91,6 +97,9 @@ FINE: dict[str, Callable[[], Any]] = {
     "class": lambda: ValueError,
     "mock": mock.Mock(),
     "magic": mock.MagicMock(),
+    "iterator": lambda: iter([1, 2]),
+    "range": lambda: range(7),
+    "file": lambda: open(__file__),  # noqa: SIM115
     "list": lambda: [1, [2], None, {"three": 3}],
 }
 

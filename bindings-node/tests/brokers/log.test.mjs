@@ -36,3 +36,27 @@ test('what publishers write stays on its line of the log', async (t) => {
     for (const other of others) assert.match(other, /^\s/, line)
   }
 })
+
+test('a logger that rejects ends nothing', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  const unhandled = []
+  const hear = (error) => unhandled.push(error)
+  process.on('unhandledRejection', hear)
+  t.after(() => process.off('unhandledRejection', hear))
+  let said = 0
+  const away = async () => {
+    said++
+    throw new Error('the log server is away')
+  }
+  setLogger({ error: away, warn: away, info: away, debug: away })
+  t.after(() => setLogger(false))
+  const consumer = await rmq.consume({ queue: orders, dlx: true, retry: fixed('50ms', { retries: 1 }) }, () => {
+    throw new Error('no')
+  })
+  await rmq.publish(orders, 'a')
+  await until('it is parked', () => consumer.stats().parked === 1)
+  await until('it is logged', () => said >= 2)
+  // A rejection that nobody hears of is told after the turn in which it came.
+  await new Promise((resolve) => setImmediate(resolve))
+  assert.deepEqual(unhandled, [])
+})

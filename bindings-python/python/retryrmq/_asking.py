@@ -6,20 +6,20 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
+import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from . import _logs
+from . import _lines
+from ._attempts import is_ctrl_c
 from ._duration import seconds
 from ._native import Question
 from .errors import ClosedError, RetryRmqError
 from .login import Credentials, login_of
 from .options import is_async
 from .outcome import described, trace_of
-
-logger = _logs.logger("retryrmq.credentials")
 
 #: As many calls may hang, for which nobody waits any more, before no more are begun.
 _STUCK = 8
@@ -121,7 +121,7 @@ class Asker:
         except BaseException as error:
             self._fail(call, error)
             self._gone(call)
-            if _is_ctrl_c(error):
+            if is_ctrl_c(error):
                 raise
         else:
             self._gone(call)
@@ -145,7 +145,7 @@ class Asker:
             _answer(call, await result)
         except BaseException as error:
             self._fail(call, error)
-            if _is_ctrl_c(error):
+            if is_ctrl_c(error):
                 raise
 
     def _fail(self, call: _Call, error: BaseException) -> None:
@@ -157,9 +157,15 @@ class Asker:
         else:
             why = described(error)
         call.question.refuse(why[:_LONGEST])
-        with contextlib.suppress(BaseException):  # a filter of somebody's logging may raise
-            trace = (type(error), error, trace_of(error))
-            logger.debug("the function that gives the credentials failed: %s", why, exc_info=trace)
+        trace = (type(error), error, trace_of(error))
+        # Not here, which may be the thread that fetches the news: it must not wait for people's log handlers.
+        _lines.write(
+            "retryrmq.credentials",
+            logging.DEBUG,
+            "the function that gives the credentials failed: %s",
+            why,
+            exc_info=trace,
+        )
 
     def _gone(self, call: _Call) -> None:
         with self._lock:
@@ -180,11 +186,6 @@ def _call_soon(
         loop.call_soon_threadsafe(function, *args, context=context)
     except RuntimeError:
         raise ClosedError("its event loop is closed") from None
-
-
-def _is_ctrl_c(error: BaseException) -> bool:
-    """Whether it is the signal, which met the function by chance."""
-    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def _let_go(result: Awaitable[Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from typing import cast
 
@@ -23,6 +24,11 @@ MOST = 64
 GRACE = 1.0
 #: A batch that took longer was too large.
 _QUICK = 0.001
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """Whether it is the signal, which met somebody's function by chance and says nothing of it."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def failed(plan: Plan, message: Message, error: BaseException) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 
-from . import _logs, events
+from . import _lines, _logs, events
 
 logger = _logs.logger("retryrmq")
 
@@ -91,8 +92,8 @@ class Mailbox:
             if not missed:
                 return
             self._missed, self._said_at = 0, now
-        with contextlib.suppress(Exception):  # a filter of somebody's logging may raise
-            logger.warning("%d events were dropped: their listener is too slow", missed)
+        # Not here: whoever puts events into mailboxes must not wait for people's log handlers.
+        _lines.write("retryrmq", logging.WARNING, "%d events were dropped: their listener is too slow", missed)
 
 
 class ThreadMailbox(Mailbox):
@@ -111,7 +112,7 @@ class ThreadMailbox(Mailbox):
             try:
                 self._listener(event)
             except BaseException:  # also a SystemExit: the next event is told all the same
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(BaseException):  # log handlers as well
                     logger.exception("an event listener raised")
             del event
             self._say_what_was_missed(_PAUSE)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from . import _returned
-from ._attempts import GRACE, Batches, failed, logger, timed_out
+from ._attempts import GRACE, Batches, failed, is_ctrl_c, logger, timed_out
 from ._native import Message, Operation, Subscription
 from ._pump import Pump
 from .errors import ClosedError
@@ -91,8 +91,8 @@ class LoopWorkers:
         self._acks: list[Message] = []
         self._idle: deque[asyncio.Future[None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Somebody cancelled a worker, and nobody had asked for the end.
-        self._broken = False
+        #: What ended a worker, and by it the consumer, when nobody had asked for the end.
+        self._broken: str | None = None
         self._listening = False
         self._nudged = False
         self._ended = False
@@ -106,7 +106,7 @@ class LoopWorkers:
 
     def close(self) -> None:
         """No more messages; what has begun may finish."""
-        self._broken = False  # whoever closes wants the end
+        self._broken = None  # whoever closes wants the end
         self._drain_until()
         self._subscription.close()
         self._return_the_unstarted()
@@ -136,10 +136,8 @@ class LoopWorkers:
             await closed
         finally:
             closed.cancel()
-        if self._broken:
-            raise ClosedError(
-                f"a worker of {self._plan.queue} was cancelled from outside, and the consumer ended by it"
-            )
+        if self._broken is not None:
+            raise ClosedError(f"a worker of {self._plan.queue} was {self._broken}, and the consumer ended by it")
 
     async def _leave(self) -> None:
         """The subscription is no more: what is left of the drain is for handlers, and then they are cancelled."""
@@ -214,9 +212,11 @@ class LoopWorkers:
                 "comes again",
                 self._plan.queue,
             )
-            self._broken = self._deadline is None
+            if self._deadline is None:
+                self._broken = "cancelled from outside"
             self.stop()
-        elif not task.cancelled() and task.exception() is not None:
+        elif not task.cancelled() and not isinstance(task.exception(), KeyboardInterrupt | None):
+            # Ctrl-C is not logged: it was raised to whoever runs the event loop.
             logger.error("a worker of %s ended", self._plan.queue, exc_info=task.exception())
         if not (self._ended or self._stopped):
             self._spawn()
@@ -235,8 +235,25 @@ class LoopWorkers:
         return self._ready.popleft()
 
     async def _work(self) -> None:
-        context = contextvars.copy_context()
         task = cast("_Worker", asyncio.current_task())
+        try:
+            await self._take_and_handle(task)
+        except KeyboardInterrupt:
+            self._interrupted(task)
+            raise
+
+    def _interrupted(self, task: _Worker) -> None:
+        """Ctrl-C: no end of an attempt. What the worker holds goes back as if it had not begun, the others may finish."""
+        broken = "interrupted by Ctrl-C" if self._deadline is None else self._broken
+        self._hand_over()  # the event loop may never have its turn again
+        self.close()
+        self._broken = broken
+        message, task.message = task.message, None
+        if message is not None:
+            self._subscription.give_back([message])
+
+    async def _take_and_handle(self, task: _Worker) -> None:
+        context = contextvars.copy_context()
         turns = 0
         while not self._stopped:
             message = self._next()
@@ -269,7 +286,7 @@ class LoopWorkers:
             except BaseException as error:
                 if self._is_torn_down(task):
                     return
-                if self._is_the_end(error, task):
+                if is_ctrl_c(error) or self._is_the_end(error, task):
                     raise
                 task.message = None
                 failed(self._plan, message, error)
@@ -295,6 +312,8 @@ class LoopWorkers:
         except BaseException as error:
             if self._is_torn_down(task):
                 return
+            if is_ctrl_c(error):
+                raise
             if late:
                 task.uncancel()
             elif self._is_the_end(error, task):

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _logs, _native, events
+from . import _lines, _logs, _native, events
 from ._asking import Asker
 from ._listening import Mailbox
 from ._native import Operation, Question, Subscription
@@ -118,10 +118,12 @@ class Pump:
                     workers.let_go()
                 else:
                     subscription.abandon()
-                with contextlib.suppress(Exception):
-                    logger.warning(
-                        "%s: the event loop was closed before the consumer; its messages come again", home.queue
-                    )
+                _lines.write(
+                    "retryrmq",
+                    logging.WARNING,
+                    "%s: the event loop was closed before the consumer; its messages come again",
+                    home.queue,
+                )
             del self._homes[number]
 
     def listen(self, mailbox: Mailbox) -> int:
@@ -165,10 +167,10 @@ class Pump:
             news = self.native.news(_LOOK)
             if news is None:
                 return
-            self._look_at_homes()
-            self._look_at_askers()
+            _surely(self._look_at_homes)
+            _surely(self._look_at_askers)
             # In a call of its own: what this thread's variables held would live until the next news.
-            self._handle(*news)
+            _surely(self._handle, *news)
             del news
 
     def _handle(
@@ -183,18 +185,13 @@ class Pump:
         for number, name, facts in told:
             self._tell(number, name, facts)
         for number, question in asked:
-            self._ask(number, question)
+            _surely(self._ask, number, question)
         for loop, all_awaited in self._awaited_by_loop(finished).items():
-            try:
-                loop.call_soon_threadsafe(_finish, all_awaited)
-            except RuntimeError:  # closed
-                for awaited in all_awaited:
-                    awaited.lost()
+            _surely(_finish_on, loop, all_awaited)
         for room, level, text in lines:
-            with contextlib.suppress(Exception):  # a filter of somebody's logging may raise
-                _logs.logger(f"retryrmq.{room}" if room else "retryrmq").log(level, "%s", text)
+            _lines.write(f"retryrmq.{room}" if room else "retryrmq", level, "%s", text)
         if missed:
-            logger.warning("%d events were dropped: their listeners are too slow", missed)
+            _lines.write("retryrmq", logging.WARNING, "%d events were dropped: their listeners are too slow", missed)
 
     def _awaited_by_loop(self, finished: list[int]) -> dict[asyncio.AbstractEventLoop, list[_Awaited]]:
         loops: dict[asyncio.AbstractEventLoop, list[_Awaited]] = {}
@@ -215,9 +212,8 @@ class Pump:
             event = events.made(name, facts)
             if event is not None:
                 mailbox.put(event)
-        except Exception:  # without this thread nothing would ever be answered any more
-            with contextlib.suppress(Exception):
-                logger.exception("the event %r cannot be told", name)
+        except BaseException as error:  # without this thread nothing would ever be answered any more
+            _lines.write("retryrmq", logging.ERROR, "the event %r cannot be told", name, exc_info=error)
 
     def end(self) -> None:
         """Lets everything that still runs go, so that nothing native is in Python's way when it ends."""
@@ -230,6 +226,7 @@ class Pump:
         self.native.end()
         self._thread.join(_PATIENCE)
         self._end_of_listening()
+        _lines.wait(_PATIENCE)
 
     def _end_of_listening(self) -> None:
         mailboxes = list(self._mailboxes.values())
@@ -238,8 +235,23 @@ class Pump:
         concurrent.futures.wait([mailbox.done for mailbox in mailboxes if mailbox.left], _PATIENCE)
         left = sum(mailbox.left for mailbox in mailboxes)
         if left:
-            with contextlib.suppress(Exception):
-                logger.warning("%d events were not told: the process ends", left)
+            _lines.write("retryrmq", logging.WARNING, "%d events were not told: the process ends", left)
+
+
+def _surely(step: Callable[..., None], *args: Any) -> None:
+    """Takes a step; whatever it raises, the thread goes on, without which nothing would ever be answered any more."""
+    try:
+        step(*args)
+    except BaseException as error:
+        _lines.write("retryrmq", logging.ERROR, "news were lost; this is a bug of retryrmq", exc_info=error)
+
+
+def _finish_on(loop: asyncio.AbstractEventLoop, all_awaited: list[_Awaited]) -> None:
+    try:
+        loop.call_soon_threadsafe(_finish, all_awaited)
+    except RuntimeError:  # closed
+        for awaited in all_awaited:
+            awaited.lost()
 
 
 def _finish(all_awaited: list[_Awaited]) -> None:

@@ -18,10 +18,31 @@ from .outcome import Defer, Park, RetryAfter
 _MOST = 1_000
 _METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, *_METHODS)
+#: They call functions, or run iterators, only while somebody iterates over them. Whether somebody has, they do not tell.
+_LAZY = (
+    map,
+    filter,
+    zip,
+    enumerate,
+    itertools.accumulate,
+    itertools.chain,
+    itertools.compress,
+    itertools.cycle,
+    itertools.dropwhile,
+    itertools.filterfalse,
+    itertools.groupby,
+    itertools.islice,
+    itertools.pairwise,
+    itertools.starmap,
+    itertools.takewhile,
+    itertools.zip_longest,
+    # Since Python 3.12.
+    *filter(None, [getattr(itertools, "batched", None)]),
+)
 
 
 def check(result: Any, is_async: bool) -> None:
-    """Raises when acknowledging would be wrong: for a coroutine that nobody awaits, a generator that nobody runs, a function
+    """Raises when acknowledging would be wrong: for a coroutine that nobody awaits, a generator or a `map` that nobody runs, a function
     that nobody calls, a future that is not done. A future that is done is what it came to, and a signal counts as raised.
 
     Only types are asked: what people return may be a proxy that raises whenever it is looked at.
@@ -43,6 +64,11 @@ def check(result: Any, is_async: bool) -> None:
                 f"the handler returned {_named(result)}, which nobody runs; do the work before returning, in a loop over it "
                 "for example"
             )
+    elif issubclass(kind, _LAZY):
+        raise TypeError(
+            f"the handler returned {_named(result)}, which does nothing before somebody iterates over it; do the work before "
+            "returning, in a loop for example"
+        )
     elif issubclass(kind, (*_FUNCTIONS, functools.partial)):
         raise TypeError(f"the handler returned {_named(result)}, which nobody calls; call it before returning")
 

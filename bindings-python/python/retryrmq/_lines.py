@@ -1,0 +1,120 @@
+"""Lines of the log that must hold up nobody: people's log handlers run for them on a thread of their own.
+
+A log handler may wait for the library, by its own ``publish`` for example, or end the program. On the thread that fetches the
+news, either would stop every consumer on an event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections import deque
+from typing import Any, NamedTuple
+
+from . import _logs
+
+#: As many lines wait at most; what comes on top is dropped and counted.
+MOST = 10_000
+#: As long does the thread wait for more, in seconds.
+_LINGER = 5.0
+#: As often is it said how many were dropped, in seconds.
+_PAUSE = 1.0
+
+
+class _Line(NamedTuple):
+    logger: str
+    level: int
+    text: str
+    args: tuple[object, ...]
+    exc_info: Any
+
+
+class Lines:
+    """What waits to be written."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Line] = deque()
+        self._dropped = 0
+        self._said_at = 0.0
+        self._changed = threading.Condition()
+        #: Whether there is a thread.
+        self._busy = False
+        #: Whether it is about to write a line that no longer waits.
+        self._writing = False
+
+    def write(self, logger: str, level: int, text: str, *args: object, exc_info: Any = None) -> None:
+        """Has a line written; never waits, never raises."""
+        with self._changed:
+            if len(self._waiting) >= MOST:
+                self._dropped += 1
+            else:
+                self._waiting.append(_Line(logger, level, text, args, exc_info))
+                self._changed.notify_all()
+            begin, self._busy = not self._busy, True
+        if begin:
+            thread = threading.Thread(target=self._write_all, name="retryrmq-log", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the machine has no more threads: the next line tries again
+                with self._changed:
+                    self._busy = False
+
+    def wait(self, seconds: float) -> None:
+        """Until all is written, so many seconds at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._busy and (self._waiting or self._writing)), seconds)
+
+    def _write_all(self) -> None:
+        while (line := self._next()) is not None:
+            _write(*line)
+            del line
+            self._say_what_was_dropped()
+
+    def _next(self) -> _Line | None:
+        with self._changed:
+            self._writing = False
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._waiting, _LINGER)
+            if self._waiting:
+                self._writing = True
+                return self._waiting.popleft()
+            self._busy = False
+        return None
+
+    def _say_what_was_dropped(self) -> None:
+        now = time.monotonic()
+        with self._changed:
+            # At once when there is nothing else to write: who knows when the next line comes.
+            dropped = self._dropped if now - self._said_at >= _PAUSE or not self._waiting else 0
+            if not dropped:
+                return
+            self._dropped, self._said_at = 0, now
+        _write(
+            "retryrmq", logging.WARNING, "%d lines of the log were dropped: its handlers are too slow", (dropped,), None
+        )
+
+
+def _write(logger: str, level: int, text: str, args: tuple[object, ...], exc_info: Any) -> None:
+    # Whatever people's filters and handlers raise, also a SystemExit: the next line is written all the same.
+    with contextlib.suppress(BaseException):
+        _logs.logger(logger).log(level, text, *args, exc_info=exc_info)
+
+
+_ours = Lines()
+#: As :meth:`Lines.write`, for this process.
+write = _ours.write
+#: As :meth:`Lines.wait`, for this process.
+wait = _ours.wait
+
+
+def _after_fork() -> None:
+    global _ours, write, wait
+    _ours = Lines()
+    write, wait = _ours.write, _ours.wait
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,175 @@
+"""The log: whatever people's log handlers do, consumers go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import retryrmq
+from conftest import Broker, eventually, soon
+from retryrmq import _lines, _pump
+
+
+class Handler(logging.Handler):
+    """Does anything with a line."""
+
+    def __init__(self, do: Callable[[str], None]) -> None:
+        super().__init__()
+        self._do = do
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._do(record.getMessage())
+
+
+@contextlib.contextmanager
+def logged_by(do: Callable[[str], None]) -> Iterator[None]:
+    handler, logger = Handler(do), logging.getLogger("retryrmq")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+FAILS: Any = {"dlx": True, "retry": "fixed(50ms, retries=0)"}
+
+
+def test_a_log_handler_that_exits_ends_no_consumer(broker: Broker) -> None:
+    queue = broker.queue()
+    app = retryrmq.App(broker.url)
+    exited: list[str] = []
+
+    def leave(line: str) -> None:
+        if "failed" in line and queue in line:
+            exited.append(line)
+            raise SystemExit(1)
+
+    @app.consume(queue, **FAILS)
+    async def handle(msg: retryrmq.Message) -> None:
+        if msg.text() == "bad":
+            raise ValueError("no")
+
+    async def main() -> None:
+        async with app:
+            for body in ("bad", "bad", "good"):
+                await asyncio.wait_for(app.publish(queue, body), 60)
+            await soon("all have ended", lambda: (app.stats()[queue].parked, app.stats()[queue].acked) == (2, 1))
+            await soon("every line was written", lambda: len(exited) == 2)
+            await asyncio.wait_for(app.publish(queue, "good"), 60)
+            await soon("it goes on", lambda: app.stats()[queue].acked == 2)
+
+    with logged_by(leave):
+        asyncio.run(main())
+
+
+def test_a_log_handler_may_wait_for_the_event_loop(broker: Broker) -> None:
+    queue, lines = broker.queue(), broker.queue("lines")
+    app = retryrmq.App(broker.url)
+    shipped: list[str] = []
+
+    @app.consume(queue, **FAILS)
+    async def handle(msg: retryrmq.Message) -> None:
+        raise ValueError("no")
+
+    async def main() -> None:
+        loop, here = asyncio.get_running_loop(), threading.get_ident()
+
+        def ship(line: str) -> None:
+            if threading.get_ident() != here and "failed" in line and queue in line:
+                asyncio.run_coroutine_threadsafe(app.publish(lines, line), loop).result(30)
+                shipped.append(line)
+
+        async with app:
+            async with app.client.consume(lines, dlx=True):
+                pass
+            with logged_by(ship):
+                await app.publish(queue, "a")
+                await soon("its line is published", lambda: len(shipped) == 1)
+            await soon("it is parked", lambda: app.stats()[queue].parked == 1)
+
+    asyncio.run(main())
+
+
+def test_a_log_handler_that_waits_holds_up_nobody(broker: Broker) -> None:
+    queue = broker.queue()
+    app = retryrmq.App(broker.url)
+    waits, go_on = threading.Event(), threading.Event()
+
+    def wait(line: str) -> None:
+        if "failed" in line and queue in line:
+            waits.set()
+            go_on.wait(60)
+
+    @app.consume(queue, **FAILS)
+    async def handle(msg: retryrmq.Message) -> None:
+        if msg.text() == "bad":
+            raise ValueError("no")
+
+    async def main() -> None:
+        async with app:
+            await app.publish(queue, "bad")
+            await soon("the log handler waits", waits.is_set)
+            await asyncio.wait_for(app.publish(queue, "good"), 30)
+            await soon("the others go on", lambda: app.stats()[queue].acked == 1 and app.stats()[queue].parked == 1)
+            assert not go_on.is_set()
+            go_on.set()
+
+    with logged_by(wait):
+        asyncio.run(main())
+
+
+def test_lines_that_are_too_many_are_dropped_and_said() -> None:
+    go_on = threading.Event()
+    lines, written = _lines.Lines(), []
+
+    def slow(line: str) -> None:
+        written.append(line)
+        go_on.wait(60)
+
+    with logged_by(slow):
+        lines.write("retryrmq", logging.WARNING, "line %d", 0)
+        eventually("the first one is being written", lambda: written == ["line 0"])
+        for number in range(_lines.MOST + 7):
+            lines.write("retryrmq", logging.WARNING, "line %d", number)
+        go_on.set()
+        lines.wait(60)
+        eventually("all is written", lambda: len(written) >= _lines.MOST + 2)
+    dropped = [line for line in written if "dropped" in line]
+    assert dropped == ["7 lines of the log were dropped: its handlers are too slow"]
+
+
+def test_lines_are_written_before_the_end_of_the_process_is_over() -> None:
+    lines, written = _lines.Lines(), []
+    with logged_by(written.append):
+        for number in range(1_000):
+            lines.write("retryrmq", logging.WARNING, "line %d", number)
+        lines.wait(60)
+        assert written == [f"line {number}" for number in range(1_000)]
+
+
+class Odd:
+    """Takes no calls."""
+
+    def call_soon_threadsafe(self, *args: Any) -> None:
+        raise SystemExit(1)
+
+
+def test_what_one_is_told_badly_keeps_nothing_from_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    pump = _pump.pump()
+    told: list[object] = []
+
+    async def main() -> None:
+        bad, good = next(pump._tickets), next(pump._tickets)
+        operation: Any = object()
+        pump._awaited[bad] = _pump._Awaited(Odd(), told.append, operation, lambda: None)  # type: ignore[arg-type]
+        pump._awaited[good] = _pump._Awaited(asyncio.get_running_loop(), told.append, operation, lambda: None)
+        pump._handle([bad, good], [], [], [], 0)
+        await soon("the second one is told", lambda: told == [operation])
+
+    asyncio.run(main())
+    eventually("it is logged", lambda: "news were lost" in caplog.text)
