@@ -155,11 +155,12 @@ impl Options {
             consumer = consumer.park(park);
         }
         if let Some(pause) = given.pause {
-            consumer = consumer.pause(Pause {
-                failures: pause.failures,
-                window: pause.window as usize,
-                pause: duration("pause", pause.duration)?,
-            });
+            consumer = consumer.pause(
+                Pause::default()
+                    .failures(pause.failures)
+                    .window(pause.window as usize)
+                    .pause(duration("pause", pause.duration)?),
+            );
         }
         if let Some(declare) = given.declare {
             consumer = consumer.declare(declare);

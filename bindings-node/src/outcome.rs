@@ -29,12 +29,8 @@ pub(crate) fn read(from: &mut Reader<'_>) -> Result<(Token, Outcome)> {
     let kinds = (0..from.u32()?)
         .map(|_| from.text())
         .collect::<Result<Vec<_>>>()?;
-    let failure = Failure {
-        error,
-        error_type,
-        kinds,
-        stack: from.maybe()?,
-    };
+    let mut failure = Failure::new(error).of_type(error_type).also(kinds);
+    failure.stack = from.maybe()?;
     let parked = |reason, failure| Outcome::Park { reason, failure };
     let outcome = match what {
         b'r' => Outcome::Retry { failure, delay },

@@ -58,7 +58,7 @@ impl Simulation {
     /// The next message; the clock moves on to its arrival. `null` when there is none.
     #[napi(catch_unwind)]
     pub fn next<'env>(&mut self, env: &'env Env) -> Result<Either<Batch<'env>, Null>> {
-        let Some(Delivery { token, message }) = self.inner.next() else {
+        let Some(Delivery { token, message, .. }) = self.inner.next() else {
             return Ok(Either::B(Null));
         };
         let mut batch = Batches::new(env, std::iter::once(&message));
@@ -85,19 +85,21 @@ impl Simulation {
         Ok(match self.inner.settle(token, outcome) {
             Some(Step::Acked) => became("acked"),
             Some(Step::Rejected) => became("rejected"),
-            Some(Step::Retried { delay }) => Became {
+            Some(Step::Retried { delay, .. }) => Became {
                 delay: Some(delay.as_secs_f64() * 1000.0),
                 ..became("retried")
             },
-            Some(Step::Deferred { delay }) => Became {
+            Some(Step::Deferred { delay, .. }) => Became {
                 delay: Some(delay.as_secs_f64() * 1000.0),
                 ..became("deferred")
             },
-            Some(Step::Dropped { reason }) => Became {
+            Some(Step::Dropped { reason, .. }) => Became {
                 reason: Some(reason.as_str()),
                 ..became("dropped")
             },
-            Some(Step::Parked { reason, message }) => Became {
+            Some(Step::Parked {
+                reason, message, ..
+            }) => Became {
                 reason: Some(reason.as_str()),
                 parked: Some(alone(env, &message)?),
                 ..became("parked")

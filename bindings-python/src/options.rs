@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pyo3::{FromPyObject, PyResult, Python, pyclass, pyfunction, pymethods};
-use retryrmq::{Consumer, Failure, Limits, Outcome, ParkReason, Pause, Policy, Rule};
+use retryrmq::{Consumer, Failure, Limits, Outcome, Pause, Policy, Rule};
 
 use crate::errors::{bad_option, raised};
 
@@ -148,11 +148,12 @@ impl Options {
             consumer = consumer.park(park);
         }
         if let Some((failures, window, pause)) = pause {
-            consumer = consumer.pause(Pause {
-                failures,
-                window,
-                pause: seconds(py, "pause", pause)?,
-            });
+            consumer = consumer.pause(
+                Pause::default()
+                    .failures(failures)
+                    .window(window)
+                    .pause(seconds(py, "pause", pause)?),
+            );
         }
         if let Some(declare) = declare {
             consumer = consumer.declare(declare);
@@ -225,27 +226,20 @@ impl End {
     pub(crate) fn outcome(self, py: Python<'_>) -> PyResult<Outcome> {
         let Self(what, error, error_type, kinds, stack, delay) = self;
         let delay = delay.map(|delay| seconds(py, "delay", delay)).transpose()?;
-        let failure = Failure {
-            error,
-            error_type,
-            kinds,
-            stack,
-        };
+        let mut failure = Failure::new(error).of_type(error_type).also(kinds);
+        failure.stack = stack;
         Ok(match what.as_str() {
             "ack" => Outcome::Ack,
-            "defer" => Outcome::Defer {
-                // Without one it would come back at once, again and again.
-                delay: delay.ok_or_else(|| bad_option(py, "`delay` of a Defer is None"))?,
+            // Without a delay it would come back at once, again and again.
+            "defer" => {
+                Outcome::defer(delay.ok_or_else(|| bad_option(py, "`delay` of a Defer is None"))?)
+            }
+            "park" => Outcome::park(failure),
+            "fatal" => Outcome::fatal(failure),
+            _ => match delay {
+                Some(delay) => Outcome::retry_after(delay, failure),
+                None => Outcome::retry(failure),
             },
-            "park" => Outcome::Park {
-                reason: ParkReason::Requested,
-                failure,
-            },
-            "fatal" => Outcome::Park {
-                reason: ParkReason::Fatal,
-                failure,
-            },
-            _ => Outcome::Retry { failure, delay },
         })
     }
 }

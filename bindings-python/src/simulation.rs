@@ -79,11 +79,15 @@ impl Simulation {
         let step = self.lock().settle(message.token, outcome);
         Ok(match step {
             Some(Step::Acked) => ("acked", None, None, None),
-            Some(Step::Retried { delay }) => ("retried", Some(delay.as_secs_f64()), None, None),
-            Some(Step::Deferred { delay }) => ("deferred", Some(delay.as_secs_f64()), None, None),
+            Some(Step::Retried { delay, .. }) => ("retried", Some(delay.as_secs_f64()), None, None),
+            Some(Step::Deferred { delay, .. }) => {
+                ("deferred", Some(delay.as_secs_f64()), None, None)
+            }
             Some(Step::Rejected) => ("rejected", None, None, None),
-            Some(Step::Dropped { reason }) => ("dropped", None, Some(reason.as_str()), None),
-            Some(Step::Parked { reason, message }) => {
+            Some(Step::Dropped { reason, .. }) => ("dropped", None, Some(reason.as_str()), None),
+            Some(Step::Parked {
+                reason, message, ..
+            }) => {
                 let token = retryrmq::Token::from_u64(u64::MAX);
                 let parked = Message::new(message, token, None).into_py_any(py)?;
                 ("parked", None, Some(reason.as_str()), Some(parked))

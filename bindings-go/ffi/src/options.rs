@@ -203,14 +203,17 @@ impl Options {
 
 impl From<Budget> for Pause {
     fn from(budget: Budget) -> Self {
-        let usual = Self::default();
-        Self {
-            failures: budget.failures.unwrap_or(usual.failures),
-            window: budget
-                .window
-                .map_or(usual.window, |window| usize::try_from(window).unwrap_or(0)),
-            pause: budget.pause.map_or(usual.pause, Duration::from_nanos),
+        let mut pause = Self::default();
+        if let Some(failures) = budget.failures {
+            pause.failures = failures;
         }
+        if let Some(window) = budget.window {
+            pause.window = usize::try_from(window).unwrap_or(0);
+        }
+        if let Some(nanos) = budget.pause {
+            pause.pause = Duration::from_nanos(nanos);
+        }
+        pause
     }
 }
 
@@ -229,12 +232,11 @@ pub struct Failed {
 
 impl From<Failed> for Failure {
     fn from(failed: Failed) -> Self {
-        Self {
-            error: failed.error,
-            error_type: failed.error_type,
-            kinds: failed.kinds,
-            stack: failed.stack,
-        }
+        let mut failure = Self::new(failed.error)
+            .of_type(failed.error_type)
+            .also(failed.kinds);
+        failure.stack = failed.stack;
+        failure
     }
 }
 

@@ -81,20 +81,22 @@ impl Simulation {
         };
         match step {
             Some(Step::Acked) => became("acked"),
-            Some(Step::Retried { delay }) => Became {
+            Some(Step::Retried { delay, .. }) => Became {
                 delay: Some(nanoseconds(delay)),
                 ..became("retried")
             },
-            Some(Step::Deferred { delay }) => Became {
+            Some(Step::Deferred { delay, .. }) => Became {
                 delay: Some(nanoseconds(delay)),
                 ..became("deferred")
             },
             Some(Step::Rejected) => became("rejected"),
-            Some(Step::Dropped { reason }) => Became {
+            Some(Step::Dropped { reason, .. }) => Became {
                 reason: Some(reason.as_str().to_owned()),
                 ..became("dropped")
             },
-            Some(Step::Parked { reason, message }) => {
+            Some(Step::Parked {
+                reason, message, ..
+            }) => {
                 let mut parked = Vec::new();
                 message::write(&mut parked, 0, &message, true);
                 Became {
