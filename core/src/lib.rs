@@ -17,8 +17,8 @@ pub mod visible;
 pub use client::{Client, ClientOptions, runtime};
 pub use connection::{Address, Addresses, Credentials, Login, Server};
 pub use consumer::{
-    Consumer, Delivery, IntoOutcome, Judge, Message, Pause, Running, Signal, Simulation, Step,
-    Subscription, Token, defer, fatal, park, retry_after,
+    Attempt, Consumer, Delivery, IntoOutcome, Judge, Message, Messages, Pause, Running, Signal,
+    Simulation, Step, Subscription, Token, Trial, defer, fatal, park, retry_after,
 };
 pub use error::{Error, ErrorKind, Result};
 /// AMQP as lapin 4 has it, which is part of this crate's interface: properties, headers and their values are lapin's own types, so a

@@ -1,8 +1,9 @@
 //! What may cross and be shared between threads: a change that takes that away does not compile.
 
 use crate::{
-    Addresses, Client, ClientOptions, Consumer, Credentials, Error, Event, Judge, Message, Parked,
-    Plan, Publish, Record, Rules, Running, Signal, Simulation, Stats, Subscription,
+    Addresses, Attempt, Client, ClientOptions, Consumer, Credentials, Error, Event, Judge, Message,
+    Messages, Parked, Plan, Publish, Record, Rules, Running, Signal, Simulation, Stats,
+    Subscription,
 };
 
 const fn is_send_and_sync<T: Send + Sync + 'static>() {}
@@ -10,6 +11,7 @@ const fn is_send<T: Send + 'static>() {}
 
 const _: () = {
     is_send_and_sync::<Addresses>();
+    is_send_and_sync::<Attempt>();
     is_send_and_sync::<Client>();
     is_send_and_sync::<ClientOptions>();
     is_send_and_sync::<Consumer>();
@@ -18,6 +20,7 @@ const _: () = {
     is_send_and_sync::<Event>();
     is_send_and_sync::<Judge>();
     is_send_and_sync::<Message>();
+    is_send_and_sync::<Messages>();
     is_send_and_sync::<Parked>();
     is_send_and_sync::<Plan>();
     is_send_and_sync::<Publish>();
