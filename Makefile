@@ -132,6 +132,15 @@ lint: cargo ## formatting, clippy and the documentation, without a warning
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
 
+# Against which commit; the last version, or else the last commit.
+BASE ?= $(shell git describe --tags --abbrev=0 2>/dev/null || echo HEAD)
+
+.PHONY: api
+api: cargo ## what the changes since BASE do to the public Rust API: make api BASE=v0.1.0
+	@command -v cargo-semver-checks >/dev/null || { \
+		echo "cargo-semver-checks is missing: cargo install cargo-semver-checks --locked" >&2; exit 3; }
+	cargo semver-checks -p retryrmq --baseline-rev "$(BASE)" --only-explicit-features --features log-lines --release-type minor
+
 .PHONY: clean
 clean: ## remove what was built, and the brokers of `make broker` with their data
 	-$(BROKER) purge

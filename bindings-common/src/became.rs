@@ -21,11 +21,13 @@ impl From<Option<Step>> for Became {
     fn from(step: Option<Step>) -> Self {
         let (what, delay, reason, parked) = match step {
             Some(Step::Acked) => ("acked", None, None, None),
-            Some(Step::Retried { delay }) => ("retried", Some(delay), None, None),
-            Some(Step::Deferred { delay }) => ("deferred", Some(delay), None, None),
+            Some(Step::Retried { delay, .. }) => ("retried", Some(delay), None, None),
+            Some(Step::Deferred { delay, .. }) => ("deferred", Some(delay), None, None),
             Some(Step::Rejected) => ("rejected", None, None, None),
-            Some(Step::Dropped { reason }) => ("dropped", None, Some(reason), None),
-            Some(Step::Parked { reason, message }) => ("parked", None, Some(reason), Some(message)),
+            Some(Step::Dropped { reason, .. }) => ("dropped", None, Some(reason), None),
+            Some(Step::Parked {
+                reason, message, ..
+            }) => ("parked", None, Some(reason), Some(message)),
             Some(_) | None => ("stale", None, None, None),
         };
         Self {

@@ -61,9 +61,8 @@ mod tests {
     #[test]
     fn what_has_no_room_is_counted() {
         let mut events = Events::new();
-        let event = Event::Resumed {
-            queue: "orders".into(),
-        };
+        let resumed = |event: &Event| matches!(event, Event::Resumed { .. });
+        let event = Event::one_of_each().into_iter().find(resumed).unwrap();
         for _ in 0..EVENTS + 3 {
             events.put(7, &event);
         }

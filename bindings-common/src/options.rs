@@ -54,11 +54,10 @@ pub struct PauseGiven {
 impl PauseGiven {
     fn read(self) -> Pause {
         let usual = Pause::default();
-        Pause {
-            failures: self.failures.unwrap_or(usual.failures),
-            window: self.window.unwrap_or(usual.window),
-            pause: self.pause.unwrap_or(usual.pause),
-        }
+        usual
+            .failures(self.failures.unwrap_or(usual.failures))
+            .window(self.window.unwrap_or(usual.window))
+            .pause(self.pause.unwrap_or(usual.pause))
     }
 }
 
@@ -180,11 +179,11 @@ impl Given {
             consumer = consumer.fatal(|_| false);
         }
         let usual = Limits::default();
-        consumer = consumer.limits(Limits {
-            crashes: self.crash_limit.unwrap_or(usual.crashes),
-            deferrals: self.defer_limit.unwrap_or(usual.deferrals),
-            ..usual
-        });
+        consumer = consumer.limits(
+            usual
+                .crashes(self.crash_limit.unwrap_or(usual.crashes))
+                .deferrals(self.defer_limit.unwrap_or(usual.deferrals)),
+        );
         consumer.validate().map_err(|error| Refused {
             // The only option that can be too long.
             option: (error.kind() == ErrorKind::TooLarge).then_some("queue"),

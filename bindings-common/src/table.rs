@@ -2,7 +2,7 @@
 //! the reasons to park, the levels of the log. `table.json` is its text, which the tests of each language read; a test here holds it
 //! to the core, and the tables of the READMEs to it.
 
-use std::{fmt::Write as _, time::Duration};
+use std::fmt::Write as _;
 
 use retryrmq::{
     Consumer, ErrorKind, Event, Facts, Limits, ParkReason, Pause, Policy, QueueType, Strategy,
@@ -50,70 +50,8 @@ pub fn options() -> Vec<(&'static str, String)> {
 /// The events, each with the names of what it says.
 #[must_use]
 pub fn events() -> Vec<(&'static str, Vec<&'static str>)> {
-    let (queue, error) = (String::new, String::new);
-    let (message_id, delay) = (Some(String::new()), Duration::ZERO);
-    let id = || message_id.clone();
-    let reason = ParkReason::Exhausted;
-    let all = [
-        Event::Retried {
-            queue: queue(),
-            message_id: id(),
-            attempt: 1,
-            delay,
-            error: error(),
-        },
-        Event::Deferred {
-            queue: queue(),
-            message_id: id(),
-            delay,
-        },
-        Event::Parked {
-            queue: queue(),
-            message_id: id(),
-            attempt: 1,
-            reason,
-            error: error(),
-        },
-        Event::Rejected {
-            queue: queue(),
-            message_id: id(),
-            error: error(),
-        },
-        Event::Detoured {
-            queue: queue(),
-            message_id: id(),
-            crashes: 1,
-        },
-        Event::AlreadyHandled {
-            queue: queue(),
-            message_id: id(),
-        },
-        Event::Replayed {
-            queue: queue(),
-            message_id: id(),
-        },
-        Event::PublishFailed {
-            queue: queue(),
-            message_id: id(),
-            error: error(),
-        },
-        Event::Requeued {
-            queue: queue(),
-            message_id: id(),
-        },
-        Event::Disconnected { queue: queue() },
-        Event::LoginRefused {
-            queue: queue(),
-            error: error(),
-        },
-        Event::Reconnected { queue: queue() },
-        Event::Paused {
-            queue: queue(),
-            delay,
-        },
-        Event::Resumed { queue: queue() },
-    ];
-    all.iter()
+    Event::one_of_each()
+        .iter()
         .map(|event| (event.name(), said(&event.facts())))
         .collect()
 }

@@ -60,13 +60,12 @@ pub fn connect(
         .map(|text| text.parse().map_err(|error| about("queueType", &error)))
         .transpose()?
         .unwrap_or_default();
-    let options = ClientOptions {
-        app_version,
-        queue_type,
-        credentials: credentials.map(|function| credentials::asking(&bridge.shared, function)),
-        wait,
-        end_when_refused,
-    };
+    let mut options = ClientOptions::new()
+        .app_version(app_version)
+        .queue_type(queue_type)
+        .wait(wait)
+        .end_when_refused(end_when_refused);
+    options.credentials = credentials.map(|function| credentials::asking(&bridge.shared, function));
     attempt(
         &bridge.shared,
         ticket,

@@ -24,14 +24,15 @@ pub(crate) fn read(from: &mut Reader<'_>) -> Result<(Token, Outcome)> {
     let ended = Ended::from_letter(what).ok_or_else(mixed_versions)?;
     let failure = match ended {
         Ended::Defer => Failure::default(),
-        _ => Failure {
-            error: from.text()?,
-            error_type: from.text()?,
-            kinds: (0..from.u32()?)
+        _ => {
+            let (error, error_type) = (from.text()?, from.text()?);
+            let kinds = (0..from.u32()?)
                 .map(|_| from.text())
-                .collect::<Result<Vec<_>>>()?,
-            stack: from.maybe()?,
-        },
+                .collect::<Result<Vec<_>>>()?;
+            let mut failure = Failure::new(error).of_type(error_type).also(kinds);
+            failure.stack = from.maybe()?;
+            failure
+        }
     };
     let outcome = ended.outcome(failure, delay).map_err(thrown)?;
     Ok((token, outcome))

@@ -58,7 +58,7 @@ impl Simulation {
     /// The next message; the clock moves on to its arrival. `null` when there is none.
     #[napi(catch_unwind)]
     pub fn next<'env>(&mut self, env: &'env Env) -> Result<Either<Batch<'env>, Null>> {
-        let Some(Delivery { token, message }) = self.inner.next() else {
+        let Some(Delivery { token, message, .. }) = self.inner.next() else {
             return Ok(Either::B(Null));
         };
         let mut batch = Batches::new(env, std::iter::once(&message));

@@ -104,7 +104,7 @@ impl Subscription {
             tokens: messages.iter().map(|delivery| delivery.token).collect(),
         };
         let mut batch = Batches::new(env, messages.iter().map(|delivery| &delivery.message));
-        for Delivery { token, message } in &messages {
+        for Delivery { token, message, .. } in &messages {
             batch.add(*token, message, self.inner.may_park(message))?;
         }
         let batch = batch.finish()?;

@@ -42,13 +42,12 @@ pub(crate) fn connect(
         .transpose()
         .map_err(refused)?
         .unwrap_or_default();
-    let options = ClientOptions {
-        app_version,
-        queue_type,
-        wait,
-        end_when_refused,
-        credentials: asking.as_ref().map(Asking::credentials),
-    };
+    let mut options = ClientOptions::new()
+        .app_version(app_version)
+        .queue_type(queue_type)
+        .wait(wait)
+        .end_when_refused(end_when_refused);
+    options.credentials = asking.as_ref().map(Asking::credentials);
     let url = url.to_owned();
     let connecting = Operation::begin(
         py,

@@ -193,12 +193,8 @@ impl End {
     pub(crate) fn outcome(self, py: Python<'_>) -> PyResult<Outcome> {
         let Self(what, error, error_type, kinds, stack, delay) = self;
         let delay = delay.map(|delay| seconds(py, "delay", delay)).transpose()?;
-        let failure = Failure {
-            error,
-            error_type,
-            kinds,
-            stack,
-        };
+        let mut failure = Failure::new(error).of_type(error_type).also(kinds);
+        failure.stack = stack;
         let ended = what.bytes().next().and_then(Ended::from_letter);
         ended
             .unwrap_or(Ended::Retry)

@@ -34,7 +34,7 @@ impl Subscription {
         };
         let messages = batch
             .into_iter()
-            .map(|Delivery { token, message }| {
+            .map(|Delivery { token, message, .. }| {
                 Bound::new(py, Message::new(message, token, Some(Arc::clone(&self.0))))
             })
             .collect::<PyResult<Vec<_>>>()?;

@@ -69,6 +69,9 @@ pub enum ErrorKind {
     Broker,
 }
 
+/// As many causes are shown.
+const MOST_CAUSES: usize = 16;
+
 impl ErrorKind {
     /// All of them.
     #[doc(hidden)]
@@ -219,8 +222,21 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What a `main` that returns it prints.
-        write!(f, "{}: {}", self.code(), self.0.message)
+        // What a `main` that returns it prints. A cause that the sentence quotes already is not said again.
+        write!(f, "{}: {}", self.code(), self.0.message)?;
+        let mut said = self.0.message.clone();
+        let mut cause = error::Error::source(self);
+        // A chain of causes can be a circle.
+        for _ in 0..MOST_CAUSES {
+            let Some(why) = cause else { break };
+            let text = why.to_string();
+            if !said.contains(&text) {
+                write!(f, "; caused by: {text}")?;
+                said.push_str(&text);
+            }
+            cause = why.source();
+        }
+        Ok(())
     }
 }
 
@@ -266,5 +282,22 @@ mod tests {
         let returned = Error::new(ErrorKind::Unroutable, "");
         assert!(!returned.is_permanent() && !returned.is_transient());
         assert!(returned.lasting().duplicate().is_permanent());
+    }
+
+    #[test]
+    fn the_cause_is_kept_and_shown_once() {
+        let within = std::io::Error::other("no route to host");
+        let error = Error::new(ErrorKind::Unreachable, "cannot reach it").with_source(within);
+        assert_eq!(error.to_string(), "cannot reach it");
+        assert_eq!(
+            format!("{error:?}"),
+            "unreachable: cannot reach it; caused by: no route to host"
+        );
+        let copy = error.duplicate();
+        assert_eq!(format!("{copy:?}"), format!("{error:?}"));
+        let cause = error::Error::source(&error).unwrap();
+        assert!(cause.downcast_ref::<std::io::Error>().is_some());
+        let quoted = Error::new(ErrorKind::Broker, "refused: gone").with_source("gone");
+        assert_eq!(format!("{quoted:?}"), "broker_error: refused: gone");
     }
 }

@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod client;
 mod connection;
@@ -8,6 +9,7 @@ mod parking;
 mod publish;
 mod retry;
 mod telemetry;
+mod threads;
 mod topology;
 #[doc(hidden)]
 pub mod visible;
@@ -15,17 +17,20 @@ pub mod visible;
 pub use client::{Client, ClientOptions, runtime};
 pub use connection::{Address, Addresses, Credentials, Login, Server};
 pub use consumer::{
-    Consumer, Delivery, IntoOutcome, Judge, Message, Pause, Running, Signal, Simulation, Step,
-    Subscription, Token, defer, fatal, park, retry_after,
+    Attempt, Consumer, Delivery, IntoOutcome, Judge, Message, Messages, Pause, Running, Signal,
+    Simulation, Step, Subscription, Token, Trial, defer, fatal, park, retry_after,
 };
 pub use error::{Error, ErrorKind, Result};
+/// AMQP as lapin 4 has it, which is part of this crate's interface: properties, headers and their values are lapin's own types, so a
+/// later major version of lapin is a later major version of this crate. Take them from here, so that yours are the same.
 pub use lapin::{BasicProperties, types};
 pub use parking::{Browse, Parked, Record};
 pub use publish::Publish;
+#[doc(hidden)]
+pub use retry::RetryState;
 pub use retry::{
-    Action, Admission, AgeFrom, Backoff, Counting, DAY, Failure, HOUR, HistoryEntry, Limits,
-    MAX_DELAY, MILLISECOND, MINUTE, Outcome, ParkReason, Policy, RetryState, Rule, Rules, SECOND,
-    admit, decide, format_duration, parse_duration, rung,
+    AgeFrom, Backoff, DAY, Failure, HOUR, HistoryEntry, Limits, MAX_DELAY, MILLISECOND, MINUTE,
+    Outcome, ParkReason, Policy, Rule, Rules, SECOND, format_duration, parse_duration, rung,
 };
 #[cfg(feature = "log-lines")]
 pub use telemetry::lines;

@@ -48,13 +48,13 @@ pub fn connect(dialling: Dialling, ticket: u64) -> Result<Arc<Operation>, Refusa
         .map(str::parse)
         .transpose()?
         .unwrap_or_default();
-    let options = ClientOptions {
-        app_version: dialling.app_version,
-        queue_type,
-        wait: dialling.wait,
-        end_when_refused: dialling.end_when_refused,
-        credentials: (dialling.credentials != 0).then(|| login::credentials(dialling.credentials)),
-    };
+    let mut options = ClientOptions::new()
+        .app_version(dialling.app_version)
+        .queue_type(queue_type)
+        .wait(dialling.wait)
+        .end_when_refused(dialling.end_when_refused);
+    options.credentials =
+        (dialling.credentials != 0).then(|| login::credentials(dialling.credentials));
     Operation::begin_while_awaited(ticket, async move {
         let client = retryrmq::Client::connect_with(&dialling.url, options).await?;
         Ok(Answer::Client(client))

@@ -32,7 +32,7 @@ pub(crate) fn batch(batch: &[Delivery], may_park: impl Fn(&Message) -> bool) -> 
         .sum();
     let mut out = Vec::with_capacity(size);
     out.extend(u32::try_from(batch.len()).unwrap_or(0).to_le_bytes());
-    for Delivery { token, message } in batch {
+    for Delivery { token, message, .. } in batch {
         write(&mut out, token.to_u64(), message, may_park(message));
     }
     Wire(out)

@@ -193,12 +193,11 @@ pub struct Failed {
 
 impl From<Failed> for Failure {
     fn from(failed: Failed) -> Self {
-        Self {
-            error: failed.error,
-            error_type: failed.error_type,
-            kinds: failed.kinds,
-            stack: failed.stack,
-        }
+        let mut failure = Self::new(failed.error)
+            .of_type(failed.error_type)
+            .also(failed.kinds);
+        failure.stack = failed.stack;
+        failure
     }
 }
 

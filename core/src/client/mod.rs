@@ -37,7 +37,15 @@ use crate::{
 pub use runtime::runtime;
 
 /// What a client is told beyond the URL.
+///
+/// ```
+/// use retryrmq::{ClientOptions, QueueType};
+///
+/// let options = ClientOptions::new().queue_type(QueueType::Classic).wait(true);
+/// # assert!(options.wait);
+/// ```
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct ClientOptions {
     /// The version of the application, as the history of a failed message shows it.
     pub app_version: String,
@@ -52,6 +60,49 @@ pub struct ClientOptions {
     /// [`Consumer::run`] returns the error. Without, it is tried for ever, and told by [`Event::LoginRefused`](crate::Event) and
     /// [`Client::health`].
     pub end_when_refused: bool,
+}
+
+impl ClientOptions {
+    /// Nothing but the URL: quorum queues, no function for the login, no waiting.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`app_version`](field@Self::app_version).
+    #[must_use]
+    pub fn app_version(mut self, app_version: impl Into<String>) -> Self {
+        self.app_version = app_version.into();
+        self
+    }
+
+    /// Sets [`queue_type`](field@Self::queue_type).
+    #[must_use]
+    pub fn queue_type(mut self, queue_type: QueueType) -> Self {
+        self.queue_type = queue_type;
+        self
+    }
+
+    /// Sets [`credentials`](field@Self::credentials).
+    #[must_use]
+    pub fn credentials(mut self, credentials: Credentials) -> Self {
+        self.credentials = Some(credentials);
+        self
+    }
+
+    /// Sets [`wait`](field@Self::wait).
+    #[must_use]
+    pub fn wait(mut self, wait: bool) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Sets [`end_when_refused`](field@Self::end_when_refused).
+    #[must_use]
+    pub fn end_when_refused(mut self, end: bool) -> Self {
+        self.end_when_refused = end;
+        self
+    }
 }
 
 /// A connection to a broker, cheap to clone: consumers, publishing and parked messages hang from it.

@@ -7,6 +7,7 @@ use crate::{Error, ErrorKind, MAX_DELAY, Result};
 
 /// When to stop taking messages for a while.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Pause {
     /// The share of failed attempts above which the consumer pauses; 0.5 is half of them.
     pub failures: f64,
@@ -28,6 +29,27 @@ impl Default for Pause {
 }
 
 impl Pause {
+    /// Sets [`failures`](field@Self::failures), at least 0 and below 1; 0.5 by default.
+    #[must_use]
+    pub fn failures(mut self, share: f64) -> Self {
+        self.failures = share;
+        self
+    }
+
+    /// Sets [`window`](field@Self::window), 1 to 10000; 20 by default.
+    #[must_use]
+    pub fn window(mut self, attempts: usize) -> Self {
+        self.window = attempts;
+        self
+    }
+
+    /// Sets [`pause`](field@Self::pause), at most 365 days; 30 seconds by default.
+    #[must_use]
+    pub fn pause(mut self, pause: Duration) -> Self {
+        self.pause = pause;
+        self
+    }
+
     pub(super) fn validate(&self) -> Result<()> {
         let bad = |why| {
             Err(Error::new(

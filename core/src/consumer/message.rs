@@ -174,7 +174,14 @@ impl Message {
         self.0.mended.as_deref()
     }
 
-    /// What its headers say of its past.
+    /// How often a handler put it off without failing.
+    #[must_use]
+    pub fn deferrals(&self) -> u32 {
+        self.0.state.deferrals
+    }
+
+    /// What its headers say of its past, for tests of this project.
+    #[doc(hidden)]
     #[must_use]
     pub fn state(&self) -> &RetryState {
         &self.0.state

@@ -16,6 +16,7 @@ mod handler;
 mod inbox;
 mod memory;
 mod message;
+mod messages;
 mod options;
 mod shell;
 mod simulation;
@@ -26,8 +27,9 @@ mod subscription;
 pub use budget::Pause;
 pub use handler::{IntoOutcome, Judge, Running, Signal, defer, fatal, park, retry_after};
 pub use message::Message;
+pub use messages::{Attempt, Messages};
 pub use options::Consumer;
-pub use simulation::{Simulation, Step};
+pub use simulation::{Simulation, Step, Trial};
 pub use slab::Token;
 pub use subscription::{Delivery, Subscription};
 

@@ -3,7 +3,7 @@
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 use super::{
-    Message, Pause, Subscription,
+    Message, Messages, Pause, Subscription,
     handler::{IntoOutcome, Judge, Running, run_workers},
 };
 use crate::{
@@ -385,10 +385,38 @@ impl Consumer {
         Subscription::open(self.client(client.clone()), client).await
     }
 
+    /// Subscribes, and gives the messages one by one, each to be answered by hand. At most [`prefetch`](Self::prefetch) wait for their
+    /// answer at a time; [`concurrency`](Self::concurrency) and [`handler_timeout`](Self::handler_timeout) are the caller's affair.
+    ///
+    /// ```no_run
+    /// # async fn example(rmq: retryrmq::Client) -> retryrmq::Result<()> {
+    /// let mut orders = rmq.consumer("orders").dlx(true).messages().await?;
+    /// while let Some(order) = orders.next().await {
+    ///     let stored = std::fs::write("last-order", order.message().body());
+    ///     order.settle(stored); // an error retries, Ok acknowledges
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// What becomes of a message that is dropped without an answer, [`Attempt`](super::Attempt) says.
+    ///
+    /// # Errors
+    /// As [`subscribe`](Self::subscribe).
+    pub async fn messages(self) -> Result<Messages> {
+        let (judge, dlx) = (self.judge(), self.dlx);
+        Ok(Messages::new(self.subscribe().await?, judge, dlx))
+    }
+
     /// Starts handling messages in the background.
     ///
     /// A handler that returns `Ok` acknowledges; `Err` retries, or does what a [`Signal`](super::Signal) among its
     /// causes or [`fatal`](Self::fatal) says; a panic or the handler timeout is a failed attempt.
+    ///
+    /// Each attempt runs in a `tracing` span of its own, `attempt`, at the level INFO and without a parent, with the fields `queue`,
+    /// `attempt`, `message_id`, and, where the message's headers have a W3C trace context, `traceparent` and `tracestate`. To continue
+    /// that trace with `tracing-opentelemetry`, hand [`Message::headers`](super::Message::headers) to its propagator, and the context to
+    /// `Span::current().set_parent` at the beginning of the handler.
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe).

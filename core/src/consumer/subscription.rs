@@ -13,6 +13,7 @@ use crate::{
 
 /// A message and the name under which it is settled.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Delivery {
     /// Settles this delivery, once.
     pub token: Token,

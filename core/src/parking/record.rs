@@ -18,6 +18,7 @@ use crate::{
 
 /// The record of a parked message.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Record {
     /// The walk it was seen on, and its delivery tag there.
     pub(super) place: (u64, u64),

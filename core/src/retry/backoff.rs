@@ -19,11 +19,13 @@ use super::{
 #[non_exhaustive]
 pub enum Backoff {
     /// The same delay before every retry.
+    #[non_exhaustive]
     Fixed {
         /// The delay.
         delay: Duration,
     },
     /// `initial`, then `step` longer before every further retry, never longer than `max`.
+    #[non_exhaustive]
     Linear {
         /// The delay before the first retry.
         initial: Duration,
@@ -33,11 +35,13 @@ pub enum Backoff {
         max: Duration,
     },
     /// The delays as listed; the last one repeats when there are more retries than delays.
+    #[non_exhaustive]
     List {
         /// The delay before the first, second, … retry.
         delays: Vec<Duration>,
     },
     /// `initial`, then `factor` times longer before every further retry, never longer than `max`.
+    #[non_exhaustive]
     Exponential {
         /// The delay before the first retry.
         initial: Duration,

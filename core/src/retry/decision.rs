@@ -6,6 +6,7 @@ use super::{AgeFrom, Counting, Outcome, ParkReason, Policy, RetryState};
 
 /// Bounds that keep anything from going round for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Limits {
     /// Crashes after which a message is parked as `delivery-limit`; below the broker's own limit of 20.
     pub crashes: u32,
@@ -13,6 +14,29 @@ pub struct Limits {
     pub suspect: u32,
     /// Deferrals after which a message is parked as `exhausted`.
     pub deferrals: u32,
+}
+
+impl Limits {
+    /// Sets [`crashes`](field@Self::crashes), at least 1; 10 by default.
+    #[must_use]
+    pub fn crashes(mut self, crashes: u32) -> Self {
+        self.crashes = crashes;
+        self
+    }
+
+    /// Sets [`suspect`](field@Self::suspect), at least 1; 3 by default.
+    #[must_use]
+    pub fn suspect(mut self, suspect: u32) -> Self {
+        self.suspect = suspect;
+        self
+    }
+
+    /// Sets [`deferrals`](field@Self::deferrals); 1000 by default.
+    #[must_use]
+    pub fn deferrals(mut self, deferrals: u32) -> Self {
+        self.deferrals = deferrals;
+        self
+    }
 }
 
 impl Default for Limits {
@@ -31,7 +55,7 @@ const MOST_COUNTED_BY_QUEUE: u32 = 3;
 
 /// What to do with a message before its handler sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
+pub(crate) enum Admission {
     /// Hand it out.
     Run,
     /// Hand it out with nothing else outstanding: it may be the one that takes consumers down.
@@ -48,7 +72,7 @@ pub enum Admission {
 
 /// Whether a message may run.
 #[must_use]
-pub fn admit(state: &RetryState, limits: &Limits) -> Admission {
+pub(crate) fn admit(state: &RetryState, limits: &Limits) -> Admission {
     // What its queue has counted spends a delivery limit that AMQP does not show, and past it the broker drops the message. A
     // copy begins anew there, and carries the count along.
     let counted_by_queue = state.crashes.saturating_sub(state.own_crashes);
@@ -104,7 +128,7 @@ pub(crate) fn returns_as_copy(
 
 /// What follows from an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// Acknowledge: done.
     Ack,
     /// Wait for `delay`, then come back at the tail as retry number `retry`.
@@ -129,7 +153,7 @@ pub enum Action {
 
 /// Decides what follows from `outcome`. `now` is in seconds since 1970; `draw` is any random number, for the jitter.
 #[must_use]
-pub fn decide(
+pub(crate) fn decide(
     state: &RetryState,
     outcome: &Outcome,
     policy: &Policy,

@@ -6,6 +6,7 @@ use super::headers;
 
 /// One failed attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HistoryEntry {
     /// Which attempt failed (1 is the first delivery).
     pub attempt: u32,

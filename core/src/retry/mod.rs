@@ -22,8 +22,8 @@ mod stamp;
 mod state;
 
 pub use backoff::Backoff;
-pub(crate) use decision::returns_as_copy;
-pub use decision::{Action, Admission, Limits, admit, decide};
+pub use decision::Limits;
+pub(crate) use decision::{Action, Admission, admit, decide, returns_as_copy};
 pub use duration::{
     DAY, HOUR, MAX_DELAY, MILLISECOND, MINUTE, SECOND, format_duration, parse_duration,
 };
@@ -35,4 +35,5 @@ pub use policy::{AgeFrom, Policy};
 pub use rules::{Rule, Rules};
 pub(crate) use size::encoded_size;
 pub(crate) use stamp::{Origin, Stamp, is_renewable, waited};
-pub use state::{Counting, RetryState};
+pub(crate) use state::Counting;
+pub use state::RetryState;

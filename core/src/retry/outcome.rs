@@ -4,6 +4,7 @@ use std::{fmt, time::Duration};
 
 /// Why and how an attempt failed: becomes the message's error headers and, when it is parked, its record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Failure {
     /// One line for people (`x-retry-error`).
     pub error: String,
@@ -56,8 +57,9 @@ impl fmt::Display for Failure {
 /// A handler may return a failure as its error, to name the error's type itself.
 impl std::error::Error for Failure {}
 
-/// The end of one attempt.
+/// The end of one attempt. More kinds of ends may come; what these hold stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
     /// Handled: the message is acknowledged and gone.
     Ack,
@@ -90,6 +92,39 @@ impl Outcome {
             Self::Retry { failure, .. } | Self::Park { failure, .. } => Some(failure),
             Self::Ack | Self::Defer { .. } => None,
         }
+    }
+
+    /// A failure that comes back after `delay`, whatever the policy says of the time; it counts as a retry.
+    #[must_use]
+    pub fn retry_after(delay: Duration, failure: Failure) -> Self {
+        Self::Retry {
+            failure,
+            delay: Some(delay),
+        }
+    }
+
+    /// Parks now, because the handler asks for it.
+    #[must_use]
+    pub fn park(failure: Failure) -> Self {
+        Self::Park {
+            reason: ParkReason::Requested,
+            failure,
+        }
+    }
+
+    /// Parks now, because the error is of a class that no retry can mend.
+    #[must_use]
+    pub fn fatal(failure: Failure) -> Self {
+        Self::Park {
+            reason: ParkReason::Fatal,
+            failure,
+        }
+    }
+
+    /// Comes back after `delay`, without an attempt spent.
+    #[must_use]
+    pub fn defer(delay: Duration) -> Self {
+        Self::Defer { delay }
     }
 
     /// A failure that leaves the delay to the policy.

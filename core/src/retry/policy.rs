@@ -10,6 +10,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// Where a message's age is counted from, for [`Policy::max_age`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum AgeFrom {
     /// From its first failure (`x-retry-first-failed-at`).
     #[default]
@@ -36,6 +37,8 @@ pub struct Policy {
     pub(super) jitter: f64,
     pub(super) max_age: Option<Duration>,
     pub(super) age_from: AgeFrom,
+    /// An option that the shape does not have, for [`validate`](Self::validate) to name.
+    pub(super) misplaced: Option<&'static str>,
 }
 
 /// More waiting queues than this for one policy are a mistake, not a need.
@@ -55,6 +58,7 @@ impl Policy {
             jitter: 0.0,
             max_age: None,
             age_from: AgeFrom::default(),
+            misplaced: None,
         }
     }
 
@@ -65,30 +69,32 @@ impl Policy {
         self
     }
 
-    /// The longest delay, for the linear and exponential shapes; the others ignore it.
+    /// The longest delay, for the linear and exponential shapes. [`validate`](Self::validate) refuses it for the others.
     #[must_use]
     pub fn max(mut self, longest: Duration) -> Self {
         match &mut self.backoff {
             Backoff::Linear { max, .. } | Backoff::Exponential { max, .. } => *max = longest,
-            Backoff::Fixed { .. } | Backoff::List { .. } => {}
+            Backoff::Fixed { .. } | Backoff::List { .. } => self.misplaced = Some("max"),
         }
         self
     }
 
-    /// What every further delay is multiplied by, for the exponential shape; the others ignore it.
+    /// What every further delay is multiplied by, for the exponential shape. [`validate`](Self::validate) refuses it for the others.
     #[must_use]
     pub fn factor(mut self, times: f64) -> Self {
-        if let Backoff::Exponential { factor, .. } = &mut self.backoff {
-            *factor = times;
+        match &mut self.backoff {
+            Backoff::Exponential { factor, .. } => *factor = times,
+            _ => self.misplaced = Some("factor"),
         }
         self
     }
 
-    /// What is added for every further retry, for the linear shape; the others ignore it.
+    /// What is added for every further retry, for the linear shape. [`validate`](Self::validate) refuses it for the others.
     #[must_use]
     pub fn step(mut self, longer: Duration) -> Self {
-        if let Backoff::Linear { step, .. } = &mut self.backoff {
-            *step = longer;
+        match &mut self.backoff {
+            Backoff::Linear { step, .. } => *step = longer,
+            _ => self.misplaced = Some("step"),
         }
         self
     }
@@ -198,6 +204,16 @@ impl Policy {
                 format!("the retry policy {self} {why}"),
             ))
         };
+        if let Some(option) = self.misplaced {
+            let shape = match option {
+                "factor" => "exponential",
+                "step" => "linear",
+                _ => "linear or exponential",
+            };
+            return bad(format!(
+                "cannot work: `{option}` is of {shape} delays only; leave it out"
+            ));
+        }
         let named: Vec<(&str, Duration)> = match &self.backoff {
             Backoff::Fixed { delay } => vec![("its delay", *delay)],
             Backoff::Linear { initial, max, .. } | Backoff::Exponential { initial, max, .. } => {
@@ -259,5 +275,34 @@ impl Default for Policy {
     /// `exponential(1s, factor=4, max=5m, retries=5)`: 1, 4, 16, 64 and 256 seconds.
     fn default() -> Self {
         Backoff::exponential(SECOND).max(5 * MINUTE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_that_the_shape_does_not_have_is_refused() {
+        for (policy, option) in [
+            (Backoff::fixed(SECOND).factor(2.0), "`factor`"),
+            (Backoff::linear(SECOND).factor(2.0), "`factor`"),
+            (Backoff::exponential(SECOND).step(SECOND), "`step`"),
+            (Backoff::list([SECOND]).max(MINUTE), "`max`"),
+        ] {
+            let refused = policy.validate().unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidPolicy);
+            assert!(refused.to_string().contains(option), "{refused}");
+        }
+        Backoff::exponential(SECOND)
+            .factor(2.0)
+            .max(MINUTE)
+            .validate()
+            .unwrap();
+        Backoff::linear(SECOND)
+            .step(SECOND)
+            .max(MINUTE)
+            .validate()
+            .unwrap();
     }
 }

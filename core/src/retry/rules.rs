@@ -145,6 +145,7 @@ impl fmt::Display for Rule {
 
 /// The consumer's own policy and the rules that come before it.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Rules {
     /// Tried in order; the first that holds decides.
     pub rules: Vec<Rule>,
@@ -153,6 +154,15 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// Rules in the order in which they are tried, and the policy where none holds.
+    #[must_use]
+    pub fn new(rules: impl IntoIterator<Item = Rule>, otherwise: Policy) -> Self {
+        Self {
+            rules: rules.into_iter().collect(),
+            otherwise,
+        }
+    }
+
     /// The policy for a failure. `routing_key` is the one the message was first published with.
     #[must_use]
     pub fn policy(

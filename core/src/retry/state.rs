@@ -6,7 +6,7 @@ use super::headers;
 
 /// Where a strategy's count of retries is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counting {
+pub(crate) enum Counting {
     /// In `x-retry-count`, which our copies carry.
     Header,
     /// In the broker's `x-death`, by queue and reason, on top of `x-retry-count`.
@@ -51,7 +51,7 @@ impl RetryState {
     /// Reads the state of a message that came from `queue`. Never fails: what cannot be believed counts as absent and
     /// is listed in [`distrusted`](Self::distrusted).
     #[must_use]
-    pub fn read(
+    pub(crate) fn read(
         queue: &str,
         counting: Counting,
         redelivered: bool,

@@ -14,6 +14,7 @@ use crate::retry::ParkReason;
 #[non_exhaustive]
 pub enum Event {
     /// A failed message is on its way to wait; its original is acknowledged.
+    #[non_exhaustive]
     Retried {
         /// The work queue.
         queue: String,
@@ -27,6 +28,7 @@ pub enum Event {
         error: String,
     },
     /// A message was put off by its handler.
+    #[non_exhaustive]
     Deferred {
         /// The work queue.
         queue: String,
@@ -36,6 +38,7 @@ pub enum Event {
         delay: Duration,
     },
     /// A message was parked.
+    #[non_exhaustive]
     Parked {
         /// The work queue.
         queue: String,
@@ -49,6 +52,7 @@ pub enum Event {
         error: String,
     },
     /// With `dlx = false`: a failed message was rejected; the queue's own dead-lettering decides.
+    #[non_exhaustive]
     Rejected {
         /// The work queue.
         queue: String,
@@ -58,6 +62,7 @@ pub enum Event {
         error: String,
     },
     /// A message that came back without an answer, out of a queue that counts none, takes a detour, counted.
+    #[non_exhaustive]
     Detoured {
         /// The work queue.
         queue: String,
@@ -67,6 +72,7 @@ pub enum Event {
         crashes: u32,
     },
     /// A redelivery of a message that was handled before the connection dropped was acknowledged, not run again.
+    #[non_exhaustive]
     AlreadyHandled {
         /// The work queue.
         queue: String,
@@ -74,6 +80,7 @@ pub enum Event {
         message_id: Option<String>,
     },
     /// A message that was replayed from the parking queue arrived, to be handled anew.
+    #[non_exhaustive]
     Replayed {
         /// The work queue.
         queue: String,
@@ -81,6 +88,7 @@ pub enum Event {
         message_id: Option<String>,
     },
     /// A copy could not be stored; it is tried again, and the original is still unacknowledged.
+    #[non_exhaustive]
     PublishFailed {
         /// The work queue.
         queue: String,
@@ -90,6 +98,7 @@ pub enum Event {
         error: String,
     },
     /// Copies could not be stored for long: the message goes back to its queue.
+    #[non_exhaustive]
     Requeued {
         /// The work queue.
         queue: String,
@@ -97,12 +106,14 @@ pub enum Event {
         message_id: Option<String>,
     },
     /// The connection or the channel was lost; what was unacknowledged comes again.
+    #[non_exhaustive]
     Disconnected {
         /// The work queue.
         queue: String,
     },
     /// The connection was lost, and the broker refuses the login or the virtual host now. It is tried again: somebody has to
     /// change the one or the other.
+    #[non_exhaustive]
     LoginRefused {
         /// The work queue.
         queue: String,
@@ -110,11 +121,13 @@ pub enum Event {
         error: String,
     },
     /// Consuming again after a loss.
+    #[non_exhaustive]
     Reconnected {
         /// The work queue.
         queue: String,
     },
     /// Too large a share of attempts failed: no messages are taken for a while.
+    #[non_exhaustive]
     Paused {
         /// The work queue.
         queue: String,
@@ -122,6 +135,7 @@ pub enum Event {
         delay: Duration,
     },
     /// The probe message succeeded: messages are taken again.
+    #[non_exhaustive]
     Resumed {
         /// The work queue.
         queue: String,
@@ -129,6 +143,75 @@ pub enum Event {
 }
 
 impl Event {
+    /// One of each, for whoever lists them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn one_of_each() -> Vec<Self> {
+        let (queue, error) = (String::new, String::new);
+        let (message_id, delay) = (Some(String::new()), Duration::ZERO);
+        let id = || message_id.clone();
+        let reason = ParkReason::Exhausted;
+        vec![
+            Self::Retried {
+                queue: queue(),
+                message_id: id(),
+                attempt: 1,
+                delay,
+                error: error(),
+            },
+            Self::Deferred {
+                queue: queue(),
+                message_id: id(),
+                delay,
+            },
+            Self::Parked {
+                queue: queue(),
+                message_id: id(),
+                attempt: 1,
+                reason,
+                error: error(),
+            },
+            Self::Rejected {
+                queue: queue(),
+                message_id: id(),
+                error: error(),
+            },
+            Self::Detoured {
+                queue: queue(),
+                message_id: id(),
+                crashes: 1,
+            },
+            Self::AlreadyHandled {
+                queue: queue(),
+                message_id: id(),
+            },
+            Self::Replayed {
+                queue: queue(),
+                message_id: id(),
+            },
+            Self::PublishFailed {
+                queue: queue(),
+                message_id: id(),
+                error: error(),
+            },
+            Self::Requeued {
+                queue: queue(),
+                message_id: id(),
+            },
+            Self::Disconnected { queue: queue() },
+            Self::LoginRefused {
+                queue: queue(),
+                error: error(),
+            },
+            Self::Reconnected { queue: queue() },
+            Self::Paused {
+                queue: queue(),
+                delay,
+            },
+            Self::Resumed { queue: queue() },
+        ]
+    }
+
     /// The event's stable name: `retried`, `parked`, …
     #[must_use]
     pub const fn name(&self) -> &'static str {

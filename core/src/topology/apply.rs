@@ -17,6 +17,7 @@ use crate::{
 
 /// What became of one item of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
     /// The item.
     pub item: Item,

@@ -9,6 +9,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// The type of the queues in which messages wait and are parked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum QueueType {
     /// Replicated, and with at-least-once dead-lettering: what waits here has nobody else to look after it.
     #[default]
@@ -48,6 +49,7 @@ impl FromStr for QueueType {
 
 /// The value of an argument of a queue or exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Argument {
     /// A string.
     Text(String),
@@ -72,6 +74,7 @@ pub type Arguments = Vec<(Cow<'static, str>, Argument)>;
 
 /// What is done about a queue that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Missing {
     /// It is made; where nothing may be made, its lack is an error. A work queue that was there before its consumer is not made
     /// again when it is gone: what was bound to it, and how it was declared, only its owner knows.
@@ -88,8 +91,10 @@ pub enum Missing {
 
 /// One thing that must exist on the broker. All of them are durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Item {
     /// A queue.
+    #[non_exhaustive]
     Queue {
         /// Its name.
         name: String,
@@ -103,6 +108,7 @@ pub enum Item {
         purpose: &'static str,
     },
     /// An exchange.
+    #[non_exhaustive]
     Exchange {
         /// Its name.
         name: String,
@@ -114,6 +120,7 @@ pub enum Item {
         purpose: &'static str,
     },
     /// A binding of a queue to an exchange.
+    #[non_exhaustive]
     Binding {
         /// The queue.
         queue: String,
@@ -178,6 +185,7 @@ impl fmt::Display for Item {
 
 /// Everything a consumer needs, in the order in which it has to be made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Plan {
     /// The items.
     pub items: Vec<Item>,

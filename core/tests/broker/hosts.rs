@@ -102,10 +102,7 @@ async fn a_broker_that_is_not_there_yet_is_waited_for() {
         let (at, port) = (host_and_port(&broker), free_port().await);
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
         refused(Client::connect(&url).await, ErrorKind::Unreachable);
-        let options = ClientOptions {
-            wait: true,
-            ..ClientOptions::default()
-        };
+        let options = ClientOptions::new().wait(true);
         let connecting = tokio::spawn(async move { Client::connect_with(&url, options).await });
         sleep(Duration::from_millis(700)).await;
         assert!(!connecting.is_finished(), "there is nobody yet");
@@ -135,10 +132,7 @@ async fn a_broker_that_is_not_there_yet_is_waited_for() {
         wires.abort();
         // Who refuses is not waited for.
         let wrong = format!("amqp://guest:wr0ng@{}/%2f", host_and_port(&broker));
-        let options = ClientOptions {
-            wait: true,
-            ..ClientOptions::default()
-        };
+        let options = ClientOptions::new().wait(true);
         refused(
             Client::connect_with(&wrong, options).await,
             ErrorKind::AuthenticationFailed,

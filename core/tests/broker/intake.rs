@@ -228,11 +228,12 @@ async fn a_pause_keeps_an_auto_delete_queue() {
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy("fixed(50ms, retries=100)"))
-            .pause(retryrmq::Pause {
-                failures: 0.5,
-                window: 4,
-                pause: Duration::from_millis(300),
-            });
+            .pause(
+                retryrmq::Pause::default()
+                    .failures(0.5)
+                    .window(4)
+                    .pause(Duration::from_millis(300)),
+            );
         let running = start(consumer, &diary, move |_| -> Answer {
             if working.load(Ordering::SeqCst) {
                 Ok(())

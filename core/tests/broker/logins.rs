@@ -148,13 +148,11 @@ async fn a_consumer_that_needs_a_new_connection_tells_that_it_is_refused_though_
 async fn a_login_that_is_too_large_is_not_waited_for() {
     on_every_broker(|broker| async move {
         let vhost = broker.vhost().await;
-        let options = ClientOptions {
-            credentials: Some(Credentials::new(|| async {
+        let options = ClientOptions::new()
+            .credentials(Credentials::new(|| async {
                 Ok::<_, std::io::Error>(Login::new("guest", "x".repeat(20_000)))
-            })),
-            wait: true,
-            ..ClientOptions::default()
-        };
+            }))
+            .wait(true);
         let why = Client::connect_with(vhost.url(), options)
             .await
             .unwrap_err();
@@ -169,10 +167,7 @@ async fn a_client_may_end_when_it_is_refused() {
     on_every_broker(|broker| async move {
         let vhost = broker.vhost().await;
         let user = User::new(&vhost, "old").await;
-        let options = ClientOptions {
-            end_when_refused: true,
-            ..ClientOptions::default()
-        };
+        let options = ClientOptions::new().end_when_refused(true);
         let url = vhost.url_as(&user.name, "old");
         let client = Client::connect_with(&url, options).await.unwrap();
         let consumer = client.consumer(QUEUE).dlx(true);
@@ -232,10 +227,7 @@ async fn a_function_is_asked_at_every_connection() {
             let login = Login::new(name.clone(), *current.lock().unwrap());
             async move { Ok::<_, std::io::Error>(login) }
         });
-        let options = ClientOptions {
-            credentials: Some(credentials),
-            ..ClientOptions::default()
-        };
+        let options = ClientOptions::new().credentials(credentials);
         *password.lock().unwrap() = "wr0ng";
         let why = Client::connect_with(vhost.url(), options.clone()).await;
         let why = why.unwrap_err().to_string();

@@ -14,6 +14,7 @@ mod lacking;
 mod limits;
 mod logins;
 mod looking;
+mod messages;
 mod options;
 mod outcomes;
 mod parking;

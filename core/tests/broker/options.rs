@@ -45,18 +45,9 @@ async fn options_that_cannot_work_are_refused_at_once() {
     let vhost = broker.vhost().await;
     let client = connect(&vhost).await;
     let consumer = || client.consumer(QUEUE).dlx(true);
-    let pause = Pause {
-        window: 0,
-        ..Pause::default()
-    };
-    let for_ever = Pause {
-        pause: Duration::MAX,
-        ..Pause::default()
-    };
-    let limits = Limits {
-        crashes: 0,
-        ..Limits::default()
-    };
+    let pause = Pause::default().window(0);
+    let for_ever = Pause::default().pause(Duration::MAX);
+    let limits = Limits::default().crashes(0);
     for (consumer, named) in [
         (client.consumer("").dlx(true), "`queue`"),
         (client.consumer("two\nlines").dlx(true), "line break"),

@@ -278,10 +278,7 @@ async fn deferrals_come_to_an_end() {
         amqp.declare(QUEUE, kind).await;
         amqp.publish_with(QUEUE, "1", id("a")).await;
         let diary = Diary::default();
-        let limits = Limits {
-            deferrals: 3,
-            ..Limits::default()
-        };
+        let limits = Limits::default().deferrals(3);
         let consumer = client.consumer(QUEUE).dlx(true).limits(limits);
         let _running = start(consumer, &diary, |_| Err(defer(ms(20)).into())).await;
         let message = parked(&amqp).await;

@@ -145,10 +145,7 @@ async fn without_dlx_deferrals_come_to_an_end_as_failures_do() {
             ("x-dead-letter-routing-key", text("dead")),
         ]);
         amqp.declare_with(QUEUE, kind, route).await;
-        let limits = Limits {
-            deferrals: 2,
-            ..Limits::default()
-        };
+        let limits = Limits::default().deferrals(2);
         let diary = Diary::default();
         let consumer = client.consumer(QUEUE).limits(limits);
         let running = start(consumer, &diary, |_| Err(defer(ms(1)).into())).await;

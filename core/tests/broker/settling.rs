@@ -70,11 +70,7 @@ async fn when_most_fail_the_consumer_pauses_and_a_probe_ends_it() {
         let diary = Diary::default();
         let broken = Arc::new(AtomicBool::new(true));
         let state = Arc::clone(&broken);
-        let pause = Pause {
-            failures: 0.5,
-            window: 4,
-            pause: ms(400),
-        };
+        let pause = Pause::default().failures(0.5).window(4).pause(ms(400));
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
@@ -112,11 +108,10 @@ async fn a_pause_leaves_handlers_nothing_to_begin_with() {
             amqp.publish_with(QUEUE, "x", id(&number.to_string())).await;
         }
         let diary = Diary::default();
-        let pause = Pause {
-            failures: 0.5,
-            window: 4,
-            pause: Duration::from_secs(60),
-        };
+        let pause = Pause::default()
+            .failures(0.5)
+            .window(4)
+            .pause(Duration::from_secs(60));
         let subscription = client
             .consumer(QUEUE)
             .dlx(true)

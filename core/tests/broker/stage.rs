@@ -43,11 +43,9 @@ pub(crate) async fn connect(vhost: &Vhost) -> Client {
 
 /// A client whose waiting and parking queues are of the same type as the work queue.
 pub(crate) async fn connect_with(vhost: &Vhost, kind: harness::QueueType) -> Client {
-    let options = ClientOptions {
-        app_version: "7.1".into(),
-        queue_type: same(kind),
-        ..ClientOptions::default()
-    };
+    let options = ClientOptions::new()
+        .app_version("7.1")
+        .queue_type(same(kind));
     Client::connect_with(vhost.url(), options)
         .await
         .expect("the broker lets us in")

@@ -241,10 +241,7 @@ async fn a_vhosts_default_queue_type_changes_nothing() {
     on_every_queue_type(|broker, kind| async move {
         let vhost = harness::Vhost::with_default_queue_type(&broker, kind).await;
         for queue_type in [QueueType::Quorum, QueueType::Classic] {
-            let options = ClientOptions {
-                queue_type,
-                ..ClientOptions::default()
-            };
+            let options = ClientOptions::new().queue_type(queue_type);
             let client = Client::connect_with(vhost.url(), options).await.unwrap();
             let queue = format!("orders-{}", queue_type.as_str());
             client

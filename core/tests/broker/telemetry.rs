@@ -152,17 +152,15 @@ async fn events_tell_the_story_of_a_message() {
         diary.event("parked").await;
         assert_eq!(diary.event_names(), ["retried", "retried", "parked"]);
         let events = diary.events();
-        let queue = || QUEUE.to_owned();
-        let a = || Some("a".to_owned());
-        let retried = |attempt, delay, error: &str| Event::Retried {
-            queue: queue(),
-            message_id: a(),
-            attempt,
-            delay,
-            error: error.to_owned(),
-        };
-        assert_eq!(events[0], retried(1, ms(70), "busy"));
-        assert_eq!(events[1], retried(2, ms(50), "no"));
+        for (event, attempt, delay, why) in [
+            (&events[0], 1, ms(70), "busy"),
+            (&events[1], 2, ms(50), "no"),
+        ] {
+            let facts = event.facts();
+            assert_eq!((facts.queue, facts.message_id), (QUEUE, Some("a")));
+            assert_eq!((facts.attempt, facts.delay), (Some(attempt), Some(delay)));
+            assert_eq!(facts.error, Some(why));
+        }
         let Event::Parked {
             attempt: 3, error, ..
         } = &events[2]

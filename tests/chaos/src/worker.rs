@@ -73,10 +73,7 @@ pub fn options(classic: bool) -> ClientOptions {
     } else {
         QueueType::Quorum
     };
-    ClientOptions {
-        queue_type,
-        ..ClientOptions::default()
-    }
+    ClientOptions::new().queue_type(queue_type)
 }
 
 async fn consume(orders: Orders) -> retryrmq::Result<()> {

@@ -65,10 +65,7 @@ impl Global {
 
     /// Connects for a consumer, whose waiting and parking queues are of this type.
     pub(crate) async fn connect_for(&self, queue_type: QueueType) -> Result<Client, Fault> {
-        let options = ClientOptions {
-            queue_type,
-            ..ClientOptions::default()
-        };
+        let options = ClientOptions::new().queue_type(queue_type);
         Ok(Client::connect_with(self.url(), options).await?)
     }
 

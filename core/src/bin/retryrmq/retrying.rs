@@ -47,14 +47,9 @@ impl Retrying {
     // Not by way of clap: the crate's own sentences say what to write instead.
 
     pub(crate) fn rules(&self) -> Result<Rules, Fault> {
-        let rules = Rules {
-            rules: self
-                .rules
-                .iter()
-                .map(|rule| rule.parse::<Rule>())
-                .collect::<Result<_, _>>()?,
-            otherwise: given(self.retry.as_deref())?,
-        };
+        let rules = self.rules.iter().map(|rule| rule.parse::<Rule>());
+        let rules = rules.collect::<Result<Vec<_>, _>>()?;
+        let rules = Rules::new(rules, given(self.retry.as_deref())?);
         rules.validate()?;
         Ok(rules)
     }

@@ -120,7 +120,7 @@ async fn examine(options: &Options, plan: &Plan, global: &Global) -> Result<Vec<
 fn is_for_others(finding: &Finding) -> bool {
     let missing = match &finding.item {
         Item::Queue { missing, .. } => *missing,
-        Item::Exchange { .. } | Item::Binding { .. } => Missing::Made,
+        _ => Missing::Made,
     };
     finding.status == Status::Missing && missing == Missing::Refused
 }
@@ -234,6 +234,7 @@ fn kind(item: &Item) -> &'static str {
         Item::Queue { .. } => "queue",
         Item::Exchange { .. } => "exchange",
         Item::Binding { .. } => "binding",
+        _ => "other",
     }
 }
 
@@ -251,13 +252,14 @@ fn purpose(item: &Item) -> String {
                 visible::line(routing_key)
             )
         }
+        other => visible::line(&other.to_string()).into_owned(),
     }
 }
 
 fn arguments(item: &Item) -> &[(Cow<'static, str>, Argument)] {
     match item {
         Item::Queue { arguments, .. } | Item::Exchange { arguments, .. } => arguments,
-        Item::Binding { .. } => &[],
+        _ => &[],
     }
 }
 
@@ -269,6 +271,7 @@ fn as_json(item: &Item, status: Option<&Status>) -> Value {
                 Argument::Text(text) => json!(text),
                 Argument::Number(number) => json!(number),
                 Argument::Flag(flag) => json!(flag),
+                other => json!(other.to_string()),
             };
             (name.to_string(), value)
         })

@@ -4,6 +4,7 @@ mod answer;
 mod judge;
 mod names;
 mod signal;
+mod span;
 mod workers;
 
 use std::{any::Any, error::Error as StdError};
@@ -12,7 +13,7 @@ pub use answer::IntoOutcome;
 pub use judge::Judge;
 pub use signal::{Signal, defer, fatal, park, retry_after};
 pub use workers::Running;
-pub(super) use workers::run_workers;
+pub(super) use workers::{Handling, run_workers};
 
 type Cause = Box<dyn StdError + Send + Sync>;
 

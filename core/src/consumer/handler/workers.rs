@@ -8,8 +8,9 @@ use std::{
 };
 
 use futures_util::FutureExt;
+use tracing::Instrument;
 
-use super::{IntoOutcome, Judge, names, panic_text};
+use super::{IntoOutcome, Judge, names, panic_text, span};
 use crate::{
     consumer::{Delivery, Message, Subscription},
     retry::{Failure, Outcome, format_duration},
@@ -118,15 +119,15 @@ where
 }
 
 /// A handler, and all there is to know to run it.
-struct Handling<F> {
-    handler: F,
-    judge: Judge,
-    timeout: Option<Duration>,
+pub(in crate::consumer) struct Handling<F> {
+    pub(in crate::consumer) handler: F,
+    pub(in crate::consumer) judge: Judge,
+    pub(in crate::consumer) timeout: Option<Duration>,
 }
 
 impl<F> Handling<F> {
     /// One attempt, with everything that can go wrong in it.
-    async fn attempt<R, By>(&self, message: Message) -> Outcome
+    pub(in crate::consumer) async fn attempt<R, By>(&self, message: Message) -> Outcome
     where
         F: Fn(Message) -> R,
         R: Future<Output: IntoOutcome<By>>,
@@ -134,10 +135,12 @@ impl<F> Handling<F> {
         // A handler that panics before it returns its future must be caught as well, and one whose future panics when it is
         // dropped at its timeout.
         let attempt = AssertUnwindSafe(async {
+            let span = span::of(&message);
             let handled = async {
                 let answer = (self.handler)(message).await;
                 answer.into_outcome(&self.judge)
-            };
+            }
+            .instrument(span);
             match self.timeout {
                 None => handled.await,
                 Some(limit) => match tokio::time::timeout(limit, handled).await {

@@ -3,6 +3,7 @@
 mod broker;
 mod queue;
 mod step;
+mod trial;
 
 use std::{
     collections::VecDeque,
@@ -11,6 +12,7 @@ use std::{
 };
 
 pub use step::Step;
+pub use trial::Trial;
 
 use self::queue::Queue;
 use super::{

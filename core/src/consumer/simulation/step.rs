@@ -11,16 +11,19 @@ pub enum Step {
     /// Handled: acknowledged and gone.
     Acked,
     /// It waits for another attempt.
+    #[non_exhaustive]
     Retried {
         /// How long.
         delay: Duration,
     },
     /// It was put off; no attempt is spent.
+    #[non_exhaustive]
     Deferred {
         /// For how long.
         delay: Duration,
     },
     /// It is parked.
+    #[non_exhaustive]
     Parked {
         /// Why.
         reason: ParkReason,
@@ -28,6 +31,7 @@ pub enum Step {
         message: Message,
     },
     /// It was given up and dropped, because `park` is off.
+    #[non_exhaustive]
     Dropped {
         /// Why.
         reason: ParkReason,

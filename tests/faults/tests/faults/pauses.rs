@@ -33,11 +33,12 @@ async fn while_nothing_works_hardly_any_attempt_is_spent_and_afterwards_all_is_h
             .retry("fixed(100ms, retries=20)".parse::<Policy>().unwrap())
             .concurrency(CONCURRENCY)
             .prefetch(PREFETCH)
-            .pause(Pause {
-                failures: 0.5,
-                window: WINDOW,
-                pause: Duration::from_millis(300),
-            })
+            .pause(
+                Pause::default()
+                    .failures(0.5)
+                    .window(WINDOW)
+                    .pause(Duration::from_millis(300)),
+            )
             .on_event(tape.listener())
             .start(move |message: Message| {
                 let (tape, works) = (taped.clone(), Arc::clone(&working));

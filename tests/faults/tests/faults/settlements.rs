@@ -76,11 +76,12 @@ async fn what_was_handled_but_not_acknowledged_does_not_run_again_if_it_has_an_i
             tape.count("already_handled") == 1
         })
         .await;
-        let known = Event::AlreadyHandled {
-            queue: QUEUE.into(),
-            message_id: Some("with".into()),
+        let is_known = |event: &Event| {
+            let facts = event.facts();
+            let known = matches!(event, Event::AlreadyHandled { .. });
+            known && (facts.queue, facts.message_id) == (QUEUE, Some("with"))
         };
-        assert!(tape.events().contains(&known), "{:?}", tape.events());
+        assert!(tape.events().iter().any(is_known), "{:?}", tape.events());
         assert_eq!((tape.runs("with"), tape.runs("without")), (1, 2));
         stage.is_empty(QUEUE).await;
         running.close().await;

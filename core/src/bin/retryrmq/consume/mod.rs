@@ -222,7 +222,7 @@ impl Work<'_> {
         }
         let batch = self.subscription.try_next_batch(room);
         let count = batch.len();
-        for Delivery { token, message } in batch {
+        for Delivery { token, message, .. } in batch {
             let (program, urgency) = (Arc::clone(&self.program), self.urgency.subscribe());
             self.running.spawn(async move {
                 let began = Instant::now();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use retryrmq::{Failure, Outcome, ParkReason, format_duration, parse_duration};
+use retryrmq::{Failure, Outcome, format_duration, parse_duration};
 
 use super::channel;
 use retryrmq::visible;
@@ -75,18 +75,11 @@ pub(super) fn outcome(ending: Ending, words: Words<'_>) -> (Outcome, Option<Stri
     };
     let (wish, cut) = bounded(wish, words.longest);
     let failure = |said: Option<String>| failure(ending, text, said);
-    let parked = |failure| Outcome::Park {
-        reason: ParkReason::Requested,
-        failure,
-    };
     let outcome = match (ending, wish) {
-        (_, Some(Wish::Defer(delay))) => Outcome::Defer { delay },
-        (_, Some(Wish::Park(reason))) => parked(failure(Some(reason))),
-        (Ending::Exit(PARK), _) => parked(failure(None)),
-        (_, Some(Wish::RetryAfter(delay))) => Outcome::Retry {
-            failure: failure(None),
-            delay: Some(delay),
-        },
+        (_, Some(Wish::Defer(delay))) => Outcome::defer(delay),
+        (_, Some(Wish::Park(reason))) => Outcome::park(failure(Some(reason))),
+        (Ending::Exit(PARK), _) => Outcome::park(failure(None)),
+        (_, Some(Wish::RetryAfter(delay))) => Outcome::retry_after(delay, failure(None)),
         _ => Outcome::retry(failure(None)),
     };
     (outcome, remark.or(cut))
@@ -199,7 +192,7 @@ fn wish(line: &str) -> Option<Result<Wish, retryrmq::Error>> {
 
 #[cfg(test)]
 mod tests {
-    use retryrmq::{DAY, MINUTE, SECOND};
+    use retryrmq::{DAY, MINUTE, ParkReason, SECOND};
     use retryrmq_harness::fuzz::{fuzz, gist};
 
     use super::*;

@@ -90,7 +90,7 @@ fn answer(act: Act) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 /// Takes batches and settles them, as a binding does.
 async fn pump(subscription: Arc<Subscription>, script: Arc<Script>) {
     while subscription.ready().await {
-        for Delivery { token, message } in subscription.try_next_batch(16) {
+        for Delivery { token, message, .. } in subscription.try_next_batch(16) {
             let (subscription, script) = (Arc::clone(&subscription), Arc::clone(&script));
             tokio::spawn(async move {
                 let outcome = outcome(player::play(&script, &message).await);

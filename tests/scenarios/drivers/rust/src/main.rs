@@ -105,10 +105,7 @@ async fn subscribe(play: Play) -> Result<(Client, Consuming), Failed> {
         .as_deref()
         .map(str::parse)
         .transpose()?;
-    let options = ClientOptions {
-        queue_type: queue_type.unwrap_or_default(),
-        ..ClientOptions::default()
-    };
+    let options = ClientOptions::new().queue_type(queue_type.unwrap_or_default());
     let client = Client::connect_with(&play.url, options).await?;
     let consumer = with_options(client.consumer(&play.queue), &play.consume)?;
     let by_type = play
@@ -148,11 +145,12 @@ fn with_options(mut consumer: Consumer, options: &Options) -> Result<Consumer, F
         consumer = consumer.handler_timeout(Duration::from_millis(ms));
     }
     if let Some(pause) = options.pause {
-        consumer = consumer.pause(retryrmq::Pause {
-            failures: pause.share,
-            window: usize::try_from(pause.window)?,
-            pause: Duration::from_millis(pause.for_ms),
-        });
+        consumer = consumer.pause(
+            retryrmq::Pause::default()
+                .failures(pause.share)
+                .window(usize::try_from(pause.window)?)
+                .pause(Duration::from_millis(pause.for_ms)),
+        );
     }
     if let Some(park) = options.park {
         consumer = consumer.park(park);

@@ -1,0 +1,164 @@
+//! The span around an attempt, and the trace that its message belongs to.
+
+use tracing::{Span, field::Empty, info_span};
+
+use crate::{Message, retry::headers};
+
+/// The span in which a handler runs: `attempt`, at the level INFO, a root.
+///
+/// Its fields are `queue`, `attempt` (1 is the first), `message_id`, and `traceparent` and `tracestate` from the message's headers, if they
+/// are what W3C Trace Context says: anybody may have written them.
+pub(super) fn of(message: &Message) -> Span {
+    let span = info_span!(
+        parent: None,
+        "attempt",
+        queue = message.queue(),
+        attempt = message.attempt(),
+        message_id = message.message_id(),
+        traceparent = Empty,
+        tracestate = Empty,
+    );
+    if span.is_disabled() {
+        return span;
+    }
+    let header = |name| {
+        let table = message.headers()?;
+        headers::string(table, name)
+    };
+    // A state means nothing without its trace.
+    if let Some(parent) = header("traceparent").filter(|text| is_traceparent(text)) {
+        span.record("traceparent", parent);
+        if let Some(state) = header("tracestate").filter(|text| is_tracestate(text)) {
+            span.record("tracestate", state);
+        }
+    }
+    span
+}
+
+/// `version-trace-parent-flags` in hexadecimal digits; a later version may have more behind.
+fn is_traceparent(text: &str) -> bool {
+    const LONGEST: usize = 256;
+    let mut parts = text.split('-');
+    let mut hex = |digits: usize| {
+        parts.next().filter(|part| {
+            part.len() == digits
+                && part
+                    .bytes()
+                    .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        })
+    };
+    let is_some = |id: &str| id.bytes().any(|byte| byte != b'0');
+    let (Some(version), Some(trace), Some(parent), Some(_)) = (hex(2), hex(32), hex(16), hex(2))
+    else {
+        return false;
+    };
+    let more = parts.next().is_some();
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic());
+    version != "ff"
+        && is_some(trace)
+        && is_some(parent)
+        && (version != "00" || !more)
+        && is_plain
+        && text.len() <= LONGEST
+}
+
+/// As much as every implementation has to pass on, and nothing that a terminal would obey.
+fn is_tracestate(text: &str) -> bool {
+    const LONGEST: usize = 512;
+    !text.is_empty()
+        && text.len() <= LONGEST
+        && text
+            .bytes()
+            .all(|byte| byte == b' ' || byte.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io,
+        sync::{Arc, Mutex},
+    };
+
+    use super::*;
+    use crate::{
+        consumer::Received,
+        types::{AMQPValue, FieldTable},
+    };
+
+    /// What is logged within the span of a message with these headers.
+    fn logged(headers: &[(&str, &str)]) -> String {
+        #[derive(Clone, Default)]
+        struct Log(Arc<Mutex<Vec<u8>>>);
+        impl io::Write for Log {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.lock().unwrap().extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut table = FieldTable::default();
+        for (name, value) in headers {
+            table.insert((*name).into(), AMQPValue::LongString((*value).into()));
+        }
+        let mut received = Received::for_tests("orders", "7");
+        received.properties = received.properties.with_headers(table);
+        let message = Message(Arc::new(received));
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            of(&message).in_scope(|| tracing::info!("handled"));
+        });
+        let text = log.0.lock().unwrap().clone();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn the_span_says_which_attempt_it_is_and_of_which_trace() {
+        let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let line = logged(&[("traceparent", trace), ("tracestate", "a=b")]);
+        for part in [
+            "attempt{",
+            "queue=\"orders\"",
+            "attempt=1",
+            trace,
+            "tracestate=\"a=b\"",
+        ] {
+            assert!(line.contains(part), "{part} in {line}");
+        }
+        let line = logged(&[("traceparent", "forged\nline"), ("tracestate", "a=b")]);
+        assert!(
+            line.contains("queue=\"orders\"") && !line.contains("trace"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn only_what_the_standard_says_is_a_trace() {
+        let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        assert!(is_traceparent(trace));
+        assert!(is_traceparent(&format!("cc{}-what-comes", &trace[2..])));
+        for bad in [
+            "",
+            "00",
+            &trace.to_uppercase(),
+            &trace.replace("0af7651916cd43dd8448eb211c80319c", &"0".repeat(32)),
+            &trace.replace("b7ad6b7169203331", &"0".repeat(16)),
+            &trace.replacen("00", "ff", 1),
+            &format!("{trace}-more"),
+            &format!("{trace}\n"),
+            &format!("cc{}-{}", &trace[2..], "x".repeat(300)),
+        ] {
+            assert!(!is_traceparent(bad), "{bad}");
+        }
+        assert!(is_tracestate("congo=t61rcWkgMzE,rojo=00f067aa0ba902b7"));
+        for bad in ["", "a=\u{1b}[2J", &"a".repeat(513)] {
+            assert!(!is_tracestate(bad), "{bad}");
+        }
+    }
+}

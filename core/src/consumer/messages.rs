@@ -1,0 +1,175 @@
+//! Messages as a stream, each answered by hand.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures_util::Stream;
+
+use super::{IntoOutcome, Judge, Message, Subscription, Token};
+use crate::{
+    retry::{Failure, Outcome},
+    telemetry::Stats,
+};
+
+type Ready = Pin<Box<dyn Future<Output = bool> + Send + Sync>>;
+
+/// What an [`Attempt`] and its stream share.
+struct Answers {
+    subscription: Subscription,
+    judge: Judge,
+    dlx: bool,
+}
+
+/// The messages of a queue, one by one: made by [`Consumer::messages`](crate::Consumer::messages).
+///
+/// It is a [`Stream`], and [`next`](Self::next) does without one's traits. It ends when it was [closed](Self::close), or with its client.
+/// Dropped, it takes no more messages, gives back those that it has not handed out, and lets the others be answered still, for as long as
+/// [`Consumer::drain_timeout`](crate::Consumer::drain_timeout) says.
+#[must_use = "messages are taken from their queue meanwhile"]
+pub struct Messages {
+    answers: Arc<Answers>,
+    /// Kept between two polls, so that no wake-up is lost.
+    ready: Option<Ready>,
+}
+
+impl Messages {
+    pub(super) fn new(subscription: Subscription, judge: Judge, dlx: bool) -> Self {
+        Self {
+            answers: Arc::new(Answers {
+                subscription,
+                judge,
+                dlx,
+            }),
+            ready: None,
+        }
+    }
+
+    /// The next message; `None` at the end. Given up while it waits, nothing is lost.
+    pub async fn next(&mut self) -> Option<Attempt> {
+        std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
+    }
+
+    /// Drains: takes no more messages, gives back those that it has not handed out, waits for the answers of the others as long as
+    /// [`Consumer::drain_timeout`](crate::Consumer::drain_timeout) says, and returns when all is settled.
+    pub async fn close(self) {
+        self.answers.subscription.close();
+        self.answers.subscription.wait_closed().await;
+    }
+
+    /// The numbers of this queue since the client was made.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.answers.subscription.stats()
+    }
+}
+
+impl Stream for Messages {
+    type Item = Attempt;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Attempt>> {
+        loop {
+            if let (Some(delivery), _) = self.answers.subscription.take_one() {
+                return Poll::Ready(Some(Attempt {
+                    answers: Arc::clone(&self.answers),
+                    token: Some(delivery.token),
+                    message: delivery.message,
+                }));
+            }
+            let answers = Arc::clone(&self.answers);
+            let ready = self
+                .ready
+                .get_or_insert_with(|| Box::pin(async move { answers.subscription.ready().await }));
+            match ready.as_mut().poll(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(more) => {
+                    self.ready = None;
+                    if !more {
+                        return Poll::Ready(None);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Messages {
+    fn drop(&mut self) {
+        self.answers.subscription.close();
+    }
+}
+
+impl fmt::Debug for Messages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Messages")
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A message out of [`Messages`] that waits for its answer.
+///
+/// What is dropped without one was not handled: a panic, an early return or a task that was cancelled ended the attempt. With
+/// [`dlx`](crate::Consumer::dlx) that is a failed attempt (`Unanswered`): counted, retried by the policy, and parked at last, so that a
+/// message that takes its task down does not go round for ever. While the stream is being closed, and without `dlx`, where a failure
+/// would be rejected, the message goes back to its queue and comes again, uncounted by us.
+#[must_use = "a message that is dropped without an answer is a failed attempt"]
+pub struct Attempt {
+    answers: Arc<Answers>,
+    /// Until it is answered.
+    token: Option<Token>,
+    message: Message,
+}
+
+impl Attempt {
+    /// The message.
+    #[must_use]
+    pub fn message(&self) -> &Message {
+        &self.message
+    }
+
+    /// Handled: the message is acknowledged and gone. Never waits, never fails; after a lost connection the message may come again.
+    pub fn ack(self) {
+        self.answer(Outcome::Ack);
+    }
+
+    /// Ends the attempt with what a handler would return: `Ok(())`, an error, [`park`](crate::park), [`retry_after`](crate::retry_after),
+    /// [`defer`](crate::defer), or an [`Outcome`]. Never waits, never fails.
+    pub fn settle<By>(self, answer: impl IntoOutcome<By>) {
+        let outcome = answer.into_outcome(&self.answers.judge);
+        self.answer(outcome);
+    }
+
+    fn answer(mut self, outcome: Outcome) {
+        if let Some(token) = self.token.take() {
+            self.answers.subscription.settle([(token, outcome)]);
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        let Some(token) = self.token.take() else {
+            return;
+        };
+        let subscription = &self.answers.subscription;
+        if !self.answers.dlx || subscription.is_closing() {
+            subscription.give_back([token]);
+            return;
+        }
+        let failure =
+            Failure::new("the message was dropped without an answer").of_type("Unanswered");
+        subscription.settle([(token, Outcome::retry(failure))]);
+    }
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attempt")
+            .field("message", &self.message)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,60 @@
+//! A handler tried in a simulation.
+
+use std::time::Duration;
+
+use super::{Simulation, Step};
+use crate::{
+    Message,
+    consumer::{Delivery, IntoOutcome, handler::Handling},
+};
+
+/// One attempt of a handler in a simulation.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Trial {
+    /// The message, as the handler saw it.
+    pub message: Message,
+    /// When the attempt began, on the simulation's clock.
+    pub at: Duration,
+    /// What became of the message.
+    pub step: Step,
+}
+
+impl Simulation {
+    /// Has `handler` handle all messages, one at a time, until nothing is in the queue or on its way: the attempts in their order. A
+    /// panic is a failed attempt, as it is for a consumer. What waits, comes back at once: only the simulation's clock moves. Where the
+    /// consumer has a handler timeout, that is real time, and takes a tokio runtime with its timer.
+    ///
+    /// ```
+    /// use retryrmq::{Consumer, Message, Publish, Simulation, Step};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let mut simulation = Simulation::new(Consumer::new("orders").dlx(true).retry("fixed(1m, retries=3)".parse()?))?;
+    /// simulation.publish(Publish::to_queue("orders", "chair"))?;
+    /// let trials = simulation.run(|_: Message| async { Err("no chair in stock") }).await;
+    /// assert_eq!(trials.len(), 4);
+    /// assert!(matches!(trials[3].step, Step::Parked { .. }) && trials[3].at.as_secs() == 180);
+    /// # Ok::<(), retryrmq::Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn run<F, R, By>(&mut self, handler: F) -> Vec<Trial>
+    where
+        F: Fn(Message) -> R,
+        R: Future<Output: IntoOutcome<By>>,
+    {
+        let handling = Handling {
+            handler,
+            judge: self.options.judge.clone(),
+            timeout: self.options.handler_timeout,
+        };
+        let mut trials = Vec::new();
+        while let Some(Delivery { token, message, .. }) = self.next() {
+            let at = self.elapsed();
+            let outcome = handling.attempt(message.clone()).await;
+            if let Some(step) = self.settle(token, outcome) {
+                trials.push(Trial { message, at, step });
+            }
+        }
+        trials
+    }
+}

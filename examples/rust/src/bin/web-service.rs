@@ -1,0 +1,59 @@
+//! A web service that publishes, consumes, serves `/metrics` and ends in order: `POST /orders`, `GET /metrics`, `GET /health`.
+
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, header},
+    routing::{get, post},
+};
+use retryrmq::{Client, Message, Publish};
+
+const QUEUE: &str = "example.web";
+
+async fn order(State(rmq): State<Client>, body: String) -> (StatusCode, String) {
+    match rmq.publish(Publish::to_queue(QUEUE, body)).await {
+        Ok(()) => (StatusCode::ACCEPTED, "taken\n".to_owned()), // the broker has it
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
+}
+
+async fn metrics(State(rmq): State<Client>) -> ([(header::HeaderName, &'static str); 1], String) {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], rmq.metrics_text())
+}
+
+async fn health(State(rmq): State<Client>) -> (StatusCode, String) {
+    match rmq.health() {
+        Ok(()) => (StatusCode::OK, "fine\n".to_owned()),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
+}
+
+async fn handle(message: Message) -> std::io::Result<()> {
+    println!("handled {}", String::from_utf8_lossy(message.body()));
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let url = std::env::var("RETRYRMQ_URL").unwrap_or_else(|_| "amqp://localhost".to_owned());
+    let rmq = Client::connect(&url).await?;
+    let running = rmq.consumer(QUEUE).dlx(true).start(handle).await?;
+    let routes = Router::new()
+        .route("/orders", post(order))
+        .route("/metrics", get(metrics))
+        .route("/health", get(health))
+        .with_state(rmq.clone());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    println!("at http://{}", listener.local_addr()?);
+    let ctrl_c = async {
+        let _ = tokio::signal::ctrl_c().await;
+    };
+    axum::serve(listener, routes)
+        .with_graceful_shutdown(ctrl_c)
+        .await?; // first no more requests
+    running.close().await; // then the messages that are being handled
+    rmq.close().await;
+    println!("ended");
+    Ok(())
+}
