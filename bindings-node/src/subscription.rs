@@ -133,22 +133,22 @@ impl Subscription {
         }
     }
 
-    /// Hands over the ends of attempts: the first `count` of `handled` are acknowledged, the others are as written.
+    /// Hands over the ends of attempts: the first `count` of `handled` are acknowledged, the others are as written, up to one
+    /// that cannot be read. Nobody knows where the next one begins; what is not settled comes again.
     #[napi(catch_unwind)]
     pub fn settle(&self, handled: &[f64], count: u32, others: Option<&[u8]>) -> Result<()> {
         let handled = handled.get(..count as usize).unwrap_or(handled);
         let acks = handled
             .iter()
             .map(|token| (outcome::token(*token), Outcome::Ack));
+        let mut from = Reader::new(others.unwrap_or_default());
         let mut failed = Vec::new();
-        if let Some(others) = others {
-            let mut from = Reader::new(others);
-            while !from.is_empty() {
-                failed.push(outcome::read(&mut from)?);
-            }
+        let mut readable = Ok(());
+        while readable.is_ok() && !from.is_empty() {
+            readable = outcome::read(&mut from).map(|end| failed.push(end));
         }
         self.inner.settle(acks.chain(failed));
-        Ok(())
+        readable
     }
 
     /// Gives back messages that no handler has begun with.

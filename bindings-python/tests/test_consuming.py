@@ -471,6 +471,71 @@ def test_a_handler_may_close_its_own_consumer(broker: Broker) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("how", ["a task", "a time limit", "a thread"])
+def test_a_task_of_a_handler_may_close_its_consumer(broker: Broker, how: str) -> None:
+    queue = broker.queue()
+    closed: list[bool] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with retryrmq.connect(broker.url) as client:
+
+            async def handle(msg: retryrmq.Message) -> None:
+                if how == "a task":
+                    await asyncio.create_task(consumer.close())
+                else:
+                    await asyncio.wait_for(consumer.close(), 3600)
+                closed.append(True)
+
+            def on_thread(msg: retryrmq.Message) -> None:
+                asyncio.run_coroutine_threadsafe(consumer.close(), loop).result()
+                closed.append(True)
+
+            options: Any = {"dlx": True, "drain_timeout": "10m"}
+            consumer = client.consume(queue, on_thread if how == "a thread" else handle, **options)
+            await consumer.start()
+            await client.publish(queue, "a")
+            await asyncio.wait_for(consumer.run(), 60)
+            assert closed and consumer.stats().acked == 1
+
+    asyncio.run(main())
+
+
+def test_a_task_that_outlives_its_handler_waits_for_the_others(broker: Broker) -> None:
+    queue = broker.queue()
+    ended: list[str] = []
+
+    async def main() -> None:
+        go_on, began = asyncio.Event(), asyncio.Event()
+        tasks: list[asyncio.Task[None]] = []
+        async with retryrmq.connect(broker.url) as client:
+
+            async def end() -> None:
+                await began.wait()
+                asyncio.get_running_loop().call_soon(go_on.set)
+                await consumer.close()
+                ended.append("close")
+
+            async def handle(msg: retryrmq.Message) -> None:
+                if msg.text() == "first":
+                    tasks.append(asyncio.create_task(end()))
+                    return
+                began.set()
+                await go_on.wait()
+                await asyncio.sleep(0.1)
+                ended.append("handler")
+
+            consumer = client.consume(queue, handle, dlx=True, concurrency=1)
+            await consumer.start()
+            for body in ("first", "second"):
+                await client.publish(queue, body)
+            await soon("it closes", lambda: tasks)
+            await asyncio.wait_for(tasks[0], 60)
+            assert ended == ["handler", "close"] and consumer.stats().acked == 2
+
+    asyncio.run(main())
+
+
 def test_a_drain_waits_for_a_handler_that_settled_already(broker: Broker) -> None:
     queue = broker.queue()
     began = asyncio.Event()

@@ -138,6 +138,64 @@ def test_the_second_signal_stops_at_once(broker: Broker, programs: list[Program]
     assert left_in(broker, queue) == [("a", True)]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_lets_an_app_drain_that_ends_by_an_error(
+    broker: Broker, programs: list[Program], number: signal.Signals
+) -> None:
+    queue = broker.queue()
+    make_queue(broker, queue)
+    source = """
+        import logging
+        began, heard = asyncio.Event(), asyncio.Event()
+
+        class Watched(retryrmq.App):
+            async def _end(self):
+                say(ending=True)
+                await super()._end()
+
+        class Late(retryrmq.Consumer):
+            async def start(self):
+                if self.queue != queue:
+                    await began.wait()
+                return await super().start()
+
+        class Hear(logging.Handler):
+            def emit(self, record):
+                if "draining" in record.getMessage():
+                    heard.set()
+
+        retryrmq.app.Consumer = Late
+        logging.getLogger("retryrmq").addHandler(Hear())
+        logging.getLogger("retryrmq").setLevel(logging.INFO)
+        app = Watched(url)
+
+        @app.consume(queue, dlx=True)
+        async def handle(msg):
+            began.set()
+            await heard.wait()
+            await asyncio.sleep(0.3)
+            say(ended=msg.text())
+
+        @app.consume(queue + ".not.there", dlx=True, work_queue="existing")
+        async def other(msg): ...
+
+        try:
+            app.run()
+        except BaseException as error:
+            say(error=type(error).__name__)
+    """
+    with retryrmq.connect_blocking(broker.url) as client:
+        client.publish(queue, "a")
+    program = Program(source, broker, queue)
+    programs.append(program)
+    assert program.line() == {"ending": True}
+    program.process.send_signal(number)
+    ended, error = program.lines()
+    assert ended == {"ended": "a"} and error["error"] not in ("SystemExit", "KeyboardInterrupt")
+    assert program.end() == 0
+    assert left_in(broker, queue) == []
+
+
 OWN_LOOP = """
     app = retryrmq.App(url)
 

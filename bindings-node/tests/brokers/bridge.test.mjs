@@ -174,3 +174,42 @@ test('a walk that is over settles nothing', async (t) => {
     await assert.rejects(kept[how](), { name: 'ClosedError', message: /inside the loop/ })
   }
 })
+
+for (const { what, harm, parked } of [
+  // Behind the number of the message and a letter: the delay.
+  { what: 'makes no sense', harm: (ends) => ends.writeDoubleLE(-1, 9), parked: 2 },
+  { what: 'cannot be read', harm: (ends) => ends.write('?', ends.indexOf('second') - 13), parked: 1 },
+]) {
+  test(`an end that ${what} keeps no other one from its message`, async (t) => {
+    const [rmq, orders] = [await client(t), await queue(t)]
+    const original = native.Subscription.prototype.settle
+    t.after(() => (native.Subscription.prototype.settle = original))
+    const batches = []
+    native.Subscription.prototype.settle = function (handled, count, others) {
+      if (others === null) return original.call(this, handled, count, others)
+      harm(others)
+      const batch = { count, error: undefined }
+      batches.push(batch)
+      try {
+        return original.call(this, handled, count, others)
+      } catch (error) {
+        batch.error = error
+      }
+    }
+    const begun = []
+    const end = deferred()
+    const options = { queue: orders, dlx: true, retry: fixed('50ms', { retries: 0 }), drainTimeout: 0 }
+    const consumer = await rmq.consume(options, async (msg) => {
+      begun.push(msg.text())
+      await end.promise
+      if (msg.text() !== 'fine') throw new Error(msg.text())
+    })
+    for (const text of ['first!', 'second', 'fine']) await rmq.publish(orders, text)
+    await until('all have begun', () => begun.length === 3)
+    end.resolve()
+    await until('they end', () => consumer.stats().acked === 1 && consumer.stats().parked === parked)
+    assert.equal(batches.length, 1)
+    assert.equal(batches[0].count, 1)
+    assert.equal(batches[0].error === undefined, parked === 2)
+  })
+}

@@ -7,6 +7,7 @@ the way to its messages, and a slow one never has messages wait behind it that s
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import logging
 import threading
 import time
@@ -24,6 +25,10 @@ MOST = 64
 GRACE = 1.0
 #: A batch that took longer was too large.
 _QUICK = 0.001
+
+
+#: The attempt in whose context this runs: also in tasks that its handler has begun, and may wait for.
+within: contextvars.ContextVar[object] = contextvars.ContextVar("retryrmq.within", default=None)
 
 
 def is_ctrl_c(error: BaseException) -> bool:

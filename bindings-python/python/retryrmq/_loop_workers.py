@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from . import _returned
-from ._attempts import GRACE, Batches, failed, is_ctrl_c, logger, timed_out
+from ._attempts import GRACE, Batches, failed, is_ctrl_c, logger, timed_out, within
 from ._native import Message, Operation, Subscription
 from ._pump import Pump
 from .errors import ClosedError
@@ -31,6 +31,8 @@ class _Worker(asyncio.Task[None]):
     from_outside = 0
     #: What its handler has begun with, until the attempt has ended.
     message: Message | None = None
+    #: Of the attempt whose handler runs right now.
+    mark: object = None
     #: It was ended by the garbage collector, and awaits nothing any more.
     torn_down = False
 
@@ -113,8 +115,11 @@ class LoopWorkers:
 
     @property
     def is_within(self) -> bool:
-        """Whether this is asked by one of the handlers, which cannot wait for its own end."""
-        return asyncio.current_task() in self._tasks
+        """Whether this is asked by one of the handlers, or a task of it, for which it may wait: it cannot wait for its own end."""
+        if asyncio.current_task() in self._tasks:
+            return True
+        mark = within.get()
+        return mark is not None and any(cast("_Worker", task).mark is mark for task in self._tasks)
 
     def stop(self) -> None:
         """The end, now."""
@@ -253,7 +258,6 @@ class LoopWorkers:
             self._subscription.give_back([message])
 
     async def _take_and_handle(self, task: _Worker) -> None:
-        context = contextvars.copy_context()
         turns = 0
         while not self._stopped:
             message = self._next()
@@ -269,7 +273,11 @@ class LoopWorkers:
             if not self._nudged:
                 self._nudged = True
                 self._loop.call_soon(self._nudge)
+            task.mark = object()
+            within.set(task.mark)
+            context = contextvars.copy_context()
             await self._attempt(message, task)
+            task.mark = None
             if task.torn_down or _is_changed(context) or task.is_cancelled:
                 return  # the next worker starts afresh
             turns += 1

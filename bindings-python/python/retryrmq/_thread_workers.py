@@ -11,7 +11,7 @@ import time
 from typing import cast
 
 from . import _returned
-from ._attempts import MOST, Batches, failed, logger, timed_out
+from ._attempts import MOST, Batches, failed, logger, timed_out, within
 from ._native import Message, Subscription
 from .options import Plan
 
@@ -63,6 +63,8 @@ class ThreadWorkers:
         #: Those that have begun and not ended, and of them those that are stuck past their time.
         self._threads: set[threading.Thread] = set()
         self._stuck: set[threading.Thread] = set()
+        #: Of the attempts whose handlers run right now.
+        self._marks: set[object] = set()
         #: Places that nobody took when their threads got stuck.
         self._vacant = 0
         self._counting = threading.Lock()
@@ -96,8 +98,8 @@ class ThreadWorkers:
 
     @property
     def is_within(self) -> bool:
-        """Whether this is asked by one of the handlers, which cannot wait for its own end."""
-        return threading.current_thread() in self._threads
+        """Whether this is asked by one of the handlers, or a task of it, for which it may wait: it cannot wait for its own end."""
+        return threading.current_thread() in self._threads or within.get() in self._marks
 
     def wait(self) -> None:
         """After the end of the subscription: for what is left of the drain, until every handler is done."""
@@ -194,13 +196,19 @@ class ThreadWorkers:
         return True
 
     def _attempt(self, message: Message) -> BaseException | None:
+        mark = object()
+        self._marks.add(mark)
         try:
             # A context of its own for every message, so that what a handler sets is gone with it.
-            result = self._context.copy().run(self._handler, message)
+            context = self._context.copy()
+            context.run(within.set, mark)
+            result = context.run(self._handler, message)
             if result is not None:
                 _returned.check(result, is_async=False)
         except BaseException as error:
             return error
+        finally:
+            self._marks.discard(mark)
         return None
 
     def _end(self, message: Message, error: BaseException | None) -> None:

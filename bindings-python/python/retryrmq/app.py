@@ -70,6 +70,8 @@ class App(AsyncOnly):
         #: Where it runs, from the first step to the last.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
+        #: It drains, whatever it ends by.
+        self._ending = False
         self._consumers: list[Consumer] = []
         #: Those that are counted, also while they drain; and how it stood with them in the end.
         self._counted: list[Consumer] = []
@@ -141,7 +143,7 @@ class App(AsyncOnly):
             raise ClosedError("this app runs already")
         if not self._plans:
             raise InvalidOptionError("this app has no handlers; decorate one with @app.consume('orders')")
-        self._loop, self._stopping = asyncio.get_running_loop(), False
+        self._loop, self._stopping, self._ending = asyncio.get_running_loop(), False, False
         try:
             self._client = await self._connect()
             for plan in self._plans:
@@ -184,6 +186,7 @@ class App(AsyncOnly):
         await self._end()
 
     async def _end(self) -> None:
+        self._ending = True
         client, self._client = self._client, None
         consumers, self._consumers = self._consumers, []
         try:
@@ -279,7 +282,7 @@ def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[No
         if len(heard) == 1:
             logger.info("%s: draining; once more stops at once", signal.Signals(number).name)
             # Not connected yet: there is nothing to drain.
-            if app._consumers:
+            if app._consumers or app._ending:
                 app.stop()
             else:
                 serving.cancel()

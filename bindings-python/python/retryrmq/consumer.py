@@ -203,7 +203,7 @@ class Consumer(_Subscribed, AsyncOnly):
     async def close(self) -> None:
         """Drains: takes no more messages, lets handlers finish, settles, gives the rest back.
 
-        Called by a handler of its own it does not wait: the end comes when that handler is done.
+        Called by a handler of its own, or a task of it while it runs, it does not wait: the end comes when that handler is done.
         """
         self._begin_to_close()
         if self._end(abandon=False) is not None and not (self._workers is not None and self._workers.is_within):
@@ -320,7 +320,7 @@ class BlockingConsumer(_Subscribed):
     def close(self) -> None:
         """Drains: takes no more messages, lets handlers finish, settles, gives the rest back.
 
-        Called by a handler of its own it does not wait: the end comes when that handler is done.
+        Called by a handler of its own, or a task of it while it runs, it does not wait: the end comes when that handler is done.
         """
         if self._workers is not None:
             self._workers.close()
