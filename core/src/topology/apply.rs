@@ -47,7 +47,7 @@ pub(crate) enum Mode {
     Compare,
     /// Make what is missing, refuse what differs.
     Apply,
-    /// Make nothing, refuse what is missing.
+    /// Declare nothing, refuse what is missing. Bind what is to be bound.
     Require,
     /// As `Require`, and streams are as good as queues.
     Exist,
@@ -394,8 +394,9 @@ impl Broker<'_> {
         routing_key: &str,
         mode: Mode,
     ) -> Result<Status> {
-        // Nobody can look at a binding, and to make one takes a right that who makes nothing need not have.
-        if matches!(mode, Mode::Compare | Mode::Require | Mode::Exist) {
+        // Nobody can look at a binding. To make it again changes nothing and takes no right to configure, so that it is made where
+        // queues may not be: without it every failed message is dropped in silence.
+        if matches!(mode, Mode::Compare | Mode::Exist) {
             return Ok(Status::Unknown);
         }
         let (wire, exchange, routing_key) = (name(queue)?, name(exchange)?, name(routing_key)?);
@@ -407,8 +408,12 @@ impl Broker<'_> {
             QueueBindOptions::default(),
             FieldTable::default(),
         );
-        ask(Doing::Binding(queue), bound)
-            .await
-            .map(|()| Status::Present)
+        match ask(Doing::Binding(queue), bound).await {
+            Ok(()) => Ok(Status::Present),
+            Err(error) if error.kind() == ErrorKind::AccessRefused && mode == Mode::Require => {
+                Ok(Status::Unknown)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
