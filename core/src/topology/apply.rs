@@ -36,7 +36,8 @@ pub enum Status {
     Missing,
     /// It exists with other arguments; the text is the broker's.
     Differs(String),
-    /// Only the broker's management API could tell.
+    /// Only the broker's management API could tell: whether a binding exists, and what an exchange is like that exists and that this
+    /// user may not declare.
     Unknown,
 }
 
@@ -182,6 +183,16 @@ impl Sought<'_> {
         );
         Error::new(ErrorKind::Mismatch, message).with_source(error)
     }
+}
+
+fn no_exchange(exchange: &str) -> Error {
+    Error::new(
+        ErrorKind::QueueNotFound,
+        format!(
+            "the exchange `{exchange}` does not exist, and with `declare` off nothing is made; make it with `retryrmq topology \
+             --apply`, or leave `declare` on"
+        ),
+    )
 }
 
 struct Broker<'a> {
@@ -366,14 +377,31 @@ impl Broker<'_> {
             Err(error) if error.kind() == ErrorKind::QueueNotFound => false,
             Err(error) => return Err(error),
         };
-        match (present, mode) {
-            (true, _) => return Ok(Status::Present),
-            (false, Mode::Compare) => return Ok(Status::Missing),
-            (false, _) => {}
+        if !present {
+            match mode {
+                Mode::Compare => return Ok(Status::Missing),
+                Mode::Apply => {}
+                Mode::Require | Mode::Exist => return Err(no_exchange(exchange)),
+            }
         }
+        // A passive declaration compares nothing.
         let channel = self.channel().await?.lapin();
-        match ask(Doing::Exchange(exchange), channel.exchange_declare(wire, custom(), durable, arguments)).await {
+        let declared = channel.exchange_declare(wire, custom(), durable, arguments);
+        match ask(Doing::Exchange(exchange), declared).await {
+            Ok(()) if present => Ok(Status::Present),
             Ok(()) => Ok(Status::Created),
+            Err(error) if present && error.kind() == ErrorKind::AccessRefused => {
+                Ok(Status::Unknown)
+            }
+            Err(error) if error.kind() == ErrorKind::Mismatch => {
+                let message = format!(
+                    "{error}; or use the strategy retry-queues, which needs no exchange"
+                );
+                match mode {
+                    Mode::Compare => Ok(Status::Differs(message)),
+                    _ => Err(Error::new(ErrorKind::Mismatch, message).with_source(error)),
+                }
+            }
             // 406 from RabbitMQ 4, 503 and the end of the connection from 3.10.
             Err(error) if error.to_string().contains("unknown exchange type") => Err(Error::new(
                 ErrorKind::StrategyRefused,

@@ -25,6 +25,11 @@ fn warning(finding: &Finding) -> Option<String> {
              source_name destination_name routing_key`, and bind it with `retryrmq topology --apply` as another user, or let this one \
              bind it: write on the queue, and read on the exchange"
         )),
+        Item::Exchange { name, kind, .. } if finding.status == Status::Unknown => Some(format!(
+            "the exchange `{name}` exists, and whether it is of the type {kind} cannot be seen: this user may not declare it. In any \
+             other one failed messages do not wait, or are lost. Look with `rabbitmqctl list_exchanges -p VHOST name type arguments`, \
+             or let this user declare it: configure on it"
+        )),
         _ => None,
     }
 }
