@@ -30,7 +30,7 @@ use crate::{
     telemetry::{Counters, Metrics},
     topology::{
         Finding, Mode, Plan, QueueType, Route, Strategy, Wait, Waits, apply, check_waiting,
-        warn_of_parking,
+        warn_of_parking, warn_of_unseen,
     },
 };
 
@@ -411,6 +411,11 @@ impl Client {
             && let Ok(findings) = &findings
         {
             warn_of_parking(&connection, findings).await;
+        }
+        if mode != Mode::Compare
+            && let Ok(findings) = &findings
+        {
+            warn_of_unseen(findings);
         }
         connection.close().await;
         findings

@@ -155,6 +155,10 @@ impl Consumer {
 
     /// Whether missing queues are made. Off, they must exist already (`retryrmq topology --apply`), and the user needs
     /// no permission to configure. On by default.
+    ///
+    /// With [`Strategy::DelayedExchange`] the work queue is bound to its exchange all the same (AMQP `queue.bind`), which needs write
+    /// on the queue and read on the exchange. A user who may not is warned with each subscription: without the binding, failed
+    /// messages are lost.
     pub fn declare(mut self, declare: bool) -> Self {
         self.declare = declare;
         self

@@ -37,7 +37,8 @@ pub enum Status {
     Missing,
     /// It exists with other arguments; the text is the broker's.
     Differs(String),
-    /// Only the broker's management API could tell.
+    /// Only the broker's management API could tell: whether a binding exists, and what an exchange is like that exists and that this
+    /// user may not declare.
     Unknown,
 }
 
@@ -48,7 +49,7 @@ pub(crate) enum Mode {
     Compare,
     /// Make what is missing, refuse what differs.
     Apply,
-    /// Make nothing, refuse what is missing.
+    /// Declare nothing, refuse what is missing. Bind what is to be bound.
     Require,
     /// As `Require`, and streams are as good as queues.
     Exist,
@@ -183,6 +184,16 @@ impl Sought<'_> {
         );
         Error::new(ErrorKind::Mismatch, message).with_source(error)
     }
+}
+
+fn no_exchange(exchange: &str) -> Error {
+    Error::new(
+        ErrorKind::QueueNotFound,
+        format!(
+            "the exchange `{exchange}` does not exist, and with `declare` off nothing is made; make it with `retryrmq topology \
+             --apply`, or leave `declare` on"
+        ),
+    )
 }
 
 struct Broker<'a> {
@@ -367,14 +378,31 @@ impl Broker<'_> {
             Err(error) if error.kind() == ErrorKind::QueueNotFound => false,
             Err(error) => return Err(error),
         };
-        match (present, mode) {
-            (true, _) => return Ok(Status::Present),
-            (false, Mode::Compare) => return Ok(Status::Missing),
-            (false, _) => {}
+        if !present {
+            match mode {
+                Mode::Compare => return Ok(Status::Missing),
+                Mode::Apply => {}
+                Mode::Require | Mode::Exist => return Err(no_exchange(exchange)),
+            }
         }
+        // A passive declaration compares nothing.
         let channel = self.channel().await?.lapin();
-        match ask(Doing::Exchange(exchange), channel.exchange_declare(wire, custom(), durable, arguments)).await {
+        let declared = channel.exchange_declare(wire, custom(), durable, arguments);
+        match ask(Doing::Exchange(exchange), declared).await {
+            Ok(()) if present => Ok(Status::Present),
             Ok(()) => Ok(Status::Created),
+            Err(error) if present && error.kind() == ErrorKind::AccessRefused => {
+                Ok(Status::Unknown)
+            }
+            Err(error) if error.kind() == ErrorKind::Mismatch => {
+                let message = format!(
+                    "{error}; or use the strategy retry-queues, which needs no exchange"
+                );
+                match mode {
+                    Mode::Compare => Ok(Status::Differs(message)),
+                    _ => Err(Error::new(ErrorKind::Mismatch, message).with_source(error)),
+                }
+            }
             // 406 from RabbitMQ 4, 503 and the end of the connection from 3.10.
             Err(error) if error.to_string().contains("unknown exchange type") => Err(Error::new(
                 ErrorKind::StrategyRefused,
@@ -395,8 +423,9 @@ impl Broker<'_> {
         routing_key: &str,
         mode: Mode,
     ) -> Result<Status> {
-        // Nobody can look at a binding, and to make one takes a right that who makes nothing need not have.
-        if matches!(mode, Mode::Compare | Mode::Require | Mode::Exist) {
+        // Nobody can look at a binding. To make it again changes nothing and takes no right to configure, so that it is made where
+        // queues may not be: without it every failed message is dropped in silence.
+        if matches!(mode, Mode::Compare | Mode::Exist) {
             return Ok(Status::Unknown);
         }
         let (wire, exchange, routing_key) = (name(queue)?, name(exchange)?, name(routing_key)?);
@@ -408,8 +437,12 @@ impl Broker<'_> {
             QueueBindOptions::default(),
             FieldTable::default(),
         );
-        ask(Doing::Binding(queue), bound)
-            .await
-            .map(|()| Status::Present)
+        match ask(Doing::Binding(queue), bound).await {
+            Ok(()) => Ok(Status::Present),
+            Err(error) if error.kind() == ErrorKind::AccessRefused && mode == Mode::Require => {
+                Ok(Status::Unknown)
+            }
+            Err(error) => Err(error),
+        }
     }
 }

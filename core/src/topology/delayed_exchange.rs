@@ -11,12 +11,15 @@ use super::{
 use crate::{
     BasicProperties, Result,
     connection::Server,
-    retry::{Counting, headers},
+    retry::{Counting, format_duration, headers},
 };
 
 const NAME: &str = "delayed-exchange";
 
 pub(super) struct DelayedExchange;
+
+/// The plugin takes a longer delay for none, and hands the message out at once (fact 68).
+const LONGEST: Duration = Duration::from_millis(u32::MAX as u64);
 
 /// What was sent to the plugin for less long is gone when its broker is killed, although that has confirmed it (fact 59).
 const YOUNG: Duration = Duration::from_secs(3);
@@ -44,8 +47,18 @@ impl Scheme for DelayedExchange {
         Counting::Header
     }
 
-    fn check_rules(&self, _: &Target<'_>) -> Result<()> {
-        Ok(())
+    fn check_rules(&self, target: &Target<'_>) -> Result<()> {
+        match target.delays().last() {
+            Some(longest) if *longest > LONGEST => Err(refused(
+                NAME,
+                format_args!(
+                    "delays for at most 4294967295ms (49.7 days), and the policy asks for {}",
+                    format_duration(*longest)
+                ),
+                "shorter delays, or the strategy retry-queues",
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn check_server(&self, server: &Server, _: &Target<'_>) -> Result<()> {
@@ -95,9 +108,67 @@ impl Scheme for DelayedExchange {
             exchange: exchange(queue),
             routing_key: queue.to_owned(),
             expiration: None,
-            delay_header: Some(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX)),
+            // What a handler chose may be longer.
+            delay_header: Some(
+                i64::try_from(delay.min(LONGEST).as_millis()).unwrap_or(i64::from(u32::MAX)),
+            ),
             // The plugin takes the message out of routing, so the broker would return every one of them.
             mandatory: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ErrorKind, MILLISECOND, QueueType, Strategy, retry::Rules};
+
+    fn delay_of(wait: Wait) -> Option<i64> {
+        match DelayedExchange.route("orders", wait) {
+            Route::Copy { delay_header, .. } => delay_header,
+            other => unreachable!("{other:?} is no copy"),
+        }
+    }
+
+    #[test]
+    fn each_copy_has_its_delay_and_none_a_longer_one_than_the_plugin_takes() {
+        for (delay, sent) in [
+            (MILLISECOND, 1),
+            (Duration::from_millis(1_234), 1_234),
+            (LONGEST, 4_294_967_295),
+            (LONGEST + MILLISECOND, 4_294_967_295),
+            (crate::MAX_DELAY, 4_294_967_295),
+        ] {
+            for wait in [Wait::Policy(delay), Wait::Ladder(delay)] {
+                assert_eq!(delay_of(wait), Some(sent), "{wait:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn policies_with_longer_delays_are_refused() {
+        let plan = |text: &str| {
+            let rules = Rules {
+                otherwise: text.parse().unwrap(),
+                ..Rules::default()
+            };
+            Strategy::DelayedExchange.plan("orders", &rules, QueueType::Quorum, None)
+        };
+        for text in [
+            "fixed(60d, retries=3)",
+            "list(1s, 4294967296ms)",
+            "fixed(60d, jitter=0.5)",
+        ] {
+            let error = plan(text).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::StrategyRefused, "{text}");
+            let why = error.to_string();
+            assert!(
+                why.contains("49.7 days") && why.contains("retry-queues"),
+                "{why}"
+            );
+        }
+        for text in ["fixed(4294967295ms)", "fixed(49d)", "list(1s, 30d)"] {
+            plan(text).unwrap();
         }
     }
 }

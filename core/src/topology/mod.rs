@@ -20,6 +20,7 @@ mod retry_queues;
 mod scheme;
 mod strategy;
 mod substitute;
+mod unseen;
 mod waits;
 mod work_queue;
 
@@ -34,5 +35,6 @@ pub use plan::{
 pub(crate) use plan::{existing, name};
 pub(crate) use scheme::{Detour, Route, Target, Wait, check_waiting, detour};
 pub use strategy::Strategy;
+pub(crate) use unseen::warn_of_unseen;
 pub(crate) use waits::{SAFE_AGE, Waits};
 pub use work_queue::WorkQueue;

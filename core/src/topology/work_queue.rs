@@ -78,6 +78,9 @@ impl WorkQueue {
                 }
                 Self::Type(queue_type) => of_type(arguments, *queue_type, strategy)?,
                 Self::Arguments(wanted) if *any_arguments => {
+                    if strategy == Strategy::DelayedExchange {
+                        refuse_what_refuses(wanted)?;
+                    }
                     *arguments = wanted
                         .iter()
                         .map(|(name, value)| (Cow::Owned(name.clone()), value.clone()))
@@ -125,6 +128,26 @@ fn of_type(arguments: &mut Arguments, wanted: QueueType, strategy: Strategy) -> 
         arguments.extend(of_quorum);
     }
     Ok(())
+}
+
+/// The delayed-message plugin awaits no confirm: what a full classic queue refuses when a delay is over is gone (fact 69).
+fn refuse_what_refuses(wanted: &[(String, Argument)]) -> Result<()> {
+    let said = |name: &str| wanted.iter().find(|(other, _)| other == name);
+    let is_quorum = said(TYPE).is_some_and(|(_, value)| *value == text("quorum"));
+    let refuses = said("x-overflow").is_some_and(
+        |(_, value)| matches!(value, Argument::Text(how) if how.starts_with("reject-publish")),
+    );
+    let is_bounded = said("x-max-length")
+        .or(said("x-max-length-bytes"))
+        .is_some();
+    if is_quorum || !refuses || !is_bounded {
+        return Ok(());
+    }
+    Err(refused(
+        Strategy::DelayedExchange.as_str(),
+        "loses what comes back to a full classic queue with x-overflow=\"reject-publish\", which `work_queue` says",
+        "x-queue-type=\"quorum\" for the work queue, or the strategy retry-queues",
+    ))
 }
 
 /// Adds what is `wanted` to what the strategy needs.
@@ -283,6 +306,29 @@ mod tests {
             shown(Strategy::Native, "quorum").contains("x-delayed-retry"),
             "its delays stay"
         );
+    }
+
+    #[test]
+    fn a_delayed_exchange_takes_no_classic_queue_that_refuses_when_it_is_full() {
+        let refused = |said: &str| {
+            let shown = shown(Strategy::DelayedExchange, said);
+            shown.contains("StrategyRefused") && shown.contains("quorum")
+        };
+        for said in [
+            r#"{"x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish"}"#,
+            r#"{"x-max-length-bytes": 1, "x-overflow": "reject-publish-dlx"}"#,
+        ] {
+            assert!(refused(said), "{said}");
+            assert!(!shown(Strategy::RetryQueues, said).contains("StrategyRefused"));
+        }
+        for said in [
+            "classic",
+            r#"{"x-queue-type": "quorum", "x-max-length": 1, "x-overflow": "reject-publish"}"#,
+            r#"{"x-queue-type": "classic", "x-overflow": "reject-publish"}"#,
+            r#"{"x-queue-type": "classic", "x-max-length": 1, "x-overflow": "drop-head"}"#,
+        ] {
+            assert!(!refused(said), "{said}");
+        }
     }
 
     #[test]

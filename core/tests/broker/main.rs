@@ -4,6 +4,7 @@
 mod alarm;
 mod capture;
 mod connecting;
+mod delayed;
 mod ending;
 mod errors;
 mod forged;

@@ -87,6 +87,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         return Ok(exit);
     }
     print(&plan, findings.as_deref(), output)?;
+    tell_what_was_not_checked(findings.as_deref().unwrap_or_default(), output);
     match exit {
         Exit::NotFound if findings.is_some_and(|findings| findings.iter().any(is_for_others)) => {
             output.note("something is missing; --apply makes it, but never the queue itself with --work-queue existing");
@@ -123,6 +124,24 @@ fn is_for_others(finding: &Finding) -> bool {
         _ => Missing::Made,
     };
     finding.status == Status::Missing && missing == Missing::Refused
+}
+
+/// Without its binding an exchange loses every message, and one of another kind does not delay.
+fn tell_what_was_not_checked(findings: &[Finding], output: &Output) {
+    for finding in findings {
+        if finding.status != Status::Unknown {
+            continue;
+        }
+        match &finding.item {
+            Item::Binding { .. } => output.note(
+                "whether the binding exists was not checked: --apply makes it; `rabbitmqctl list_bindings -p VHOST source_name destination_name routing_key` shows it",
+            ),
+            Item::Exchange { .. } => output.note(
+                "what the exchange is like was not checked, because this user may not declare it: `rabbitmqctl list_exchanges -p VHOST name type arguments` shows it",
+            ),
+            Item::Queue { .. } => {}
+        }
+    }
 }
 
 fn verdict(findings: &[Finding]) -> Exit {
@@ -190,8 +209,14 @@ fn details(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result
             Some(Status::Present) if is_any || matches!(item, Item::Binding { .. }) => {
                 "exists, and is taken as it is"
             }
+            Some(Status::Present) if matches!(item, Item::Exchange { .. }) => {
+                "exists with this type; RabbitMQ does not compare its x-delayed-type"
+            }
             Some(Status::Present) => "exists, declared with",
             Some(Status::Created) => "was declared with",
+            Some(Status::Unknown) if matches!(item, Item::Exchange { .. }) => {
+                "exists, and may not be compared with"
+            }
             _ if matches!(item, Item::Binding { .. }) => "would be made",
             _ => "would be declared with",
         };

@@ -32,6 +32,8 @@ pub(super) enum Kind {
 }
 
 /// A failure after which the message is to come back in `delay`, whatever the policy says; it counts as a retry.
+///
+/// The strategy `delayed-exchange` keeps a message for at most 4 294 967 295 ms (49.7 days), however long `delay` is.
 #[must_use]
 pub fn retry_after(delay: Duration, cause: impl Into<Cause>) -> Signal {
     Signal::new(Kind::RetryAfter(delay), Some(cause.into()))
@@ -45,6 +47,8 @@ pub fn park(why: impl Into<String>) -> Signal {
 
 /// Puts the message off: it comes back in `delay` and no attempt is spent. Without `dlx` there are no waiting queues: the
 /// message is held, for at most a minute, and then given back to its queue.
+///
+/// The strategy `delayed-exchange` keeps a message for at most 4 294 967 295 ms (49.7 days), however long `delay` is.
 #[must_use]
 pub fn defer(delay: Duration) -> Signal {
     Signal::new(Kind::Defer(delay), None)
