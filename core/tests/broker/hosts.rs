@@ -271,6 +271,94 @@ async fn bring_back(node: &Node, round: usize) {
     }
 }
 
+/// A way to a broker that can be shut for those who come, while those who are there stay.
+struct Door(tokio::task::JoinHandle<()>);
+
+impl Door {
+    async fn open(port: u16, at: String) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+        Self(tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let Ok(mut broker) = TcpStream::connect(&at).await else {
+                    return;
+                };
+                tokio::spawn(async move {
+                    let _ = tokio::io::copy_bidirectional(&mut stream, &mut broker).await;
+                });
+            }
+        }))
+    }
+
+    async fn shut(self) {
+        self.0.abort();
+        let _ = self.0.await;
+    }
+}
+
+/// Closes the connection with this name, and no other.
+async fn cut_one(node: &Node, name: &str) {
+    let management = node.management();
+    let connection = eventually(PATIENCE, "the connection is known", || async {
+        let known = management.connections("/").await.unwrap();
+        known
+            .into_iter()
+            .find(|known| known.client_name.as_deref() == Some(name))
+    })
+    .await;
+    management.close_connection(&connection.name).await.unwrap();
+}
+
+/// Until somebody names a cluster, each of its nodes calls it after itself; and a name may change under a client.
+#[tokio::test]
+async fn the_nodes_of_one_cluster_are_one_whatever_they_call_it() {
+    crate::capture::start();
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let nodes = [broker.own_node(&[]).await, broker.own_node(&[]).await];
+        nodes[1].join(&nodes[0]).await;
+        let management = nodes[0].management();
+        management.create_user("limited", "pw", "").await.unwrap();
+        let limited = ["set_permissions", "limited", "^orders.*", ".*", ".*"];
+        nodes[0].ctl(&limited).await;
+        for login in ["guest:guest", "limited:pw"] {
+            let (user, _) = login.split_once(':').unwrap();
+            let ports = [free_port().await, free_port().await];
+            let first = Door::open(ports[0], host_and_port(&nodes[0])).await;
+            let [one, other] = ports;
+            let url = format!("amqp://{login}@127.0.0.1:{one},127.0.0.1:{other}/%2f?name={user}");
+            let client = Client::connect(&url).await.unwrap();
+            let diary = Diary::default();
+            let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+            // From now on there is only the other node to come to, and the publishing connection stays at the first.
+            first.shut().await;
+            let _second = Door::open(ports[1], host_and_port(&nodes[1])).await;
+            let named = format!("{user}-fleet");
+            for (id, at) in [("moved", &nodes[0]), ("renamed", &nodes[1])] {
+                if id == "renamed" {
+                    nodes[0].ctl(&["set_cluster_name", &named]).await;
+                }
+                cut_one(at, &format!("{user} (consume)")).await;
+                let publisher = Client::connect(nodes[0].url()).await.unwrap();
+                publisher
+                    .publish(Publish::to_queue(QUEUE, "x").message_id(id))
+                    .await
+                    .unwrap();
+                publisher.close().await;
+                diary.until(id, 1).await;
+            }
+            let warned: Vec<_> = crate::capture::lines()
+                .into_iter()
+                .filter(|line| {
+                    line.contains("give it one name") && line.contains(&format!("name={named}"))
+                })
+                .collect();
+            assert_eq!(warned.is_empty(), user == "guest", "{warned:?}");
+            running.close().await;
+            client.close().await;
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn what_a_client_does_goes_on_at_another_host() {
     on_every_broker(|broker| async move {
