@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use retryrmq::{Client, ClientOptions, ErrorKind, Message, Publish};
+use retryrmq::{Client, ClientOptions, ErrorKind, Message, Publish, Strategy};
 use retryrmq_harness::{
-    Broker, Node, QueueType, Version, eventually, on_every_broker, on_every_broker_where,
+    Broker, Node, QueueType, Version, Vhost, eventually, on_every_broker, on_every_broker_where,
 };
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -293,6 +293,59 @@ impl Door {
         self.0.abort();
         let _ = self.0.await;
     }
+}
+
+/// The URL of a virtual host behind a door.
+fn behind(vhost: &Vhost, port: u16) -> String {
+    vhost.url().replacen(
+        &host_and_port(vhost.broker()),
+        &format!("127.0.0.1:{port}"),
+        1,
+    )
+}
+
+/// The same address is another version after a reconnection, as in a rolling upgrade.
+#[tokio::test]
+async fn a_broker_that_cannot_serve_the_consumer_any_more_is_not_consumed_from() {
+    crate::capture::start();
+    let brokers = retryrmq_harness::brokers();
+    let old = brokers
+        .iter()
+        .find(|broker| broker.version() < Version::V4_0);
+    let new = brokers
+        .iter()
+        .find(|broker| broker.version() >= Version::V4_0);
+    let (Some(old), Some(new)) = (old, new) else {
+        return eprintln!("skipped: it takes a broker before 4.0 and another one");
+    };
+    let (vhost, port) = (old.vhost().await, free_port().await);
+    let management = new.management();
+    management.create_vhost(vhost.name(), None).await.unwrap();
+    let door = Door::open(port, host_and_port(old)).await;
+    let client = Client::connect(&behind(&vhost, port)).await.unwrap();
+    let diary = Diary::default();
+    let queue = format!("upgraded-{}", vhost.name());
+    let consumer = client
+        .consumer(&queue)
+        .dlx(true)
+        .strategy(Strategy::DeadLetter)
+        .retry(policy("fixed(300ms, retries=30)"));
+    let running = start(consumer, &diary, |_| Ok(())).await;
+    door.shut().await;
+    cut(&vhost).await;
+    let _door = Door::open(port, host_and_port(new)).await;
+    eventually(PATIENCE, "the refusal is told", || async {
+        let told = crate::capture::lines().into_iter().any(|line| {
+            line.contains("cannot consume")
+                && line.contains(&queue)
+                && line.contains("cannot hold 30 retries")
+        });
+        told.then_some(())
+    })
+    .await;
+    running.close().await;
+    client.close().await;
+    management.delete_vhost(vhost.name()).await.unwrap();
 }
 
 /// Closes the connection with this name, and no other.
