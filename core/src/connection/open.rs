@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, future::join_all};
 use lapin::{
     Channel, ConnectionProperties, Event,
     options::QueueDeclareOptions,
@@ -70,8 +70,13 @@ impl Connection {
         let mut worst: Option<Error> = None;
         let mut places = VecDeque::new();
         let asked = addresses.asked().await?;
-        for address in addresses.shuffled() {
-            match transport::resolve(address).await {
+        // Side by side: each of them may take as long as a connection.
+        let resolved = addresses
+            .shuffled()
+            .into_iter()
+            .map(async |address| (address, transport::resolve(address).await));
+        for (address, found) in join_all(resolved).await {
+            match found {
                 Ok(found) => places.extend(found.into_iter().map(|place| (address, place))),
                 Err(error) => worst = Some(farther(worst, error)),
             }
@@ -185,6 +190,7 @@ impl Connection {
             connection: Arc::downgrade(&self.lapin),
             addresses: addresses.clone(),
             address: address.clone(),
+            user: login.user.clone(),
             purpose: purpose.to_owned(),
         };
         let lifeline = Arc::clone(&self.lifeline.0);
