@@ -304,6 +304,50 @@ fn behind(vhost: &Vhost, port: u16) -> String {
     )
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_broker_is_away_publishers_are_told_and_old_depths_are_not_shown() {
+    on_every_broker(|broker| async move {
+        let (vhost, port) = (broker.vhost().await, free_port().await);
+        let door = Door::open(port, host_and_port(&broker)).await;
+        let client = Client::connect(&behind(&vhost, port)).await.unwrap();
+        let diary = Diary::default();
+        let mut all = Vec::new();
+        for queue in ["one", "three", "two"] {
+            let consumer = client.consumer(queue).dlx(true).retry(policy("fixed(5s, retries=0)"));
+            all.push(start(consumer, &diary, |_| Err("no".into())).await);
+            client.publish(Publish::to_queue(queue, "x")).await.unwrap();
+        }
+        let delayed = || Publish::to_queue("one", "x").delay(Duration::from_secs(3_600));
+        client.publish(delayed()).await.unwrap();
+        let until_depths = async |number: usize| {
+            eventually(PATIENCE, &format!("{number} depths are shown"), || async {
+                let text = client.metrics_text();
+                let shown: Vec<_> = text
+                    .lines()
+                    .filter(|line| line.starts_with("retryrmq_parked_depth{"))
+                    .map(str::to_owned)
+                    .collect();
+                if shown.len() == number {
+                    Ok(())
+                } else {
+                    Err(format!("{shown:?}"))
+                }
+            })
+            .await;
+        };
+        until_depths(3).await;
+        door.shut().await;
+        cut(&vhost).await;
+        until_depths(0).await;
+        let published = tokio::time::timeout(PATIENCE, client.publish(delayed())).await;
+        let error = published.expect("the publisher is told").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionLost, "{error}");
+        drop(all);
+        client.close().await;
+    })
+    .await;
+}
+
 /// The same address is another version after a reconnection, as in a rolling upgrade.
 #[tokio::test]
 async fn a_broker_that_cannot_serve_the_consumer_any_more_is_not_consumed_from() {
