@@ -313,7 +313,10 @@ async fn while_the_broker_is_away_publishers_are_told_and_old_depths_are_not_sho
         let diary = Diary::default();
         let mut all = Vec::new();
         for queue in ["one", "three", "two"] {
-            let consumer = client.consumer(queue).dlx(true).retry(policy("fixed(5s, retries=0)"));
+            let consumer = client
+                .consumer(queue)
+                .dlx(true)
+                .retry(policy("fixed(5s, retries=0)"));
             all.push(start(consumer, &diary, |_| Err("no".into())).await);
             client.publish(Publish::to_queue(queue, "x")).await.unwrap();
         }
