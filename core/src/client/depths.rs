@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tracing::debug;
 
@@ -83,9 +84,18 @@ impl Depths {
 
     /// A number that is not known is not shown: an old one would be wrong.
     async fn look(&self, link: &Weak<Link>) -> Result<()> {
-        let queues = self.state().queues.clone();
+        let mut queues = self.state().queues.clone();
+        let looked = self.look_at(&mut queues, link).await;
+        for queue in &queues {
+            self.depth.unknown(queue);
+        }
+        looked
+    }
+
+    /// Looks at one after the other, and leaves those that it does not come to.
+    async fn look_at(&self, queues: &mut BTreeSet<String>, link: &Weak<Link>) -> Result<()> {
         let mut channel: Option<OpenChannel> = None;
-        for queue in queues {
+        while let Some(queue) = queues.pop_first() {
             self.depth.unknown(&queue);
             let open = match channel.take().filter(OpenChannel::is_open) {
                 Some(open) => open,
@@ -93,7 +103,11 @@ impl Depths {
                     let Some(link) = link.upgrade().filter(|link| link.health().is_ok()) else {
                         return Ok(());
                     };
-                    link.connection().await?.channel().await?
+                    // One that is lost at this moment is not waited for: the others have old numbers.
+                    let Some(connection) = link.connection().now_or_never() else {
+                        return Ok(());
+                    };
+                    connection?.channel().await?
                 }
             };
             match look(open.lapin(), name(&parking_queue(&queue))?).await {

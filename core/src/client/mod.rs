@@ -296,7 +296,7 @@ impl Client {
         // A waiting queue routes to a queue by name: one that is not there would lose the message at the end.
         waits.ensure(&queue).await?;
         waits.ensure(&routing_key).await?;
-        let connection = self.0.publishing.connection().await?;
+        let connection = self.0.publisher.connection().await?;
         let published = self
             .0
             .publisher

@@ -1,12 +1,12 @@
 //! Where a cluster is: one URL with several hosts, or several URLs.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{fmt, str::FromStr};
 
 use super::{
     Address,
     companions::Companions,
     login::{Credentials, Login},
-    transport::Lifeline,
+    open::Connection,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -149,12 +149,12 @@ impl Addresses {
     /// Takes in a connection to one of them.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`] where it leads to another cluster than those that are open.
-    pub(super) fn join(&self, cluster: &str, lifeline: &Arc<Lifeline>) -> Result<()> {
+    /// [`ErrorKind::InvalidUrl`] where it leads to another cluster than those that are open; those of a connection that is lost.
+    pub(super) async fn join(&self, new: &Connection) -> Result<()> {
         // One name may lead to another broker one day, when all of its connections move there.
         match self.all.len() {
             1 => Ok(()),
-            _ => self.companions.join(cluster, lifeline),
+            _ => self.companions.join(new, self).await,
         }
     }
 

@@ -1,50 +1,253 @@
 //! The open connections of one client, which must all be to the same cluster: a message that is consumed at one broker and copied to
 //! another would wait where nobody looks for it.
+//!
+//! The name of a cluster is only a hint: until somebody sets it, every node calls it after itself. Where names differ, the broker
+//! is asked: an exclusive queue of one connection is known to every other one in the same cluster and virtual host
+//! (`docs/broker-facts.md`, 60).
 
 use std::{
+    collections::BTreeSet,
     fmt,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use super::transport::Lifeline;
+use lapin::{
+    Channel, ErrorKind as Cause,
+    options::{QueueDeclareOptions, QueueDeleteOptions},
+    protocol::{AMQPErrorKind, AMQPSoftError},
+    types::{AMQPValue, FieldTable, ShortString},
+};
+use tokio::time::{sleep, timeout};
+use tracing::warn;
+
+use super::{
+    Addresses,
+    open::{Connection, Line},
+    refusal::{Doing, refusal},
+};
 use crate::{Error, ErrorKind, Result};
 
-/// Those of the connections that are open, by the name of the cluster that they lead to.
-#[derive(Clone, Default)]
-pub(super) struct Companions(Arc<Mutex<Vec<Companion>>>);
+/// How long it may take to find out whether two connections lead to one cluster.
+const ASKING: Duration = Duration::from_secs(10);
+/// Before a queue that is not seen is looked for again: a node may hear of it a moment after another.
+const LATER: [Duration; 4] = [
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(400),
+    Duration::from_millis(800),
+];
+/// A queue that nobody came to delete ends by itself.
+const FORGOTTEN: i32 = 60_000;
 
-struct Companion {
-    cluster: String,
-    lifeline: Weak<Lifeline>,
+/// Those of the connections that are open.
+#[derive(Clone, Default)]
+pub(super) struct Companions(Arc<Mutex<Group>>);
+
+#[derive(Default)]
+struct Group {
+    open: Vec<Line>,
+    /// What their cluster was called by any of them.
+    names: BTreeSet<String>,
+}
+
+impl Group {
+    fn tidy(&mut self) {
+        self.open.retain(|line| !line.is_gone());
+        if self.open.is_empty() {
+            self.names.clear();
+        }
+    }
+
+    fn take(&mut self, new: &Connection) {
+        self.open.push(new.line());
+        self.names.insert(new.server().cluster.clone());
+    }
+
+    /// One to ask, if possible one that the broker reads from.
+    fn spokesman(&self) -> Option<Line> {
+        let reads = self.open.iter().find(|line| !line.is_blocked());
+        reads.or(self.open.first()).cloned()
+    }
+}
+
+/// What is known of two connections.
+enum Kinship {
+    SameCluster,
+    /// Another one, or another virtual host.
+    Other,
+    /// It may not be asked for, because of this.
+    Unknown(String),
 }
 
 impl Companions {
-    /// Takes in a connection. Names may be the same by chance; different ones are not.
+    fn group(&self) -> MutexGuard<'_, Group> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in a connection. Clusters of the same name are taken for one; where names differ, the broker is asked, and where that
+    /// is not allowed the connection is taken with a warning.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`] where another one is open that leads to another cluster.
-    pub(super) fn join(&self, cluster: &str, lifeline: &Arc<Lifeline>) -> Result<()> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|other| {
-            let lifeline = other.lifeline.upgrade();
-            lifeline.is_some_and(|lifeline| !lifeline.is_gone())
-        });
-        if let Some(other) = all.iter().find(|other| other.cluster != cluster) {
-            let other = &other.cluster;
-            return Err(Error::new(
-                ErrorKind::InvalidUrl,
-                format!(
-                    "the hosts of the URL are not one cluster: one says that it is `{cluster}`, and the others `{other}`; a message \
-                     that is consumed at one would be retried at the other; name the hosts of one cluster only"
+    /// [`ErrorKind::InvalidUrl`] where another one is open that leads to another cluster; [`ErrorKind::Timeout`] where no
+    /// answer comes, [`ErrorKind::ConnectionLost`].
+    pub(super) async fn join(&self, new: &Connection, addresses: &Addresses) -> Result<()> {
+        let name = &new.server().cluster;
+        loop {
+            let other = {
+                let mut group = self.group();
+                group.tidy();
+                let stranger = !group.names.contains(name);
+                match group.spokesman().filter(|_| stranger) {
+                    Some(other) => other,
+                    None => {
+                        group.take(new);
+                        return Ok(());
+                    }
+                }
+            };
+            let asked = async {
+                if !other.is_blocked() {
+                    return kinship(&other, &new.line()).await;
+                }
+                // A connection that publishes stands still during an alarm, which only those that consume can end.
+                let double = other.double(addresses).await?;
+                let kinship = kinship(&double.line(), &new.line()).await;
+                double.close().await;
+                kinship
+            };
+            let asked = timeout(ASKING, asked).await;
+            let mut group = self.group();
+            group.tidy();
+            // All that are open lead to one cluster. Without the one that was asked, it may be another by now.
+            if other.is_gone() {
+                continue;
+            }
+            match asked {
+                Ok(Ok(Kinship::SameCluster)) => {}
+                Ok(Ok(Kinship::Other)) => return Err(mixed(name, &group.names)),
+                Ok(Ok(Kinship::Unknown(why))) => warn!(
+                    %name,
+                    others = ?group.names,
+                    why,
+                    "the hosts of the URL call their cluster differently, and whether it is one cannot be asked; make sure that it is, or \
+                     give it one name (rabbitmqctl set_cluster_name)"
                 ),
-            ));
+                Ok(Err(error)) => return Err(error),
+                Err(_) => {
+                    return Err(Error::new(
+                        ErrorKind::Timeout,
+                        format!(
+                            "whether the hosts of the URL are one cluster was not answered within {} s",
+                            ASKING.as_secs()
+                        ),
+                    ));
+                }
+            }
+            group.take(new);
+            return Ok(());
         }
-        all.push(Companion {
-            cluster: cluster.to_owned(),
-            lifeline: Arc::downgrade(lifeline),
-        });
-        Ok(())
     }
+}
+
+fn mixed(name: &str, others: &BTreeSet<String>) -> Error {
+    let others: Vec<_> = others.iter().map(String::as_str).collect();
+    let others = others.join("`, `");
+    Error::new(
+        ErrorKind::InvalidUrl,
+        format!(
+            "the hosts of the URL are not one cluster: one says that it is `{name}`, and the others `{others}`; a message \
+             that is consumed at one would be retried at the other; name the hosts of one cluster only"
+        ),
+    )
+}
+
+/// Finds out whether two open connections lead to the same cluster.
+///
+/// # Errors
+/// Those of a connection that is lost meanwhile, or cannot open a channel.
+async fn kinship(other: &Line, new: &Line) -> Result<Kinship> {
+    let asked = other.channel().await?;
+    let mark = match mark(asked.lapin()).await {
+        Ok(mark) => mark,
+        Err(why) => return unknown(why),
+    };
+    for pause in LATER {
+        let channel = new.channel().await?;
+        match look(channel.lapin(), mark.clone()).await {
+            // One that takes it for nobody's knows it all the same.
+            Ok(()) => {
+                channel.close().await;
+                forget(asked.lapin(), mark).await;
+                asked.close().await;
+                return Ok(Kinship::SameCluster);
+            }
+            Err(why) => match soft(&why) {
+                Some(AMQPSoftError::RESOURCELOCKED) => {
+                    forget(asked.lapin(), mark).await;
+                    asked.close().await;
+                    return Ok(Kinship::SameCluster);
+                }
+                Some(AMQPSoftError::NOTFOUND) => sleep(pause).await,
+                _ => return unknown(why),
+            },
+        }
+    }
+    // It is there still, and is not seen from elsewhere.
+    match look(asked.lapin(), mark.clone()).await {
+        Ok(()) => {
+            forget(asked.lapin(), mark).await;
+            asked.close().await;
+            Ok(Kinship::Other)
+        }
+        Err(why) => Err(refusal(&Doing::Opening, why)),
+    }
+}
+
+/// What a refusal to be asked means: one of the connection says nothing of clusters.
+fn unknown(why: lapin::Error) -> Result<Kinship> {
+    match soft(&why) {
+        Some(_) => Ok(Kinship::Unknown(why.to_string())),
+        None => Err(refusal(&Doing::Opening, why)),
+    }
+}
+
+fn soft(why: &lapin::Error) -> Option<AMQPSoftError> {
+    match why.kind() {
+        Cause::ProtocolError(said) => match said.kind() {
+            AMQPErrorKind::Soft(soft) => Some(soft.clone()),
+            AMQPErrorKind::Hard(_) => None,
+        },
+        _ => None,
+    }
+}
+
+/// Declares a queue that the broker names, and that no other connection may use.
+async fn mark(channel: &Channel) -> lapin::Result<ShortString> {
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-expires".into(), AMQPValue::LongInt(FORGOTTEN));
+    let options = QueueDeclareOptions {
+        exclusive: true,
+        ..QueueDeclareOptions::default()
+    };
+    let declared = channel.queue_declare(ShortString::default(), options, arguments);
+    Ok(declared.await?.name().clone())
+}
+
+async fn look(channel: &Channel, mark: ShortString) -> lapin::Result<()> {
+    let options = QueueDeclareOptions {
+        passive: true,
+        ..QueueDeclareOptions::default()
+    };
+    let seen = channel.queue_declare(mark, options, FieldTable::default());
+    seen.await.map(drop)
+}
+
+async fn forget(channel: &Channel, mark: ShortString) {
+    // Where that fails it ends by itself.
+    let _ = channel
+        .queue_delete(mark, QueueDeleteOptions::default())
+        .await;
 }
 
 /// What is open says nothing of who may be asked.

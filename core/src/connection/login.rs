@@ -78,6 +78,11 @@ impl Login {
         })
     }
 
+    /// Whether the secret is a token that names its own end.
+    pub(super) fn is_token(&self) -> bool {
+        expiry(&self.secret).is_some()
+    }
+
     /// How long from now the secret is good for, where that is known.
     pub(super) fn lifetime(&self) -> Option<Duration> {
         self.lifetime.or_else(|| {

@@ -1,8 +1,15 @@
 //! One AMQP connection: opened, used and closed within time limits, and never closed by accident.
 
-use std::{collections::VecDeque, fmt, future::Future, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    fmt,
+    future::Future,
+    net::SocketAddr,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, future::join_all};
 use lapin::{
     Channel, ConnectionProperties, Event,
     options::QueueDeclareOptions,
@@ -46,6 +53,8 @@ pub(crate) struct Connection {
     lapin: Arc<lapin::Connection>,
     lifeline: Hangup,
     server: Server,
+    /// Where it leads.
+    at: Arc<(Address, SocketAddr)>,
     limits: Arc<Limits>,
     /// Whether the broker has said that it reads nothing for now.
     blocked: watch::Receiver<bool>,
@@ -61,8 +70,13 @@ impl Connection {
         let mut worst: Option<Error> = None;
         let mut places = VecDeque::new();
         let asked = addresses.asked().await?;
-        for address in addresses.shuffled() {
-            match transport::resolve(address).await {
+        // Side by side: each of them may take as long as a connection.
+        let resolved = addresses
+            .shuffled()
+            .into_iter()
+            .map(async |address| (address, transport::resolve(address).await));
+        for (address, found) in join_all(resolved).await {
+            match found {
                 Ok(found) => places.extend(found.into_iter().map(|place| (address, place))),
                 Err(error) => worst = Some(farther(worst, error)),
             }
@@ -78,7 +92,7 @@ impl Connection {
                 let login = asked.clone().map_or_else(|| address.login(), Ok)?;
                 login.check()?;
                 let opened = Self::open_at(address, place, patience, &login, purpose).await?;
-                addresses.join(&opened.server.cluster, &opened.lifeline.0)?;
+                addresses.join(&opened).await?;
                 opened.keep_fresh(addresses, address, &login, purpose);
                 Ok(opened)
             };
@@ -161,6 +175,7 @@ impl Connection {
             lapin: Arc::new(lapin),
             lifeline,
             server,
+            at: Arc::new((address.clone(), place)),
             limits,
             blocked,
         })
@@ -175,6 +190,7 @@ impl Connection {
             connection: Arc::downgrade(&self.lapin),
             addresses: addresses.clone(),
             address: address.clone(),
+            user: login.user.clone(),
             purpose: purpose.to_owned(),
         };
         let lifeline = Arc::clone(&self.lifeline.0);
@@ -222,13 +238,18 @@ impl Connection {
 
     /// Opens a channel.
     pub(crate) async fn channel(&self) -> Result<OpenChannel> {
-        let channel = ask(Doing::Opening, self.lapin.create_channel()).await?;
-        Ok(OpenChannel {
-            channel,
-            lifeline: Arc::clone(&self.lifeline.0),
+        self.line().channel().await
+    }
+
+    /// A way to open channels on it for as long as it lives.
+    pub(super) fn line(&self) -> Line {
+        Line {
+            lapin: Arc::downgrade(&self.lapin),
+            lifeline: Arc::downgrade(&self.lifeline.0),
+            at: Arc::clone(&self.at),
             limits: Arc::clone(&self.limits),
             blocked: self.blocked.clone(),
-        })
+        }
     }
 
     /// Says goodbye in AMQP, and hangs up if that is not answered soon.
@@ -250,6 +271,59 @@ impl fmt::Debug for Connection {
         f.debug_struct("Connection")
             .field("server", &self.server)
             .finish_non_exhaustive()
+    }
+}
+
+/// An open connection, as one sees it that does not keep it open.
+#[derive(Clone)]
+pub(super) struct Line {
+    lapin: Weak<lapin::Connection>,
+    lifeline: Weak<Lifeline>,
+    at: Arc<(Address, SocketAddr)>,
+    limits: Arc<Limits>,
+    blocked: watch::Receiver<bool>,
+}
+
+impl Line {
+    /// Opens another connection to the same place, with the login that is good there now.
+    ///
+    /// # Errors
+    /// As [`Connection::open`].
+    pub(super) async fn double(&self, addresses: &Addresses) -> Result<Connection> {
+        let (address, place) = &*self.at;
+        let login = addresses.login(address).await?;
+        Connection::open_at(address, *place, IMPATIENT, &login, "hosts").await
+    }
+
+    /// Whether the connection has ended.
+    pub(super) fn is_gone(&self) -> bool {
+        let lifeline = self.lifeline.upgrade();
+        lifeline.is_none_or(|lifeline| lifeline.is_gone())
+    }
+
+    /// Whether the broker has stopped reading from it.
+    pub(super) fn is_blocked(&self) -> bool {
+        *self.blocked.borrow()
+    }
+
+    /// Opens a channel.
+    ///
+    /// # Errors
+    /// As [`Connection::channel`], and [`ErrorKind::ConnectionLost`].
+    pub(super) async fn channel(&self) -> Result<OpenChannel> {
+        let (Some(lapin), Some(lifeline)) = (self.lapin.upgrade(), self.lifeline.upgrade()) else {
+            return Err(Error::new(
+                ErrorKind::ConnectionLost,
+                "the connection was lost",
+            ));
+        };
+        let channel = ask(Doing::Opening, lapin.create_channel()).await?;
+        Ok(OpenChannel {
+            channel,
+            lifeline,
+            limits: Arc::clone(&self.limits),
+            blocked: self.blocked.clone(),
+        })
     }
 }
 

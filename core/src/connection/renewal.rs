@@ -24,7 +24,17 @@ pub(super) struct Renewal {
     pub(super) connection: Weak<lapin::Connection>,
     pub(super) addresses: Addresses,
     pub(super) address: Address,
+    /// Who is logged in, which no new secret changes.
+    pub(super) user: String,
     pub(super) purpose: String,
+}
+
+/// What came of asking for the next secret.
+enum Renewed {
+    /// It is good for so long, where that has an end.
+    For(Option<Duration>),
+    /// It is somebody else's.
+    ForAnother,
 }
 
 /// How long to wait before a secret that ends in `left` is asked for anew: the last quarter is for those who answer late, and
@@ -47,8 +57,21 @@ impl Renewal {
             }
             left = left.saturating_sub(pause);
             match self.renew(left).await {
-                Ok(None) => return,
-                Ok(Some(lifetime)) => (left, over, told) = (lifetime, SHORTEST_PAUSE, None),
+                Ok(Renewed::For(None)) => return,
+                Ok(Renewed::ForAnother) => {
+                    // Asked no more: each answer may be a login that somebody has to make and to end.
+                    warn!(
+                        address = %self.address,
+                        purpose = self.purpose,
+                        user = self.user,
+                        "the credentials are another user's now, and an open connection keeps its user: it ends when the broker ends that \
+                         login, and the next one logs in as the other; to renew it in time, give the same user's password or token"
+                    );
+                    return;
+                }
+                Ok(Renewed::For(Some(lifetime))) => {
+                    (left, over, told) = (lifetime, SHORTEST_PAUSE, None)
+                }
                 Err(error) if told.is_some_and(|told| told.elapsed() < LONGEST_PAUSE) => {
                     debug!(address = %self.address, purpose = self.purpose, %error, "the connection's secret cannot be renewed yet");
                 }
@@ -60,9 +83,13 @@ impl Renewal {
         }
     }
 
-    /// How long the next secret is good for, where that has an end.
-    async fn renew(&self, left: Duration) -> Result<Option<Duration>> {
+    /// Gives the connection its next secret.
+    async fn renew(&self, left: Duration) -> Result<Renewed> {
         let login = self.addresses.login(&self.address).await?;
+        // A token says by itself who it is for.
+        if login.user != self.user && !login.is_token() {
+            return Ok(Renewed::ForAnother);
+        }
         let lifetime = login.lifetime();
         if lifetime.is_some_and(|lifetime| lifetime <= left.max(SHORTEST_PAUSE)) {
             return Err(Error::new(
@@ -72,7 +99,7 @@ impl Renewal {
         }
         self.tell(login).await?;
         debug!(address = %self.address, purpose = self.purpose, "the connection's secret is renewed");
-        Ok(lifetime)
+        Ok(Renewed::For(lifetime))
     }
 
     async fn tell(&self, login: Login) -> Result<()> {

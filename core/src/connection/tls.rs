@@ -7,7 +7,7 @@ use tokio_rustls::{
     TlsConnector,
     client::TlsStream,
     rustls::{
-        ClientConfig, RootCertStore,
+        self, ClientConfig, RootCertStore,
         crypto::ring,
         pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
     },
@@ -23,7 +23,8 @@ fn failed(why: impl Into<String>) -> Error {
 /// Wraps `stream` in TLS.
 ///
 /// # Errors
-/// [`ErrorKind::TlsFailed`] when a file holds no certificate or key, or the handshake fails; never a plain connection.
+/// [`ErrorKind::TlsFailed`] when a file holds no certificate or key, or TLS is refused; [`ErrorKind::Unreachable`] when the connection
+/// ends during the handshake; never a plain connection.
 pub(super) async fn handshake(
     address: &Address,
     stream: TcpStream,
@@ -41,6 +42,21 @@ pub(super) async fn handshake(
         .connect(name, stream)
         .await
         .map_err(|why| {
+            // What TLS has not refused may come up yet: a balancer takes connections before its broker does.
+            if !why
+                .get_ref()
+                .is_some_and(|inner| inner.is::<rustls::Error>())
+            {
+                return Error::new(
+                    ErrorKind::Unreachable,
+                    format!(
+                        "{} ended the connection during the TLS handshake ({why}); check that RabbitMQ runs there, and that the port is \
+                         its TLS port",
+                        address.authority()
+                    ),
+                )
+                .with_source(why);
+            }
             let said = why.to_string();
             let hint = if said.contains("InvalidContentType") {
                 "; the port answers without TLS: use amqp:// or the broker's TLS port"

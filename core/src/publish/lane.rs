@@ -124,9 +124,7 @@ impl Desk {
 
     async fn open(&mut self, link: &Link) -> Result<OpenChannel> {
         loop {
-            let connection = timeout(PATIENCE, link.connection())
-                .await
-                .map_err(|_| away(link))??;
+            let connection = connection(link).await?;
             // What waits here can still be given up. What lapin has taken will be written when the broker reads again.
             if connection.is_blocked() {
                 connection.unblocked().await;
@@ -265,6 +263,16 @@ fn safe_wave(
         }
     }
     wave
+}
+
+/// The connection to publish on; waits a while for it.
+///
+/// # Errors
+/// [`ErrorKind::ConnectionLost`] while there is none, and as [`Link::connection`].
+pub(super) async fn connection(link: &Link) -> Result<Arc<Connection>> {
+    timeout(PATIENCE, link.connection())
+        .await
+        .map_err(|_| away(link))?
 }
 
 /// Why there is no connection to publish on, with what the last try to connect said.

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    connection::{ANSWER, Link},
+    connection::{ANSWER, Connection, Link},
 };
 
 /// Lanes, and with them channels, that a client may have. Targets beyond that share them. A quorum queue without a leader
@@ -104,6 +104,14 @@ impl Publisher {
             let shared = usize::try_from(hash % LANES as u64).unwrap_or(0);
             assigned.get(&hash).copied().unwrap_or(shared)
         }
+    }
+
+    /// The connection that messages go out on now; while there is none it is waited for as long as a message waits.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConnectionLost`], and as [`Link::connection`].
+    pub(crate) async fn connection(&self) -> Result<Arc<Connection>> {
+        lane::connection(&self.link).await
     }
 
     /// Publishes and waits for the confirm. What is given up before it is on its way is not published.

@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use retryrmq::{Client, ClientOptions, ErrorKind, Message, Publish};
+use retryrmq::{Client, ClientOptions, ErrorKind, Message, Publish, Strategy};
 use retryrmq_harness::{
-    Broker, Node, QueueType, Version, eventually, on_every_broker, on_every_broker_where,
+    Broker, Node, QueueType, Version, Vhost, eventually, on_every_broker, on_every_broker_where,
 };
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -263,6 +263,194 @@ async fn bring_back(node: &Node, round: usize) {
     } else {
         node.start().await;
     }
+}
+
+/// A way to a broker that can be shut for those who come, while those who are there stay.
+struct Door(tokio::task::JoinHandle<()>);
+
+impl Door {
+    async fn open(port: u16, at: String) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+        Self(tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let Ok(mut broker) = TcpStream::connect(&at).await else {
+                    return;
+                };
+                tokio::spawn(async move {
+                    let _ = tokio::io::copy_bidirectional(&mut stream, &mut broker).await;
+                });
+            }
+        }))
+    }
+
+    async fn shut(self) {
+        self.0.abort();
+        let _ = self.0.await;
+    }
+}
+
+/// The URL of a virtual host behind a door.
+fn behind(vhost: &Vhost, port: u16) -> String {
+    vhost.url().replacen(
+        &host_and_port(vhost.broker()),
+        &format!("127.0.0.1:{port}"),
+        1,
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_broker_is_away_publishers_are_told_and_old_depths_are_not_shown() {
+    on_every_broker(|broker| async move {
+        let (vhost, port) = (broker.vhost().await, free_port().await);
+        let door = Door::open(port, host_and_port(&broker)).await;
+        let client = Client::connect(&behind(&vhost, port)).await.unwrap();
+        let diary = Diary::default();
+        let mut all = Vec::new();
+        for queue in ["one", "three", "two"] {
+            let consumer = client
+                .consumer(queue)
+                .dlx(true)
+                .retry(policy("fixed(5s, retries=0)"));
+            all.push(start(consumer, &diary, |_| Err("no".into())).await);
+            client.publish(Publish::to_queue(queue, "x")).await.unwrap();
+        }
+        let delayed = || Publish::to_queue("one", "x").delay(Duration::from_secs(3_600));
+        client.publish(delayed()).await.unwrap();
+        let until_depths = async |number: usize| {
+            eventually(PATIENCE, &format!("{number} depths are shown"), || async {
+                let text = client.metrics_text();
+                let shown: Vec<_> = text
+                    .lines()
+                    .filter(|line| line.starts_with("retryrmq_parked_depth{"))
+                    .map(str::to_owned)
+                    .collect();
+                if shown.len() == number {
+                    Ok(())
+                } else {
+                    Err(format!("{shown:?}"))
+                }
+            })
+            .await;
+        };
+        until_depths(3).await;
+        door.shut().await;
+        cut(&vhost).await;
+        until_depths(0).await;
+        let published = tokio::time::timeout(PATIENCE, client.publish(delayed())).await;
+        let error = published.expect("the publisher is told").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionLost, "{error}");
+        drop(all);
+        client.close().await;
+    })
+    .await;
+}
+
+/// The same address is another version after a reconnection, as in a rolling upgrade.
+#[tokio::test]
+async fn a_broker_that_cannot_serve_the_consumer_any_more_is_not_consumed_from() {
+    crate::capture::start();
+    let brokers = retryrmq_harness::brokers();
+    let old = brokers
+        .iter()
+        .find(|broker| broker.version() < Version::V4_0);
+    let new = brokers
+        .iter()
+        .find(|broker| broker.version() >= Version::V4_0);
+    let (Some(old), Some(new)) = (old, new) else {
+        return eprintln!("skipped: it takes a broker before 4.0 and another one");
+    };
+    let (vhost, port) = (old.vhost().await, free_port().await);
+    let management = new.management();
+    management.create_vhost(vhost.name(), None).await.unwrap();
+    let door = Door::open(port, host_and_port(old)).await;
+    let client = Client::connect(&behind(&vhost, port)).await.unwrap();
+    let diary = Diary::default();
+    let queue = format!("upgraded-{}", vhost.name());
+    let consumer = client
+        .consumer(&queue)
+        .dlx(true)
+        .strategy(Strategy::DeadLetter)
+        .retry(policy("fixed(300ms, retries=30)"));
+    let running = start(consumer, &diary, |_| Ok(())).await;
+    door.shut().await;
+    cut(&vhost).await;
+    let _door = Door::open(port, host_and_port(new)).await;
+    eventually(PATIENCE, "the refusal is told", || async {
+        let told = crate::capture::lines().into_iter().any(|line| {
+            line.contains("cannot consume")
+                && line.contains(&queue)
+                && line.contains("cannot hold 30 retries")
+        });
+        told.then_some(())
+    })
+    .await;
+    running.close().await;
+    client.close().await;
+    management.delete_vhost(vhost.name()).await.unwrap();
+}
+
+/// Closes the connection with this name, and no other.
+async fn cut_one(node: &Node, name: &str) {
+    let management = node.management();
+    let connection = eventually(PATIENCE, "the connection is known", || async {
+        let known = management.connections("/").await.unwrap();
+        known
+            .into_iter()
+            .find(|known| known.client_name.as_deref() == Some(name))
+    })
+    .await;
+    management.close_connection(&connection.name).await.unwrap();
+}
+
+/// Until somebody names a cluster, each of its nodes calls it after itself; and a name may change under a client.
+#[tokio::test]
+async fn the_nodes_of_one_cluster_are_one_whatever_they_call_it() {
+    crate::capture::start();
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let nodes = [broker.own_node(&[]).await, broker.own_node(&[]).await];
+        nodes[1].join(&nodes[0]).await;
+        let management = nodes[0].management();
+        management.create_user("limited", "pw", "").await.unwrap();
+        let limited = ["set_permissions", "limited", "^orders.*", ".*", ".*"];
+        nodes[0].ctl(&limited).await;
+        for login in ["guest:guest", "limited:pw"] {
+            let (user, _) = login.split_once(':').unwrap();
+            let ports = [free_port().await, free_port().await];
+            let first = Door::open(ports[0], host_and_port(&nodes[0])).await;
+            let [one, other] = ports;
+            let url = format!("amqp://{login}@127.0.0.1:{one},127.0.0.1:{other}/%2f?name={user}");
+            let client = Client::connect(&url).await.unwrap();
+            let diary = Diary::default();
+            let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+            // From now on there is only the other node to come to, and the publishing connection stays at the first.
+            first.shut().await;
+            let _second = Door::open(ports[1], host_and_port(&nodes[1])).await;
+            let named = format!("{user}-fleet");
+            for (id, at) in [("moved", &nodes[0]), ("renamed", &nodes[1])] {
+                if id == "renamed" {
+                    nodes[0].ctl(&["set_cluster_name", &named]).await;
+                }
+                cut_one(at, &format!("{user} (consume)")).await;
+                let publisher = Client::connect(nodes[0].url()).await.unwrap();
+                publisher
+                    .publish(Publish::to_queue(QUEUE, "x").message_id(id))
+                    .await
+                    .unwrap();
+                publisher.close().await;
+                diary.until(id, 1).await;
+            }
+            let warned: Vec<_> = crate::capture::lines()
+                .into_iter()
+                .filter(|line| {
+                    line.contains("give it one name") && line.contains(&format!("name={named}"))
+                })
+                .collect();
+            assert_eq!(warned.is_empty(), user == "guest", "{warned:?}");
+            running.close().await;
+            client.close().await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

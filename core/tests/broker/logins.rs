@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use retryrmq::{Client, ClientOptions, Credentials, ErrorKind, Login, Running};
@@ -212,6 +213,44 @@ async fn a_password_in_a_file_is_read_at_every_connection() {
         let why = Client::connect(&url).await.unwrap_err();
         assert_eq!(why.kind(), ErrorKind::AuthenticationFailed);
         assert!(why.to_string().contains("-secret"), "{why}");
+    })
+    .await;
+}
+
+/// An open connection keeps its user, whatever secret it is given.
+#[tokio::test]
+async fn credentials_of_another_user_are_told_and_do_not_pass_for_a_renewal() {
+    crate::capture::start();
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let user = User::new(&vhost, "one").await;
+        let leases = [
+            Login::new(user.name.clone(), "one").expires_in(Duration::from_secs(4)),
+            Login::new(format!("{}-other", vhost.name()), "other")
+                .expires_in(Duration::from_secs(3_600)),
+        ];
+        let other = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let now = Arc::clone(&other);
+        let credentials = Credentials::new(move || {
+            let other = now.load(std::sync::atomic::Ordering::SeqCst);
+            let login = leases[usize::from(other)].clone();
+            async move { Ok::<_, std::io::Error>(login) }
+        });
+        let options = ClientOptions {
+            credentials: Some(credentials),
+            ..ClientOptions::default()
+        };
+        let client = Client::connect_with(vhost.url(), options).await.unwrap();
+        other.store(true, std::sync::atomic::Ordering::SeqCst);
+        eventually(PATIENCE, "the other user is told of", || async {
+            let lines = crate::capture::lines();
+            let told = lines
+                .iter()
+                .filter(|line| line.contains("another user's") && line.contains(&user.name));
+            (told.count() == 2).then_some(())
+        })
+        .await;
+        client.close().await;
     })
     .await;
 }

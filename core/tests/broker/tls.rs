@@ -174,6 +174,35 @@ async fn another_authoritys_certificate_is_refused() {
     .await;
 }
 
+/// A balancer takes connections before its broker does, and `wait` is for that.
+#[tokio::test]
+async fn a_port_that_hangs_up_during_the_handshake_is_one_that_is_not_there_yet() {
+    let file = Papers::new("hangs-up").authority_file();
+    for reads in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let hanging_up = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                if reads {
+                    let _ = stream.readable().await;
+                    let _ = stream.try_read(&mut [0; 4_096]);
+                }
+            }
+        });
+        let url = format!(
+            "amqps://guest:guest@127.0.0.1:{port}?cacertfile={}",
+            file.display()
+        );
+        let error = Client::connect(&url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(
+            error.is_transient() && error.to_string().contains("TLS port"),
+            "{error}"
+        );
+        hanging_up.abort();
+    }
+}
+
 #[tokio::test]
 async fn a_file_without_a_certificate_is_named() {
     let papers = Papers::new("files");

@@ -139,7 +139,7 @@ fn tell_what_was_not_checked(findings: &[Finding], output: &Output) {
             Item::Exchange { .. } => output.note(
                 "what the exchange is like was not checked, because this user may not declare it: `rabbitmqctl list_exchanges -p VHOST name type arguments` shows it",
             ),
-            Item::Queue { .. } => {}
+            _ => {}
         }
     }
 }

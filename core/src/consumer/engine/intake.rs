@@ -86,6 +86,10 @@ impl Intake {
         }
     }
 
+    pub(super) fn set_queues_sleep(&mut self, queues_sleep: bool) {
+        self.queues_sleep = queues_sleep;
+    }
+
     /// What to do next on the channel for the sake of `goal`. `crowded`: whether messages that take their places for long may
     /// be ignored, so that others come.
     pub(super) fn next(&mut self, goal: Goal, crowded: bool) -> Option<Step> {

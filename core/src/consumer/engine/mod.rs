@@ -263,6 +263,18 @@ impl Engine {
         self.header_room = header_room;
     }
 
+    /// The next channel may be to another version of the broker.
+    pub(crate) fn set_broker(
+        &mut self,
+        counting: Counting,
+        nack_is_uncounted: bool,
+        queues_sleep: bool,
+    ) {
+        self.counting = counting;
+        self.nack_is_uncounted = nack_is_uncounted;
+        self.intake.set_queues_sleep(queues_sleep);
+    }
+
     /// The queue's name.
     pub(crate) fn name(&self) -> &str {
         &self.name

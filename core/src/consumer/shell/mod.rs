@@ -1,6 +1,7 @@
 //! The shell around an [`Engine`]: the one task that owns its channel, tells it what happens and does what it wants.
 
 mod channel;
+mod demands;
 mod places;
 
 use std::{
@@ -16,7 +17,10 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use self::channel::{Channel, Happening};
+use self::{
+    channel::{Channel, Happening},
+    demands::Demands,
+};
 use super::{
     Consumer, Token,
     engine::{Command, Commands, Copy, Engine, GOODBYE, Input, Moment, Now, Setup},
@@ -25,9 +29,9 @@ use super::{
 use crate::{
     Client, Error, ErrorKind, Result, Server,
     publish::{Body, Job},
-    retry::{Counting, Origin},
+    retry::Origin,
     telemetry::{Counters, Event, HOST, Listener},
-    topology::{self, Finding, Mode, Plan, Status, Target, Waits},
+    topology::{self, Finding, Mode, Plan, Status, Waits},
 };
 
 /// As many things that happened on the channel are taken in a row; not all of them at once, so that acknowledgements go out
@@ -40,7 +44,8 @@ const QUIETLY: Duration = Duration::from_millis(100);
 /// What comes back to the shell from other tasks.
 enum Mail {
     Copied(Token, Result<Option<Instant>>),
-    Opened(u64, Result<Box<Channel>>),
+    /// A channel, and the broker that it is to.
+    Opened(u64, Result<(Box<Channel>, Server)>),
     /// The broker refuses who we are.
     Refused(Error),
 }
@@ -52,6 +57,7 @@ pub(super) struct Shell {
     wanted: Commands,
     client: Client,
     declare: bool,
+    demands: Arc<Demands>,
     plan: Plan,
     wire_queue: ShortString,
     listener: Listener,
@@ -123,16 +129,11 @@ impl Shell {
         let plan = options.plan()?;
         let wire_queue = topology::name(&options.queue)?;
         let queue_type = client.options().queue_type;
-        let scheme = options.strategy.scheme();
-        let capabilities = client.server().capabilities();
+        let demands = Demands::of(&options, queue_type);
+        let first = client.consuming().connection().await?;
+        demands.check(first.server())?;
         if options.dlx {
-            let target = Target {
-                queue: &options.queue,
-                rules: &options.rules,
-                queue_type,
-            };
-            scheme.check_server(client.server(), &target)?;
-            warn_of_an_untested_broker(client.server());
+            warn_of_an_untested_broker(first.server());
         }
         let declare = options.declare && options.dlx;
         let findings = client.examine(&plan, mode(declare)).await?;
@@ -147,16 +148,15 @@ impl Shell {
         tell_what_was_made(&findings);
         let plan = plan.again(&findings);
         let connection = client.consuming().connection().await?;
+        let server = connection.server().clone();
+        demands.check(&server)?;
+        let capabilities = server.capabilities();
         let priority = options.priority;
         let channel = Channel::open(connection, wire_queue.clone(), priority, 1).await?;
         let (mail, mailbox) = mpsc::unbounded_channel();
         let listener = options.listener.clone();
         let engine = Engine::new(Setup {
-            counting: if options.dlx {
-                scheme.counting(client.server())
-            } else {
-                Counting::Header
-            },
+            counting: demands.counting(&server),
             origin: Origin {
                 host: HOST.clone(),
                 app_version: client.options().app_version.clone(),
@@ -173,6 +173,7 @@ impl Shell {
             wanted: Commands::default(),
             client,
             declare,
+            demands: Arc::new(demands),
             plan,
             wire_queue,
             priority,
@@ -285,6 +286,8 @@ impl Shell {
 
     /// Tells the engine all that has happened, without waiting for anything.
     fn gather(&mut self) {
+        // The connection that copies go out on is re-made without the one that messages come on.
+        self.engine.set_header_room(self.client.header_room());
         let now = self.now();
         for _ in 0..BURST {
             let Some(happening) = self.channel.as_mut().and_then(|channel| channel.next_now())
@@ -378,6 +381,7 @@ impl Shell {
         );
         let (mode, priority) = (mode(self.declare), self.priority);
         let (mail, waits) = (self.mail.clone(), Arc::clone(&self.waits));
+        let demands = Arc::clone(&self.demands);
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             let opened = async {
@@ -392,6 +396,9 @@ impl Shell {
                 // A client that ended by itself has closed as well.
                 let connection =
                     connection.map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))?;
+                // It may have been upgraded, or be another node of a cluster that is being upgraded.
+                let server = connection.server().clone();
+                demands.check(&server)?;
                 // Queues may have been deleted, or lost with their broker, in the meantime.
                 let findings = client.examine(&plan, mode).await;
                 // A connection of its own, which the broker may refuse while the others are open still.
@@ -404,7 +411,7 @@ impl Shell {
                 }
                 waits.note(&findings?);
                 let channel = Channel::open(connection, queue, priority, session).await?;
-                Ok(Box::new(channel))
+                Ok((Box::new(channel), server))
             };
             let _ = mail.send(Mail::Opened(session, opened.await));
         });
@@ -499,10 +506,15 @@ impl Shell {
                 let stored = stored.map(|safe| safe.map(|safe| self.moment(safe)));
                 self.tell(Input::Copied { token, stored });
             }
-            Mail::Opened(session, Ok(channel)) => {
+            Mail::Opened(session, Ok((channel, server))) => {
                 // At the end too: then it is closed with everything else.
                 self.channel = Some(channel);
-                self.engine.set_header_room(self.client.header_room());
+                let capabilities = server.capabilities();
+                self.engine.set_broker(
+                    self.demands.counting(&server),
+                    capabilities.nack_is_uncounted,
+                    capabilities.queues_sleep,
+                );
                 self.tell(Input::Opened { session });
             }
             Mail::Refused(error) => {

@@ -6,3 +6,4 @@ mod cancelled;
 mod delayed;
 mod killed;
 mod patience;
+mod strangers;

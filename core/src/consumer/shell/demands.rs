@@ -1,0 +1,52 @@
+//! What a consumer demands of the broker at the other end, which may be another version after each reconnection.
+
+use crate::{
+    Result, Server,
+    consumer::Consumer,
+    retry::{Counting, Rules},
+    topology::{QueueType, Strategy, Target},
+};
+
+/// What the broker must be able to do, and what depends on what it can.
+pub(super) struct Demands {
+    queue: String,
+    rules: Rules,
+    strategy: Strategy,
+    queue_type: QueueType,
+    dlx: bool,
+}
+
+impl Demands {
+    pub(super) fn of(options: &Consumer, queue_type: QueueType) -> Self {
+        Self {
+            queue: options.queue.clone(),
+            rules: options.rules.clone(),
+            strategy: options.strategy,
+            queue_type,
+            dlx: options.dlx,
+        }
+    }
+
+    /// # Errors
+    /// [`StrategyRefused`](crate::ErrorKind::StrategyRefused) where the broker cannot serve the strategy with these policies.
+    pub(super) fn check(&self, server: &Server) -> Result<()> {
+        if !self.dlx {
+            return Ok(());
+        }
+        let target = Target {
+            queue: &self.queue,
+            rules: &self.rules,
+            queue_type: self.queue_type,
+        };
+        self.strategy.scheme().check_server(server, &target)
+    }
+
+    /// How attempts are counted there.
+    pub(super) fn counting(&self, server: &Server) -> Counting {
+        if self.dlx {
+            self.strategy.scheme().counting(server)
+        } else {
+            Counting::Header
+        }
+    }
+}
