@@ -236,10 +236,7 @@ async fn credentials_of_another_user_are_told_and_do_not_pass_for_a_renewal() {
             let login = leases[usize::from(other)].clone();
             async move { Ok::<_, std::io::Error>(login) }
         });
-        let options = ClientOptions {
-            credentials: Some(credentials),
-            ..ClientOptions::default()
-        };
+        let options = ClientOptions::new().credentials(credentials);
         let client = Client::connect_with(vhost.url(), options).await.unwrap();
         other.store(true, std::sync::atomic::Ordering::SeqCst);
         eventually(PATIENCE, "the other user is told of", || async {

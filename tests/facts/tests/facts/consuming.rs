@@ -287,7 +287,7 @@ async fn what_a_quorum_queue_takes_back_goes_behind_what_it_took_back_before() {
     .await;
 }
 
-/// Fact 60. A reader that is killed between its copies and their acknowledgements loses what has no copy.
+/// Fact 71. A reader that is killed between its copies and their acknowledgements loses what has no copy.
 #[tokio::test]
 async fn a_full_quorum_queue_makes_room_for_what_it_takes_back_by_what_it_took_back_before() {
     on_every_broker(|broker| async move {
