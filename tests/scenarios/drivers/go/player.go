@@ -162,12 +162,17 @@ func properties(m *retryrmq.Message) map[string]any {
 
 var (
 	speaking sync.Mutex
+	over     bool // nothing comes after `done`, whoever still logs
 	out      = json.NewEncoder(os.Stdout)
 )
 
 func say(line map[string]any) {
 	speaking.Lock()
 	defer speaking.Unlock()
+	if over {
+		return
+	}
+	over = line["line"] == "done"
 	if err := out.Encode(line); err != nil {
 		// A line that said less would pass for what the library gave.
 		fmt.Fprintf(os.Stderr, "the line %v cannot be written: %v\n", line, err)

@@ -44,7 +44,11 @@ function plain(key, value) {
   return value
 }
 
+let over = false
+
 function say(line, keys = {}) {
+  if (over) return // whoever still logs
+  over = line === 'done'
   const text = JSON.stringify({ line, ...keys }, plain).replaceAll('\\u0000', '\u0000')
   writeSync(1, `${text.replace(BIGINT, '$1')}\n`)
 }

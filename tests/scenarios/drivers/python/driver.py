@@ -50,10 +50,17 @@ CAN = [
 ]
 
 _printing = threading.Lock()
+#: Nothing comes after this line, whoever still logs.
+_LAST = "done"
+_said: list[str] = []
 
 
 def say(line: str, **keys: Any) -> None:
     with _printing:
+        if _said:
+            return
+        if line == _LAST:
+            _said.append(line)
         print(json.dumps({"line": line, **keys}, default=plain), flush=True)
 
 

@@ -4,6 +4,7 @@ mod handler;
 mod player;
 
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use retryrmq::lines::{self, Wanted};
@@ -86,12 +87,20 @@ async fn consume(play: Play) -> Result<(), Failed> {
         () = consuming.closed() => return Err("the consumer ended by itself".into()),
     }
     client.close().await;
+    // The last line, whoever still logs.
+    *LOG_IS_OVER.lock().unwrap_or_else(PoisonError::into_inner) = true;
     say(&json!({"line": "done"}));
     Ok(())
 }
 
+static LOG_IS_OVER: Mutex<bool> = Mutex::new(false);
+
 /// The crate's log, as whoever installs no subscriber of their own may have it.
 fn tell_lines() {
+    let is_over = LOG_IS_OVER.lock().unwrap_or_else(PoisonError::into_inner);
+    if *is_over {
+        return;
+    }
     for line in lines::take() {
         let level = line.level.to_string().to_lowercase();
         say(&json!({"line": "log", "level": level, "text": line.to_string()}));
