@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -89,7 +90,8 @@ func init() {
 			attributes = append(attributes, short(field))
 		}
 		text := "retryrmq: " + l.Text
-		if l.Room != "attempt" { // which quotes errors and ids; of others, names of queues are fields
+		// Lines of attempts quote errors and ids; of others, names of queues are fields.
+		if l.Room != "attempt" && !strings.HasPrefix(l.Text, "attempt ") {
 			text = "retryrmq: " + goOptions.Replace(l.Text)
 		}
 		for _, j := range openJournals() {

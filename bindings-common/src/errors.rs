@@ -45,7 +45,7 @@ impl From<&retryrmq::Error> for Refusal {
     fn from(error: &retryrmq::Error) -> Self {
         let causes: Vec<_> = std::iter::successors(error.source(), |cause| (*cause).source())
             .take(MOST_CAUSES)
-            .map(ToString::to_string)
+            .map(|cause| retryrmq::visible::line(&cause.to_string()).into_owned())
             .collect();
         Self {
             code: error.code(),

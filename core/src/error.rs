@@ -229,7 +229,7 @@ impl fmt::Debug for Error {
         // A chain of causes can be a circle.
         for _ in 0..MOST_CAUSES {
             let Some(why) = cause else { break };
-            let text = why.to_string();
+            let text = visible::line(&why.to_string()).into_owned();
             if !said.contains(&text) {
                 write!(f, "; caused by: {text}")?;
                 said.push_str(&text);

@@ -66,6 +66,9 @@ class Lines:
         """Until all is written, so many seconds at most."""
         with self._changed:
             self._changed.wait_for(lambda: not (self._busy and (self._waiting or self._writing)), seconds)
+        # Without a thread, as none can be begun once the interpreter ends.
+        while not self._busy and self._waiting:
+            _write(*self._waiting.popleft())
 
     def _write_all(self) -> None:
         while (line := self._next()) is not None:

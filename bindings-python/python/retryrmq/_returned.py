@@ -8,7 +8,7 @@ import functools
 import inspect
 import itertools
 import types
-from collections.abc import AsyncGenerator, Awaitable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator
 from typing import Any
 
 from ._message import Settled
@@ -58,7 +58,7 @@ def check(result: Any, is_async: bool) -> None:
         write = f"`return await {_called(result)}`" if is_async else "`async def` for the handler, and await it"
         _let_go(result)
         raise TypeError(f"the handler returned {_named(result)}, which nobody awaits; write {write}")
-    elif issubclass(kind, types.GeneratorType | AsyncGenerator):
+    elif issubclass(kind, Generator | AsyncGenerator):
         if not _is_over(result):
             raise TypeError(
                 f"the handler returned {_named(result)}, which nobody runs; do the work before returning, in a loop over it "

@@ -105,6 +105,11 @@ impl AckWindow {
         outstanding
     }
 
+    /// How many are settled and not acknowledged yet.
+    pub(super) fn held_back(&self) -> usize {
+        self.settled
+    }
+
     /// When [`flush`](Self::flush) will have something to do, if nothing else happens.
     pub(super) fn deadline(&self) -> Option<Moment> {
         self.since.map(|since| since + PATIENCE)

@@ -41,6 +41,9 @@ impl Engine {
             let (queue, message_id) = (self.queue(), received.message_id());
             self.tell(Event::Replayed { queue, message_id }, out);
         }
+        if now.at >= self.returned_until {
+            self.returned_unseen = 0;
+        }
         let returned_unseen = received.redelivered && self.returned_unseen > 0;
         self.returned_unseen -= usize::from(returned_unseen);
         let token = self.entries.insert(Entry {

@@ -56,6 +56,10 @@ use crate::{
 /// after 30 minutes (`consumer_timeout`), and costs the whole channel.
 const LONGEST_KEPT: Duration = Duration::from_secs(600);
 
+/// How long a message may take that comes again because its queue had sent it to a consumer that was cancelled. The broker may be
+/// slow, and the message behind others.
+const RETURNS: Duration = Duration::from_secs(30);
+
 /// What an engine is made from.
 pub(crate) struct Setup {
     pub(crate) options: Consumer,
@@ -116,6 +120,8 @@ pub(crate) struct Engine {
     /// Messages, at most, that the queue had sent to a consumer of ours and took back when that was cancelled. It has counted
     /// that as it counts a crash.
     returned_unseen: usize,
+    /// As long as those may still be on their way back.
+    returned_until: Moment,
     warned_without_dlx: bool,
 }
 
@@ -161,6 +167,7 @@ impl Engine {
             detours: 0,
             places_taken: 0,
             returned_unseen: 0,
+            returned_until: Moment::ZERO,
             warned_without_dlx: false,
             options,
         }
@@ -223,7 +230,7 @@ impl Engine {
         self.readmit(now, out);
         self.return_what_can(now, out);
         self.relieve(now);
-        self.adjust_intake(out);
+        self.adjust_intake(now, out);
         self.flush(now, out);
     }
 
@@ -325,7 +332,7 @@ impl Engine {
     }
 
     /// Has the broker send what may be sent now.
-    fn adjust_intake(&mut self, out: &mut Commands) {
+    fn adjust_intake(&mut self, now: Now, out: &mut Commands) {
         let Some(channel) = &self.channel else {
             return;
         };
@@ -342,7 +349,12 @@ impl Engine {
             if let Step::Cancel { consumer } = step
                 && !self.nack_is_uncounted
             {
-                self.returned_unseen += self.room_of(session, consumer);
+                let room = self
+                    .channel
+                    .as_ref()
+                    .map(|channel| self.room_of(channel, consumer));
+                self.returned_unseen += room.unwrap_or(0);
+                self.returned_until = now.at + RETURNS;
             }
             out.add(match step {
                 Step::Consume { consumer, prefetch } => Command::Consume {
@@ -358,14 +370,18 @@ impl Engine {
         }
     }
 
-    /// How many messages may be on their way to a consumer.
-    fn room_of(&self, session: u64, consumer: u64) -> usize {
+    /// How many messages may be on their way to a consumer that is cancelled: none to a narrow one, whose only place is taken then.
+    fn room_of(&self, channel: &Channel, consumer: u64) -> usize {
+        let prefetch = usize::from(self.intake.prefetch_of(consumer));
+        if prefetch <= 1 {
+            return 0;
+        }
         let held = self
             .entries
             .iter()
-            .filter(|(_, entry)| entry.session == session && entry.consumer == consumer)
+            .filter(|(_, entry)| entry.session == channel.session && entry.consumer == consumer)
             .count();
-        usize::from(self.intake.prefetch_of(consumer)).saturating_sub(held)
+        prefetch.saturating_sub(held + channel.acks.held_back())
     }
 
     /// Messages beyond the prefetch that are held because they cannot be stored: those behind them must run all the same, and

@@ -130,10 +130,14 @@ impl Shell {
         let wire_queue = topology::name(&options.queue)?;
         let queue_type = client.options().queue_type;
         let demands = Demands::of(&options, queue_type);
-        let first = client.consuming().connection().await?;
-        demands.check(first.server())?;
+        // Without waiting: while there is no connection, the look at the queues says why.
+        let open = client.consuming().connection().now_or_never().transpose()?;
+        let first = open
+            .as_ref()
+            .map_or_else(|| client.server(), |open| open.server());
+        demands.check(first)?;
         if options.dlx {
-            warn_of_an_untested_broker(first.server());
+            warn_of_an_untested_broker(first);
         }
         let declare = options.declare && options.dlx;
         let findings = client.examine(&plan, mode(declare)).await?;

@@ -72,7 +72,10 @@ impl Broker {
             self.with_queue(queue, |queue, context| {
                 queue.exclusive_consumer = false;
                 queue.cancel(context, key);
-                queue.give_back(context, &on_their_way, Return::OnTheWay);
+                // Without one this would wake a queue that a cancel leaves asleep.
+                if !on_their_way.is_empty() {
+                    queue.give_back(context, &on_their_way, Return::OnTheWay);
+                }
             });
         }
         self.apply();
