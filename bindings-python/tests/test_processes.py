@@ -24,8 +24,8 @@ url, queue = sys.argv[1:3]
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def say(**line):
-    sys.stdout.write(json.dumps(line) + "\\n")
-    sys.stdout.flush()
+    # In one call: a signal handler may say something in the middle of another line, which buffered output does not bear.
+    os.write(1, (json.dumps(line) + "\\n").encode())
 """
 
 
