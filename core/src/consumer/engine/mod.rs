@@ -346,23 +346,19 @@ impl Engine {
         };
         let crowded = !self.pausing.is_pausing() && self.places_taken < self.most_places_taken();
         while let Some(step) = self.intake.next(goal, crowded) {
-            if let Step::Cancel { consumer } = step
-                && !self.nack_is_uncounted
-            {
-                let room = self
-                    .channel
-                    .as_ref()
-                    .map(|channel| self.room_of(channel, consumer));
-                self.returned_unseen += room.unwrap_or(0);
-                self.returned_until = now.at + RETURNS;
-            }
             out.add(match step {
                 Step::Consume { consumer, prefetch } => Command::Consume {
                     session,
                     consumer,
                     prefetch,
                 },
-                Step::Cancel { consumer } => Command::Cancel { session, consumer },
+                Step::Cancel { consumer } => {
+                    if !self.nack_is_uncounted {
+                        self.returned_unseen += self.room_of(session, consumer);
+                        self.returned_until = now.at + RETURNS;
+                    }
+                    Command::Cancel { session, consumer }
+                }
             });
         }
         if let Some(channel) = &mut self.channel {
@@ -371,7 +367,7 @@ impl Engine {
     }
 
     /// How many messages may be on their way to a consumer that is cancelled: none to a narrow one, whose only place is taken then.
-    fn room_of(&self, channel: &Channel, consumer: u64) -> usize {
+    fn room_of(&self, session: u64, consumer: u64) -> usize {
         let prefetch = usize::from(self.intake.prefetch_of(consumer));
         if prefetch <= 1 {
             return 0;
@@ -379,9 +375,13 @@ impl Engine {
         let held = self
             .entries
             .iter()
-            .filter(|(_, entry)| entry.session == channel.session && entry.consumer == consumer)
+            .filter(|(_, entry)| entry.session == session && entry.consumer == consumer)
             .count();
-        prefetch.saturating_sub(held + channel.acks.held_back())
+        let held_back = self
+            .channel
+            .as_ref()
+            .map_or(0, |channel| channel.acks.held_back());
+        prefetch.saturating_sub(held + held_back)
     }
 
     /// Messages beyond the prefetch that are held because they cannot be stored: those behind them must run all the same, and
