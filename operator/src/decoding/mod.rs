@@ -1,0 +1,1 @@
+//! What a body means: unwrapped, decoded, and where it breaks off.

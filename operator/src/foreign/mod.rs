@@ -1,0 +1,1 @@
+//! Dead letters that other libraries and the broker itself left, read as records.
