@@ -237,7 +237,13 @@ mod tests {
                 let has = if number {
                     text.contains(&format!("`{named}` ({usual})"))
                 } else {
-                    text.contains(&named)
+                    // As code, and whole: `dlx: true` and `DLX()` name it, a word of prose does not.
+                    text.match_indices(&named).any(|(at, _)| {
+                        let before = text[..at].chars().next_back();
+                        let after = text[at + named.len()..].chars().next();
+                        before.is_none_or(|c| "`(, {\n\t.".contains(c))
+                            && after.is_some_and(|c| "`=:(.".contains(c))
+                    })
                 };
                 assert!(has, "{readme} lacks `{named}` ({usual})");
             }
@@ -254,11 +260,14 @@ mod tests {
 
     #[test]
     fn a_scenario_holds_the_levels() {
-        let scenario = repository("tests/scenarios/log.yaml");
+        let scenario = ["log", "log-dlx-off"]
+            .map(|name| repository(&format!("tests/scenarios/{name}.yaml")))
+            .concat();
         for (what, says) in [
             ("retried", "retry in"),
             ("parked", "parked as"),
             ("deferred", "is deferred"),
+            ("rejected", "; rejected"),
         ] {
             let (_, level) = LEVELS.iter().find(|(name, _)| *name == what).unwrap();
             let held =
