@@ -631,6 +631,17 @@ mod tests {
         );
         assert_eq!(
             read(
+                vec![
+                    ("x-retries", AMQPValue::ShortInt(2)),
+                    ("x-retry-replays", AMQPValue::LongInt(1)),
+                ],
+                Counting::Header
+            ),
+            0,
+            "what was replayed counts from the start"
+        );
+        assert_eq!(
+            read(
                 vec![("x-death", AMQPValue::LongString("all of them".into()))],
                 Counting::Header
             ),

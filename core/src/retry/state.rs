@@ -81,7 +81,15 @@ impl RetryState {
             None // whatever stands there came with the message: a first delivery has no past
         };
         state.retries = match counting {
-            Counting::Header => own.or(deaths).or_else(|| state.legacy(table)).unwrap_or(0),
+            Counting::Header => {
+                // What was replayed counts from the start, whoever counted before.
+                let is_replayed = table.contains_key(headers::REPLAYS);
+                let legacy = || {
+                    let counted = (!is_replayed).then(|| state.legacy(table));
+                    counted.flatten()
+                };
+                own.or(deaths).or_else(legacy).unwrap_or(0)
+            }
             Counting::Deaths { .. } => own.unwrap_or(0).saturating_add(deaths.unwrap_or(0)),
             Counting::Deliveries => own.unwrap_or(0).saturating_add(returns.unwrap_or(0)),
         };
