@@ -3,7 +3,6 @@ package native
 import (
 	"encoding/binary"
 	"errors"
-	"math"
 )
 
 var errShort = errors.New("retryrmq: the native half answered something else than it promises; this is a mistake in retryrmq")
