@@ -39,7 +39,8 @@ impl Parked {
     /// No look is one too many, whatever limits how often a message is delivered, and however a walk ends: what was given
     /// back before is put back as a fresh copy, confirmed, before it is held again. That takes the right to publish to
     /// queues. What cannot be borne: a limit of 0; past two thousand messages, a limit of 1 and a walk that is killed; as many
-    /// walks as the limit, each killed in the moment between the delivery of a message and its renewal; and one walk that is killed
+    /// walks as the limit, past two thousand messages one less, each killed in the moment between the delivery of a share and its
+    /// renewal; and one walk that is killed
     /// while it puts messages back in a queue that is full and drops its head (`max-length` or `max-length-bytes` without
     /// `reject-publish`): originals and copies are more than the queue may hold, and what it drops are others, without a copy.
     ///

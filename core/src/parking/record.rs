@@ -13,7 +13,7 @@ use lapin::{
 
 use crate::{
     consumer::{Message, Received},
-    retry::{Counting, HistoryEntry, ParkReason, RetryState, fingerprint, headers},
+    retry::{Counting, HistoryEntry, ParkReason, Past, RetryState, fingerprint, headers},
 };
 
 /// The record of a parked message.
@@ -65,7 +65,7 @@ impl Record {
         exchange: lapin::types::ShortString,
         routing_key: lapin::types::ShortString,
     ) -> Self {
-        let mut state = RetryState::read(queue, Counting::Header, false, &properties);
+        let mut state = RetryState::read(queue, Counting::Header, Past::None, &properties);
         let empty = FieldTable::default();
         let table = properties.headers().as_ref().unwrap_or(&empty);
         let deaths = deaths(table);
