@@ -6,7 +6,7 @@ use clap::Args;
 use retryrmq::{ParkReason, Record};
 use serde_json::json;
 
-use super::{order::Ordered, others::Others, record, selection::handle, stop::Stop};
+use super::{order::Ordered, others::Others, place, record, selection::handle, stop::Stop};
 use crate::{
     exit::Exit,
     fault::Fault,
@@ -23,6 +23,10 @@ pub(crate) struct Options {
     /// The queue whose parked messages to list (its own name, not that of the parking queue)
     queue: String,
 
+    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, EasyNetQ, Symfony, Celery
+    #[arg(long)]
+    dlq: bool,
+
     /// List this many messages at most; 0 is all of them
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
@@ -37,19 +41,21 @@ Examples:
   retryrmq parked ls orders
   retryrmq parked ls orders --group            which failures, and how often
   retryrmq parked ls orders --json | jq -r .message_id
+  retryrmq parked ls orders_error --dlq        any dead-letter queue
 
 The first column names a message for the other commands: #1=7c1e09ab.
 
 JSON, one object a line: place, mark, message_id, parked_at, reason, by_broker,
 attempts, error, error_type, fingerprint, exchange, routing_key, replays,
-body_bytes, home (the queue it is replayed to). With --group: count, fingerprint, reason, error, error_type,
+body_bytes, home (the queue it is replayed to, null where nobody knows), library
+(who left it). With --group: count, fingerprint, reason, error, error_type,
 first_parked_at, last_parked_at.";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let stop = Stop::listen()?;
     let client = global.connect().await?;
-    let parked = client.parked(&options.queue);
-    let Some(mut walk) = Ordered::open(&parked, stop).await? else {
+    let parked = place::parked(&client, &options.queue, options.dlq);
+    let Some(mut walk) = Ordered::open(&parked, options.dlq, stop).await? else {
         return Ok(Exit::Interrupted);
     };
     warn_of(&walk);
