@@ -3,11 +3,12 @@
 
 use std::time::{Duration, SystemTime};
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use proptest::prelude::*;
 use retryrmq_operator::foreign::{
     DeadLetter, Headers, Letter, Library, Replay, Source, Value, read,
 };
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 struct Fixture {
     json: Json,
@@ -113,11 +114,26 @@ fn masstransit() {
         queue("submit-order"),
         "by the name of the queue"
     );
+    assert_eq!(skipped.reason, None, "it never ran");
     assert!(
         skipped.error.contains("no consumer takes"),
         "{}",
         skipped.error
     );
+}
+
+#[test]
+fn a_failure_of_an_earlier_life_is_not_told() {
+    for (later, reason, library) in [
+        (60, "delivery_limit", Library::Broker),
+        (60, "expired", Library::MassTransit),
+        (0, "rejected", Library::MassTransit),
+    ] {
+        let mut fixture = Fixture::named("masstransit");
+        let death = json!([{"queue": "orders", "reason": reason, "time": {"$time": 1_782_900_000 + later}}]);
+        fixture.headers.insert("x-death".to_owned(), value(&death));
+        assert_eq!(fixture.read().library, library, "{reason} {later} s later");
+    }
 }
 
 #[test]
@@ -263,6 +279,31 @@ fn easynetq_bytes_that_were_lost_are_not_replayed() {
 }
 
 #[test]
+fn easynetq_a_body_that_may_be_text_or_base64_is_not_guessed() {
+    let json = "{\"n\": 1}";
+    let in_base64 = BASE64_STANDARD.encode(json);
+    for (message, content_type, body) in [
+        ("test", "text/plain", None),
+        ("test", "application/octet-stream", Some(&b"\xb5\xeb-"[..])),
+        ("hello, world", "text/plain", Some(b"hello, world")),
+        (&in_base64, "application/json", Some(json.as_bytes())),
+        ("1234", "application/json", Some(b"1234")),
+        ("", "text/plain", Some(b"")),
+    ] {
+        let mut fixture = Fixture::named("easynetq-systemtextjson");
+        let mut envelope: Json = serde_json::from_str(fixture.json["body"].as_str().unwrap()).unwrap();
+        envelope["Message"] = message.into();
+        envelope["BasicProperties"]["ContentType"] = content_type.into();
+        fixture.json["body"] = envelope.to_string().into();
+        let replayed = match fixture.read().replay {
+            Replay::Original { body, .. } => Some(body),
+            _ => None,
+        };
+        assert_eq!(replayed.as_deref(), body, "{message} as {content_type}");
+    }
+}
+
+#[test]
 fn symfony_in_json() {
     let letter = Fixture::named("symfony").read();
     assert_eq!(letter.library, Library::Symfony);
@@ -295,7 +336,6 @@ fn symfony_in_php() {
     for form in ["slashes", "base64"] {
         let mut fixture = Fixture::named("symfony-php");
         if form == "base64" {
-            use base64::{Engine, prelude::BASE64_STANDARD};
             let body = fixture.json["body"].as_str().unwrap();
             let plain = body
                 .replace("\\0", "\0")

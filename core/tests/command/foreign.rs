@@ -136,7 +136,11 @@ async fn every_library_is_told_and_replayed_to_its_own_queue() {
         for line in &lines {
             assert_eq!(
                 (&line["error"], &line["by_broker"], &line["reason"]),
-                (&json!("no such customer: 7"), &json!(false), &json!(null)),
+                (
+                    &json!("no such customer: 7"),
+                    &json!(false),
+                    &json!("exhausted")
+                ),
                 "{line}"
             );
         }
@@ -401,6 +405,70 @@ async fn a_look_at_anothers_queue_costs_nothing() {
             "as it was"
         );
         assert_eq!(message.text(), fixture.body());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn everything_that_died_in_a_virtual_host() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let mut route = FieldTable::default();
+        for (name, value) in [("exchange", ""), ("routing-key", "graveyard")] {
+            let name = format!("x-dead-letter-{name}");
+            route.insert(name.into(), AMQPValue::LongString(value.into()));
+        }
+        desk.amqp
+            .declare_with("orders", QueueType::Quorum, route)
+            .await;
+        for queue in [
+            "graveyard",
+            "mail.parked",
+            "submit-order_error",
+            "submit-order",
+        ] {
+            desk.amqp.declare(queue, QueueType::Quorum).await;
+            desk.amqp.publish(queue, "x").await;
+        }
+        let management = std::env::var("RETRYRMQ_TEST_BROKERS").unwrap();
+        let version = broker.version().to_string();
+        let line = management.lines().find(|line| line.contains(&version));
+        let management = line.and_then(|line| line.split('|').nth(2)).unwrap();
+        let queues = async |more: &[&str]| {
+            let mut words = vec![
+                "--json",
+                "parked",
+                "ls",
+                "--all-queues",
+                "--management",
+                management,
+            ];
+            words.extend(more);
+            let lines = desk.run(&words).await.exits(0).lines();
+            let mut names: Vec<_> = lines
+                .iter()
+                .map(|line| line["queue"].as_str().unwrap().to_owned())
+                .collect();
+            names.sort();
+            names
+        };
+        let all = ["graveyard", "mail.parked", "submit-order_error"];
+        assert_eq!(queues(&[]).await, all);
+        assert_eq!(queues(&["--group"]).await, all);
+        let wrong = [
+            "parked",
+            "ls",
+            "--all-queues",
+            "--management",
+            "http://guest:geheim@127.0.0.1:1",
+        ];
+        let done = desk.run(&wrong).await.exits(1);
+        assert!(
+            done.err.contains("127.0.0.1:1")
+                && done.err.contains("--management")
+                && !done.err.contains("geheim"),
+            "{done:?}"
+        );
     })
     .await;
 }

@@ -1,6 +1,8 @@
 //! Celery 4 and 5, and Kombu: a task that is rejected (`Reject(requeue=False)`, or any failure with `acks_late` and without
 //! `acks_on_failure_or_timeout`) is dead-lettered by the broker. Celery adds nothing then; the headers of the task say which it was.
 //!
+//! The count of Celery's own retries is part of the task and stays: a task that had spent them gets one try more by a replay.
+//!
 //! Documented at <https://docs.celeryq.dev/en/stable/internals/protocol.html> (protocol 2).
 
 use super::{

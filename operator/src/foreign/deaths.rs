@@ -2,7 +2,7 @@
 //!
 //! Documented at <https://www.rabbitmq.com/docs/dlx#effects>; measured on 3.10, 4.0 and 4.3.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::{
     Value,
@@ -58,6 +58,18 @@ pub(crate) fn decisive<'a>(letter: &Letter<'_>, deaths: &'a [Death]) -> Option<&
     let elsewhere = || deaths.iter().filter(|death| death.queue != letter.queue);
     let refused = elsewhere().find(|death| death.reason != "expired");
     refused.or_else(|| elsewhere().next())
+}
+
+/// Whether the broker gave the message up after the failure that a library wrote on it: then that is of an earlier life, as where
+/// somebody moved the message back by hand. What only expired lay in the library's own dead-letter queue.
+pub(crate) fn came_after(letter: &Letter<'_>, said: &DeadLetter) -> bool {
+    let deaths = all(letter);
+    let died = decisive(letter, &deaths).filter(|death| death.reason != "expired");
+    match (died.and_then(|death| death.at), said.failed_at) {
+        // The broker tells whole seconds.
+        (Some(died), Some(failed)) => died > failed + Duration::from_secs(1),
+        _ => false,
+    }
 }
 
 /// The exchange and routing key of its publisher: those of the oldest death.

@@ -6,7 +6,7 @@
 //! System.Text.Json serializers.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
     Headers, Value,
@@ -31,6 +31,10 @@ pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
         return None;
     }
     let error: Envelope = serde_json::from_slice(letter.body).ok()?;
+    let is_whole = error.routing_key.is_some() && error.exchange.is_some() && error.date_time.is_some();
+    if !is_named && !(is_whole && error.message.is_some()) {
+        return None;
+    }
     let exception = error.exception?;
     let source = match error
         .queue
@@ -104,8 +108,14 @@ fn original(body: Option<String>, properties: BasicProperties) -> Replay {
     let timestamp = properties
         .timestamp
         .filter(|_| !has_not(properties.timestamp_present));
+    let Some(body) = body_of(body, properties.content_type.as_deref()) else {
+        return Replay::Never(
+            "nobody can tell whether the body in EasyNetQ's envelope is text or base64: look at it, and publish it anew"
+                .to_owned(),
+        );
+    };
     Replay::Original {
-        body: body_of(body, properties.content_type.as_deref()),
+        body,
         properties: Box::new(Properties {
             content_type: name(properties.content_type),
             content_encoding: name(properties.content_encoding),
@@ -124,18 +134,23 @@ fn original(body: Option<String>, properties: BasicProperties) -> Replay {
     }
 }
 
-/// `Base64ErrorMessageSerializer` writes any body in base64. JSON never looks like that, and other text of four characters or
-/// more rarely does: what is no JSON by its own word is taken for base64 where it is some.
-fn body_of(text: String, content_type: Option<&str>) -> Vec<u8> {
-    let is_json = content_type.is_none_or(|kind| kind.contains("json"));
-    let begins_as_json = text.trim_start().starts_with(['{', '[', '"']);
-    if (is_json && begins_as_json) || text.len() < 4 {
-        return text.into_bytes();
+/// The body: as text, or in base64 with `Base64ErrorMessageSerializer`. `None` where it may be either: to guess would be to replay
+/// rubbish.
+fn body_of(text: String, content_type: Option<&str>) -> Option<Vec<u8>> {
+    let is_json = |json: &[u8]| serde_json::from_slice::<IgnoredAny>(json).is_ok();
+    let Ok(bytes) = BASE64_STANDARD.decode(&text) else {
+        return Some(text.into_bytes());
+    };
+    let begins_so = matches!(bytes.first(), Some(b'{' | b'[' | b'"'));
+    let may_be_json = content_type.is_none_or(|kind| kind.contains("json"));
+    if begins_so && is_json(&bytes) {
+        return Some(bytes);
     }
-    match BASE64_STANDARD.decode(&text) {
-        Ok(bytes) => bytes,
-        Err(_) => text.into_bytes(),
+    if text.is_empty() || (may_be_json && is_json(text.as_bytes())) {
+        return Some(text.into_bytes());
     }
+    let is_binary = content_type.is_some_and(|kind| !kind.starts_with("text/") && !kind.contains("json"));
+    is_binary.then_some(bytes)
 }
 
 /// A header as one of the two serializers writes it; `None` where it cannot be read back.

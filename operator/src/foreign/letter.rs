@@ -177,8 +177,8 @@ pub struct DeadLetter {
     pub source: Source,
     /// The exchange and routing key that it was first published with, where they were written down.
     pub published: Option<(String, String)>,
-    /// The reason in RabbitMQ's words: rejected, expired, `maxlen` or `delivery_limit`; `None` where a library gave it up after a
-    /// failure.
+    /// The reason: in RabbitMQ's words rejected, expired, `maxlen` or `delivery_limit`; `exhausted` where a library gave it up
+    /// after its own retries; `None` where it never ran.
     pub reason: Option<String>,
     /// One line for people, at most 1 KiB; empty where nobody wrote one.
     pub error: String,
@@ -197,13 +197,13 @@ pub struct DeadLetter {
 }
 
 impl DeadLetter {
-    /// Of this library, with nothing else known.
+    /// Of this library, after a failure, with nothing else known.
     pub(crate) fn of(library: Library, source: Source) -> Self {
         Self {
             library,
             source,
             published: None,
-            reason: None,
+            reason: Some("exhausted".to_owned()),
             error: String::new(),
             error_type: String::new(),
             stack: None,

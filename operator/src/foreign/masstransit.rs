@@ -51,6 +51,7 @@ pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
     let error = letter.text("MT-Fault-Message", ERROR);
     let retries = letter.count("MT-Fault-RetryCount");
     Some(DeadLetter {
+        reason: is_fault.then(|| "exhausted".to_owned()),
         error: error.unwrap_or_else(|| match reason.as_deref() {
             Some("dead-letter") => skipped.to_owned(),
             _ => String::new(),

@@ -30,11 +30,14 @@ pub use value::{Headers, Value};
 /// is for its own reader.
 #[must_use]
 pub fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
-    easynetq::read(letter)
+    let said = easynetq::read(letter)
         .or_else(|| masstransit::read(letter))
         .or_else(|| nservicebus::read(letter))
         .or_else(|| spring::read(letter))
         .or_else(|| symfony::read(letter))
-        .or_else(|| celery::read(letter))
-        .or_else(|| deaths::read(letter))
+        .or_else(|| celery::read(letter));
+    match said {
+        Some(said) if !deaths::came_after(letter, &said) => Some(said),
+        _ => deaths::read(letter),
+    }
 }

@@ -4,7 +4,7 @@
 use retryrmq::{
     BasicProperties, Failure, Instead, ParkReason, Record,
     types::{AMQPValue, FieldArray, FieldTable, LongString, ShortString},
-    visible,
+    visible, work_queue_of,
 };
 use retryrmq_operator::foreign::{
     self, DeadLetter, Headers, Letter, Library, Properties, Replay, Source, Value,
@@ -66,6 +66,14 @@ pub(super) fn fill(record: &mut Record, parking: &str) {
 pub(super) fn obstacle(letter: Option<&DeadLetter>, target: &str) -> Option<String> {
     if let Some(Replay::Never(why)) = letter.map(|letter| &letter.replay) {
         return Some(format!("it is not replayed: {}", visible::line(why)));
+    }
+    let by_broker = letter.is_none_or(|letter| letter.library == Library::Broker);
+    if let Some(work) = work_queue_of(target).filter(|_| !by_broker) {
+        return Some(format!(
+            "it would go to `{}`, where messages of `{}` wait or are parked; say --to QUEUE with a queue that is consumed",
+            visible::line(target),
+            visible::line(work)
+        ));
     }
     if !target.is_empty() {
         return None;

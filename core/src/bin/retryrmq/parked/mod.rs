@@ -1,6 +1,7 @@
 //! `retryrmq parked`: what was given up, why, and what to do about it.
 
 mod body;
+mod every;
 mod foreign;
 mod ls;
 mod order;

@@ -136,17 +136,15 @@ fn people(
         "error",
         &output.paint(ls::error(record), Style::new().red()),
     )?;
-    if let Some(time) = record.parked_at {
-        let by = match letter {
-            Some(letter) => format!("by {}", letter.library),
-            None if record.by_broker => "by the broker".to_owned(),
-            None => "by a consumer".to_owned(),
-        };
-        field(
-            "parked",
-            &format!("{}, {}, {by}", moment::ago(time), moment::absolute(time)),
-        )?;
-    }
+    let by = match letter {
+        Some(letter) => format!("by {}", letter.library),
+        None if record.by_broker => "by the broker".to_owned(),
+        None => "by a consumer".to_owned(),
+    };
+    let when = record
+        .parked_at
+        .map(|time| format!("{}, {}, {by}", moment::ago(time), moment::absolute(time)));
+    field("parked", &when.unwrap_or(by))?;
     if let Some(time) = message.first_failed_at() {
         field(
             "first failed",
@@ -198,9 +196,14 @@ fn people(
         field("no replay", &visible::line(why))?;
     }
     field("fingerprint", &visible::line(&record.fingerprint))?;
-    let properties: Vec<String> = json::properties(message.properties())
+    let original = match letter.map(|letter| &letter.replay) {
+        Some(Replay::Original { properties, .. }) => Some(foreign::unwrapped(properties)),
+        _ => None,
+    };
+    let shown = original.as_ref().unwrap_or(message.properties());
+    let properties: Vec<String> = json::properties(shown)
         .iter()
-        .filter(|(name, _)| *name != "message_id")
+        .filter(|(name, _)| *name != "message_id" || original.is_some())
         .map(|(name, value)| match value.as_str() {
             Some(text) => format!("{name}={}", visible::line(text)),
             None => format!("{name}={value}"),
