@@ -31,7 +31,6 @@ impl Fixture {
             queue: self.json["queue"].as_str().unwrap(),
             headers: &self.headers,
             kind: self.json["properties"]["type"].as_str(),
-            content_type: self.json["properties"]["content_type"].as_str(),
             body: self.json["body"].as_str().unwrap().as_bytes(),
         })
         .expect("it is recognised")
@@ -261,6 +260,8 @@ fn easynetq_with_system_text_json_and_a_binary_body() {
     assert_eq!(body, b"\x00\xff\x01binary");
     assert_eq!(properties.headers["at"], Value::Time(1_782_899_940));
     assert_eq!(properties.headers["tenant"], Value::Text("acme".into()));
+    let route = Value::List(vec![Value::Text("a".into()), Value::Number(1)]);
+    assert_eq!(properties.headers["route"], route);
 }
 
 #[test]
@@ -291,7 +292,8 @@ fn easynetq_a_body_that_may_be_text_or_base64_is_not_guessed() {
         ("", "text/plain", Some(b"")),
     ] {
         let mut fixture = Fixture::named("easynetq-systemtextjson");
-        let mut envelope: Json = serde_json::from_str(fixture.json["body"].as_str().unwrap()).unwrap();
+        let mut envelope: Json =
+            serde_json::from_str(fixture.json["body"].as_str().unwrap()).unwrap();
         envelope["Message"] = message.into();
         envelope["BasicProperties"]["ContentType"] = content_type.into();
         fixture.json["body"] = envelope.to_string().into();
@@ -419,7 +421,6 @@ fn an_ordinary_message_is_none() {
             queue: "q",
             headers: &headers,
             kind: None,
-            content_type: None,
             body,
         };
         assert_eq!(read(&letter), None, "{headers:?}");
@@ -499,7 +500,7 @@ proptest! {
         queue in "[a-z_.]{0,12}",
         body in prop::collection::vec(any::<u8>(), 0..40),
     ) {
-        let letter = Letter { queue: &queue, headers: &headers, kind: Some("EasyNetQ.SystemMessages.Error"), content_type: None, body: &body };
+        let letter = Letter { queue: &queue, headers: &headers, kind: Some("EasyNetQ.SystemMessages.Error"), body: &body };
         if let Some(letter) = read(&letter) {
             assert_bounded(&letter);
         }
@@ -518,7 +519,7 @@ proptest! {
         body.splice(at..at, bytes);
         body.truncate(body.len() - cut % 40);
         let headers = Headers::new();
-        let letter = Letter { queue: "q", headers: &headers, kind: None, content_type: None, body: &body };
+        let letter = Letter { queue: "q", headers: &headers, kind: None, body: &body };
         if let Some(letter) = read(&letter) {
             assert_bounded(&letter);
         }
@@ -536,7 +537,6 @@ fn an_envelope_of_millions_of_empty_lists_is_refused_and_not_built() {
         queue: "q",
         headers: &headers,
         kind: None,
-        content_type: None,
         body: body.as_bytes(),
     };
     let letter = read(&letter).unwrap();

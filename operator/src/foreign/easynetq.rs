@@ -31,7 +31,8 @@ pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
         return None;
     }
     let error: Envelope = serde_json::from_slice(letter.body).ok()?;
-    let is_whole = error.routing_key.is_some() && error.exchange.is_some() && error.date_time.is_some();
+    let is_whole =
+        error.routing_key.is_some() && error.exchange.is_some() && error.date_time.is_some();
     if !is_named && !(is_whole && error.message.is_some()) {
         return None;
     }
@@ -149,7 +150,8 @@ fn body_of(text: String, content_type: Option<&str>) -> Option<Vec<u8>> {
     if text.is_empty() || (may_be_json && is_json(text.as_bytes())) {
         return Some(text.into_bytes());
     }
-    let is_binary = content_type.is_some_and(|kind| !kind.starts_with("text/") && !kind.contains("json"));
+    let is_binary =
+        content_type.is_some_and(|kind| !kind.starts_with("text/") && !kind.contains("json"));
     is_binary.then_some(bytes)
 }
 

@@ -20,8 +20,6 @@ pub struct Letter<'a> {
     pub headers: &'a Headers,
     /// The property `type`.
     pub kind: Option<&'a str>,
-    /// The property `content_type`.
-    pub content_type: Option<&'a str>,
     /// The body.
     pub body: &'a [u8],
 }

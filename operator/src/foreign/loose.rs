@@ -1,17 +1,17 @@
 //! JSON of any shape, in bounded memory: a body of some megabytes may hold millions of empty lists, each of which would take more
 //! memory than it has characters.
 
-use std::{collections::BTreeMap, fmt};
+use std::{cell::Cell, collections::BTreeMap, fmt};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
+    de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
-/// As many members of one list or table are kept. AMQP headers have to fit a frame.
-const MEMBERS: usize = 256;
-/// Levels that are kept. With the bound above, and since all headers fit 128 KiB, memory stays small.
-const DEPTH: usize = 4;
+/// As many values are kept in all. AMQP headers have to fit a frame.
+const VALUES: usize = 4096;
+/// As many levels.
+const DEPTH: usize = 12;
 
 /// A value.
 #[derive(Clone, Debug)]
@@ -23,33 +23,54 @@ pub(crate) enum Loose {
     Text(String),
     List(Vec<Loose>),
     Table(BTreeMap<String, Loose>),
-    /// More members or levels than any header has.
+    /// More values or levels than any headers have.
     TooMuch,
 }
 
 impl<'de> Deserialize<'de> for Loose {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(At(DEPTH))
+        let room = Room {
+            depth: DEPTH,
+            values: &Cell::new(VALUES),
+        };
+        room.deserialize(deserializer)
     }
 }
 
-/// How many more levels are kept.
+/// How much more is kept.
 #[derive(Clone, Copy)]
-struct At(usize);
+struct Room<'a> {
+    depth: usize,
+    values: &'a Cell<usize>,
+}
 
-impl<'de> serde::de::DeserializeSeed<'de> for At {
+impl Room<'_> {
+    fn below(self) -> Self {
+        Self {
+            depth: self.depth.saturating_sub(1),
+            ..self
+        }
+    }
+
+    fn is_used_up(self) -> bool {
+        self.depth == 0 || self.values.get() == 0
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Room<'_> {
     type Value = Loose;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Loose, D::Error> {
-        if self.0 == 0 {
+        if self.is_used_up() {
             IgnoredAny::deserialize(deserializer)?;
             return Ok(Loose::TooMuch);
         }
+        self.values.set(self.values.get() - 1);
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for At {
+impl<'de> Visitor<'de> for Room<'_> {
     type Value = Loose;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,8 +103,8 @@ impl<'de> Visitor<'de> for At {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Loose, A::Error> {
         let mut items = Vec::new();
-        while items.len() < MEMBERS {
-            match seq.next_element_seed(Self(self.0 - 1))? {
+        while !self.below().is_used_up() {
+            match seq.next_element_seed(self.below())? {
                 Some(item) => items.push(item),
                 None => return Ok(Loose::List(items)),
             }
@@ -101,10 +122,10 @@ impl<'de> Visitor<'de> for At {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Loose, A::Error> {
         let mut table = BTreeMap::new();
-        while table.len() < MEMBERS {
+        while !self.below().is_used_up() {
             match map.next_key::<String>()? {
                 Some(name) => {
-                    let value = map.next_value_seed(Self(self.0 - 1))?;
+                    let value = map.next_value_seed(self.below())?;
                     table.insert(name, value);
                 }
                 None => return Ok(Loose::Table(table)),

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A list of queues that is longer is not believed.
 const MOST: usize = 256 * 1024 * 1024;
 
-/// What is asked of each queue.
+/// What is asked of each queue. Versions leave fields out, or write null.
 #[derive(Clone, Debug, Deserialize)]
 struct Row {
     name: String,
@@ -39,9 +39,9 @@ struct Row {
     #[serde(default)]
     effective_policy_definition: serde_json::Value,
     #[serde(default)]
-    auto_delete: bool,
+    auto_delete: serde_json::Value,
     #[serde(default)]
-    exclusive: bool,
+    exclusive: serde_json::Value,
     #[serde(default)]
     consumers: Option<u64>,
 }
@@ -56,7 +56,7 @@ impl Row {
     fn can_be_walked(&self) -> bool {
         let is_stream =
             self.kind == "stream" || self.says("queue-type").is_some_and(|kind| kind == "stream");
-        !is_stream && !self.auto_delete && !self.exclusive
+        !is_stream && self.auto_delete != true && self.exclusive != true
     }
 }
 
@@ -156,7 +156,7 @@ async fn rows(options: &Api, global: &Global) -> Result<Vec<Row>, Fault> {
         .pop_if_empty()
         .extend(["api", "queues", &vhost]);
     address.set_query(Some(
-        "columns=name,type,arguments,effective_policy_definition,auto_delete,exclusive,consumers&disable_stats=true&enable_queue_totals=true",
+        "columns=name,type,arguments,effective_policy_definition,auto_delete,exclusive,consumers",
     ));
     let shown = || visible::line(address.host_str().unwrap_or_default()).into_owned();
     let unreachable = |why: String| {

@@ -18,13 +18,11 @@ pub(super) fn of(record: &Record, parking: &str) -> Option<DeadLetter> {
     let message = record.message();
     let headers = message.headers().map(table).unwrap_or_default();
     let properties = message.properties();
-    let text = |value: &'_ Option<ShortString>| value.as_ref().map(|text| text.as_str().to_owned());
-    let (kind, content_type) = (text(properties.kind()), text(properties.content_type()));
+    let kind = properties.kind().as_ref().map(|text| text.as_str());
     foreign::read(&Letter {
         queue: parking,
         headers: &headers,
-        kind: kind.as_deref(),
-        content_type: content_type.as_deref(),
+        kind,
         body: message.body(),
     })
 }
