@@ -536,7 +536,7 @@ fn an_envelope_of_millions_of_empty_lists_is_refused_and_not_built() {
     let letter = Letter {
         queue: "q",
         headers: &headers,
-        kind: None,
+        kind: Some("EasyNetQ.SystemMessages.Error, EasyNetQ"),
         body: body.as_bytes(),
     };
     let letter = read(&letter).unwrap();

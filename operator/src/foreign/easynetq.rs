@@ -33,7 +33,7 @@ pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
     let error: Envelope = serde_json::from_slice(letter.body).ok()?;
     let is_whole =
         error.routing_key.is_some() && error.exchange.is_some() && error.date_time.is_some();
-    if !is_named && !(is_whole && error.message.is_some()) {
+    if !(is_named || is_whole && error.message.is_some()) {
         return None;
     }
     let exception = error.exception?;

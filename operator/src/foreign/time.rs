@@ -17,7 +17,7 @@ pub(crate) fn iso(text: &str) -> Option<SystemTime> {
     let zoned = text.parse::<Timestamp>().ok();
     let time = zoned.or_else(|| {
         let local: DateTime = text.parse().ok()?;
-        Some(TimeZone::UTC.to_timestamp(local).ok()?)
+        TimeZone::UTC.to_timestamp(local).ok()
     });
     later_than_1970(time?)
 }

@@ -95,9 +95,9 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         return Err(fault);
     }
     if exit == Exit::Ok {
+        let count = names.len();
         output.note(&format!(
-            "{all} dead letters in {} queues for them",
-            names.len()
+            "{all} dead letters; queues that were looked through: {count}"
         ));
     }
     Ok(exit)
