@@ -1,4 +1,4 @@
-//! The parking queue of a work queue.
+//! The parking queue of a work queue, or a dead-letter queue of somebody else's.
 
 use super::Browse;
 use crate::{Client, Result, topology::parking_queue};
@@ -19,17 +19,35 @@ use crate::{Client, Result, topology::parking_queue};
 pub struct Parked {
     client: Client,
     queue: String,
+    /// `queue` is the dead-letter queue itself.
+    itself: bool,
 }
 
 impl Parked {
     pub(crate) fn new(client: Client, queue: String) -> Self {
-        Self { client, queue }
+        Self {
+            client,
+            queue,
+            itself: false,
+        }
     }
 
-    /// The parking queue's name.
+    pub(crate) fn dead_letters(client: Client, queue: String) -> Self {
+        Self {
+            client,
+            queue,
+            itself: true,
+        }
+    }
+
+    /// The name of the queue that is walked through.
     #[must_use]
     pub fn name(&self) -> String {
-        parking_queue(&self.queue)
+        if self.itself {
+            self.queue.clone()
+        } else {
+            parking_queue(&self.queue)
+        }
     }
 
     /// Goes through the parked messages, in the order of the queue: oldest first, but for what has a priority. What is neither
@@ -52,6 +70,6 @@ impl Parked {
     /// [`Mismatch`](crate::ErrorKind::Mismatch) for an auto-delete queue, which goes with its last reader, and for a stream;
     /// and those of a lost connection. Nothing was held then.
     pub async fn browse(&self) -> Result<Browse> {
-        Browse::open(&self.client, &self.queue).await
+        Browse::open(&self.client, &self.queue, &self.name()).await
     }
 }

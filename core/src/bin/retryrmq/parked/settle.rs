@@ -7,10 +7,10 @@ use retryrmq::{ErrorKind, Record};
 use serde_json::json;
 
 use super::{
-    ls,
+    foreign, ls,
     order::Ordered,
     others::Others,
-    record,
+    place, record,
     selection::{Selection, Words, handle},
     stop::Stop,
     tally::{SHOWN, Tally},
@@ -31,11 +31,14 @@ Examples:
   retryrmq parked replay orders order-17 '#3=7c1e09ab'
   retryrmq parked replay orders --fingerprint 3f2a9c01
   retryrmq parked replay orders --all --limit 100 --dry-run
+  retryrmq parked replay orders_error --dlq --all    each to its own queue
 
 A message leaves the parking queue after its copy is confirmed: if we die in
 between it may come twice, it is never lost. What the broker dead-lettered out
 of another queue goes back to that queue, unless --to names one; so does what a
 waiting queue of your own passed on, and --to orders sends it home instead.
+Of another library's dead letters (--dlq) the original is replayed, without what
+was written on it as it failed; where none says which queue, --to is needed.
 The first replay to a queue takes two seconds: a younger one may forget it.
 Of more than two thousand messages --limit takes the first of the queue, which
 are not the oldest where they were looked at before; it says so.",
@@ -78,6 +81,10 @@ pub(crate) struct Drop {
 struct Choice {
     /// The queue (its own name, not that of the parking queue)
     queue: String,
+
+    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, EasyNetQ, Symfony, Celery
+    #[arg(long)]
+    dlq: bool,
 
     #[command(flatten)]
     which: Words,
@@ -159,8 +166,8 @@ async fn act(
 ) -> Result<Exit, Fault> {
     let stop = Stop::listen()?;
     let client = global.connect().await?;
-    let parked = client.parked(&choice.queue);
-    let Some(ordered) = Ordered::open(&parked, stop).await? else {
+    let parked = place::parked(&client, &choice.queue, choice.dlq);
+    let Some(ordered) = Ordered::open(&parked, choice.dlq, stop).await? else {
         return Ok(Exit::Interrupted);
     };
     let parked = parked.name();
@@ -249,6 +256,15 @@ impl Walk {
         output: &Output,
     ) -> Result<(), Refused> {
         let target = deed.target(record);
+        if let Some(target) = target {
+            let letter = self.ordered.letter(record);
+            if let Some(why) = foreign::obstacle(letter.as_ref(), target) {
+                return Err(Refused::Unfit(Fault::not_found(format!(
+                    "{}: {why}",
+                    handle(place, record)
+                ))));
+            }
+        }
         if !choice.dry_run {
             let done = self.ordered.settle(record, target).await;
             if !done.map_err(Refused::of)? {
@@ -272,6 +288,8 @@ impl Walk {
 enum Refused {
     /// With this message, which others do not share.
     This(Fault),
+    /// With this message, which goes nowhere. The fault names it.
+    Unfit(Fault),
     All(Fault),
 }
 
@@ -292,7 +310,7 @@ impl Refused {
 impl From<Refused> for Fault {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::This(fault) | Refused::All(fault) => fault,
+            Refused::This(fault) | Refused::Unfit(fault) | Refused::All(fault) => fault,
         }
     }
 }
@@ -303,8 +321,7 @@ async fn oldest_are_known(walk: &mut Walk, choice: &Choice, deed: &Deed) -> Resu
     if !asks || walk.ordered.is_of_time().await? || walk.ordered.is_stopped() {
         return Ok(());
     }
-    let parked = retryrmq::parking_queue(&choice.queue);
-    let parked = visible::line(&parked);
+    let parked = visible::line(walk.ordered.parking());
     if let Deed::Replay(_) = deed {
         tracing::warn!(
             "--limit means the oldest first, which can be told of two thousand messages at most, and {parked} has more: it takes the first of the queue"
@@ -346,7 +363,12 @@ async fn on_the_way(
                     output.note(&format!("{}: {}", handle(place, &record), fault.sentence()));
                     first.get_or_insert(fault);
                 }
-                Err(Refused::This(fault) | Refused::All(fault)) => return Err(fault),
+                Err(Refused::Unfit(fault)) if !walk.selection.is_named() => {
+                    walk.left = walk.left.saturating_add(1);
+                    output.note(fault.sentence());
+                    first.get_or_insert(fault);
+                }
+                Err(refused) => return Err(refused.into()),
             }
             progress.set_position(walk.ordered.place as u64);
         }
@@ -380,7 +402,7 @@ async fn all_at_once(
         let others = Others::of(&walk.ordered.browse);
         let for_good = matches!(deed, Deed::Drop) && sure && !choice.dry_run;
         if for_good && walk.selection.may_mean_more(&chosen) && others.hold() {
-            return Err(others.may_hold_more(&retryrmq::parking_queue(&choice.queue)));
+            return Err(others.may_hold_more(walk.ordered.parking()));
         }
         if for_good {
             walk.selection.refuse_several_kinds(&chosen)?;
