@@ -270,24 +270,46 @@ mod tests {
     #[test]
     fn it_is_derived_from_the_broker() {
         for (amqp, base, user, secret) in [
-            ("amqp://localhost", "http://localhost:15672", "guest", "guest"),
+            (
+                "amqp://localhost",
+                "http://localhost:15672",
+                "guest",
+                "guest",
+            ),
             ("amqp://", "http://localhost:15672", "guest", "guest"),
             ("amqp://u:p%2f@h:5673/v", "http://h:15672", "u", "p/"),
-            ("amqps://u:p@h/v?cacertfile=/ca.pem", "https://h:15671", "u", "p"),
+            (
+                "amqps://u:p@h/v?cacertfile=/ca.pem",
+                "https://h:15671",
+                "u",
+                "p",
+            ),
             ("amqp://u:p@[::1]:5672", "http://[::1]:15672", "u", "p"),
             ("amqp://u:p@[::1]", "http://[::1]:15672", "u", "p"),
             ("amqp://u:p@one:1,two:2/v", "http://one:15672", "u", "p"),
             ("amqp://u:p,q@one,two", "http://one:15672", "u", "p,q"),
-            ("amqp://u:p@one,amqp://x:y@two", "http://one:15672", "u", "p"),
+            (
+                "amqp://u:p@one,amqp://x:y@two",
+                "http://one:15672",
+                "u",
+                "p",
+            ),
         ] {
             let address = derived(amqp);
             assert_eq!(
-                (address.to_string().as_str(), address.user(), address.secret.as_str()),
+                (
+                    address.to_string().as_str(),
+                    address.user(),
+                    address.secret.as_str()
+                ),
                 (base, user, secret),
                 "{amqp}"
             );
         }
-        assert_eq!(derived("amqps://h?cacertfile=/ca.pem").authority, Some("/ca.pem".into()));
+        assert_eq!(
+            derived("amqps://h?cacertfile=/ca.pem").authority,
+            Some("/ca.pem".into())
+        );
     }
 
     #[test]
@@ -297,8 +319,14 @@ mod tests {
         let own = said("https://a:b%40@m:8443/rabbit/?x=1");
         assert_eq!((own.user(), own.secret.as_str()), ("a", "b@"));
         let url = own.at(&["queues", "a/b", "c d?#"], &[("page", "1")]);
-        assert_eq!(url.as_str(), "https://m:8443/rabbit/api/queues/a%2Fb/c%20d%3F%23?page=1");
-        assert_eq!(said("http://m/api/").at(&["overview"], &[]).path(), "/api/overview");
+        assert_eq!(
+            url.as_str(),
+            "https://m:8443/rabbit/api/queues/a%2Fb/c%20d%3F%23?page=1"
+        );
+        assert_eq!(
+            said("http://m/api/").at(&["overview"], &[]).path(),
+            "/api/overview"
+        );
     }
 
     #[test]
@@ -326,7 +354,10 @@ mod tests {
         ] {
             let error = Address::new(amqp, management, None).unwrap_err();
             assert_eq!(error.kind(), Kind::InvalidUrl);
-            assert!(!format!("{error} {error:?}").contains("s3cret"), "{error:?}");
+            assert!(
+                !format!("{error} {error:?}").contains("s3cret"),
+                "{error:?}"
+            );
         }
         let address = derived("amqp://u:s3cret@h");
         assert!(!format!("{address} {address:?}").contains("s3cret"));

@@ -289,13 +289,20 @@ impl Management {
         while let Some(chunk) = answer.chunk().await.map_err(|why| {
             Error::new(
                 Kind::Broken,
-                format!("{} stopped in the middle of its answer ({})", self.address, cause(&why)),
+                format!(
+                    "{} stopped in the middle of its answer ({})",
+                    self.address,
+                    cause(&why)
+                ),
             )
         })? {
             if bytes.len() + chunk.len() > MOST_BYTES {
                 return Err(Error::new(
                     Kind::Broken,
-                    format!("an answer of {} is larger than 64 MiB: name the queues to look at", self.address),
+                    format!(
+                        "an answer of {} is larger than 64 MiB: name the queues to look at",
+                        self.address
+                    ),
                 ));
             }
             bytes.extend_from_slice(&chunk);
@@ -309,7 +316,10 @@ impl Management {
             "it does not answer in time; is the broker overloaded, or a firewall between?"
         } else if cause.contains("UnknownIssuer") {
             "its certificate is signed by nobody known here: name the CA with --management-ca FILE"
-        } else if cause.contains("certificate") || cause.contains("TLS") || cause.contains("InvalidContentType") {
+        } else if cause.contains("certificate")
+            || cause.contains("TLS")
+            || cause.contains("InvalidContentType")
+        {
             "TLS failed: is it http:// rather than https://, and is the host the one on the certificate?"
         } else if why.is_connect() {
             "is the plugin on (`rabbitmq-plugins enable rabbitmq_management`)? If it listens elsewhere, say --management URL"
@@ -318,7 +328,10 @@ impl Management {
         };
         Error::new(
             Kind::Unreachable,
-            format!("the management API does not answer at {}: {hint} ({cause})", self.address),
+            format!(
+                "the management API does not answer at {}: {hint} ({cause})",
+                self.address
+            ),
         )
     }
 
@@ -366,9 +379,7 @@ impl Management {
                 _ if reason.contains("access to object") && path.contains(&"policies") => {
                     tagged("policymaker", "change policies")
                 }
-                _ if reason.contains("access to object") => {
-                    tagged("monitoring", "see this")
-                }
+                _ if reason.contains("access to object") => tagged("monitoring", "see this"),
                 _ if reason.contains("Access refused") || reason.contains("ACCESS_REFUSED") => {
                     forbidden(format!(
                         "user `{user}` may not do this to `{}` in virtual host `{place}`: it lacks the permission to configure it \
@@ -389,17 +400,27 @@ impl Management {
         if status.is_redirection() {
             return Error::new(
                 Kind::Unreachable,
-                format!("{} sends elsewhere: say the address it means with --management URL", self.address),
+                format!(
+                    "{} sends elsewhere: say the address it means with --management URL",
+                    self.address
+                ),
             );
         }
         if reason.is_empty() {
             return match said["error"].as_str() {
-                Some(_) => Error::new(Kind::Broken, format!("the management API failed with {status}")),
+                Some(_) => Error::new(
+                    Kind::Broken,
+                    format!("the management API failed with {status}"),
+                ),
                 None => self.is_something_else(),
             };
         }
         let reason: String = reason.split_whitespace().collect::<Vec<_>>().join(" ");
-        let kind = if status.is_server_error() { Kind::Broken } else { Kind::Refused };
+        let kind = if status.is_server_error() {
+            Kind::Broken
+        } else {
+            Kind::Refused
+        };
         Error::new(kind, format!("the management API refuses this: {reason}"))
     }
 }

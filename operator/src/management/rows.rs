@@ -336,11 +336,17 @@ mod tests {
     fn a_queue_of_any_version_is_read() {
         let old = json!({"name": "q", "type": "quorum", "durable": true, "exclusive": null, "arguments": {}, "policy": null});
         let queue = Queue::of(&old).unwrap();
-        assert_eq!((queue.kind, queue.policy, queue.effective), (QueueKind::Quorum, None, None));
+        assert_eq!(
+            (queue.kind, queue.policy, queue.effective),
+            (QueueKind::Quorum, None, None)
+        );
         assert_eq!(queue.totals, Totals::default());
         let odd = json!({"name": "q", "arguments": "undefined", "effective_policy_definition": [], "messages_ready": "x", "policy": ""});
         let queue = Queue::of(&odd).unwrap();
-        assert_eq!((queue.kind, queue.effective), (QueueKind::Classic, Some(Map::new())));
+        assert_eq!(
+            (queue.kind, queue.effective),
+            (QueueKind::Classic, Some(Map::new()))
+        );
         assert!(Queue::of(&json!({"name": 7})).is_none());
     }
 
