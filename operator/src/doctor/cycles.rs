@@ -75,16 +75,22 @@ pub(super) fn waits_by_message(all: &Snapshot, queue: &Queue, graveyards: &BTree
         return false;
     }
     let targets = targets(all, queue);
-    let comes_back = targets.iter().any(|target| {
-        let target = all.queues.get(*target);
-        target.is_some_and(|target| {
-            target.name != queue.name && route(all, target).reaches(&queue.name)
-        })
-    });
     let name = queue.name.to_lowercase();
     let is_named_so = ["retry", "delay", "wait", "backoff"]
         .iter()
         .any(|word| name.contains(word));
+    // Of two queues that pass messages to each other, the one that is worked on has a consumer.
+    let comes_back = targets.iter().any(|target| {
+        let is_worked_on = match &all.consumers {
+            Some(consumers) => consumers.contains_key(*target),
+            None => false,
+        };
+        let target = all.queues.get(*target);
+        (is_named_so || is_worked_on)
+            && target.is_some_and(|target| {
+                target.name != queue.name && route(all, target).reaches(&queue.name)
+            })
+    });
     let ends = |target: &&str| {
         graveyards.contains(target) || matches!(all.kin(target), Some(Kin::Parking(_)))
     };
@@ -93,11 +99,10 @@ pub(super) fn waits_by_message(all: &Snapshot, queue: &Queue, graveyards: &BTree
 
 /// RQ106.
 pub(super) fn head_of_line(all: &Snapshot) -> Vec<Finding> {
-    // What messages wait for is no graveyard, and whoever consumes it may be away.
-    let graveyards: BTreeSet<&str> = graveyards(all);
+    let graveyards = graveyards(all);
     all.queues
         .values()
-        .filter(|queue| waits_by_message(all, queue, &BTreeSet::new()) || waits_by_message(all, queue, &graveyards))
+        .filter(|queue| waits_by_message(all, queue, &graveyards))
         .map(|queue| {
             let work = targets(all, queue).into_iter().next().unwrap_or_default();
             Finding::of_queue(
