@@ -32,7 +32,7 @@ async fn what_is_rejected_is_parked_and_every_key_is_kept() {
         let clinic = Clinic::of(&broker).await;
         clinic.queue(QUEUE, json!({})).await;
         let base = json!({"max-length": 1000, "overflow": "reject-publish"});
-        clinic.policy("all", "^ord", 3, base).await;
+        clinic.policy("all", "^orders$", 3, base).await;
         let code = if broker.version() >= Version::V4_0 {
             "RQ107"
         } else {
@@ -95,7 +95,7 @@ async fn what_is_rejected_is_parked_and_every_key_is_kept() {
         clinic
             .policy(
                 "all",
-                "^ord",
+                "^orders$",
                 3,
                 json!({"max-length": 2000, "overflow": "reject-publish"}),
             )

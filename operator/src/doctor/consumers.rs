@@ -84,13 +84,13 @@ pub(super) fn never_acknowledges(all: &Snapshot) -> Vec<Finding> {
                 Code::NeverAcknowledges,
                 &queue.name,
                 format!(
-                    "{who} holds {} messages of `{name}` and has acknowledged nothing for {idle} s{ever}: they come back when its connection ends",
+                    "{who} ({}) holds {} messages of `{name}` and has acknowledged nothing for {idle} s{ever}: they come back when its connection ends",
+                    consumer.channel,
                     channel.unacknowledged
                 ),
                 format!(
-                    "rabbitmqctl list_channels {} name user messages_unacknowledged   # {}: restart that program",
-                    all.in_vhost(),
-                    consumer.channel
+                    "rabbitmqctl list_channels {} name user messages_unacknowledged   # and restart the program that holds them",
+                    all.in_vhost()
                 ),
             ));
         }

@@ -128,7 +128,8 @@ pub(super) fn limit_in_a_loop(all: &Snapshot) -> Vec<Finding> {
     for queue in all
         .queues
         .values()
-        .filter(|queue| is_work_queue(all, queue))
+        // Where it has a time to live as well, nothing comes back at all: RQ104.
+        .filter(|queue| is_work_queue(all, queue) && !has_time(all, queue))
     {
         let limit = all.delivery_limit(queue).filter(|limit| *limit < 1_000_000);
         let pushes_out = ["max-length", "max-length-bytes"]
@@ -153,7 +154,6 @@ pub(super) fn limit_in_a_loop(all: &Snapshot) -> Vec<Finding> {
             Some(limit) => format!("what passes its delivery limit of {limit}"),
             None => "what its length limit pushes out".to_owned(),
         };
-        let parked = (all.names.parking_queue)(&queue.name);
         let fix = if limit.is_some()
             && !queue.arguments.contains_key("x-delivery-limit")
             && queue.kind == QueueKind::Quorum
@@ -162,7 +162,7 @@ pub(super) fn limit_in_a_loop(all: &Snapshot) -> Vec<Finding> {
             policy_for(all.base(queue), &queue.name, &never, &[]).as_command(&all.vhost)
         } else {
             format!(
-                "retryrmq topology {} --apply   # and let dead letters go to `{parked}`, not into the loop",
+                "retryrmq topology {} --apply   # and let dead letters go to its parking queue, not into the loop",
                 shell_words::quote(&queue.name)
             )
         };

@@ -191,7 +191,7 @@ pub struct Finding {
     pub queues: Vec<String>,
     /// One sentence. Names in it are as the broker has them.
     pub sentence: String,
-    /// What mends it, to be typed into a shell.
+    /// What mends it, to be typed into a shell. Names in it are quoted, and none stands in a comment, which a line end would end.
     pub fix: String,
 }
 

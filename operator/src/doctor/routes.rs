@@ -267,7 +267,7 @@ pub(super) fn default_exchange_without_key(all: &Snapshot) -> Vec<Finding> {
     broken
         .map(|queue| {
             let parked = (all.names.parking_queue)(&queue.name);
-            let key = [("dead-letter-routing-key", parked.clone().into())];
+            let key = [("dead-letter-routing-key", parked.into())];
             Finding::of_queue(
                 Code::RouteWithoutKey,
                 &queue.name,
@@ -276,7 +276,7 @@ pub(super) fn default_exchange_without_key(all: &Snapshot) -> Vec<Finding> {
                      what was published to this queue by name comes back to it at once, or is dropped as a cycle",
                     queue.name
                 ),
-                format!("{}   # once `{parked}` exists", policy_for(all.base(queue), &queue.name, &key, &[]).as_command(&all.vhost)),
+                format!("{}   # once that queue exists", policy_for(all.base(queue), &queue.name, &key, &[]).as_command(&all.vhost)),
             )
         })
         .collect()

@@ -243,15 +243,20 @@ impl Snapshot {
         self.queues.len()
     }
 
-    /// What a queue of that name is to retryrmq.
+    /// What a queue is to retryrmq. Others name queues as we do, so a waiting queue must also lead back to its work queue.
     #[must_use]
     pub fn kin<'a>(&self, name: &'a str) -> Option<Kin<'a>> {
         let work = (self.names.work_queue_of)(name)?;
-        Some(if (self.names.parking_queue)(work) == name {
-            Kin::Parking(work)
-        } else {
-            Kin::Waiting(work)
-        })
+        if (self.names.parking_queue)(work) == name {
+            return Some(Kin::Parking(work));
+        }
+        let key = self
+            .queues
+            .get(name)?
+            .arguments
+            .get("x-dead-letter-routing-key");
+        key.is_some_and(|key| key == work)
+            .then_some(Kin::Waiting(work))
     }
 
     /// What applies to a queue by that name, such as `message-ttl`.

@@ -376,10 +376,10 @@ impl Management {
                     tagged("management", "use the management API")
                 }
                 _ if reason.contains("virtual host") => self.no_vhost(place),
-                _ if reason.contains("access to object") && path.contains(&"policies") => {
+                _ if reason.contains("access object") && path.contains(&"policies") => {
                     tagged("policymaker", "change policies")
                 }
-                _ if reason.contains("access to object") => tagged("monitoring", "see this"),
+                _ if reason.contains("access object") => tagged("monitoring", "see this"),
                 _ if reason.contains("Access refused") || reason.contains("ACCESS_REFUSED") => {
                     forbidden(format!(
                         "user `{user}` may not do this to `{}` in virtual host `{place}`: it lacks the permission to configure it \

@@ -43,7 +43,7 @@ pub(crate) struct Options {
     yes: bool,
 
     #[command(flatten)]
-    management: management::Options,
+    management: management::Management,
 }
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {

@@ -51,7 +51,7 @@ pub(crate) struct Options {
     stuck_after: String,
 
     #[command(flatten)]
-    management: management::Options,
+    management: management::Management,
 }
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {

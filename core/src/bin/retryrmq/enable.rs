@@ -62,7 +62,7 @@ pub(crate) struct Options {
     yes: bool,
 
     #[command(flatten)]
-    management: management::Options,
+    management: management::Management,
 }
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
@@ -130,7 +130,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         apply(&desk, &decided, name).await?;
     }
     if output.is_json() {
-        output.json_document(&as_json(policy, changes, &target, !options.dry_run))?;
+        output.json_document(&as_json(name, policy, changes, &target, !options.dry_run))?;
     } else if !options.dry_run {
         output.line(&format!(
             "done: what {} gives up goes to {} from now on",
@@ -299,12 +299,13 @@ fn show(
     Ok(())
 }
 
-fn as_json(policy: &Policy, changes: &[Change], target: &str, done: bool) -> Value {
+fn as_json(queue: &str, policy: &Policy, changes: &[Change], target: &str, done: bool) -> Value {
     let changes: Vec<Value> = changes
         .iter()
         .map(|change| json!({"key": change.key, "before": change.before, "after": change.after}))
         .collect();
     json!({
+        "queue": queue,
         "to": target,
         "enabled": done,
         "changed": done,

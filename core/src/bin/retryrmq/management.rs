@@ -14,7 +14,7 @@ use crate::{fault::Fault, global::Global};
 /// Where the management API is.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Management API")]
-pub(crate) struct Options {
+pub(crate) struct Management {
     /// The management API: http://host:15672, or https://user:password@host:15671
     ///
     /// Unless given, it is asked where the broker is, as the same user: port 15672, or 15671 and TLS with amqps://.
@@ -38,7 +38,7 @@ pub(crate) struct Desk {
     pub(crate) vhost: String,
 }
 
-impl Options {
+impl Management {
     pub(crate) fn open(&self, global: &Global) -> Result<Desk, Fault> {
         // Its complaint is that of every other subcommand.
         global.broker_url().parse::<Addresses>()?;
