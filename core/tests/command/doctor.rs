@@ -185,6 +185,25 @@ async fn every_fault_is_found_and_nothing_else() {
             assert!(shown.out.contains(words), "{words}: {}", shown.out);
         }
         clinic.run(&["doctor", "nobody"]).await.exits(3);
+
+        // A fix is a command that mends.
+        if broker.is_controllable() && broker.version() >= Version::V4_3 {
+            let report = clinic
+                .run(&["--json", "doctor", "hidden"])
+                .await
+                .exits(8)
+                .json();
+            let all = report["findings"].as_array().unwrap();
+            let hidden = all
+                .iter()
+                .find(|finding| finding["code"] == "RQ105")
+                .unwrap();
+            let fix = shell_words::split(hidden["fix"].as_str().unwrap()).unwrap();
+            let words: Vec<&str> = fix.iter().map(String::as_str).collect();
+            assert_eq!(words[..2], ["rabbitmqctl", "set_policy"]);
+            broker.ctl(&words[1..]).await;
+            clinic.finds(&["hidden"], &found([])).await;
+        }
     })
     .await;
 }

@@ -50,7 +50,7 @@ async fn who_may_not_look_is_told_what_is_missing() {
             (&unknown, "the user or the password is wrong"),
             (&untagged, "tag `management`"),
             (&outside, "no permissions in it"),
-            (&inside, ""),
+            (&inside, "only to a user with the tag `monitoring`"),
             (&powerless, "tag `policymaker`"),
         ] {
             assert!(done.err.contains(words), "{words}: {done:#?}");

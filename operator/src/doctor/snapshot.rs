@@ -117,14 +117,12 @@ impl Snapshot {
                 (queue.name.clone(), all)
             })
             .collect();
-        let consumers = management.consumers(vhost).await?;
-        let consumers = match consumers.filter(|_| !overview.is_without_metrics) {
-            Some(all) => Some(by_queue(all)),
-            None => {
-                unknown.push(Unknown::Consumers(
-                    "the metrics collector is off, so nobody knows who consumes: RQ114 and RQ119 were not looked at, RQ112 is judged by what is taken"
-                        .to_owned(),
-                ));
+        let consumers = match who_consumes(management, vhost, overview.is_without_metrics).await? {
+            Ok(all) => Some(by_queue(all)),
+            Err(why) => {
+                unknown.push(Unknown::Consumers(format!(
+                    "{why}: RQ114 and RQ119 were not looked at, and RQ112 is judged by what is taken"
+                )));
                 None
             }
         };
@@ -300,6 +298,28 @@ impl Snapshot {
     pub(super) fn in_vhost(&self) -> String {
         format!("-p {}", shell_words::quote(&self.vhost))
     }
+}
+
+/// All consumers, or why they are not known.
+async fn who_consumes(
+    management: &Management,
+    vhost: &str,
+    is_without_metrics: bool,
+) -> Result<Result<Vec<Consumer>, &'static str>, Error> {
+    // Others are left out for whoever lacks the tag, and a consumed queue would look forsaken.
+    let tags = management.tags().await?;
+    if !tags
+        .iter()
+        .any(|tag| tag == "monitoring" || tag == "administrator")
+    {
+        return Ok(Err(
+            "who consumes shows only to a user with the tag `monitoring`",
+        ));
+    }
+    let found = management.consumers(vhost).await?;
+    Ok(found
+        .filter(|_| !is_without_metrics)
+        .ok_or("the metrics collector is off, so nobody knows who consumes"))
 }
 
 fn by_queue(all: Vec<Consumer>) -> BTreeMap<String, Vec<Consumer>> {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     Address, Binding, Channel, Consumer, Deprecated, Error, Exchange, Kind, Overview, Policy,
-    Queue, Result, Scope, Totals, tls,
+    Queue, Result, Scope, tls,
 };
 
 /// How long one request may take.
@@ -62,6 +62,21 @@ impl Management {
         overview.ok_or_else(|| self.is_something_else())
     }
 
+    /// The tags of the user that asks, such as `monitoring`.
+    ///
+    /// # Errors
+    /// Those of [`Kind`].
+    pub async fn tags(&self) -> Result<Vec<String>> {
+        let found = self.get(&["whoami"], &[]).await?.unwrap_or_default();
+        Ok(match &found["tags"] {
+            Value::String(tags) => tags.split(',').map(|tag| tag.trim().to_owned()).collect(),
+            tags => rows(Some(tags))
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect(),
+        })
+    }
+
     /// All queues of a virtual host, by name, page by page. What comes and goes meanwhile may be among them or not.
     ///
     /// # Errors
@@ -95,14 +110,6 @@ impl Management {
         Ok(all)
     }
 
-    /// How many messages a queue holds, as far as the broker says; `None` when the queue is not there.
-    ///
-    /// # Errors
-    /// As [`queues`](Self::queues).
-    pub async fn totals(&self, vhost: &str, name: &str) -> Result<Option<Totals>> {
-        Ok(self.queue(vhost, name).await?.map(|queue| queue.totals))
-    }
-
     /// All exchanges of a virtual host, by name.
     ///
     /// # Errors
@@ -128,7 +135,8 @@ impl Management {
         Ok(rows(found.as_ref()).filter_map(Binding::of).collect())
     }
 
-    /// Who consumes in a virtual host; `None` when the metrics collector is off, without which nobody knows.
+    /// Who consumes in a virtual host; `None` when the metrics collector is off, without which nobody knows. A user without the tag
+    /// `monitoring` sees its own consumers alone.
     ///
     /// # Errors
     /// Those of [`Kind`].

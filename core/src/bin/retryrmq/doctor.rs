@@ -29,8 +29,8 @@ Examples:
   retryrmq doctor --ignore RQ101,RQ112      for CI: exits with 8 if anything else is found
   retryrmq --json doctor | jq -r '.findings[].fix'
 
-The user needs the tag `management` and any permission in the virtual host; with
-`monitoring` it sees the consumers of other users as well.",
+The user needs the tag `management` and any permission in the virtual host, and
+`monitoring` to see who consumes.",
     override_usage = "retryrmq doctor [OPTIONS] [QUEUE]..."
 )]
 pub(crate) struct Options {
@@ -63,6 +63,9 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         parking_queue,
     };
     let spinner = output.progress(None, "looking at the broker");
+    if let Ok(style) = indicatif::ProgressStyle::with_template("{spinner} {msg}") {
+        spinner.set_style(style);
+    }
     spinner.enable_steady_tick(Duration::from_millis(120));
     let taken = Snapshot::take(&desk.api, &desk.vhost, names, handler_timeout, stuck_after).await;
     spinner.finish_and_clear();

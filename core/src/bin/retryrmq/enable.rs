@@ -166,8 +166,7 @@ fn refused(obstacle: &Obstacle, queue: &Queue, desk: &Desk) -> Fault {
             format!("`{name}` is a stream or of another type that has no dead letters")
         }
         Obstacle::Argument(exchange) => format!(
-            "`{name}` was declared with `x-dead-letter-exchange` `{exchange}`, which wins over every policy: nothing was changed. What it gives up goes \
-             there; `retryrmq parked` reads any queue that is bound to it"
+            "`{name}` was declared with `x-dead-letter-exchange` `{exchange}`, which wins over every policy: nothing was changed. What it gives up goes to that exchange"
         ),
         Obstacle::OtherRoute(policy, exchange) => format!(
             "policy `{policy}` already dead-letters `{name}` to exchange `{exchange}`: say --replace to send its dead letters here instead, or leave it"
