@@ -5,6 +5,7 @@
 mod address;
 mod client;
 mod error;
+mod refusal;
 mod rows;
 mod tls;
 
