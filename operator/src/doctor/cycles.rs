@@ -6,10 +6,7 @@ use super::{
     Code, Finding, Kin, Snapshot,
     routes::{Route, graveyards, is_work_queue, route},
 };
-use crate::{
-    enabling::policy_for,
-    management::{Queue, QueueKind},
-};
+use crate::management::Queue;
 
 fn targets<'a>(all: &'a Snapshot, queue: &'a Queue) -> BTreeSet<&'a str> {
     match route(all, queue) {
@@ -154,17 +151,15 @@ pub(super) fn limit_in_a_loop(all: &Snapshot) -> Vec<Finding> {
             Some(limit) => format!("what passes its delivery limit of {limit}"),
             None => "what its length limit pushes out".to_owned(),
         };
-        let fix = if limit.is_some()
-            && !queue.arguments.contains_key("x-delivery-limit")
-            && queue.kind == QueueKind::Quorum
-        {
+        let by_hand = format!(
+            "retryrmq topology {} --apply   # and let dead letters go to its parking queue, not into the loop",
+            shell_words::quote(&queue.name)
+        );
+        let fix = if limit.is_some() {
             let never = [("delivery-limit", 1_000_000_000.into())];
-            policy_for(all.base(queue), &queue.name, &never, &[]).as_command(&all.vhost)
+            all.mend(queue, &["delivery-limit"], &never, by_hand)
         } else {
-            format!(
-                "retryrmq topology {} --apply   # and let dead letters go to its parking queue, not into the loop",
-                shell_words::quote(&queue.name)
-            )
+            by_hand
         };
         let mut finding = Finding::of_queue(
             Code::LimitInLoop,

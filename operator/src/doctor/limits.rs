@@ -92,20 +92,16 @@ pub(super) fn waiting_queue_expires(all: &Snapshot) -> Vec<Finding> {
         if !loses {
             continue;
         }
-        let fix = if queue.arguments.contains_key("x-expires") {
-            format!(
-                "rabbitmqctl list_queues {} name messages arguments   # x-expires is an argument: delete the queue when it is empty, and let it be made without",
-                all.in_vhost()
-            )
-        } else {
-            policy_for(
-                all.base(queue),
-                &queue.name,
-                &[("overflow", "reject-publish".into())],
-                &["expires"],
-            )
-            .as_command(&all.vhost)
-        };
+        let by_hand = format!(
+            "rabbitmqctl list_queues {} name messages arguments   # x-expires is an argument: delete the queue when it is empty, and let it be made without",
+            all.in_vhost()
+        );
+        let fix = all.mend(
+            queue,
+            &["expires"],
+            &[("overflow", "reject-publish".into())],
+            by_hand,
+        );
         found.push(Finding::of_queue(
             Code::WaitingExpires,
             &queue.name,
@@ -185,27 +181,20 @@ pub(super) fn parking_queue_limited(all: &Snapshot) -> Vec<Finding> {
         if why.is_empty() {
             continue;
         }
-        let by_argument = keys
-            .iter()
-            .any(|key| key.is_empty() || queue.arguments.contains_key(&format!("x-{key}")));
-        let fix = if by_argument {
-            format!(
-                "rabbitmqctl list_queues {} name durable auto_delete arguments   # arguments stay: replay what is there, delete the queue, let it be made anew",
-                all.in_vhost()
-            )
+        let by_hand = format!(
+            "rabbitmqctl list_queues {} name durable auto_delete arguments   # arguments stay: replay what is there, delete the queue, let it be made anew",
+            all.in_vhost()
+        );
+        let fix = if keys.contains(&"") {
+            by_hand
         } else {
-            let never = [("delivery-limit", 1_000_000_000.into())];
-            let set = if queue.kind == QueueKind::Quorum {
-                &never[..]
+            // A policy says something; without a length an overflow means nothing.
+            let harmless = if queue.kind == QueueKind::Quorum {
+                ("delivery-limit", 1_000_000_000.into())
             } else {
-                &[]
+                ("overflow", "reject-publish".into())
             };
-            let keys: Vec<&str> = keys
-                .iter()
-                .copied()
-                .filter(|key| *key != "delivery-limit")
-                .collect();
-            policy_for(all.base(queue), &queue.name, set, &keys).as_command(&all.vhost)
+            all.mend(queue, &keys, &[harmless], by_hand)
         };
         let mut finding = Finding::of_queue(
             Code::ParkingLimited,

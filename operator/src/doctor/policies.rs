@@ -1,5 +1,7 @@
 //! Policies that hide each other, or change queues they were not meant for.
 
+use serde_json::Value;
+
 use super::{
     Code, Finding, Kin, Snapshot, Subject,
     routes::{Route, is_work_queue, route},
@@ -15,6 +17,59 @@ impl Snapshot {
         let name = queue.policy.as_ref()?;
         self.policies.iter().find(|policy| policy.name == *name)
     }
+
+    /// Who says what applies by that name; `None` when nobody does.
+    pub(super) fn source(&self, queue: &Queue, name: &str) -> Option<Source> {
+        let applied = self.setting(queue, name)?;
+        let policy = self.base(queue).and_then(|base| base.definition.get(name));
+        Some(
+            if queue.arguments.get(&format!("x-{name}")) == Some(applied) {
+                Source::Argument
+            } else if policy == Some(applied) {
+                Source::Policy
+            } else {
+                Source::Operator
+            },
+        )
+    }
+
+    /// The command that makes these keys go, or be as they are said, on a queue; `by_hand` where only making it anew does.
+    pub(super) fn mend(
+        &self,
+        queue: &Queue,
+        keys: &[&str],
+        set: &[(&str, Value)],
+        by_hand: String,
+    ) -> String {
+        let said_by = |source| {
+            keys.iter()
+                .any(|key| self.source(queue, key) == Some(source))
+        };
+        if said_by(Source::Argument) {
+            by_hand
+        } else if said_by(Source::Operator) {
+            format!(
+                "rabbitmqctl list_operator_policies {}   # narrow the pattern of the one that says {}",
+                self.in_vhost(),
+                keys.join(", ")
+            )
+        } else {
+            let kept = |key: &&&str| !set.iter().any(|(name, _)| name == **key);
+            let gone: Vec<&str> = keys.iter().filter(kept).copied().collect();
+            policy_for(self.base(queue), &queue.name, set, &gone).as_command(&self.vhost)
+        }
+    }
+}
+
+/// Who says what applies to a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Its declaration, for good.
+    Argument,
+    /// The policy in force.
+    Policy,
+    /// An operator policy.
+    Operator,
 }
 
 /// RQ105.
