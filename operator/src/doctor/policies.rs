@@ -54,8 +54,11 @@ impl Snapshot {
                 keys.join(", ")
             )
         } else {
-            let kept = |key: &&&str| !set.iter().any(|(name, _)| name == **key);
-            let gone: Vec<&str> = keys.iter().filter(kept).copied().collect();
+            let gone: Vec<&str> = keys
+                .iter()
+                .copied()
+                .filter(|key| set.iter().all(|(name, _)| name != key))
+                .collect();
             policy_for(self.base(queue), &queue.name, set, &gone).as_command(&self.vhost)
         }
     }
