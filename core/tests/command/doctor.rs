@@ -185,6 +185,8 @@ async fn every_fault_is_found_and_nothing_else() {
             assert!(shown.out.contains(words), "{words}: {}", shown.out);
         }
         clinic.run(&["doctor", "nobody"]).await.exits(3);
+        let ghost = found([("RQ113", "ghost.retry.1000")]);
+        clinic.finds(&["ghost"], &ghost).await;
 
         // A fix is a command that mends.
         if broker.is_controllable() && broker.version() >= Version::V4_3 {

@@ -235,6 +235,13 @@ impl Snapshot {
         self.queues.contains_key(name)
     }
 
+    /// Whether it has that queue, or one where messages of it wait or are parked.
+    #[must_use]
+    pub fn has_any_of(&self, name: &str) -> bool {
+        let belongs = |other: &str| (self.names.work_queue_of)(other) == Some(name);
+        self.has_queue(name) || self.queues.keys().any(|other| belongs(other))
+    }
+
     /// How many queues it has.
     #[must_use]
     pub fn queue_count(&self) -> usize {

@@ -70,7 +70,11 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let taken = Snapshot::take(&desk.api, &desk.vhost, names, handler_timeout, stuck_after).await;
     spinner.finish_and_clear();
     let snapshot = taken?;
-    if let Some(missing) = options.queues.iter().find(|name| !snapshot.has_queue(name)) {
+    if let Some(missing) = options
+        .queues
+        .iter()
+        .find(|name| !snapshot.has_any_of(name))
+    {
         return Err(desk.no_queue(missing));
     }
     let mut findings = examine(&snapshot);
