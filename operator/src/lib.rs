@@ -2,5 +2,7 @@
 //! asked. The command shares it; the library does without.
 
 pub mod decoding;
+pub mod doctor;
+pub mod enabling;
 pub mod foreign;
 pub mod management;

@@ -194,7 +194,7 @@ async fn an_error_in_json_has_a_code() {
         "what is missing is named, and no more: {sentence}"
     );
     let codes = run(&["--json", "exit-codes"]).await.exits(0).json();
-    assert_eq!(codes.as_object().unwrap().len(), 8);
+    assert_eq!(codes.as_object().unwrap().len(), 9);
     assert!(codes["4"].as_str().unwrap().contains("cannot connect"));
 }
 

@@ -3,6 +3,10 @@
 
 mod background;
 mod bad_input;
+mod clinic;
+mod doctor;
+mod doctor_access;
+mod enabling;
 mod ending;
 mod environment;
 mod foreign;

@@ -11,6 +11,7 @@ use crate::{
     exit::Exit,
     fault::Fault,
     global::Global,
+    management::Management,
     moment,
     output::{Color, Column, Look, Output, Text},
 };
@@ -29,7 +30,7 @@ pub(crate) struct Options {
     all_queues: bool,
 
     #[command(flatten)]
-    management: every::Api,
+    management: Management,
 
     /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, EasyNetQ, Symfony, Celery
     #[arg(long)]
