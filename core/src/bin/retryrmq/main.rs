@@ -2,12 +2,14 @@
 //!
 //! No logic of retrying lives here: this reads options, runs commands and shows what the crate `retryrmq` says.
 
+mod completions;
 mod consume;
 mod exit;
 mod fault;
 mod global;
 mod json;
 mod logging;
+mod man;
 mod moment;
 mod outlet;
 mod output;
@@ -51,6 +53,7 @@ Examples:
   retryrmq publish --queue orders '{\"id\": 7}'         publish, confirmed
   retryrmq parked ls orders                           what was given up, and why
   retryrmq parked replay orders --all                 send it back to work
+  retryrmq consume orders --dlx --http http://h/o     a request per message
   retryrmq topology orders --retry 'fixed(5s)'        the queues it takes
 
 Durations are written 250ms, 1s, 5m or 1h30m. Exit codes: `retryrmq exit-codes`.";
@@ -62,6 +65,8 @@ enum Command {
     #[command(subcommand)]
     Parked(parked::Command),
     Topology(topology::Options),
+    Completions(completions::Options),
+    Man(man::Options),
     /// What the exit codes mean
     #[command(long_about = exit::table())]
     ExitCodes,
@@ -115,6 +120,8 @@ async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit,
         Command::Publish(options) => publish::run(options, global, output).await,
         Command::Parked(command) => parked::run(command, global, output).await,
         Command::Topology(options) => topology::run(options, global, output).await,
+        Command::Completions(options) => completions::run(&options, Cli::command(), output),
+        Command::Man(options) => man::run(&options, Cli::command(), output),
         Command::Warden { grace } => consume::watch(Duration::from_millis(grace)).await,
         Command::ExitCodes => {
             if output.is_json() {
