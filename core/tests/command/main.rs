@@ -4,8 +4,13 @@
 mod background;
 mod bad_input;
 mod ending;
+mod endpoint;
 mod environment;
+mod http;
+mod http_hostile;
+mod http_safely;
 mod input;
+mod manuals;
 mod naming;
 mod outcomes;
 mod parked;

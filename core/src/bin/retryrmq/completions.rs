@@ -31,9 +31,10 @@ Examples:
   source <(retryrmq completions bash)                 for this shell alone";
 
 /// Prints the script for `command`.
-pub(crate) fn run(options: &Options, mut command: Command, output: &Output) -> Result<Exit, Fault> {
+pub(crate) fn run(options: &Options, command: &Command, output: &Output) -> Result<Exit, Fault> {
     let mut script = Vec::new();
     let name = command.get_name().to_owned();
+    let mut command = for_people(command);
     match options.shell {
         Shell::Bash => generate(Bash, &mut command, name, &mut script),
         Shell::Zsh => generate(Zsh, &mut command, name, &mut script),
@@ -41,4 +42,13 @@ pub(crate) fn run(options: &Options, mut command: Command, output: &Output) -> R
     }
     output.raw(&script)?;
     Ok(Exit::Ok)
+}
+
+/// The same without what is not for people.
+fn for_people(command: &Command) -> Command {
+    let subcommands = command.get_subcommands();
+    Command::new(env!("CARGO_PKG_NAME"))
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(command.get_arguments().cloned())
+        .subcommands(subcommands.filter(|below| !below.is_hide_set()).cloned())
 }

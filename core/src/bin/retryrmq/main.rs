@@ -120,7 +120,7 @@ async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit,
         Command::Publish(options) => publish::run(options, global, output).await,
         Command::Parked(command) => parked::run(command, global, output).await,
         Command::Topology(options) => topology::run(options, global, output).await,
-        Command::Completions(options) => completions::run(&options, Cli::command(), output),
+        Command::Completions(options) => completions::run(&options, &Cli::command(), output),
         Command::Man(options) => man::run(&options, Cli::command(), output),
         Command::Warden { grace } => consume::watch(Duration::from_millis(grace)).await,
         Command::ExitCodes => {

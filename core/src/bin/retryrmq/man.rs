@@ -70,5 +70,24 @@ fn page(command: &Command) -> Result<Vec<u8>, Fault> {
         .title(name)
         .manual("retryrmq")
         .render(&mut page)?;
-    Ok(page)
+    Ok(as_written(&String::from_utf8_lossy(&page)).into_bytes())
+}
+
+/// What stands behind the options is laid out in lines of 80 columns, and not to be filled.
+fn as_written(page: &str) -> String {
+    let mut all = String::with_capacity(page.len() + 16);
+    for line in page.lines() {
+        if line.starts_with(".SH") {
+            all.push_str(if line == ".SH EXTRA" {
+                ".SH NOTES\n.nf\n"
+            } else {
+                ".fi\n"
+            });
+        }
+        if line != ".SH EXTRA" {
+            all.push_str(line);
+            all.push('\n');
+        }
+    }
+    all
 }

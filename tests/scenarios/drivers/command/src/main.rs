@@ -13,6 +13,7 @@
 mod command;
 mod consume;
 mod errand;
+mod follow;
 mod handler;
 mod talk;
 

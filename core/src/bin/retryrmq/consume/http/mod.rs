@@ -22,7 +22,7 @@ use std::{
 
 use reqwest::{
     Client, Response, StatusCode, Url,
-    header::{AUTHORIZATION, HeaderMap, HeaderValue},
+    header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue},
 };
 use retryrmq::{Failure, Message, Outcome, format_duration};
 use tokio::{
@@ -95,7 +95,10 @@ impl Endpoint {
             Ok(Err(failure)) => return Verdict::new(Outcome::retry(failure), None),
             Err(_) => {
                 let limit = format_duration(self.timeout);
-                let error = format!("no answer within {limit} from {}", self.origin);
+                let error = format!(
+                    "the request took longer than {limit}: {} has not answered",
+                    self.origin
+                );
                 let failure = Failure::new(error).of_type("HandlerTimeout");
                 return Verdict::new(Outcome::retry(failure), None);
             }
@@ -152,6 +155,10 @@ impl Endpoint {
                 SystemTime::now(),
                 message.body(),
             );
+        }
+        if message.body().is_empty() {
+            // The client leaves it out, and some servers insist on it (RFC 9110, 8.6).
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
         // The operator's own come last: they decide.
         for (name, value) in &self.headers {
