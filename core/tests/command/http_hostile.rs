@@ -74,17 +74,9 @@ async fn a_body_without_an_end_and_an_answer_before_its_time_are_bounded() {
     let desk = Desk::with_queue(&one_broker()).await;
     for (how, event, error) in [
         (Rude::Endless(200), "handled", ""),
-        (
-            Rude::Endless(500),
-            "retried",
-            "HTTP 500 Internal Server Error: xxx",
-        ),
+        (Rude::Endless(500), "retried", "HTTP 500: xxx"),
         (Rude::Stuck(200), "handled", ""),
-        (
-            Rude::Stuck(500),
-            "retried",
-            "HTTP 500 Internal Server Error: abc",
-        ),
+        (Rude::Stuck(500), "retried", "HTTP 500: abc"),
     ] {
         desk.amqp.publish(QUEUE, "").await;
         let done = consume(&desk, 1, &rude(how).await, &OPTIONS).await.exits(0);

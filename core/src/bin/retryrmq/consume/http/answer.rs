@@ -81,10 +81,7 @@ fn of_the_status(answer: &Answer<'_>, now: SystemTime) -> (Option<Wish>, Option<
 
 fn failure(answer: &Answer<'_>, said: Option<String>, hide: impl Fn(&str) -> String) -> Failure {
     let status = answer.status;
-    let name = status
-        .canonical_reason()
-        .map_or_else(String::new, |name| format!(" {name}"));
-    let title = format!("HTTP {}{name}", status.as_u16());
+    let title = format!("HTTP {}", status.as_u16());
     let body = hide(&String::from_utf8_lossy(answer.body));
     // Whether a type is text or not, its beginning says more than nothing; what a terminal obeys is escaped.
     let words = body.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -92,10 +89,14 @@ fn failure(answer: &Answer<'_>, said: Option<String>, hide: impl Fn(&str) -> Str
     let error = match said.filter(|said| !said.is_empty()) {
         Some(said) => hide(&said),
         None if status.is_redirection() => format!("{title}: {}", not_followed(answer)),
-        None if beginning.is_empty() => title,
+        None if beginning.is_empty() => match status.canonical_reason() {
+            Some(name) => format!("{title} {name}"),
+            None => title.clone(),
+        },
+        // The body says more than the name of the status, and lists have little room.
         None => format!("{title}: {beginning}"),
     };
-    let failure = Failure::new(visible::line(&error)).of_type(format!("HTTP {}", status.as_u16()));
+    let failure = Failure::new(visible::line(&error)).of_type(title);
     let is_told = error.ends_with(&beginning) && !beginning.ends_with('…');
     if is_told {
         failure
@@ -241,10 +242,7 @@ mod tests {
     #[test]
     fn the_error_is_the_status_and_the_beginning_of_the_body() {
         let (failure, _) = retried(verdict(500, &[], b"{\"error\":\n  \"boom\"}\n"));
-        assert_eq!(
-            failure.error,
-            "HTTP 500 Internal Server Error: {\"error\": \"boom\"}"
-        );
+        assert_eq!(failure.error, "HTTP 500: {\"error\": \"boom\"}");
         assert_eq!(failure.stack, None);
         let long = format!("<html>\n{}", "ä".repeat(10_000));
         let (failure, _) = retried(verdict(502, &[], long.as_bytes()));
@@ -260,10 +258,7 @@ mod tests {
             stack.len()
         );
         let (failure, _) = retried(verdict(500, &[], b"\x1b[2J s3cr3t \xff"));
-        assert_eq!(
-            failure.error,
-            "HTTP 500 Internal Server Error: \\x1b[2J *** \u{fffd}"
-        );
+        assert_eq!(failure.error, "HTTP 500: \\x1b[2J *** \u{fffd}");
         let moved = verdict(
             302,
             &[("location", b"https://u:s3cr3t@h/login?x")],
