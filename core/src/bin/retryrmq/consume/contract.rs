@@ -82,8 +82,8 @@ const HTTP: &str = "\
 The contract with URL (--http)
 
   Each message is one POST. The body is the message's body as it is;
-  Content-Type and Content-Encoding are the message's own, else
-  application/octet-stream. Headers of the request:
+  Content-Type is the message's own, else application/octet-stream; so is
+  Content-Encoding where HTTP knows it, such as gzip. Headers of the request:
 
     Retryrmq-Queue             the queue
     Retryrmq-Attempt           1 on first delivery

@@ -17,7 +17,7 @@ use super::{
     secret::{self, Discreet, Hidden, SecretFile},
     signature::{self, Keys},
 };
-use crate::fault::Fault;
+use crate::{fault::Fault, redact};
 
 /// How long an answer may take, unless `--timeout` says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -182,7 +182,7 @@ impl HttpOptions {
             let mut value = HeaderValue::from_str(value.trim())
                 .map_err(|_| bad(&format!("the value of `{name}` must be printable ASCII")))?;
             value.set_sensitive(true);
-            if secret::is_telling(name.as_str()) {
+            if redact::is_telling(name.as_str()) {
                 hidden.add_bearer(&value);
                 hidden.add(value.to_str().unwrap_or_default());
             }
@@ -240,7 +240,7 @@ fn read_url(text: &str, hidden: &mut Hidden) -> Result<(Url, Option<HeaderValue>
         return Err(bad(format!("`{}` is no scheme for it", url.scheme())));
     }
     for (name, value) in url.query_pairs() {
-        if secret::is_telling(&name) {
+        if redact::is_telling(&name) {
             hidden.add(value);
         }
     }

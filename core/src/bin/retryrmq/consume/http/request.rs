@@ -36,7 +36,7 @@ pub(super) fn headers(message: &Message) -> HeaderMap {
         .content_encoding()
         .as_ref()
         .map(|text| text.as_str()));
-    if let Some(encoding) = encoding.filter(|text| !text.is_empty()) {
+    if let Some(encoding) = encoding.filter(is_coding) {
         all.insert(CONTENT_ENCODING, encoding);
     }
     let mut set = |name: &'static str, value: &str| {
@@ -70,6 +70,22 @@ pub(super) fn headers(message: &Message) -> HeaderMap {
         set("retryrmq-properties-cut", &cut.to_string());
     }
     all
+}
+
+/// Whether HTTP knows it. Kombu and others write a character set there, which makes servers refuse the request.
+fn is_coding(encoding: &HeaderValue) -> bool {
+    const KNOWN: [&str; 8] = [
+        "br",
+        "compress",
+        "deflate",
+        "gzip",
+        "identity",
+        "x-compress",
+        "x-gzip",
+        "zstd",
+    ];
+    let text = encoding.to_str().unwrap_or_default().to_ascii_lowercase();
+    text.split(',').all(|coding| KNOWN.contains(&coding.trim()))
 }
 
 /// A text percent-encoded, without a character cut in two. Servers take white space away from both ends.
@@ -141,6 +157,21 @@ mod tests {
             assert_eq!(text(value), encoded);
         }
         assert!(text(&"ü".repeat(1_000)).len() <= MOST_TEXT);
+    }
+
+    #[test]
+    fn only_codings_of_http_are_passed_on() {
+        for (text, is) in [
+            ("gzip", true),
+            ("GZIP, br", true),
+            ("identity", true),
+            ("utf-8", false),
+            ("binary", false),
+            ("", false),
+            ("gzip,", false),
+        ] {
+            assert_eq!(is_coding(&HeaderValue::from_static(text)), is, "{text}");
+        }
     }
 
     proptest! {

@@ -200,25 +200,6 @@ impl Hidden {
     }
 }
 
-/// Whether a header or a parameter of this name is likely to hold a secret.
-pub(super) fn is_telling(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    [
-        "auth",
-        "token",
-        "key",
-        "secret",
-        "pass",
-        "pwd",
-        "cookie",
-        "sig",
-        "credential",
-        "session",
-    ]
-    .iter()
-    .any(|word| name.contains(word))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
