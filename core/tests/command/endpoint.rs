@@ -292,7 +292,7 @@ async fn misbehave(how: Rude, mut stream: TcpStream) -> std::io::Result<()> {
         Rude::Stuck(status) => {
             let head = format!("HTTP/1.1 {status} X\r\ncontent-length: 10\r\n\r\nabc");
             stream.write_all(head.as_bytes()).await?;
-            stream.read(&mut [0]).await?;
+            while stream.read(&mut [0]).await? > 0 {}
         }
         Rude::Slow => {
             for byte in b"HTTP/1.1 200 OK\r\nx: "

@@ -60,7 +60,7 @@ Durations are written 250ms, 1s, 5m or 1h30m. Exit codes: `retryrmq exit-codes`.
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Consume(consume::Options),
+    Consume(Box<consume::Options>),
     Publish(publish::Options),
     #[command(subcommand)]
     Parked(parked::Command),
@@ -116,7 +116,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Fault> {
 
 async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, Fault> {
     match command {
-        Command::Consume(options) => consume::run(options, global, output).await,
+        Command::Consume(options) => consume::run(*options, global, output).await,
         Command::Publish(options) => publish::run(options, global, output).await,
         Command::Parked(command) => parked::run(command, global, output).await,
         Command::Topology(options) => topology::run(options, global, output).await,
