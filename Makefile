@@ -79,6 +79,12 @@ bench-core: cargo ## measure the core: throughput, lateness and memory on one br
 	cargo build --release -p retryrmq-bench
 	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- cargo run --release -p retryrmq-bench
 
+.PHONY: bench-http
+bench-http: cargo ## measure `consume --http` beside a bare load of the same HTTP client
+	cargo build --release -p retryrmq --features cli
+	cargo build --release -p retryrmq-bench
+	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- target/release/retryrmq-bench http
+
 .PHONY: bench-python bench-node bench-go
 bench-python bench-node bench-go: bench-%: cargo ## measure one binding beside its peers on one broker
 	@$(call where,$*,$(WITH_BROKERS) --versions "$(VERSION)" --one -- tests/bench/$*/run)

@@ -164,6 +164,11 @@ impl Desk {
         Running::of(self.command(&arguments))
     }
 
+    /// Starts the command with all of these arguments, to be signalled.
+    pub(crate) fn start_with(&self, arguments: &[&str]) -> Running {
+        Running::of(self.command(arguments))
+    }
+
     /// As [`start`](Self::start), deaf to hangups as under `nohup`, which has its own ideas of where output goes.
     pub(crate) fn start_without_hangups(&self, script: &str) -> Running {
         let arguments = ["consume", QUEUE, "--dlx", "--", "sh", "-c", script];

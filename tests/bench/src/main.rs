@@ -5,6 +5,7 @@
 
 mod cases;
 mod growth;
+mod http;
 mod process;
 mod report;
 mod rounds;
@@ -47,7 +48,7 @@ async fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: retryrmq-bench [consume|retry|lateness|memory], through `make bench`; or soak MINUTES COMMAND"
+        "usage: retryrmq-bench [consume|retry|lateness|memory|http], through `make bench`; or soak MINUTES COMMAND"
     );
     ExitCode::from(2)
 }

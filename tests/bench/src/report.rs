@@ -89,7 +89,8 @@ pub(crate) fn memory(measured: &Measured) -> Table {
 fn spread(mut values: Vec<f64>, digits: usize) -> String {
     values.sort_by(f64::total_cmp);
     match (values.first(), values.get(values.len() / 2), values.last()) {
-        (Some(low), Some(median), Some(high)) => {
+        // What was not measured is no number.
+        (Some(low), Some(median), Some(high)) if !median.is_nan() => {
             format!("{median:.digits$} [{low:.digits$} – {high:.digits$}]")
         }
         _ => "–".to_owned(),

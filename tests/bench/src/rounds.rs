@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Rounds of each group; medians and the spread are of these. `RETRYRMQ_BENCH_ROUNDS` changes it.
-fn rounds() -> usize {
+pub(crate) fn rounds() -> usize {
     let asked = std::env::var("RETRYRMQ_BENCH_ROUNDS").ok();
     asked
         .and_then(|rounds| rounds.parse().ok())
@@ -38,6 +38,8 @@ pub(crate) async fn only(name: &str) {
         "retry" => retry(&broker).await,
         "lateness" => lateness(&broker).await,
         "memory" => memory(&broker).await,
+        // Not one of all: it needs the command, built beside this.
+        "http" => crate::http::compare(&broker).await,
         other => eprintln!("there is no group `{other}`"),
     }
 }
@@ -53,7 +55,7 @@ async fn consume(broker: &Broker) {
         for _ in 0..rounds() {
             for (name, row) in names.iter().zip(&mut rows) {
                 let vhost = broker.vhost().await;
-                fill(vhost.url(), "work", kind).await;
+                fill(vhost.url(), "work", kind, CONSUMED).await;
                 row.rounds
                     .push(case(name, vhost.url(), "work", CONSUMED).await);
             }
@@ -114,7 +116,7 @@ async fn memory(broker: &Broker) {
 }
 
 /// Runs one case in a process of its own.
-async fn case(name: &str, url: &str, queue: &str, size: usize) -> Measured {
+pub(crate) async fn case(name: &str, url: &str, queue: &str, size: usize) -> Measured {
     let program = std::env::current_exe().expect("this program");
     let process = Command::new(program)
         .args(["case", name, url, queue, &size.to_string()])
@@ -131,12 +133,12 @@ async fn case(name: &str, url: &str, queue: &str, size: usize) -> Measured {
     serde_json::from_slice(&output.stdout).expect("figures")
 }
 
-async fn fill(url: &str, queue: &str, kind: QueueType) {
+pub(crate) async fn fill(url: &str, queue: &str, kind: QueueType, count: usize) {
     let amqp = Amqp::connect(url).await;
     amqp.declare(queue, kind).await;
     amqp.close().await;
     let rmq = Client::connect(url).await.expect("connected");
-    let publishes = (0..CONSUMED).map(|_| rmq.publish(Publish::to_queue(queue, BODY)));
+    let publishes = (0..count).map(|_| rmq.publish(Publish::to_queue(queue, BODY)));
     let published = futures_util::stream::iter(publishes).buffer_unordered(1_000);
     published
         .for_each(|result| async { result.expect("published") })

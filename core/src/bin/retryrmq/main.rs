@@ -2,6 +2,7 @@
 //!
 //! No logic of retrying lives here: this reads options, runs commands and shows what the crate `retryrmq` says.
 
+mod completions;
 mod consume;
 mod disable;
 mod doctor;
@@ -12,6 +13,7 @@ mod global;
 mod json;
 mod logging;
 mod management;
+mod man;
 mod moment;
 mod outlet;
 mod output;
@@ -55,6 +57,7 @@ Examples:
   retryrmq publish --queue orders '{\"id\": 7}'         publish, confirmed
   retryrmq parked ls orders                           what was given up, and why
   retryrmq parked replay orders --all                 send it back to work
+  retryrmq consume orders --dlx --http http://h/o     a request per message
   retryrmq topology orders --retry 'fixed(5s)'        the queues it takes
   retryrmq doctor                                     what will lose messages
 
@@ -62,7 +65,7 @@ Durations are written 250ms, 1s, 5m or 1h30m. Exit codes: `retryrmq exit-codes`.
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Consume(consume::Options),
+    Consume(Box<consume::Options>),
     Publish(publish::Options),
     #[command(subcommand)]
     Parked(parked::Command),
@@ -70,6 +73,8 @@ enum Command {
     Doctor(doctor::Options),
     Enable(enable::Options),
     Disable(disable::Options),
+    Completions(completions::Options),
+    Man(man::Options),
     /// What the exit codes mean
     #[command(long_about = exit::table())]
     ExitCodes,
@@ -119,13 +124,15 @@ fn runtime() -> Result<tokio::runtime::Runtime, Fault> {
 
 async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, Fault> {
     match command {
-        Command::Consume(options) => consume::run(options, global, output).await,
+        Command::Consume(options) => consume::run(*options, global, output).await,
         Command::Publish(options) => publish::run(options, global, output).await,
         Command::Parked(command) => parked::run(command, global, output).await,
         Command::Topology(options) => topology::run(options, global, output).await,
         Command::Doctor(options) => doctor::run(options, global, output).await,
         Command::Enable(options) => enable::run(options, global, output).await,
         Command::Disable(options) => disable::run(options, global, output).await,
+        Command::Completions(options) => completions::run(&options, &Cli::command(), output),
+        Command::Man(options) => man::run(&options, Cli::command(), output),
         Command::Warden { grace } => consume::watch(Duration::from_millis(grace)).await,
         Command::ExitCodes => {
             if output.is_json() {

@@ -1,6 +1,6 @@
-//! Passwords in what somebody typed in the wrong place.
+//! Passwords in what somebody typed in the wrong place, and names that tell of secrets.
 
-/// The text with the user and password of every URL in it hidden.
+/// The text with the user and password of every URL in it hidden, and what its parameters tell.
 ///
 /// A URL that was given to the wrong option is quoted by the complaint about it.
 pub(crate) fn passwords(text: &str) -> String {
@@ -16,14 +16,45 @@ pub(crate) fn passwords(text: &str) -> String {
         match url.rfind('@') {
             Some(at) => {
                 shown.push_str("***");
-                shown.push_str(&url[at..]);
+                shown.push_str(&parameters(&url[at..]));
             }
-            None => shown.push_str(url),
+            None => shown.push_str(&parameters(url)),
         }
         rest = after;
     }
     shown.push_str(rest);
     shown
+}
+
+/// The rest of a URL, with the values of telling parameters hidden.
+fn parameters(url: &str) -> String {
+    let Some((path, query)) = url.split_once('?') else {
+        return url.to_owned();
+    };
+    let parts = query.split('&').map(|part| match part.split_once('=') {
+        Some((name, _)) if is_telling(name) => format!("{name}=***"),
+        _ => part.to_owned(),
+    });
+    format!("{path}?{}", parts.collect::<Vec<_>>().join("&"))
+}
+
+/// Whether a header or a parameter of this name is likely to hold a secret.
+pub(crate) fn is_telling(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    [
+        "auth",
+        "token",
+        "key",
+        "secret",
+        "pass",
+        "pwd",
+        "cookie",
+        "sig",
+        "credential",
+        "session",
+    ]
+    .iter()
+    .any(|word| name.contains(word))
 }
 
 #[cfg(test)]
@@ -41,6 +72,10 @@ mod tests {
             ),
             ("amqp://u:p/x@h", "amqp://***@h"),
             ("http://", "http://"),
+            (
+                "'http://h/a?b=1&api_key=k3y' is odd",
+                "'http://h/a?b=1&api_key=***' is odd",
+            ),
         ] {
             assert_eq!(passwords(text), expected);
         }

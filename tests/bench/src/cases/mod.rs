@@ -55,6 +55,7 @@ pub(crate) async fn run(name: &str, url: &str, queue: &str, size: usize) -> Meas
         "late-broker" => lateness::broker_alone(url, queue, size).await,
         "late-retryrmq" => lateness::retryrmq(url, queue, size).await,
         "memory" => memory::waiting(url, queue, size).await,
+        "http-bare" => crate::http::bare(url, size).await,
         other => panic!("there is no case `{other}`"),
     }
 }

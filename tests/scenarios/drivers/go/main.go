@@ -18,7 +18,7 @@ import (
 
 // All steps and options that the module has.
 var can = []string{"error", "error_type", "fatal", "retry_after", "park", "defer", "panic", "exit", "rules",
-	"handler_timeout", "pause", "declare", "queue_type", "crash_limit", "defer_limit", "no_park", "wrapped_park", "log", "mended", "replay", "records", "publish", "events",
+	"handler_timeout", "pause", "declare", "queue_type", "crash_limit", "defer_limit", "no_park", "wrapped_park", "log", "mended", "whole_headers", "replay", "records", "publish", "events",
 	"refused"}
 
 type order struct {

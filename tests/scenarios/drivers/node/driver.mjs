@@ -26,6 +26,7 @@ const CAN = [
   'wrapped_park',
   'log',
   'mended',
+  'whole_headers',
   'replay',
   'records',
   'publish',

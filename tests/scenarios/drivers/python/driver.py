@@ -44,6 +44,7 @@ CAN = [
     "mended",
     "replay",
     "records",
+    "whole_headers",
     "publish",
     "events",
     "refused",

@@ -22,8 +22,9 @@ use super::{
     channel::Channel,
     environment::{self, Environment},
     group::{Group, Groups},
+    handler::{Run, Urgency, Verdict},
     tail::Passing,
-    verdict::Ending,
+    verdict::{self, Ending, Words},
     warden::Warden,
 };
 
@@ -37,20 +38,6 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// A service manager signals all processes one after the other: how much later than a command we may hear of it.
 const LATER: Duration = Duration::from_millis(500);
 
-/// How urgently running commands have to end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Urgency {
-    /// In their own time.
-    #[default]
-    None,
-    /// In their own time; what has not begun does not begin.
-    Drain,
-    /// SIGTERM, and SIGKILL after the grace period.
-    Soon,
-    /// SIGKILL.
-    Now,
-}
-
 /// What to run, and for how long at most.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
@@ -59,27 +46,13 @@ pub(super) struct Program {
     pub(super) arguments: Vec<std::ffi::OsString>,
     pub(super) timeout: Option<Duration>,
     pub(super) grace: Duration,
+    /// The longest delay that it may choose.
+    pub(super) longest: Duration,
     /// Whether our standard output is for JSON alone.
     pub(super) keep_stdout: bool,
     pub(super) warden: Warden,
     pub(super) groups: Groups,
     pub(super) shortage: Shortage,
-}
-
-/// How a run ended.
-pub(super) enum Run {
-    /// By itself or by its timeout.
-    Ended {
-        ending: Ending,
-        /// The end of its standard error.
-        tail: Vec<u8>,
-        /// The last line of what it wrote to the pipe that is meant for that.
-        said: Vec<u8>,
-    },
-    /// By us while it ran: its message goes back to the queue, and counts as delivered.
-    Stopped,
-    /// It never began, because we are to end, or for this reason: its message goes back to the queue as if it had never left it.
-    Unstarted(Option<io::Error>),
 }
 
 /// When it was last said that commands wait to be started.
@@ -142,7 +115,17 @@ impl Program {
         let said = channel.said();
         let has_failed = ending != Ending::Exit(0) || !said.is_empty();
         let tail = passing.settle(has_failed).await;
-        Ok(Run::Ended { ending, tail, said })
+        let words = Words {
+            tail: &tail,
+            said: &said,
+            longest: self.longest,
+        };
+        let (outcome, remark) = verdict::outcome(ending, words);
+        Ok(Run::Ended(Verdict {
+            outcome,
+            remark,
+            is_by_a_signal_to_all: ending.is_by_a_signal_to_all(),
+        }))
     }
 
     /// Waits for the end of a command, or brings it about; nothing when that was our wish.

@@ -21,7 +21,7 @@ pub(super) type Environment = BTreeMap<&'static str, String>;
 /// What `message` puts into the environment.
 pub(super) fn of(message: &Message) -> Environment {
     let headers = message.headers().map(json::table).unwrap_or_default();
-    let (headers, cut) = fit(headers, MOST_HEADERS);
+    let (headers, cut) = fit(headers, MOST_HEADERS, Value::to_string);
     let mut all = Environment::from([
         ("RETRYRMQ_QUEUE", text(message.queue())),
         ("RETRYRMQ_ATTEMPT", message.attempt().to_string()),
@@ -64,32 +64,27 @@ pub(super) const NAMES: [&str; 9] = [
     "RETRYRMQ_LAST_ERROR",
 ];
 
-/// The headers as JSON of at most `room` bytes, and how many had to be left out, the largest first.
-fn fit(headers: Map<String, Value>, room: usize) -> (String, usize) {
-    let mut entries: Vec<(usize, String, Value)> = headers
+/// The headers as JSON of at most `room` bytes, each value as `write` has it, and how many had to be left out, the largest
+/// first.
+pub(super) fn fit(
+    headers: Map<String, Value>,
+    room: usize,
+    write: impl Fn(&Value) -> String,
+) -> (String, usize) {
+    let mut entries: Vec<String> = headers
         .into_iter()
-        .map(|(name, value)| (written(&name, &value), name, value))
+        .map(|(name, value)| format!("{}:{}", write(&Value::from(name)), write(&value)))
         .collect();
-    let mut total = 2 + entries.iter().map(|(size, ..)| size).sum::<usize>();
-    entries.sort_by_key(|(size, ..)| *size);
+    entries.sort_by_key(String::len);
+    let mut total = 2 + entries.iter().map(|entry| entry.len() + 1).sum::<usize>();
     let mut cut = 0;
     while total > room {
-        let Some((size, ..)) = entries.pop() else {
-            break;
-        };
-        total -= size;
+        let Some(entry) = entries.pop() else { break };
+        total -= entry.len() + 1;
         cut += 1;
     }
-    let kept: Map<String, Value> = entries
-        .into_iter()
-        .map(|(_, name, value)| (name, value))
-        .collect();
-    (Value::Object(kept).to_string(), cut)
-}
-
-/// The bytes of `"name":value,`.
-fn written(name: &str, value: &Value) -> usize {
-    Value::from(name).to_string().len() + value.to_string().len() + 2
+    entries.sort_unstable();
+    (format!("{{{}}}", entries.join(",")), cut)
 }
 
 fn text(value: &str) -> String {
@@ -112,23 +107,26 @@ mod tests {
         else {
             panic!("an object")
         };
-        let (text, cut) = fit(headers.clone(), MOST_HEADERS);
+        let (text, cut) = fit(headers.clone(), MOST_HEADERS, Value::to_string);
         assert_eq!(cut, 1, "c, which JSON writes six times as long");
         assert!(text.len() <= MOST_HEADERS && !text.contains("\"c\""));
-        let (text, cut) = fit(headers, 2);
+        let (text, cut) = fit(headers, 2, Value::to_string);
         assert_eq!((text.as_str(), cut), ("{}", 4));
     }
 
     #[test]
-    fn the_size_is_what_will_be_written() {
-        let Value::Object(headers) = json!({"ä\"\n": [null, {"k": 1.5}], "b": "\u{7f}"}) else {
+    fn what_fits_is_the_same_json() {
+        let headers = json!({"ä\"\n": [null, {"k": 1.5}], "b": "\u{7f}", "": {}});
+        let Value::Object(map) = headers.clone() else {
             panic!("an object")
         };
-        let size: usize = headers
-            .iter()
-            .map(|(name, value)| written(name, value))
-            .sum();
-        assert_eq!(Value::Object(headers).to_string().len(), size + 2 - 1);
+        let (text, cut) = fit(map.clone(), 1_000, Value::to_string);
+        assert_eq!(
+            (serde_json::from_str::<Value>(&text).unwrap(), cut),
+            (headers, 0)
+        );
+        let (shorter, cut) = fit(map, text.len(), Value::to_string);
+        assert!(shorter.len() <= text.len() && cut <= 1, "{shorter}");
     }
 
     #[test]

@@ -1,15 +1,25 @@
-//! `retryrmq consume`: a command per message, and its end decides.
+//! `retryrmq consume`: a command or an HTTP request per message, and its end decides.
+//!
+//! ```text
+//! options ─► Settings ─► Handler ──► child, verdict       a command: its end and its words
+//!                             └────► http                 a request: its answer
+//!                        both ─► wish ─► Outcome          what is asked for, within bounds
+//! ```
 
 mod channel;
 mod child;
+mod contract;
 mod environment;
 mod group;
+mod handler;
+mod http;
 mod last_line;
 mod options;
 mod report;
 mod tail;
 mod verdict;
 mod warden;
+mod wish;
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -25,16 +35,13 @@ use options::Settings;
 pub(crate) use warden::{NAME as WARDEN, watch};
 
 use self::{
-    child::{Program, Run, Shortage, Urgency},
-    group::Groups,
+    handler::{Handler, Run, Urgency},
     report::Report,
-    verdict::Words,
-    warden::Warden,
 };
 use crate::{exit::Exit, fault::Fault, global::Global, outlet, output::Output, signals::Signals};
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
-    let settings = options.settings()?;
+    let (settings, task) = options.settings()?;
     outlet::start(); // who reads what is printed must not hold up messages
     let rules = options.retrying.rules()?;
     let (strategy, queue_type) = (options.retrying.strategy()?, options.retrying.queue_type()?);
@@ -71,26 +78,15 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         () = signals.next() => return Ok(Exit::Ok),
     };
     let report = Report::new(output, settings.limits.crashes);
-    report.consuming(&options.queue, &client.server().version)?;
-    let program = Program {
-        path: settings.program.clone(),
-        name: options.command[0].clone(),
-        arguments: options.command[1..].to_vec(),
-        timeout: settings.timeout,
-        grace: settings.grace,
-        keep_stdout: global.json,
-        warden: Warden::start(settings.grace),
-        groups: Groups::default(),
-        shortage: Shortage::default(),
-    };
+    let handler = task.handler(&options, &settings, global.json);
+    report.consuming(&options.queue, &client.server().version, handler.target())?;
     let work = Work {
         subscription,
-        program: Arc::new(program),
+        handler: Arc::new(handler),
         room: options.concurrency.into(),
         left: options.count,
         urgency: watch::Sender::new(Urgency::None),
         running: JoinSet::new(),
-        longest: settings.max_retry_after,
         is_draining: false,
         drain_until: None,
         put_back: 0,
@@ -107,21 +103,19 @@ struct Attempt {
     id: Option<String>,
     number: u32,
     took: Duration,
-    /// An error when the command began and could not be followed.
+    /// An error when it began and could not be followed.
     run: io::Result<Run>,
 }
 
 struct Work<'a> {
     subscription: Subscription,
-    program: Arc<Program>,
-    /// How many commands may run at a time.
+    handler: Arc<Handler>,
+    /// How many attempts may run at a time.
     room: usize,
     /// How many attempts may still begin, if that is limited.
     left: Option<u64>,
     urgency: watch::Sender<Urgency>,
     running: JoinSet<Attempt>,
-    /// The longest delay that a command may choose.
-    longest: Duration,
     /// Whether nothing begins any more.
     is_draining: bool,
     /// When what runs is ended, because somebody asked for an end or there is no other.
@@ -189,7 +183,10 @@ impl Work<'_> {
                 more = self.subscription.ready(), if takes => ended = !more,
                 () = sleep_until(idle.unwrap_or_else(Instant::now)), if idle.is_some() => self.drain(false),
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
-                    tracing::warn!("commands still run when the time to drain is over: they are ended, and their messages go back to the queue");
+                    tracing::warn!(
+                        "{} still run when the time to drain is over: they are ended, and their messages go back to the queue",
+                        self.handler.noun().1
+                    );
                     self.urgency.send_replace(Urgency::Soon);
                 }
             }
@@ -226,10 +223,10 @@ impl Work<'_> {
         let batch = self.subscription.try_next_batch(room);
         let count = batch.len();
         for Delivery { token, message, .. } in batch {
-            let (program, urgency) = (Arc::clone(&self.program), self.urgency.subscribe());
+            let (handler, urgency) = (Arc::clone(&self.handler), self.urgency.subscribe());
             self.running.spawn(async move {
                 let began = Instant::now();
-                let run = program.run(&message, urgency).await;
+                let run = handler.run(&message, urgency).await;
                 let (id, number) = (message.message_id().map(str::to_owned), message.attempt());
                 Attempt {
                     token,
@@ -252,7 +249,9 @@ impl Work<'_> {
         } else if !by_signal {
             return;
         }
-        let told = self.report.draining(self.running.len(), by_signal);
+        let told = self
+            .report
+            .draining(self.running.len(), self.handler.noun(), by_signal);
         self.note(told);
     }
 
@@ -268,32 +267,26 @@ impl Work<'_> {
             Err(why) => {
                 self.put_back += 1;
                 self.broken.get_or_insert_with(|| {
-                    Fault::failed(format!("cannot follow a command: {why}"))
+                    let noun = self.handler.noun().0;
+                    Fault::failed(format!("cannot follow a {noun}: {why}"))
                 });
                 return;
             }
         };
         match attempt.run {
-            Ok(Run::Ended { ending, tail, said }) => {
-                if self.drain_until.is_some() && ending.is_by_a_signal_to_all() {
+            Ok(Run::Ended(verdict)) => {
+                if self.drain_until.is_some() && verdict.is_by_a_signal_to_all {
                     self.put_back += 1;
                     return;
                 }
                 self.report.attempts += 1;
-                let (outcome, remark) = verdict::outcome(
-                    ending,
-                    Words {
-                        tail: &tail,
-                        said: &said,
-                        longest: self.longest,
-                    },
-                );
-                if let Some(remark) = remark {
+                if let Some(remark) = verdict.remark {
                     tracing::warn!(
                         message_id = attempt.id.as_deref().unwrap_or_default(),
                         "{remark}"
                     );
                 }
+                let outcome = verdict.outcome;
                 let handled = outcome == Outcome::Ack;
                 self.subscription.settle([(attempt.token, outcome)]);
                 if handled {
@@ -319,7 +312,7 @@ impl Work<'_> {
     }
 
     fn cannot(&mut self, what: &str, why: &io::Error) {
-        let name = std::path::Path::new(&self.program.name).display();
+        let name = self.handler.name();
         let fault = Fault::failed(format!(
             "cannot {what} `{name}`: {why}; the message goes back to its queue"
         ));

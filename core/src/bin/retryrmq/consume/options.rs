@@ -5,21 +5,36 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::Args;
 use retryrmq::{DAY, Limits, MAX_DELAY, Pause, SECOND, parse_duration};
 
+use super::{
+    child::{Program, Shortage},
+    contract,
+    group::Groups,
+    handler::Handler,
+    http::{Endpoint, HttpOptions},
+    warden::Warden,
+};
 use crate::{
     fault::Fault,
     retrying::{Retrying, not_reserved},
 };
 
-/// Run a command for every message of a queue, and retry the messages it fails on
+/// Run a command or an HTTP request for every message of a queue, and retry the messages it fails on
 #[derive(Clone, Debug, Args)]
-#[command(override_usage = "retryrmq consume [OPTIONS] <QUEUE> -- <COMMAND>...", after_long_help = CONTRACT, after_help = "The contract with COMMAND and examples: `retryrmq help consume`.")]
+#[command(
+    override_usage = "retryrmq consume [OPTIONS] <QUEUE> -- <COMMAND>...\n       retryrmq consume [OPTIONS] <QUEUE> --http <URL>",
+    after_long_help = contract::text(),
+    after_help = "The contracts with COMMAND and URL, and examples: `retryrmq help consume`."
+)]
 pub(crate) struct Options {
     /// The queue to consume
     pub(super) queue: String,
 
     /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, required_unless_present = "http", value_name = "COMMAND")]
     pub(super) command: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(super) http: HttpOptions,
 
     /// Retry and park what fails. Without it a failure is rejected, and the queue's own dead-lettering decides
     #[arg(long)]
@@ -28,7 +43,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     pub(super) retrying: Retrying,
 
-    /// How many commands run at a time
+    /// How many commands or requests run at a time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..), help_heading = "Running")]
     pub(super) concurrency: u16,
 
@@ -45,20 +60,16 @@ pub(crate) struct Options {
     )]
     pub(super) priority: Option<i32>,
 
-    /// How long COMMAND may take; then its process group is ended, and the attempt has failed
+    /// How long COMMAND may take; then its process group is ended, and the attempt has failed. With --http: how long until
+    /// the answer [default with --http: 30s]
     #[arg(long, value_name = "DURATION", help_heading = "Running")]
     timeout: Option<String>,
 
-    /// How long a process group that was asked to end (SIGTERM) has until it is killed (SIGKILL)
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "5s",
-        help_heading = "Running"
-    )]
-    grace: String,
+    /// How long a process group that was asked to end (SIGTERM) has until it is killed (SIGKILL) [default: 5s]
+    #[arg(long, value_name = "DURATION", help_heading = "Running")]
+    grace: Option<String>,
 
-    /// End after this many attempts: one run of COMMAND each, whatever comes of it
+    /// End after this many attempts: one run of COMMAND or one request each, whatever comes of it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Ending")]
     pub(super) count: Option<u64>,
 
@@ -66,7 +77,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DURATION", help_heading = "Ending")]
     idle: Option<String>,
 
-    /// How long running commands may take to finish after Ctrl-C, SIGTERM or SIGHUP; then they are ended, and their
+    /// How long running commands or requests may take to finish after Ctrl-C, SIGTERM or SIGHUP; then they are ended, and their
     /// messages go back to the queue
     #[arg(
         long,
@@ -76,7 +87,7 @@ pub(crate) struct Options {
     )]
     drain: String,
 
-    /// The longest delay that COMMAND may choose with `retry-after` or `defer`; more is cut to this [default: 1d]
+    /// The longest delay that COMMAND or the endpoint may choose with `retry-after` or `defer`; more is cut to this [default: 1d]
     #[arg(long, value_name = "DURATION", help_heading = "Safety")]
     max_retry_after: Option<String>,
 
@@ -116,9 +127,42 @@ pub(super) struct Settings {
     pub(super) limits: Limits,
     pub(super) pause: Option<Pause>,
     pub(super) prefetch: u16,
-    pub(super) program: PathBuf,
     pub(super) max_retry_after: Duration,
     is_counted: bool,
+}
+
+/// What is to be done with a message.
+pub(super) enum Task {
+    /// This program, as it was found.
+    Command(PathBuf),
+    Http(Box<Endpoint>),
+}
+
+impl Task {
+    /// Makes the handler. For a command it starts the process that ends commands when we are killed.
+    pub(super) fn handler(
+        self,
+        options: &Options,
+        settings: &Settings,
+        keep_stdout: bool,
+    ) -> Handler {
+        let path = match self {
+            Self::Http(endpoint) => return Handler::Http(endpoint),
+            Self::Command(path) => path,
+        };
+        Handler::Command(Box::new(Program {
+            path,
+            name: options.command[0].clone(),
+            arguments: options.command[1..].to_vec(),
+            timeout: settings.timeout,
+            grace: settings.grace,
+            longest: settings.max_retry_after,
+            keep_stdout,
+            warden: Warden::start(settings.grace),
+            groups: Groups::default(),
+            shortage: Shortage::default(),
+        }))
+    }
 }
 
 impl Settings {
@@ -147,7 +191,8 @@ impl Options {
         })
     }
 
-    pub(super) fn settings(&self) -> Result<Settings, Fault> {
+    /// Reads and checks everything.
+    pub(super) fn settings(&self) -> Result<(Settings, Task), Fault> {
         not_reserved(&self.queue, self.reserved_name)?;
         if let Some(option) = self.needs_dlx().filter(|_| !self.dlx) {
             return Err(Fault::usage(format!(
@@ -165,19 +210,39 @@ impl Options {
             .count
             .and_then(|count| u16::try_from(count).ok())
             .map_or(wanted, |count| wanted.min(count));
-        Ok(Settings {
+        let settings = Settings {
             timeout: positive("--timeout", self.timeout.as_deref())?,
-            grace: duration("--grace", &self.grace)?,
+            grace: duration("--grace", self.grace.as_deref().unwrap_or("5s"))?,
             idle: positive("--idle", self.idle.as_deref())?,
             drain: duration("--drain", &self.drain)?,
             limits,
             pause: self.pause.as_deref().map(pause).transpose()?,
             prefetch,
-            program: program(&self.command[0])?,
             max_retry_after: positive("--max-retry-after", self.max_retry_after.as_deref())?
                 .unwrap_or(DAY),
             is_counted: self.count.is_some(),
-        })
+        };
+        let task = self.task(&settings)?;
+        Ok((settings, task))
+    }
+
+    fn task(&self, settings: &Settings) -> Result<Task, Fault> {
+        let endpoint = self
+            .http
+            .endpoint(settings.timeout, settings.max_retry_after)?;
+        match (endpoint, self.command.first()) {
+            (Some(_), Some(_)) => Err(Fault::usage(
+                "--http and a command after `--` exclude each other: a message goes to one of them",
+            )),
+            (Some(_), None) if self.grace.is_some() => Err(Fault::usage(
+                "--grace is for commands; a request ends at once when its --timeout or --drain is over",
+            )),
+            (Some(endpoint), None) => Ok(Task::Http(Box::new(endpoint))),
+            (None, Some(command)) => Ok(Task::Command(program(command)?)),
+            (None, None) => Err(Fault::usage(
+                "no COMMAND: give one after `--`, or an endpoint with --http",
+            )),
+        }
     }
 }
 
@@ -252,89 +317,3 @@ fn program(name: &OsString) -> Result<PathBuf, Fault> {
         })
     })
 }
-
-const CONTRACT: &str = "\
-The contract with COMMAND
-
-  Each message is one run of COMMAND. The body is its standard input; what it
-  prints goes where our own output goes. (With --json its standard output goes
-  to standard error, so that every line of ours is JSON.) In its environment:
-
-    RETRYRMQ_QUEUE         the queue
-    RETRYRMQ_ATTEMPT       1 on first delivery
-    RETRYRMQ_RETRIES       attempts that failed so far
-    RETRYRMQ_LAST_ERROR    why the last attempt failed, if one did
-    RETRYRMQ_MESSAGE_ID    the publisher's id, if there is one
-    RETRYRMQ_EXCHANGE      where it was first published to,
-    RETRYRMQ_ROUTING_KEY   and with which routing key
-    RETRYRMQ_HEADERS       all headers, as JSON
-
-  Headers above 100 KiB do not fit an environment: the largest are left out,
-  and RETRYRMQ_HEADERS_CUT says how many. In other values a NUL byte becomes
-  U+FFFD, and they end after 8 KiB.
-
-  How it ends decides:
-
-    exit 0               done: the message is acknowledged
-    exit 65              hopeless: the message is parked (EX_DATAERR)
-    exit 75              not now: retry (EX_TEMPFAIL)
-    any other, a signal  failed: retry
-
-  A command may also say so itself, in a line on the file descriptor whose
-  number is RETRYRMQ_OUTCOME_FD; in a shell: echo 'defer: 5s' >&3
-
-    RETRYRMQ_OUTCOME_FD    3: write to it before the end
-
-    retry-after: 30s     failed: come back in 30 s, whatever the policy says
-    defer: 5s            come back in 5 s, no attempt is spent
-    park: why            hopeless: parked, with this as the error
-
-  The last line there that is not empty decides, however the command ends; one
-  that is not understood is a failed attempt. Nothing but the command itself
-  writes there, so no message can choose its own delay.
-
-  As long as nothing was written there, not even an empty line, the last line
-  on standard error may choose when:
-
-    retry-after: 30s     after a failure: come back in 30 s, whatever the
-                         policy says
-    defer: 5s            with exit 75: come back in 5 s, no attempt is spent
-
-  Such a line is never the error. A handler whose errors repeat what is in a
-  message lets its publisher write that line, and so does best to write to the
-  descriptor: an empty line as its first act is enough. No delay is longer
-  than --max-retry-after, wherever it comes from.
-
-  The last line on standard error (before such a line) is what `parked ls`
-  shows; its last 8 KiB are kept as the stack. The error's type, for rules,
-  is `exit status N`, `signal N`, or `HandlerTimeout` after --timeout.
-
-  After --timeout the whole process group is asked to end (SIGTERM), and what
-  is left of it is killed when --grace is over. What a command that ended by
-  itself leaves behind in the background may go on; nobody waits for it.
-
-  Ctrl-C, SIGTERM or SIGHUP (unless started with SIGHUP ignored, as nohup
-  does) drains: running commands may finish (--drain). A second one stops at
-  once: what runs is killed, and its message goes back to the queue. Nothing
-  is lost either way. A command that dies of the same signal while we drain
-  (service managers signal whole groups), or says so by status 129, 130 or
-  143, has not failed: its message goes back to the queue.
-
-  Whoever reads the output and stops does not stop the messages: lines that
-  find no room are dropped, and a line says how many.
-
-  If retryrmq itself is killed, its commands are ended a moment later.
-
-Examples:
-  retryrmq consume orders --dlx -- ./handle-order
-  retryrmq consume orders --dlx --retry 'list(1s, 10s, 1m)' --timeout 30s \\
-      --concurrency 8 -- python3 handle.py
-  retryrmq consume orders --dlx \\
-      --rule 'error=exit status 3 => fixed(1h, retries=24)' -- ./handle-order
-  retryrmq consume orders --dlx --idle 10s -- sh -c 'jq -e .id || exit 65'
-
-With --json: one object a line, each with `event`: consuming, handled, retried,
-deferred, parked, rejected, detoured, already_handled, publish_failed, requeued,
-disconnected, reconnected, paused, resumed, draining, lines_dropped, and at the
-end `done` with counts. Names in them: queue, message_id, attempt, delay_ms,
-error, reason, crashes, pause_ms, ms (how long the command took), running, lines.";

@@ -36,13 +36,19 @@ impl<'a> Report<'a> {
     }
 
     /// Consuming has begun.
-    pub(super) fn consuming(&self, queue: &str, server: &str) -> Result<(), Fault> {
+    pub(super) fn consuming(
+        &self,
+        queue: &str,
+        server: &str,
+        target: Option<&str>,
+    ) -> Result<(), Fault> {
         if self.output.is_json() {
             self.output
                 .json_line(&json!({"event": "consuming", "queue": queue}))?;
         }
+        let target = target.map_or_else(String::new, |target| format!(" to {target}"));
         let rest = format!(
-            "{} on RabbitMQ {}; Ctrl-C drains and ends",
+            "{} on RabbitMQ {}{target}; Ctrl-C drains and ends",
             visible::line(queue),
             visible::line(server)
         );
@@ -56,7 +62,12 @@ impl<'a> Report<'a> {
     }
 
     /// The end was asked for, or is due.
-    pub(super) fn draining(&self, running: usize, by_signal: bool) -> Result<(), Fault> {
+    pub(super) fn draining(
+        &self,
+        running: usize,
+        (one, many): (&str, &str),
+        by_signal: bool,
+    ) -> Result<(), Fault> {
         if self.output.is_json() {
             return self
                 .output
@@ -64,12 +75,12 @@ impl<'a> Report<'a> {
         }
         // Who asked for an end by --count or --idle was not about to press Ctrl-C.
         if running > 0 && by_signal {
-            let plural = if running == 1 {
-                "command still runs"
+            let runs = if running == 1 {
+                format!("{one} still runs")
             } else {
-                "commands still run"
+                format!("{many} still run")
             };
-            let rest = format!("{running} {plural}; Ctrl-C or SIGTERM now stops at once");
+            let rest = format!("{running} {runs}; Ctrl-C or SIGTERM now stops at once");
             self.output.happened("drain", Style::new().cyan(), &rest);
         }
         Ok(())

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use retryrmq::{Failure, Outcome, format_duration, parse_duration};
+use retryrmq::{Failure, Outcome, format_duration};
 
-use super::channel;
+use super::{
+    channel,
+    wish::{self, Wish},
+};
 use retryrmq::visible;
 
 /// How a command ended.
@@ -37,14 +40,6 @@ const PARK: i32 = 65;
 /// `EX_TEMPFAIL`: may come with `defer:`.
 const TEMPORARY: i32 = 75;
 
-/// What a command asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Wish {
-    RetryAfter(Duration),
-    Defer(Duration),
-    Park(String),
-}
-
 /// What a command left behind that tells of its message's future.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Words<'a> {
@@ -73,15 +68,9 @@ pub(super) fn outcome(ending: Ending, words: Words<'_>) -> (Outcome, Option<Stri
             Some(Err(why)) => (None, text, Some(why)),
         }
     };
-    let (wish, cut) = bounded(wish, words.longest);
-    let failure = |said: Option<String>| failure(ending, text, said);
-    let outcome = match (ending, wish) {
-        (_, Some(Wish::Defer(delay))) => Outcome::defer(delay),
-        (_, Some(Wish::Park(reason))) => Outcome::park(failure(Some(reason))),
-        (Ending::Exit(PARK), _) => Outcome::park(failure(None)),
-        (_, Some(Wish::RetryAfter(delay))) => Outcome::retry_after(delay, failure(None)),
-        _ => Outcome::retry(failure(None)),
-    };
+    let (wish, cut) = wish::bounded(wish, words.longest);
+    let is_hopeless = ending == Ending::Exit(PARK);
+    let outcome = wish::outcome(wish, is_hopeless, |said| failure(ending, text, said));
     (outcome, remark.or(cut))
 }
 
@@ -89,7 +78,7 @@ pub(super) fn outcome(ending: Ending, words: Words<'_>) -> (Outcome, Option<Stri
 fn of_standard_error(ending: Ending, text: &str) -> (Option<Wish>, &str, Option<String>) {
     let (before, last) = text.rsplit_once('\n').unwrap_or(("", text));
     let before = before.trim_end();
-    match wish(last) {
+    match Wish::read(last) {
         // Parking takes a status or the pipe, as it ends a message.
         None | Some(Ok(Wish::Park(_))) => (None, text, None),
         Some(Ok(Wish::Defer(_))) if ending != Ending::Exit(TEMPORARY) => {
@@ -112,34 +101,10 @@ fn of_standard_error(ending: Ending, text: &str) -> (Option<Wish>, &str, Option<
 fn of_the_pipe(said: &[u8]) -> Option<Result<Wish, String>> {
     let said = String::from_utf8_lossy(said);
     let last = said.trim_end().lines().next_back()?.trim();
-    let wish = match wish(last) {
-        Some(wish) => wish.map_err(|why| why.to_string()),
-        None => {
-            let start: String = last.chars().take(80).collect();
-            Err(format!(
-                "`{start}` is not known; write `retry-after: 30s`, `defer: 5s` or `park: why`"
-            ))
-        }
-    };
-    Some(wish.map_err(|why| {
+    Some(Wish::expect(last).map_err(|why| {
         let why = format!("on the descriptor {}: {why}", channel::NAME);
         visible::line(&why).into_owned()
     }))
-}
-
-/// `wish` with a delay of at most `longest`, and a remark if it wanted more.
-fn bounded(wish: Option<Wish>, longest: Duration) -> (Option<Wish>, Option<String>) {
-    let (make, delay): (fn(Duration) -> Wish, _) = match wish {
-        Some(Wish::RetryAfter(delay)) if delay > longest => (Wish::RetryAfter, delay),
-        Some(Wish::Defer(delay)) if delay > longest => (Wish::Defer, delay),
-        other => return (other, None),
-    };
-    let remark = format!(
-        "the command asks for a delay of {}, and --max-retry-after is {}: it comes back after that",
-        format_duration(delay),
-        format_duration(longest)
-    );
-    (Some(make(longest)), Some(remark))
 }
 
 /// The failure of a command that ended so, `text` being the tail of its standard error and `said` its own words.
@@ -177,17 +142,6 @@ fn failure(ending: Ending, text: &str, said: Option<String>) -> Failure {
     } else {
         failure
     }
-}
-
-fn wish(line: &str) -> Option<Result<Wish, retryrmq::Error>> {
-    let (word, rest) = line.split_once(':')?;
-    let (rest, delay) = (rest.trim(), || parse_duration(rest.trim()));
-    Some(match word.trim().to_ascii_lowercase().as_str() {
-        "retry-after" => delay().map(Wish::RetryAfter),
-        "defer" => delay().map(Wish::Defer),
-        "park" => Ok(Wish::Park(rest.to_owned())),
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

@@ -7,13 +7,13 @@ use nix::sys::signal::{Signal, kill, raise};
 use nix::unistd::Pid;
 use retryrmq_scenarios::script::{Act, Play, Script, now_ms, say};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinHandle;
 
 use crate::Failed;
 use crate::command::{arguments, retryrmq};
+use crate::follow;
 use crate::talk::{SOCKET, Word};
 
 pub(crate) async fn consume(play: Play) -> Result<(), Failed> {
@@ -39,13 +39,8 @@ pub(crate) async fn consume(play: Play) -> Result<(), Failed> {
         .and_then(|id| i32::try_from(id).ok())
         .map(Pid::from_raw)
         .ok_or("retryrmq ended at once")?;
-    let events = follow(child.stdout.take().ok_or("no standard output")?, tell);
-    let errors = follow(child.stderr.take().ok_or("no standard error")?, |line| {
-        eprintln!("{line}");
-        serde_json::from_str(line)
-            .ok()
-            .filter(|fault: &Value| fault["code"].is_string())
-    });
+    let events = follow::events(child.stdout.take().ok_or("no standard output")?);
+    let errors = follow::faults(child.stderr.take().ok_or("no standard error")?);
     let script = Arc::new(Script::new(play.handler, play.runs));
     let mut was_asked = false;
     let status = loop {
@@ -65,44 +60,7 @@ pub(crate) async fn consume(play: Play) -> Result<(), Failed> {
             status = child.wait() => break status?,
         }
     };
-    let (began, fault) = (events.await?.is_some(), errors.await?);
-    match fault {
-        Some(fault) if !began => {
-            say(&json!({"line": "refused", "code": fault["code"], "message": fault["error"]}))
-        }
-        _ if status.success() && was_asked => say(&json!({"line": "done"})),
-        _ => return Err(format!("retryrmq ended with {status}").into()),
-    }
-    Ok(())
-}
-
-/// Reads lines to the end; returns what the first line that is of interest was about.
-fn follow(
-    output: impl AsyncRead + Unpin + Send + 'static,
-    take: impl Fn(&str) -> Option<Value> + Send + 'static,
-) -> JoinHandle<Option<Value>> {
-    tokio::spawn(async move {
-        let mut lines = BufReader::new(output).lines();
-        let mut first = None;
-        while let Ok(Some(line)) = lines.next_line().await {
-            let taken = take(&line);
-            first = first.or(taken);
-        }
-        first
-    })
-}
-
-/// What the command prints are events, under their names. The one that says that consuming began is returned.
-fn tell(line: &str) -> Option<Value> {
-    let event: Value = serde_json::from_str(line).ok()?;
-    match event["event"].as_str()? {
-        "consuming" => {
-            say(&json!({"line": "ready"}));
-            return Some(event);
-        }
-        name => say(&json!({"line": "event", "kind": name, "is": event})),
-    }
-    None
+    follow::conclude(status, was_asked, events, errors).await
 }
 
 /// One handler, from its first word to its end.

@@ -13,6 +13,7 @@
 mod command;
 mod consume;
 mod errand;
+mod follow;
 mod handler;
 mod talk;
 
@@ -24,7 +25,7 @@ use serde_json::json;
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// What the command can do. It has no fatal errors: exit status 65 parks, whatever the reason.
-const CAN: [&str; 18] = [
+const CAN: [&str; 19] = [
     "error",
     "exit_status",
     "retry_after",
@@ -41,6 +42,7 @@ const CAN: [&str; 18] = [
     "defer_limit",
     "replay",
     "records",
+    "whole_headers",
     "publish",
     "events",
 ];

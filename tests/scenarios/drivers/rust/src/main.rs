@@ -19,7 +19,7 @@ use crate::handler::Consuming;
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// All steps and options that the crate has.
-const CAN: [&str; 23] = [
+const CAN: [&str; 24] = [
     "error",
     "error_type",
     "fatal",
@@ -41,6 +41,7 @@ const CAN: [&str; 23] = [
     "mended",
     "replay",
     "records",
+    "whole_headers",
     "publish",
     "events",
 ];

@@ -1,0 +1,198 @@
+//! `consume --http URL`: a POST per message, and the answer decides.
+//!
+//! ```text
+//! message ─► request ─(sign, bearer)─► endpoint ─► answer ─► wish ─► Outcome
+//!              pure                   the only I/O   pure
+//! ```
+
+mod answer;
+mod client;
+mod failure;
+mod options;
+mod redirect;
+mod request;
+mod retry_after;
+mod secret;
+mod signature;
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use reqwest::{
+    Client, Response, StatusCode, Url,
+    header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue},
+};
+use retryrmq::{Failure, Message, Outcome, format_duration};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout, timeout_at},
+};
+
+pub(super) use options::HttpOptions;
+
+use self::{
+    answer::Answer,
+    secret::{Hidden, SecretFile},
+    signature::Keys,
+};
+use super::handler::{Run, Urgency, Verdict};
+
+/// How long an answer's body may take. The status decides; the body only explains, or frees the connection.
+const BODY: Duration = Duration::from_secs(2);
+/// How much of it is read: so much explains a failure,
+const EXPLAINS: usize = 16 * 1024;
+/// and so much is read for nothing but to use the connection again.
+const SPENT: usize = 64 * 1024;
+/// How many redirects one message may take.
+const REDIRECTS: usize = 5;
+
+/// Where messages go, and with what.
+pub(super) struct Endpoint {
+    client: Client,
+    url: Url,
+    /// Scheme, host and port: all of the URL that is ever shown.
+    origin: String,
+    /// The same with every request.
+    headers: HeaderMap,
+    bearer: Option<SecretFile<Arc<HeaderValue>>>,
+    sign: Option<SecretFile<Arc<Keys>>>,
+    /// What no error may hold, beside what the files hold.
+    hidden: Hidden,
+    /// Statuses that park.
+    park: Vec<StatusCode>,
+    timeout: Duration,
+    /// The longest delay that an answer may choose.
+    longest: Duration,
+}
+
+impl Endpoint {
+    pub(super) fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// One attempt. It is aborted when the time to drain is over.
+    pub(super) async fn run(
+        &self,
+        message: &Message,
+        mut urgency: watch::Receiver<Urgency>,
+    ) -> Run {
+        if *urgency.borrow() >= Urgency::Drain {
+            return Run::Unstarted(None);
+        }
+        tokio::select! {
+            verdict = self.attempt(message) => Run::Ended(verdict),
+            // The sender lives as long as the consumer.
+            _ = urgency.wait_for(|urgency| *urgency >= Urgency::Soon) => Run::Stopped,
+        }
+    }
+
+    async fn attempt(&self, message: &Message) -> Verdict {
+        let deadline = Instant::now() + self.timeout;
+        let mut response = match timeout_at(deadline, self.ask(message)).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(failure)) => return Verdict::new(Outcome::retry(failure), None),
+            Err(_) => {
+                let limit = format_duration(self.timeout);
+                let error = format!(
+                    "the request took longer than {limit}: {} has not answered",
+                    self.origin
+                );
+                let failure = Failure::new(error).of_type("HandlerTimeout");
+                return Verdict::new(Outcome::retry(failure), None);
+            }
+        };
+        let status = response.status();
+        let headers = std::mem::take(response.headers_mut());
+        let enough = if status.is_success() { SPENT } else { EXPLAINS };
+        let body = beginning(response, enough).await;
+        let answer = Answer {
+            status,
+            headers: &headers,
+            body: &body,
+        };
+        let terms = answer::Terms {
+            park: &self.park,
+            longest: self.longest,
+            now: SystemTime::now(),
+        };
+        answer::verdict(&answer, &terms, |text| self.hide(text))
+    }
+
+    /// Sends the message, and follows redirects that lead to the same origin.
+    async fn ask(&self, message: &Message) -> Result<Response, Failure> {
+        let mut url = self.url.clone();
+        for _ in 0..=REDIRECTS {
+            let request = self
+                .client
+                .post(url.clone())
+                .headers(self.headers_for(message))
+                .body(message.body().to_vec());
+            let response = request
+                .send()
+                .await
+                .map_err(|why| failure::of(&why, &self.origin))?;
+            if !redirect::keeps_the_body(response.status()) {
+                return Ok(response);
+            }
+            url = redirect::target(&url, &response)?;
+        }
+        Err(redirect::too_many(REDIRECTS))
+    }
+
+    fn headers_for(&self, message: &Message) -> HeaderMap {
+        let mut headers = request::headers(message);
+        if let Some(bearer) = &self.bearer {
+            headers.insert(AUTHORIZATION, (*bearer.now()).clone());
+        }
+        if let Some(sign) = &self.sign {
+            let id = signature::id(message.message_id());
+            signature::sign(
+                &mut headers,
+                &sign.now(),
+                &id,
+                SystemTime::now(),
+                message.body(),
+            );
+        }
+        if message.body().is_empty() {
+            // The client leaves it out, and some servers insist on it (RFC 9110, 8.6).
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        // The operator's own come last: they decide.
+        for (name, value) in &self.headers {
+            headers.insert(name, value.clone());
+        }
+        headers
+    }
+
+    /// `text` without our secrets, which an endpoint may repeat.
+    fn hide(&self, text: &str) -> String {
+        let mut hidden = self.hidden.clone();
+        if let Some(bearer) = &self.bearer {
+            hidden.add_bearer(&bearer.now());
+        }
+        if let Some(sign) = &self.sign {
+            hidden.add_all(sign.now().texts());
+        }
+        hidden.hide(text)
+    }
+}
+
+/// The beginning of an answer's body, as far as it comes in time.
+async fn beginning(mut response: Response, enough: usize) -> Vec<u8> {
+    let mut body = Vec::new();
+    let reading = async {
+        // One that breaks off has said what it has said.
+        while let Ok(Some(chunk)) = response.chunk().await {
+            let room = enough - body.len();
+            body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            if body.len() >= enough {
+                break;
+            }
+        }
+    };
+    let _ = timeout(BODY, reading).await;
+    body
+}

@@ -1,0 +1,13 @@
+//! All scenarios with the command `retryrmq`, and an HTTP endpoint as its handler.
+
+mod support;
+
+use std::{path::Path, process::ExitCode};
+
+fn main() -> ExitCode {
+    let driver = Path::new(env!("CARGO_BIN_EXE_retryrmq-http-driver"));
+    if !support::is_built(driver) {
+        return ExitCode::FAILURE;
+    }
+    retryrmq_scenarios::suite::main("http", driver)
+}
