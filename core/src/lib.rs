@@ -29,8 +29,9 @@ pub use publish::Publish;
 #[doc(hidden)]
 pub use retry::RetryState;
 pub use retry::{
-    AgeFrom, Backoff, DAY, Failure, HOUR, HistoryEntry, Limits, MAX_DELAY, MILLISECOND, MINUTE,
-    Outcome, ParkReason, Policy, Rule, Rules, SECOND, format_duration, parse_duration, rung,
+    AgeFrom, Backoff, DAY, Depth, Failure, Forecast, HOUR, HistoryEntry, Limits, Load, MAX_DELAY,
+    MILLISECOND, MINUTE, Moment, Outcome, ParkReason, Policy, Round, Rule, Rules, SECOND,
+    format_duration, parse_duration, rung,
 };
 #[cfg(feature = "log-lines")]
 pub use telemetry::lines;

@@ -16,6 +16,7 @@ mod publish;
 mod redact;
 mod retrying;
 mod signals;
+mod simulate;
 mod topology;
 
 use std::{io::IsTerminal, process::ExitCode, time::Duration};
@@ -62,6 +63,7 @@ enum Command {
     #[command(subcommand)]
     Parked(parked::Command),
     Topology(topology::Options),
+    Simulate(simulate::Options),
     /// What the exit codes mean
     #[command(long_about = exit::table())]
     ExitCodes,
@@ -115,6 +117,7 @@ async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit,
         Command::Publish(options) => publish::run(options, global, output).await,
         Command::Parked(command) => parked::run(command, global, output).await,
         Command::Topology(options) => topology::run(options, global, output).await,
+        Command::Simulate(options) => simulate::run(options, output),
         Command::Warden { grace } => consume::watch(Duration::from_millis(grace)).await,
         Command::ExitCodes => {
             if output.is_json() {
