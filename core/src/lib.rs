@@ -13,9 +13,12 @@ mod threads;
 mod topology;
 #[doc(hidden)]
 pub mod visible;
+mod waiting;
 
 pub use client::{Client, ClientOptions, runtime};
-pub use connection::{Address, Addresses, Credentials, Login, Server};
+pub use connection::{
+    Address, Addresses, Credentials, Login, Server, permission_for, permission_pattern,
+};
 pub use consumer::{
     Attempt, Consumer, Delivery, IntoOutcome, Judge, Message, Messages, Pause, Running, Signal,
     Simulation, Step, Subscription, Token, Trial, defer, fatal, park, retry_after,
@@ -40,3 +43,4 @@ pub use topology::{
     Argument, Arguments, Finding, Item, Missing, Plan, QueueType, Status, Strategy, WorkQueue,
     parking_queue, waiting_queue, work_queue_of,
 };
+pub use waiting::{Look, Rung, Swept, Waiter, Waiting};

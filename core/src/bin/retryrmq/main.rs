@@ -5,6 +5,7 @@
 mod consume;
 mod exit;
 mod fault;
+mod gc;
 mod global;
 mod json;
 mod logging;
@@ -12,12 +13,15 @@ mod moment;
 mod outlet;
 mod output;
 mod parked;
+mod prompt;
 mod publish;
 mod redact;
 mod retrying;
+mod setup;
 mod signals;
 mod simulate;
 mod topology;
+mod waiting;
 
 use std::{io::IsTerminal, process::ExitCode, time::Duration};
 
@@ -63,7 +67,11 @@ enum Command {
     #[command(subcommand)]
     Parked(parked::Command),
     Topology(topology::Options),
+    Setup(setup::Options),
     Simulate(simulate::Options),
+    #[command(subcommand)]
+    Waiting(waiting::Command),
+    Gc(gc::Options),
     /// What the exit codes mean
     #[command(long_about = exit::table())]
     ExitCodes,
@@ -117,7 +125,10 @@ async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit,
         Command::Publish(options) => publish::run(options, global, output).await,
         Command::Parked(command) => parked::run(command, global, output).await,
         Command::Topology(options) => topology::run(options, global, output).await,
+        Command::Setup(options) => setup::run(options, global, output).await,
         Command::Simulate(options) => simulate::run(options, output),
+        Command::Waiting(command) => waiting::run(command, global, output).await,
+        Command::Gc(options) => gc::run(options, global, output).await,
         Command::Warden { grace } => consume::watch(Duration::from_millis(grace)).await,
         Command::ExitCodes => {
             if output.is_json() {

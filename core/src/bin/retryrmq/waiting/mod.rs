@@ -1,0 +1,79 @@
+//! `retryrmq waiting`: what waits for its retry, brought back now or taken out.
+
+mod choice;
+mod ls;
+mod moving;
+mod show;
+
+use clap::{Args, Subcommand};
+use retryrmq::{Client, Policy, Rung};
+
+use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
+
+/// Look at messages that wait for their retry, bring them back now, or take them out
+///
+/// Found are the waiting queues of the default policy, of the policies that --retry names, and of delays that handlers choose. What the
+/// delayed-message plugin holds, and what a queue with the strategy `native` delays in itself, no client can see.
+#[derive(Clone, Debug, Subcommand)]
+#[command(override_usage = "retryrmq waiting [OPTIONS] <COMMAND>")]
+pub(crate) enum Command {
+    Ls(ls::Options),
+    Show(show::Options),
+    Flush(moving::Flush),
+    Cancel(moving::Cancel),
+}
+
+pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    match command {
+        Command::Ls(options) => ls::run(options, global, output).await,
+        Command::Show(options) => show::run(options, global, output).await,
+        Command::Flush(options) => moving::flush(options, global, output).await,
+        Command::Cancel(options) => moving::cancel(options, global, output).await,
+    }
+}
+
+/// Whose messages.
+#[derive(Clone, Debug, Args)]
+struct Place {
+    /// The queue that they come back to (its own name)
+    queue: String,
+
+    /// The policy of its consumers, where it is not the default; may be given several times
+    #[arg(long, value_name = "POLICY")]
+    retry: Vec<String>,
+}
+
+impl Place {
+    fn policies(&self) -> Result<Vec<Policy>, Fault> {
+        policies(&self.retry)
+    }
+
+    /// The waiting queues that exist.
+    async fn rungs(&self, client: &Client) -> Result<Vec<Rung>, Fault> {
+        if let Some(work) = retryrmq::work_queue_of(&self.queue) {
+            return Err(Fault::usage(format!(
+                "{} is itself a queue in which messages of {work} wait or are parked: name {work}",
+                self.queue
+            )));
+        }
+        let rungs = client.waiting(&self.queue).rungs(self.policies()?).await?;
+        if rungs.is_empty() {
+            return Err(Fault::not_found(format!(
+                "there is no waiting queue of `{}`: check its name and the virtual host, or name the policy of its consumers with --retry",
+                self.queue
+            )));
+        }
+        Ok(rungs)
+    }
+}
+
+/// Reads policies.
+pub(crate) fn policies(texts: &[String]) -> Result<Vec<Policy>, Fault> {
+    let mut policies = Vec::with_capacity(texts.len());
+    for text in texts {
+        let policy: Policy = text.parse()?;
+        policy.validate()?;
+        policies.push(policy);
+    }
+    Ok(policies)
+}
