@@ -89,7 +89,12 @@ pub(super) async fn run(options: Options, global: &Global, output: &Output) -> R
         return Ok(Exit::Ok);
     }
     if all == 0 {
-        output.note(&format!("nothing waits for {}", options.place.queue));
+        let looked = if options.place.retry.is_empty() {
+            "; of other policies than the default, name them with --retry: they were not looked for"
+        } else {
+            ""
+        };
+        output.note(&format!("nothing waits for {}{looked}", options.place.queue));
         return Ok(Exit::Ok);
     }
     print(&rows, output)?;
