@@ -113,7 +113,7 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
             .await
             .exits(0);
         assert_eq!(
-            acked.events("acked").len(),
+            acked.events("handled").len(),
             1,
             "its count came along: {acked:#?}"
         );

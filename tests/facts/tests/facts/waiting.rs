@@ -4,16 +4,18 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use lapin::Channel;
-use lapin::options::{
-    BasicConsumeOptions, BasicNackOptions, BasicQosOptions, QueueDeleteOptions,
-};
+use lapin::options::{BasicConsumeOptions, BasicNackOptions, BasicQosOptions, QueueDeleteOptions};
 use lapin::types::FieldTable;
 use retryrmq_facts::*;
 use retryrmq_harness::{Amqp, Broker, QueueType, Version, on_every_queue_type};
 use tokio::time::sleep;
 
 /// Consumes so many messages and holds them.
-async fn hold_all(amqp: &Amqp, queue: &str, count: usize) -> (Channel, Vec<lapin::message::Delivery>) {
+async fn hold_all(
+    amqp: &Amqp,
+    queue: &str,
+    count: usize,
+) -> (Channel, Vec<lapin::message::Delivery>) {
     let channel = amqp.new_channel().await;
     channel
         .basic_qos(100, BasicQosOptions::default())

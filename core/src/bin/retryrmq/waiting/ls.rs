@@ -94,7 +94,10 @@ pub(super) async fn run(options: Options, global: &Global, output: &Output) -> R
         } else {
             ""
         };
-        output.note(&format!("nothing waits for {}{looked}", options.place.queue));
+        output.note(&format!(
+            "nothing waits for {}{looked}",
+            options.place.queue
+        ));
         return Ok(Exit::Ok);
     }
     print(&rows, output)?;
