@@ -23,15 +23,12 @@ use crate::{
     visible,
 };
 
-/// What comes back after so many looks counts as one that crashes its consumer: no further look is begun.
-const MOST_LOOKS: u32 = 2;
-
 /// A walk through a waiting queue. Ends with [`close`](Self::close); dropped, what it holds goes back as well.
 ///
 /// What is held does not come back to the work queue; when it goes back in here its time goes on as if nothing had happened, and what is
 /// due then leaves at once. The order stays. What it costs: where waiting and work queue are quorum queues on RabbitMQ 4.0 to
-/// 4.2, or a classic and a quorum queue on 4.3, the message carries a count of 1 for each look, as if a consumer had crashed with it. So a
-/// message that was looked at twice on its present wait ends the walk. Elsewhere a look leaves no trace.
+/// 4.2, or a classic and a quorum queue on 4.3, the message carries a count of 1 for each look, as if a consumer had crashed with it: see
+/// [`Waiter::looks`]. Elsewhere a look leaves no trace.
 pub struct Look {
     client: Client,
     queue: Arc<str>,
@@ -43,6 +40,9 @@ pub struct Look {
     /// Since when the queues are known that copies go to.
     since: Option<Instant>,
     uncounted: bool,
+    /// Whether looks are counted, and the count comes along.
+    counted: bool,
+    skipped: u32,
 }
 
 /// Where messages go.
@@ -64,7 +64,7 @@ impl Waiting {
         let connection = Connection::open(self.client.addresses(), "waiting").await?;
         let channel = connection.channel().await?;
         let found = crate::connection::look(channel.lapin(), wire.clone()).await?;
-        let uncounted = connection.server().capabilities().nack_is_uncounted;
+        let can = connection.server().capabilities();
         Ok(Look {
             client: self.client.clone(),
             queue: Arc::from(self.queue.as_str()),
@@ -74,7 +74,9 @@ impl Waiting {
             held: BTreeSet::new(),
             walk: fastrand::u64(..),
             since: None,
-            uncounted,
+            uncounted: can.nack_is_uncounted,
+            counted: can.counts_hold_rounds,
+            skipped: 0,
         })
     }
 }
@@ -89,44 +91,35 @@ impl Look {
     /// The next message, until as many have come as were ready at first. Fewer come where some come back by themselves meanwhile.
     ///
     /// # Errors
-    /// Those of a lost connection; everything held is then back in the queue. [`ErrorKind::StrategyRefused`] at a message that was
-    /// looked at too often already; it is held like the others.
+    /// Those of a lost connection; everything held is then back in the queue.
     pub async fn next(&mut self) -> Result<Option<Waiter>> {
-        if !self
-            .supply
-            .expect()
-            .await
-            .map_err(|error| self.cut(error))?
-        {
-            return Ok(None);
+        loop {
+            let expected = self.supply.expect().await;
+            if !expected.map_err(|error| self.cut(error))? {
+                return Ok(None);
+            }
+            let Some(delivery) = self.supply.next() else {
+                return Ok(None);
+            };
+            self.supply.has_come(Source::Elsewhere);
+            self.held.insert(delivery.delivery_tag);
+            if self.supply.mended(delivery.delivery_tag).is_some() {
+                self.skipped += 1;
+                continue;
+            }
+            let mut waiter = Waiter::read(&self.queue, self.rung.delay, self.walk, delivery);
+            if !self.counted {
+                waiter.looks = 0;
+            }
+            return Ok(Some(waiter));
         }
-        let Some(delivery) = self.supply.next() else {
-            return Ok(None);
-        };
-        self.supply.has_come(Source::Elsewhere);
-        self.held.insert(delivery.delivery_tag);
-        if self.supply.mended(delivery.delivery_tag).is_some() {
-            return Err(Error::new(
-                ErrorKind::InvalidOption,
-                format!(
-                    "a message in `{}` has names that are not UTF-8: no whole copy can be made of it, so nothing here moves it; it comes \
-                     back by itself",
-                    self.rung.name
-                ),
-            ));
-        }
-        let waiter = Waiter::read(&self.queue, self.rung.delay, self.walk, delivery);
-        if waiter.looks >= MOST_LOOKS {
-            return Err(Error::new(
-                ErrorKind::StrategyRefused,
-                format!(
-                    "a message in `{}` was looked at {} times since it waits, and this broker counts each look as a crash of its consumer: \
-                     look again when it has come back",
-                    self.rung.name, waiter.looks
-                ),
-            ));
-        }
-        Ok(Some(waiter))
+    }
+
+    /// How many messages were passed over because they have names that are not UTF-8: no whole copy can be made of them. They come back
+    /// by themselves.
+    #[must_use]
+    pub fn skipped(&self) -> u32 {
+        self.skipped
     }
 
     /// Brings messages back now: a copy of each goes to the tail of the work queue, with its count and its history, and when it is

@@ -45,6 +45,9 @@ pub enum Swept {
     DeletedWith(u32),
     /// It is still there: messages are in it, or somebody looks at it.
     InUse,
+    /// It is still there: it is no classic queue, and whether it is empty AMQP does not tell. What it could not dead-letter because the
+    /// work queue was missing or full is not counted as ready.
+    Uncertain,
     /// It is still there: the work queue has consumers, and whatever they publish while the queue is deleted would be lost.
     Consumed,
 }
@@ -79,18 +82,29 @@ impl Waiting {
     /// with them.) So nobody may publish into the queue meanwhile: no consumer of the work queue may begin, and nobody may publish with a
     /// delay. A consumer that begins later makes the queue anew.
     ///
+    /// `seen_empty` says that somebody who can see it has seen that nothing is in the queue (`rabbitmqctl list_queues name messages`). Without it
+    /// only classic queues are deleted: a quorum queue holds what it could not dead-letter, and no client is told.
+    ///
     /// # Errors
     /// [`ErrorKind::AccessRefused`] without the permission to configure the queue, and those of a lost connection.
-    pub async fn sweep(&self, rung: &Rung) -> Result<Swept> {
+    pub async fn sweep(&self, rung: &Rung, seen_empty: bool) -> Result<Swept> {
         self.client.same_process()?;
         let connection = Connection::open(self.client.addresses(), "waiting").await?;
-        let swept = self.sweep_on(&connection, rung).await;
+        let swept = self.sweep_on(&connection, rung, seen_empty).await;
         connection.close().await;
         swept
     }
 
-    async fn sweep_on(&self, connection: &Connection, rung: &Rung) -> Result<Swept> {
+    async fn sweep_on(
+        &self,
+        connection: &Connection,
+        rung: &Rung,
+        seen_empty: bool,
+    ) -> Result<Swept> {
         let is_classic = is_classic(connection, &rung.name).await?;
+        if !is_classic && !seen_empty {
+            return Ok(Swept::Uncertain);
+        }
         for is_last in [false, true] {
             // The work queue last: from here on to the deletion is the moment in which a consumer could begin.
             let Some(found) = rung_of(connection, &self.queue, rung.delay).await? else {

@@ -55,7 +55,7 @@ const MEANINGS: [(Exit, &[&str]); 8] = [
         &[
             "the broker refuses: a permission is missing, a queue has other",
             "arguments, a strategy it cannot serve; of `topology` and `setup`: something",
-            "differs; of `gc`: some stay, because their queue has consumers",
+            "differs; of `gc`: some queues stay",
         ],
     ),
     (

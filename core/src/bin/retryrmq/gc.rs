@@ -40,6 +40,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", conflicts_with = "retry")]
     setup: Option<PathBuf>,
 
+    /// You have looked: `rabbitmqctl list_queues name messages` says 0. Quorum queues are deleted with it only
+    ///
+    /// What a quorum queue could not dead-letter, because the work queue was missing or full, no AMQP client sees.
+    #[arg(long)]
+    seen_empty: bool,
+
     /// Only say which
     #[arg(long)]
     dry_run: bool,
@@ -53,15 +59,17 @@ const EXAMPLES: &str = "\
 Examples:
   retryrmq gc orders --retry 'fixed(5s)' --dry-run
   retryrmq gc orders --retry 'fixed(5s)' --was 'list(7s, 70s)'
+  rabbitmqctl list_queues name messages && retryrmq gc orders --seen-empty
   retryrmq gc --setup retries.toml --yes
 
 Found are the queues of the policies that are named, of the default policy, and of delays that
 handlers chose. What is looked at takes three seconds for each queue that is deleted.
 
-Exit code 5: some were not deleted, because they are in use or QUEUE has consumers.
+Exit code 5: some stay, because QUEUE has consumers, or nobody has seen that they are empty.
 
 JSON: a line for each waiting queue with queue, name, delay_ms, waiting and verdict: kept
-(a policy has it), in_use, consumed (QUEUE has consumers), unneeded (--dry-run), deleted.";
+(a policy has it), in_use, consumed (QUEUE has consumers), uncertain (needs --seen-empty),
+unneeded (--dry-run), deleted.";
 
 /// A waiting queue, and what is to become of it.
 struct Finding {
@@ -75,6 +83,8 @@ enum Verdict {
     Kept,
     InUse,
     Consumed,
+    /// Nobody has seen whether it is empty.
+    Uncertain,
     Unneeded,
     Deleted,
     /// With messages that came in the last moment.
@@ -175,10 +185,15 @@ async fn sweep(
             .iter_mut()
             .filter(|finding| finding.verdict == Verdict::Unneeded)
         {
-            finding.verdict = match client.waiting(&finding.queue).sweep(&finding.rung).await? {
+            finding.verdict = match client
+                .waiting(&finding.queue)
+                .sweep(&finding.rung, options.seen_empty)
+                .await?
+            {
                 Swept::Deleted => Verdict::Deleted,
                 Swept::DeletedWith(lost) => Verdict::Lost(lost),
                 Swept::Consumed => Verdict::Consumed,
+                Swept::Uncertain => Verdict::Uncertain,
                 _ => Verdict::InUse,
             };
             bar.inc(1);
@@ -223,6 +238,15 @@ fn report(findings: &[Finding], output: &Output) -> Result<Exit, Fault> {
         let rows = findings.iter().map(row);
         output.table(&columns, rows.collect())?;
     }
+    if findings
+        .iter()
+        .any(|finding| finding.verdict == Verdict::Uncertain)
+    {
+        output.note(
+            "quorum queues stay: what they could not dead-letter AMQP does not show. If `rabbitmqctl list_queues -p VHOST name messages` says 0 \
+             for them, say --seen-empty",
+        );
+    }
     for finding in findings {
         match finding.verdict {
             Verdict::Consumed => output.note(&format!(
@@ -242,7 +266,8 @@ fn report(findings: &[Finding], output: &Output) -> Result<Exit, Fault> {
     {
         return Ok(Exit::Failed);
     }
-    let stayed = |finding: &Finding| finding.verdict == Verdict::Consumed;
+    let stayed =
+        |finding: &Finding| matches!(finding.verdict, Verdict::Consumed | Verdict::Uncertain);
     Ok(if findings.iter().any(stayed) {
         Exit::Refused
     } else {
@@ -257,6 +282,7 @@ impl Verdict {
             Self::Kept => ("kept", Look::Dim, "kept: a policy has it"),
             Self::InUse => ("in_use", Look::In(Color::Yellow), "in use"),
             Self::Consumed => ("consumed", Look::In(Color::Yellow), "stays: consumers"),
+            Self::Uncertain => ("uncertain", Look::In(Color::Yellow), "is it empty?"),
             Self::Unneeded => ("unneeded", Look::In(Color::Cyan), "unneeded"),
             Self::Deleted => ("deleted", Look::In(Color::Green), "✓ deleted"),
             Self::Lost(_) => (

@@ -76,6 +76,9 @@ impl Setup {
         }
         let mut grants: Vec<Grant> = Vec::with_capacity(file.permissions.len());
         for permission in &file.permissions {
+            if permission.user.get_ref().is_empty() {
+                return Err(reader.at(permission.user.span(), "the user's name is empty"));
+            }
             for named in permission.consumes.iter().chain(&permission.operates) {
                 if !queues.iter().any(|queue| queue.name == *named.get_ref()) {
                     let why = format!(

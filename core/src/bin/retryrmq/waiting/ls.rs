@@ -6,7 +6,7 @@ use clap::Args;
 use retryrmq::{Client, Rung, Waiter, format_duration, visible};
 use serde_json::{Value, json};
 
-use super::{Place, choice};
+use super::{Place, choice, worn};
 use crate::{
     exit::Exit,
     fault::Fault,
@@ -130,13 +130,15 @@ async fn look(client: &Client, queue: &str, rung: &Rung, limit: u32) -> Result<V
             let Some(waiter) = look.next().await? else {
                 break;
             };
+            worn(&waiter, rung)?;
             seen.push(Seen::of(&waiter));
         }
-        Ok::<_, retryrmq::Error>(())
+        Ok::<_, Fault>(())
     }
     .await;
     let closed = look.close().await;
-    walked.and(closed)?;
+    walked?;
+    closed?;
     Ok(seen)
 }
 

@@ -6,7 +6,7 @@ mod moving;
 mod show;
 
 use clap::{Args, Subcommand};
-use retryrmq::{Client, Policy, Rung};
+use retryrmq::{Client, Policy, Rung, Waiter};
 
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 
@@ -65,6 +65,21 @@ impl Place {
         }
         Ok(rungs)
     }
+}
+
+/// Refuses a further look at what was looked at twice: the broker's count makes it one that crashes its consumer.
+fn worn(waiter: &Waiter, rung: &Rung) -> Result<(), Fault> {
+    const MOST: u32 = 2;
+    if waiter.looks < MOST {
+        return Ok(());
+    }
+    Err(Fault::failed(format!(
+        "{} in {} was looked at {} times since it waits, and this broker counts each look as a crash of its consumer: look again when it has \
+         come back, or `waiting flush --all`",
+        choice::name(waiter),
+        rung.name,
+        waiter.looks
+    )))
 }
 
 /// Reads policies.

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::{
     Place,
     choice::{self, Choice},
+    worn,
 };
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output, prompt, signals::Signals};
 
@@ -210,6 +211,9 @@ struct Moving<'a> {
     stopped: Arc<AtomicBool>,
     moved: u64,
     failed: u64,
+    skipped: u64,
+    /// Nothing more can be moved.
+    halted: bool,
     /// The first failure decides how the command ends.
     why: Option<retryrmq::Error>,
 }
@@ -241,6 +245,8 @@ impl<'a> Moving<'a> {
             stopped,
             moved: 0,
             failed: 0,
+            skipped: 0,
+            halted: false,
             why: None,
         })
     }
@@ -251,7 +257,8 @@ impl<'a> Moving<'a> {
                 break;
             }
             let mut look = client.waiting(self.queue).look(rung).await?;
-            let walked = self.walk(&mut look).await;
+            let walked = self.walk(&mut look, rung).await;
+            self.skipped += u64::from(look.skipped());
             let closed = look.close().await;
             walked?;
             closed?;
@@ -260,10 +267,10 @@ impl<'a> Moving<'a> {
     }
 
     fn is_over(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed) || self.why.is_some()
+        self.stopped.load(Ordering::Relaxed) || self.halted
     }
 
-    async fn walk(&mut self, look: &mut Look) -> Result<(), Fault> {
+    async fn walk(&mut self, look: &mut Look, rung: &Rung) -> Result<(), Fault> {
         let mut batch = Vec::with_capacity(AT_A_TIME);
         while !self.is_over() {
             let next = look.next().await;
@@ -272,6 +279,8 @@ impl<'a> Moving<'a> {
                 self.bar.inc(1);
                 if self.choice.takes(waiter) {
                     batch.push(waiter.clone());
+                } else {
+                    worn(waiter, rung)?;
                 }
             }
             if is_end || batch.len() == AT_A_TIME {
@@ -306,6 +315,8 @@ impl<'a> Moving<'a> {
                 Ok(()) => self.moved += 1,
                 Err(error) => {
                     self.failed += 1;
+                    // What cannot be moved at all must not hold up the others.
+                    self.halted |= !error.is_permanent();
                     self.why.get_or_insert(error);
                 }
             }
@@ -325,6 +336,12 @@ impl<'a> Moving<'a> {
             Deed::Cancel => format!("taken out into {}", parking_queue(self.queue)),
         };
         let summary = format!("{} {plural} {place}", self.moved);
+        if self.skipped > 0 {
+            output.note(&format!(
+                "{} messages were passed over: they have names that are not UTF-8, no whole copy can be made of them, and they come back by themselves",
+                self.skipped
+            ));
+        }
         let failure = walked.err().or(self.why.map(Fault::from));
         if let Some(fault) = failure {
             let still = if self.failed > 0 {
