@@ -6,7 +6,7 @@ use clap::Args;
 use retryrmq::{Client, Rung, Waiter, format_duration, visible};
 use serde_json::{Value, json};
 
-use super::{Place, choice, worn};
+use super::{MOST_LOOKS, Place, choice, worn};
 use crate::{
     exit::Exit,
     fault::Fault,
@@ -130,7 +130,7 @@ async fn look(client: &Client, queue: &str, rung: &Rung, limit: u32) -> Result<V
             let Some(waiter) = look.next().await? else {
                 break;
             };
-            worn(&waiter, rung)?;
+            worn(&waiter, rung, MOST_LOOKS)?;
             seen.push(Seen::of(&waiter));
         }
         Ok::<_, Fault>(())

@@ -67,10 +67,14 @@ impl Place {
     }
 }
 
-/// Refuses a further look at what was looked at twice: the broker's count makes it one that crashes its consumer.
-fn worn(waiter: &Waiter, rung: &Rung) -> Result<(), Fault> {
-    const MOST: u32 = 2;
-    if waiter.looks < MOST {
+/// As often may be looked at a message for nothing but to see it: at the third time it is a suspect, which runs alone.
+const MOST_LOOKS: u32 = 2;
+/// As often may be looked at a message to find another one: after ten crashes it would be parked.
+const MOST_PASSES: u32 = 7;
+
+/// Refuses a further look at what was looked at so often: the broker's count makes it one that crashes its consumer.
+fn worn(waiter: &Waiter, rung: &Rung, most: u32) -> Result<(), Fault> {
+    if waiter.looks < most {
         return Ok(());
     }
     Err(Fault::failed(format!(

@@ -10,7 +10,7 @@ use retryrmq::{Client, Look, Rung, Waiter, format_duration, parking_queue, visib
 use serde_json::json;
 
 use super::{
-    Place,
+    MOST_PASSES, Place,
     choice::{self, Choice},
     worn,
 };
@@ -280,7 +280,7 @@ impl<'a> Moving<'a> {
                 if self.choice.takes(waiter) {
                     batch.push(waiter.clone());
                 } else {
-                    worn(waiter, rung)?;
+                    worn(waiter, rung, MOST_PASSES)?;
                 }
             }
             if is_end || batch.len() == AT_A_TIME {

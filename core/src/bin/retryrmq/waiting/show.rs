@@ -4,7 +4,7 @@ use clap::Args;
 use retryrmq::{Client, Rung, Waiter, format_duration, visible};
 use serde_json::json;
 
-use super::{Place, choice, ls::coming, worn};
+use super::{MOST_LOOKS, Place, choice, ls::coming, worn};
 use crate::{exit::Exit, fault::Fault, global::Global, moment, output::Output};
 
 /// As much of a body is shown.
@@ -51,7 +51,7 @@ async fn find(options: &Options, client: &Client) -> Result<Option<(Rung, Waiter
         let found = loop {
             match look.next().await {
                 Ok(Some(waiter)) if choice::is(&waiter, &options.id) => break Ok(Some(waiter)),
-                Ok(Some(waiter)) => match worn(&waiter, &rung) {
+                Ok(Some(waiter)) => match worn(&waiter, &rung, MOST_LOOKS) {
                     Ok(()) => {}
                     Err(fault) => break Err(fault),
                 },
