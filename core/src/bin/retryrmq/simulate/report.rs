@@ -240,11 +240,14 @@ fn queues(answers: &[Answer], output: &Output) -> Result<(), Fault> {
     and_more(delays.len(), "waiting queues", output)
 }
 
+/// A value for each moment.
+type Curve = fn(&Forecast) -> Vec<f64>;
+
 /// Side by side, and on the same scale.
 fn plots(question: &Question, answers: &[Answer], output: &Output) -> Result<(), Fault> {
     let width = output.width().map_or(USUAL_WIDTH, usize::from);
     let each = (width + GAP) / answers.len() - GAP;
-    let curves: [(&str, fn(&Forecast) -> Vec<f64>, Option<f64>); 3] = [
+    let curves: [(&str, Curve, Option<f64>); 3] = [
         ("attempts a second", attempts_curve, Some(question.rate)),
         ("messages that wait for a retry", waiting_curve, None),
         ("messages ready in the work queue", ready_curve, None),
@@ -343,10 +346,7 @@ fn ready_curve(forecast: &Forecast) -> Vec<f64> {
 
 pub(super) fn as_json(question: &Question, answers: &[Answer]) -> Value {
     let options = &question.options;
-    let policies: Vec<Value> = answers
-        .iter()
-        .map(|answer| policy_as_json(answer))
-        .collect();
+    let policies: Vec<Value> = answers.iter().map(policy_as_json).collect();
     json!({
         "rate": question.rate,
         "for_ms": ms(question.lasts),
