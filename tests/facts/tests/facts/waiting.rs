@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use lapin::Channel;
-use lapin::options::{BasicConsumeOptions, BasicNackOptions, BasicQosOptions, QueueDeleteOptions};
+use lapin::options::{
+    BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions, QueueDeleteOptions,
+};
 use lapin::types::FieldTable;
 use retryrmq_facts::*;
 use retryrmq_harness::{Amqp, Broker, QueueType, Version, on_every_queue_type};
