@@ -27,7 +27,7 @@ use crate::{
 ///
 /// What is held does not come back to the work queue; when it goes back in here its time goes on as if nothing had happened, and what is
 /// due then leaves at once. The order stays. What it costs: where waiting and work queue are quorum queues on RabbitMQ 4.0 to
-/// 4.2, or a classic and a quorum queue on 4.3, the message carries a count of 1 for each look, as if a consumer had crashed with it: see
+/// 4.2, or where a look is cut short on 4.3, the message carries a count of 1 for each look, as if a consumer had crashed with it: see
 /// [`Waiter::looks`]. Elsewhere a look leaves no trace.
 pub struct Look {
     client: Client,

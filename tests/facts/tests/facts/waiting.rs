@@ -56,7 +56,7 @@ async fn a_look_at_what_waits_changes_neither_its_order_nor_its_time_and_may_lea
                 assert_eq!(order, ["0", "1", "2", "3"], "{place}");
                 let is_marked = work == QueueType::Quorum
                     && if version >= Version::V4_3 {
-                        waiting == QueueType::Classic || !nacked
+                        !nacked
                     } else {
                         version >= Version::V4_0 && waiting == QueueType::Quorum
                     };

@@ -41,9 +41,9 @@ Examples:
   retryrmq waiting ls orders --retry 'fixed(5s)'
 
 A look changes neither order nor time; while it lasts, what is looked at does not come
-back. Where waiting queue and QUEUE are quorum queues on RabbitMQ 4.0 to 4.2, or classic
-and quorum on 4.3, it adds 1 to the count of crashes of each message; what was looked at
-twice is not looked at again. Elsewhere it leaves no trace.
+back. Where waiting queue and QUEUE are quorum queues on RabbitMQ 4.0 to 4.2, it adds 1 to
+the count of crashes of each message, as does a look that is killed on 4.3; what was looked
+at twice is not looked at again. Elsewhere it leaves no trace.
 
 JSON, one document: queue, waiting (in all), and rungs, each with name, delay_ms, waiting
 and, with --look, next_at, last_at and messages (id, mark, due_at, retries, error).";
