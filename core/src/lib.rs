@@ -13,9 +13,12 @@ mod threads;
 mod topology;
 #[doc(hidden)]
 pub mod visible;
+mod waiting;
 
 pub use client::{Client, ClientOptions, runtime};
-pub use connection::{Address, Addresses, Credentials, Login, Server};
+pub use connection::{
+    Address, Addresses, Credentials, Login, Server, permission_for, permission_pattern,
+};
 pub use consumer::{
     Attempt, Consumer, Delivery, IntoOutcome, Judge, Message, Messages, Pause, Running, Signal,
     Simulation, Step, Subscription, Token, Trial, defer, fatal, park, retry_after,
@@ -29,8 +32,9 @@ pub use publish::Publish;
 #[doc(hidden)]
 pub use retry::RetryState;
 pub use retry::{
-    AgeFrom, Backoff, DAY, Failure, HOUR, HistoryEntry, Limits, MAX_DELAY, MILLISECOND, MINUTE,
-    Outcome, ParkReason, Policy, Rule, Rules, SECOND, format_duration, parse_duration, rung,
+    AgeFrom, Backoff, DAY, Depth, Failure, Forecast, HOUR, HistoryEntry, Limits, Load, MAX_DELAY,
+    MILLISECOND, MINUTE, Moment, Outcome, ParkReason, Policy, Round, Rule, Rules, SECOND,
+    format_duration, parse_duration, rung,
 };
 #[cfg(feature = "log-lines")]
 pub use telemetry::lines;
@@ -39,3 +43,4 @@ pub use topology::{
     Argument, Arguments, Finding, Item, Missing, Plan, QueueType, Status, Strategy, WorkQueue,
     parking_queue, waiting_queue, work_queue_of,
 };
+pub use waiting::{Look, Rung, Swept, Waiter, Waiting};

@@ -32,6 +32,7 @@ use crate::{
         Finding, Mode, Plan, QueueType, Route, Strategy, Wait, Waits, apply, check_waiting,
         warn_of_parking, warn_of_unseen,
     },
+    waiting::Waiting,
 };
 
 pub use runtime::runtime;
@@ -272,6 +273,12 @@ impl Client {
         Parked::new(self.clone(), queue.into())
     }
 
+    /// The messages that wait for their retry to `queue`.
+    #[must_use]
+    pub fn waiting(&self, queue: impl Into<String>) -> Waiting {
+        Waiting::new(self.clone(), queue.into())
+    }
+
     /// Publishes a message and waits until the broker has confirmed it.
     ///
     /// # Errors
@@ -330,7 +337,7 @@ impl Client {
     }
 
     /// The waiting queues of `queue` for messages that are published with a delay.
-    fn waits(&self, queue: &str) -> Arc<Waits> {
+    pub(crate) fn waits(&self, queue: &str) -> Arc<Waits> {
         let mut delayed = self
             .0
             .delayed

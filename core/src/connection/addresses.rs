@@ -132,6 +132,12 @@ impl Addresses {
         }
     }
 
+    /// The virtual host, which is that of all of them.
+    #[must_use]
+    pub fn vhost(&self) -> &str {
+        self.all.first().map_or("/", Address::vhost)
+    }
+
     /// Asks this function at every connection who logs in, whatever the URLs say.
     #[must_use]
     pub fn with_credentials(mut self, credentials: Option<Credentials>) -> Self {

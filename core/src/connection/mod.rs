@@ -23,6 +23,7 @@ mod transport;
 pub use address::Address;
 pub use addresses::Addresses;
 pub use login::{Credentials, Login};
+pub use refusal::{permission_for, permission_pattern};
 pub use server::Server;
 
 pub(crate) use begun::Begun;

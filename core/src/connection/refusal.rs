@@ -258,6 +258,27 @@ fn needed(doing: &Doing<'_>, text: &str) -> String {
     }
 }
 
+/// The pattern of RabbitMQ's permissions for a work queue and the queues that its messages wait and are parked in: a regular expression that
+/// matches these names and no others.
+///
+/// ```
+/// assert_eq!(retryrmq::permission_pattern("orders"), r"^orders(\.retry\.[0-9]+|\.parked)?$");
+/// ```
+#[must_use]
+pub fn permission_pattern(queue: &str) -> String {
+    family(queue)
+}
+
+/// The pattern of RabbitMQ's permissions for one queue or exchange, by its name alone.
+///
+/// ```
+/// assert_eq!(retryrmq::permission_for("amq.default"), r"^amq\.default$");
+/// ```
+#[must_use]
+pub fn permission_for(name: &str) -> String {
+    exactly(name)
+}
+
 /// A permission pattern for a work queue and all that belongs to it, by the name of any one of them.
 fn family(name: &str) -> String {
     let work = work_queue_of(name).unwrap_or(name);

@@ -19,7 +19,8 @@ pub use record::Record;
 
 #[cfg(test)]
 pub(crate) use self::{
-    marks::{Marks, Source},
+    marks::Marks,
     wear::{Move, NEAR, Seen, Wear, may_go},
     window::Window,
 };
+pub(crate) use self::{marks::Source, supply::Supply};

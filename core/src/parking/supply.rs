@@ -12,7 +12,9 @@ use std::{
 use futures_util::{FutureExt, StreamExt};
 use lapin::{
     message::Delivery,
-    options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
+    options::{
+        BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions,
+    },
     types::{FieldTable, ShortString},
 };
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -45,7 +47,7 @@ struct Share {
 }
 
 /// Where a walk's messages come from, and where they are settled.
-pub(super) struct Supply {
+pub(crate) struct Supply {
     queue: ShortString,
     channel: OpenChannel,
     /// The consumer whose share is being walked through.
@@ -74,7 +76,7 @@ pub(super) struct Supply {
 
 impl Supply {
     /// Of a queue in which so many messages are ready.
-    pub(super) fn new(queue: ShortString, channel: OpenChannel, left: u32) -> Self {
+    pub(crate) fn new(queue: ShortString, channel: OpenChannel, left: u32) -> Self {
         Self {
             queue,
             channel,
@@ -94,7 +96,7 @@ impl Supply {
     }
 
     /// How many messages are still expected.
-    pub(super) fn left(&self) -> u32 {
+    pub(crate) fn left(&self) -> u32 {
         self.left.saturating_add(self.copies)
     }
 
@@ -105,7 +107,7 @@ impl Supply {
 
     /// Waits for the next delivery of what is still expected, which then stands in front; false when the queue has nothing
     /// more for us.
-    pub(super) async fn expect(&mut self) -> Result<bool> {
+    pub(crate) async fn expect(&mut self) -> Result<bool> {
         if self.left() == 0 {
             return Ok(false);
         }
@@ -129,14 +131,14 @@ impl Supply {
     }
 
     /// Hands out what stands in front.
-    pub(super) fn next(&mut self) -> Option<Delivery> {
+    pub(crate) fn next(&mut self) -> Option<Delivery> {
         let delivery = self.ahead.pop_front()?;
         self.fresh |= !delivery.redelivered;
         Some(delivery)
     }
 
     /// What had to be mended in a message before it could be read.
-    pub(super) fn mended(&self, tag: u64) -> Option<&str> {
+    pub(crate) fn mended(&self, tag: u64) -> Option<&str> {
         self.mended.get(&tag).map(String::as_str)
     }
 
@@ -154,7 +156,7 @@ impl Supply {
     }
 
     /// A message from there has come.
-    pub(super) fn has_come(&mut self, source: Source) {
+    pub(crate) fn has_come(&mut self, source: Source) {
         match source {
             Source::Elsewhere => self.left = self.left.saturating_sub(1),
             Source::Renewed => self.copies = self.copies.saturating_sub(1),
@@ -304,7 +306,7 @@ impl Supply {
     }
 
     /// As [`check`](Self::check), and the broker had its say on all that was settled before.
-    pub(super) async fn check_what_was_settled(&mut self) -> Result<()> {
+    pub(crate) async fn check_what_was_settled(&mut self) -> Result<()> {
         if self.settled.0 > 0 {
             self.ready().await?;
         }
@@ -315,7 +317,7 @@ impl Supply {
     ///
     /// # Errors
     /// As [`check`](Self::check).
-    pub(super) async fn settle(&mut self, tag: u64) -> Result<()> {
+    pub(crate) async fn settle(&mut self, tag: u64) -> Result<()> {
         self.check()?;
         let options = BasicAckOptions { multiple: false };
         let acked = self.channel.lapin().basic_ack(tag, options);
@@ -373,11 +375,33 @@ impl Supply {
     }
 
     /// Nothing more comes; returns what came and nobody asked for.
-    pub(super) async fn end(&mut self) -> Result<VecDeque<Delivery>> {
+    pub(crate) async fn end(&mut self) -> Result<VecDeque<Delivery>> {
         self.take_what_is_on_its_way().await?;
         self.check()?;
         self.stop().await?;
         Ok(std::mem::take(&mut self.ahead))
+    }
+
+    /// Gives back all that is held up to this delivery tag, the last of them, in the one way that RabbitMQ 4.3 does not count.
+    ///
+    /// # Errors
+    /// Those of a lost connection: the queue has it back then, too.
+    pub(crate) async fn give_back_uncounted(&self, last: u64) -> Result<()> {
+        let options = BasicNackOptions {
+            multiple: true,
+            requeue: true,
+        };
+        let nacked = self.channel.lapin().basic_nack(last, options);
+        ask(Doing::Settling, nacked).await
+    }
+
+    /// Gives back what is held, and does not wait until the queue has it: where there is a time to live it may leave at once.
+    pub(crate) async fn leave(self) {
+        let (settled, last) = self.settled;
+        if settled > BEHIND {
+            sleep_until(last + LINGER + LINGER_EACH * settled.min(4_000)).await;
+        }
+        self.channel.close().await;
     }
 
     /// Gives back what is held, and waits a moment until the queue has it and knows us no longer: whoever looks next must

@@ -10,6 +10,7 @@ mod backoff;
 mod decision;
 mod duration;
 mod fingerprint;
+mod forecast;
 pub(crate) mod headers;
 mod history;
 mod ladder;
@@ -28,6 +29,7 @@ pub use duration::{
     DAY, HOUR, MAX_DELAY, MILLISECOND, MINUTE, SECOND, format_duration, parse_duration,
 };
 pub(crate) use fingerprint::fingerprint;
+pub use forecast::{Depth, Forecast, Load, Moment, Round};
 pub use history::HistoryEntry;
 pub use ladder::rung;
 pub use outcome::{Failure, Outcome, ParkReason};

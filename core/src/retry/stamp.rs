@@ -138,6 +138,46 @@ impl Stamp<'_> {
             headers::REPLAYS,
             self.state.replays.saturating_add(1),
         );
+        self.whole(copy)
+    }
+
+    /// The copy of a message that comes back before its time. Nothing is counted, nothing of its past is changed.
+    ///
+    /// # Errors
+    /// As [`replay`](Self::replay).
+    pub(crate) fn released(&self) -> Result<BasicProperties, Vec<String>> {
+        let mut copy = self.copy();
+        if self.state.retries > 0 {
+            self.count(&mut copy, headers::COUNT, self.state.retries);
+        }
+        self.whole(copy)
+    }
+
+    /// The parked copy of a message that somebody takes out while it waits: with the failure that it waits for, if there was one.
+    ///
+    /// # Errors
+    /// As [`replay`](Self::replay).
+    pub(crate) fn cancelled(&self) -> Result<BasicProperties, Vec<String>> {
+        const WHY: &str = "taken out while it waited";
+        let mut copy = self.copy();
+        self.count(&mut copy, headers::COUNT, self.state.retries);
+        if !copy.contains_key(headers::ERROR) {
+            insert(&mut copy, headers::ERROR, long(WHY));
+        }
+        let text = |name| headers::string(&copy, name).unwrap_or_default();
+        let alike = fingerprint(&text(headers::ERROR_TYPE), &text(headers::ERROR));
+        for (name, value) in [
+            (headers::PARKED_AT, AMQPValue::Timestamp(self.now)),
+            (headers::PARKED_REASON, long(ParkReason::Requested.as_str())),
+            (headers::FINGERPRINT, long(&alike)),
+        ] {
+            insert(&mut copy, name, value);
+        }
+        self.whole(copy)
+    }
+
+    /// The properties of a copy, if all of it fits that is not a record of ours.
+    fn whole(&self, copy: FieldTable) -> Result<BasicProperties, Vec<String>> {
         let whole = copy.clone();
         let properties = self.finish(copy, None);
         let kept = properties.headers().as_ref();

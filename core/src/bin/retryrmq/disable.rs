@@ -14,8 +14,9 @@ use crate::{
     exit::Exit,
     fault::Fault,
     global::Global,
-    management::{self, Desk, agrees, can_ask},
+    management::{self, Desk},
     output::Output,
+    prompt::{agrees, can_ask},
 };
 
 /// How long a policy may take until it is gone everywhere.

@@ -14,8 +14,9 @@ use crate::{
     exit::Exit,
     fault::Fault,
     global::Global,
-    management::{self, Desk, agrees, can_ask},
+    management::{self, Desk},
     output::Output,
+    prompt::{agrees, can_ask},
 };
 
 /// A quorum queue that is younger than this forgets what it confirmed when its broker is killed.

@@ -42,7 +42,7 @@ const MEANINGS: [(Exit, &[&str]); 9] = [
         Exit::NotFound,
         &[
             "not found: the queue, the parked message, or any queue that takes the",
-            "message; of `topology`: something is missing",
+            "message; of `topology` and `setup --dry-run`: something is missing",
         ],
     ),
     (
@@ -56,7 +56,8 @@ const MEANINGS: [(Exit, &[&str]); 9] = [
         Exit::Refused,
         &[
             "the broker refuses: a permission is missing, a queue has other",
-            "arguments, a strategy it cannot serve; of `topology`: something differs",
+            "arguments, a strategy it cannot serve; of `topology` and `setup`: something",
+            "differs; of `gc`: some queues stay",
         ],
     ),
     (

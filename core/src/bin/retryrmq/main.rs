@@ -9,20 +9,25 @@ mod doctor;
 mod enable;
 mod exit;
 mod fault;
+mod gc;
 mod global;
 mod json;
 mod logging;
-mod management;
 mod man;
+mod management;
 mod moment;
 mod outlet;
 mod output;
 mod parked;
+mod prompt;
 mod publish;
 mod redact;
 mod retrying;
+mod setup;
 mod signals;
+mod simulate;
 mod topology;
+mod waiting;
 
 use std::{io::IsTerminal, process::ExitCode, time::Duration};
 
@@ -69,10 +74,15 @@ enum Command {
     Publish(publish::Options),
     #[command(subcommand)]
     Parked(parked::Command),
+    #[command(subcommand)]
+    Waiting(waiting::Command),
     Topology(topology::Options),
+    Setup(setup::Options),
+    Gc(gc::Options),
     Doctor(doctor::Options),
     Enable(enable::Options),
     Disable(disable::Options),
+    Simulate(simulate::Options),
     Completions(completions::Options),
     Man(man::Options),
     /// What the exit codes mean
@@ -133,6 +143,10 @@ async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit,
         Command::Disable(options) => disable::run(options, global, output).await,
         Command::Completions(options) => completions::run(&options, &Cli::command(), output),
         Command::Man(options) => man::run(&options, Cli::command(), output),
+        Command::Setup(options) => setup::run(options, global, output).await,
+        Command::Simulate(options) => simulate::run(options, output),
+        Command::Waiting(command) => waiting::run(command, global, output).await,
+        Command::Gc(options) => gc::run(options, global, output).await,
         Command::Warden { grace } => consume::watch(Duration::from_millis(grace)).await,
         Command::ExitCodes => {
             if output.is_json() {

@@ -1,12 +1,9 @@
-//! The management API for subcommands: its options, and the question before something is changed.
+//! The management API for subcommands: its options.
 
-use std::{
-    io::{self, BufRead, IsTerminal, Write},
-    path::PathBuf,
-};
+use std::path::PathBuf;
 
 use clap::Args;
-use retryrmq::{Addresses, visible};
+use retryrmq::Addresses;
 use retryrmq_operator::management::{self, Address, Queue};
 
 use crate::{fault::Fault, global::Global};
@@ -65,29 +62,4 @@ impl Desk {
             shell_words::quote(&self.vhost)
         ))
     }
-}
-
-/// Whether somebody is there to be asked.
-pub(crate) fn can_ask() -> bool {
-    io::stdin().is_terminal() && io::stderr().is_terminal()
-}
-
-/// Asks, on the terminal. Everything but yes is no.
-pub(crate) async fn agrees(question: &str) -> Result<bool, Fault> {
-    {
-        let mut err = io::stderr().lock();
-        err.write_all(format!("{} [y/N] ", visible::line(question)).as_bytes())?;
-        err.flush()?;
-    }
-    let answer = tokio::task::spawn_blocking(|| {
-        let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer).map(|_| answer)
-    });
-    let answer = answer
-        .await
-        .map_err(|why| Fault::failed(format!("cannot ask: {why}")))??;
-    Ok(matches!(
-        answer.trim().to_ascii_lowercase().as_str(),
-        "y" | "yes"
-    ))
 }

@@ -144,7 +144,7 @@ fn tell_what_was_not_checked(findings: &[Finding], output: &Output) {
     }
 }
 
-fn verdict(findings: &[Finding]) -> Exit {
+pub(crate) fn verdict(findings: &[Finding]) -> Exit {
     let any = |wanted: fn(&Status) -> bool| findings.iter().any(|finding| wanted(&finding.status));
     if any(|status| matches!(status, Status::Differs(_))) {
         Exit::Refused
@@ -156,7 +156,7 @@ fn verdict(findings: &[Finding]) -> Exit {
 }
 
 /// The stable word, and how it looks.
-fn word(status: &Status) -> (&'static str, &'static str, Color) {
+pub(crate) fn word(status: &Status) -> (&'static str, &'static str, Color) {
     match status {
         Status::Present => ("present", "✓ present", Color::Green),
         Status::Created => ("created", "+ created", Color::Cyan),
@@ -263,7 +263,7 @@ fn kind(item: &Item) -> &'static str {
     }
 }
 
-fn purpose(item: &Item) -> String {
+pub(crate) fn purpose(item: &Item) -> String {
     match item {
         Item::Queue { purpose, .. } | Item::Exchange { purpose, .. } => (*purpose).to_owned(),
         Item::Binding {
@@ -288,7 +288,7 @@ fn arguments(item: &Item) -> &[(Cow<'static, str>, Argument)] {
     }
 }
 
-fn as_json(item: &Item, status: Option<&Status>) -> Value {
+pub(crate) fn as_json(item: &Item, status: Option<&Status>) -> Value {
     let arguments: Map<String, Value> = arguments(item)
         .iter()
         .map(|(name, value)| {

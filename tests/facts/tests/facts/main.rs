@@ -18,3 +18,4 @@ mod policies;
 mod publishing;
 mod streams;
 mod time;
+mod waiting;

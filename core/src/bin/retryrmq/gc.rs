@@ -1,0 +1,319 @@
+//! `retryrmq gc`: waiting queues that nobody needs any more.
+
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+
+use clap::Args;
+use retryrmq::{Client, Policy, Rung, Swept, format_duration, visible};
+use serde_json::{Value, json};
+
+use crate::{
+    exit::Exit,
+    fault::Fault,
+    global::Global,
+    output::{Color, Column, Look, Output, Text},
+    prompt,
+    setup::Setup,
+    waiting::policies,
+};
+
+/// Delete waiting queues that are empty, unused, and in no policy
+///
+/// Stop the consumers of QUEUE first, and whoever publishes to it with a delay: while anybody may publish into a queue that is
+/// deleted, RabbitMQ loses messages that it has confirmed, whatever a client asks for. So nothing is deleted while QUEUE has consumers.
+/// A consumer that starts later makes the queues that it needs.
+#[derive(Clone, Debug, Args)]
+#[command(override_usage = "retryrmq gc [OPTIONS] <QUEUE…|--setup <FILE>>", after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// The work queues whose waiting queues are looked through
+    #[arg(required_unless_present = "setup")]
+    queues: Vec<String>,
+
+    /// A policy of their consumers, whose queues stay; may be given several times [default: the default policy]
+    #[arg(long, value_name = "POLICY")]
+    retry: Vec<String>,
+
+    /// A policy that they had before, whose queues are looked for; may be given several times
+    #[arg(long, value_name = "POLICY")]
+    was: Vec<String>,
+
+    /// A file of `retryrmq setup`: its queues are looked through, and the queues of its policies stay
+    #[arg(long, value_name = "FILE", conflicts_with = "retry")]
+    setup: Option<PathBuf>,
+
+    /// You have looked: `rabbitmqctl list_queues name messages` says 0. Quorum queues are deleted with it only
+    ///
+    /// What a quorum queue could not dead-letter, because the work queue was missing or full, no AMQP client sees.
+    #[arg(long)]
+    seen_empty: bool,
+
+    /// Only say which
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  retryrmq gc orders --retry 'fixed(5s)' --dry-run
+  retryrmq gc orders --retry 'fixed(5s)' --was 'list(7s, 70s)'
+  rabbitmqctl list_queues name messages && retryrmq gc orders --seen-empty
+  retryrmq gc --setup retries.toml --yes
+
+Found are the queues of the policies that are named, of the default policy, and of delays that
+handlers chose. What is looked at takes three seconds for each queue that is deleted.
+
+Exit code 5: some stay, because QUEUE has consumers, or nobody has seen that they are empty.
+
+JSON: a line for each waiting queue with queue, name, delay_ms, waiting and verdict: kept
+(a policy has it), in_use, consumed (QUEUE has consumers), uncertain (needs --seen-empty),
+unneeded (--dry-run), deleted.";
+
+/// A waiting queue, and what is to become of it.
+struct Finding {
+    queue: String,
+    rung: Rung,
+    verdict: Verdict,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Kept,
+    InUse,
+    Consumed,
+    /// Nobody has seen whether it is empty.
+    Uncertain,
+    Unneeded,
+    Deleted,
+    /// With messages that came in the last moment.
+    Lost(u32),
+}
+
+/// The queues that are looked through, each with the policies that keep their queues.
+fn wanted(options: &Options) -> Result<Vec<(String, Vec<Policy>)>, Fault> {
+    let mut wanted = Vec::new();
+    if let Some(file) = &options.setup {
+        let setup = Setup::read(file)?;
+        for queue in &setup.queues {
+            if options.queues.is_empty() || options.queues.contains(&queue.name) {
+                wanted.push((
+                    queue.name.clone(),
+                    queue.rules.policies().cloned().collect(),
+                ));
+            }
+        }
+        if let Some(stranger) = options
+            .queues
+            .iter()
+            .find(|name| !wanted.iter().any(|(queue, _)| queue == *name))
+        {
+            return Err(Fault::usage(format!(
+                "{} has no queue `{stranger}`",
+                file.display()
+            )));
+        }
+        return Ok(wanted);
+    }
+    let mut kept = policies(&options.retry)?;
+    if kept.is_empty() {
+        kept.push(Policy::default());
+    }
+    wanted.extend(
+        options
+            .queues
+            .iter()
+            .map(|queue| (queue.clone(), kept.clone())),
+    );
+    Ok(wanted)
+}
+
+/// The delays whose queues stay. The detour is among them: a consumer declares it with the others.
+fn kept(policies: &[Policy]) -> BTreeSet<Duration> {
+    const DETOUR: Duration = Duration::from_millis(100);
+    let delays = policies.iter().flat_map(Policy::delays);
+    delays.chain([DETOUR]).collect()
+}
+
+pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    let wanted = wanted(&options)?;
+    let was = policies(&options.was)?;
+    let client = global.connect().await?;
+    let done = sweep(&options, &wanted, &was, &client, output).await;
+    client.close().await;
+    done
+}
+
+async fn sweep(
+    options: &Options,
+    wanted: &[(String, Vec<Policy>)],
+    was: &[Policy],
+    client: &Client,
+    output: &Output,
+) -> Result<Exit, Fault> {
+    let mut findings = Vec::new();
+    for (queue, policies) in wanted {
+        let stay = kept(policies);
+        let asked = policies.iter().chain(was).cloned();
+        for rung in client.waiting(queue).rungs(asked).await? {
+            let verdict = if stay.contains(&rung.delay) {
+                Verdict::Kept
+            } else if rung.messages > 0 || rung.consumers > 0 {
+                Verdict::InUse
+            } else {
+                Verdict::Unneeded
+            };
+            findings.push(Finding {
+                queue: queue.clone(),
+                rung,
+                verdict,
+            });
+        }
+    }
+    let unneeded = findings
+        .iter()
+        .filter(|finding| finding.verdict == Verdict::Unneeded)
+        .count();
+    if unneeded > 0 && !options.dry_run {
+        if !options.yes && !prompt::agreed(&question(&findings, unneeded)).await? {
+            output.note("nothing was deleted");
+            return Ok(Exit::Ok);
+        }
+        let bar = output.progress(Some(unneeded as u64), "waiting queues");
+        for finding in findings
+            .iter_mut()
+            .filter(|finding| finding.verdict == Verdict::Unneeded)
+        {
+            finding.verdict = match client
+                .waiting(&finding.queue)
+                .sweep(&finding.rung, options.seen_empty)
+                .await?
+            {
+                Swept::Deleted => Verdict::Deleted,
+                Swept::DeletedWith(lost) => Verdict::Lost(lost),
+                Swept::Consumed => Verdict::Consumed,
+                Swept::Uncertain => Verdict::Uncertain,
+                _ => Verdict::InUse,
+            };
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+    }
+    report(&findings, output)
+}
+
+fn question(findings: &[Finding], unneeded: usize) -> String {
+    let names: Vec<_> = findings
+        .iter()
+        .filter(|finding| finding.verdict == Verdict::Unneeded)
+        .take(8)
+        .map(|finding| visible::line(&finding.rung.name).into_owned())
+        .collect();
+    let more = if unneeded > names.len() {
+        format!(" and {} more", unneeded - names.len())
+    } else {
+        String::new()
+    };
+    format!(
+        "Delete {}{more}? Nobody may start to consume, or publish with a delay, meanwhile.",
+        names.join(", ")
+    )
+}
+
+fn report(findings: &[Finding], output: &Output) -> Result<Exit, Fault> {
+    if output.is_json() {
+        for finding in findings {
+            output.json_line(&as_json(finding))?;
+        }
+    } else if findings.is_empty() {
+        output.note("there is no waiting queue");
+    } else {
+        let columns = [
+            Column::left("verdict", 22),
+            Column::right("waits", 9),
+            Column::right("waiting", 9),
+            Column::left("queue", 0),
+        ];
+        let rows = findings.iter().map(row);
+        output.table(&columns, rows.collect())?;
+    }
+    if findings
+        .iter()
+        .any(|finding| finding.verdict == Verdict::Uncertain)
+    {
+        output.note(
+            "quorum queues stay: what they could not dead-letter AMQP does not show. If `rabbitmqctl list_queues -p VHOST name messages` says 0 \
+             for them, say --seen-empty",
+        );
+    }
+    for finding in findings {
+        match finding.verdict {
+            Verdict::Consumed => output.note(&format!(
+                "{} stays: {} has consumers, stop them first",
+                finding.rung.name, finding.queue
+            )),
+            Verdict::Lost(lost) => output.note(&format!(
+                "{lost} messages came into {} while it was deleted, and are gone: somebody published into it meanwhile",
+                finding.rung.name
+            )),
+            _ => {}
+        }
+    }
+    if findings
+        .iter()
+        .any(|finding| matches!(finding.verdict, Verdict::Lost(_)))
+    {
+        return Ok(Exit::Failed);
+    }
+    let stayed =
+        |finding: &Finding| matches!(finding.verdict, Verdict::Consumed | Verdict::Uncertain);
+    Ok(if findings.iter().any(stayed) {
+        Exit::Refused
+    } else {
+        Exit::Ok
+    })
+}
+
+impl Verdict {
+    /// The stable word, and how it looks.
+    fn word(self) -> (&'static str, Text) {
+        let (word, look, shown) = match self {
+            Self::Kept => ("kept", Look::Dim, "kept: a policy has it"),
+            Self::InUse => ("in_use", Look::In(Color::Yellow), "in use"),
+            Self::Consumed => ("consumed", Look::In(Color::Yellow), "stays: consumers"),
+            Self::Uncertain => ("uncertain", Look::In(Color::Yellow), "is it empty?"),
+            Self::Unneeded => ("unneeded", Look::In(Color::Cyan), "unneeded"),
+            Self::Deleted => ("deleted", Look::In(Color::Green), "✓ deleted"),
+            Self::Lost(_) => (
+                "deleted_with_messages",
+                Look::In(Color::Red),
+                "deleted, not empty",
+            ),
+        };
+        (word, look.of(shown))
+    }
+}
+
+fn row(finding: &Finding) -> Vec<Text> {
+    vec![
+        finding.verdict.word().1,
+        Look::Bold.of(format_duration(finding.rung.delay)),
+        Look::Plain.of(finding.rung.messages),
+        Look::Plain.of(visible::line(&finding.rung.name)),
+    ]
+}
+
+fn as_json(finding: &Finding) -> Value {
+    let mut object = json!({
+        "queue": finding.queue,
+        "name": finding.rung.name,
+        "delay_ms": u64::try_from(finding.rung.delay.as_millis()).unwrap_or(u64::MAX),
+        "waiting": finding.rung.messages,
+        "verdict": finding.verdict.word().0,
+    });
+    if let Verdict::Lost(lost) = finding.verdict {
+        object["lost"] = json!(lost);
+    }
+    object
+}

@@ -1,0 +1,45 @@
+//! Asks before something is done that cannot be undone as easily.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use retryrmq::visible;
+
+use crate::fault::Fault;
+
+/// Whether somebody is there to be asked.
+pub(crate) fn can_ask() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Whether the operator says yes.
+///
+/// # Errors
+/// Without a terminal nobody can be asked.
+pub(crate) async fn agreed(question: &str) -> Result<bool, Fault> {
+    if can_ask() {
+        return agrees(question).await;
+    }
+    Err(Fault::usage(format!(
+        "{question} Nobody can be asked here: say --yes"
+    )))
+}
+
+/// Asks, on the terminal. Everything but yes is no.
+pub(crate) async fn agrees(question: &str) -> Result<bool, Fault> {
+    {
+        let mut err = io::stderr().lock();
+        err.write_all(format!("{} [y/N] ", visible::line(question)).as_bytes())?;
+        err.flush()?;
+    }
+    let answer = tokio::task::spawn_blocking(|| {
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer).map(|_| answer)
+    });
+    let answer = answer
+        .await
+        .map_err(|why| Fault::failed(format!("cannot ask: {why}")))??;
+    Ok(matches!(
+        answer.trim().to_ascii_lowercase().as_str(),
+        "y" | "yes"
+    ))
+}

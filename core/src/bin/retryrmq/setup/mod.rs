@@ -1,0 +1,254 @@
+//! `retryrmq setup`: the queues of services whose user may not make them, out of one file.
+
+mod file;
+mod permissions;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use retryrmq::{Addresses, Finding, Item, Status, visible};
+use serde_json::{Value, json};
+
+pub(crate) use self::file::Setup;
+use self::file::Wanted;
+use crate::{
+    exit::Exit,
+    fault::Fault,
+    global::Global,
+    output::{Column, Look, Output},
+    topology,
+};
+
+/// Make the queues that services need, out of one file, and say which permissions they need
+///
+/// Idempotent: what is there stays as it is, and where something differs nothing is made. The services then consume with `--no-declare`, or
+/// `declare` off, and need no right to configure.
+#[derive(Clone, Debug, Args)]
+#[command(override_usage = "retryrmq setup [OPTIONS] <FILE>", after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// The file, TOML
+    file: PathBuf,
+
+    /// Only read the file; no broker is asked
+    #[arg(long, conflicts_with = "dry_run")]
+    check: bool,
+
+    /// Only compare with the broker
+    #[arg(long)]
+    dry_run: bool,
+}
+
+const EXAMPLES: &str = "\
+A file:
+  [policies]
+  slow = \"list(1m, 10m, 1h)\"
+
+  [[queues]]
+  name = \"orders\"
+  retry = \"slow\"                       # or a policy: \"fixed(5s, retries=3)\"
+  rules = [\"error=*Timeout => fixed(5s)\"]
+  # also: strategy, queue_type, and work_queue (\"existing\", or arguments)
+
+  [[permissions]]
+  user = \"shop\"
+  consumes = [\"orders\"]                # also: publishes, exchanges, operates,
+                                       # and declares = true
+
+Examples:
+  retryrmq setup retries.toml --check
+  retryrmq setup retries.toml --dry-run
+  retryrmq setup retries.toml
+
+Exit code 2: the file is wrong, and where. 3: of --dry-run: something is missing. 5: something
+differs, and nothing was made.
+
+JSON, one document: complete, queues (queue, strategy, items as of `topology`) and permissions
+(user, configure, write, read, command).";
+
+/// A queue's plan, and how it stands on the broker.
+struct Compared<'a> {
+    wanted: &'a Wanted,
+    findings: Vec<Finding>,
+}
+
+pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    let setup = Setup::read(&options.file)?;
+    let vhost = vhost(global)?;
+    if options.check {
+        return checked(&setup, &vhost, output);
+    }
+    let mut compared = Vec::with_capacity(setup.queues.len());
+    for wanted in &setup.queues {
+        let findings = examine(wanted, global, false).await?;
+        compared.push(Compared { wanted, findings });
+    }
+    let mut exit = verdict(&compared);
+    if !options.dry_run && exit == Exit::NotFound {
+        for queue in &mut compared {
+            queue.findings = examine(queue.wanted, global, true).await?;
+        }
+        exit = verdict(&compared);
+    }
+    print(&setup, &compared, &vhost, exit, output)?;
+    match exit {
+        Exit::NotFound => output.note("something is missing; without --dry-run it is made"),
+        Exit::Refused => output.note(
+            "something differs, and nothing was made: delete it when it is empty, or write in the file what it has",
+        ),
+        _ => {}
+    }
+    Ok(exit)
+}
+
+/// The virtual host's name, for the commands.
+fn vhost(global: &Global) -> Result<String, Fault> {
+    let addresses: Addresses = global.broker_url().parse()?;
+    Ok(addresses.vhost().to_owned())
+}
+
+async fn examine(wanted: &Wanted, global: &Global, apply: bool) -> Result<Vec<Finding>, Fault> {
+    let client = global.connect_for(wanted.queue_type).await?;
+    let findings = async {
+        wanted.strategy.check(
+            client.server(),
+            &wanted.name,
+            &wanted.rules,
+            wanted.queue_type,
+        )?;
+        if apply {
+            client.apply_plan(&wanted.plan).await
+        } else {
+            client.compare_plan(&wanted.plan).await
+        }
+    }
+    .await;
+    client.close().await;
+    let place = |fault: Fault| {
+        fault.after(&format!(
+            "it is about the queue `{}`",
+            visible::line(&wanted.name)
+        ))
+    };
+    findings.map_err(|why| place(why.into()))
+}
+
+/// The worst of all.
+fn verdict(compared: &[Compared<'_>]) -> Exit {
+    let each = || {
+        compared
+            .iter()
+            .map(|queue| topology::verdict(&queue.findings))
+    };
+    [Exit::Refused, Exit::NotFound]
+        .into_iter()
+        .find(|worst| each().any(|exit| exit == *worst))
+        .unwrap_or(Exit::Ok)
+}
+
+fn checked(setup: &Setup, vhost: &str, output: &Output) -> Result<Exit, Fault> {
+    if output.is_json() {
+        let queues = setup.queues.iter();
+        let queues: Vec<Value> = queues
+            .map(|queue| as_json(queue, queue.plan.items.iter().map(|item| (item, None))))
+            .collect();
+        output.json_document(
+            &json!({"complete": null, "queues": queues, "permissions": grants(setup, vhost)}),
+        )?;
+        return Ok(Exit::Ok);
+    }
+    let columns = [
+        Column::left("queue", 30),
+        Column::left("strategy", 16),
+        Column::left("retry", 0),
+    ];
+    let rows = setup.queues.iter().map(|queue| {
+        vec![
+            Look::Bold.of(visible::line(&queue.name)),
+            Look::Plain.of(queue.strategy),
+            Look::Plain.of(&queue.rules.otherwise),
+        ]
+    });
+    output.table(&columns, rows.collect())?;
+    commands(setup, vhost, output)?;
+    Ok(Exit::Ok)
+}
+
+fn print(
+    setup: &Setup,
+    compared: &[Compared<'_>],
+    vhost: &str,
+    exit: Exit,
+    output: &Output,
+) -> Result<(), Fault> {
+    if output.is_json() {
+        let queues = compared.iter().map(|queue| {
+            let findings = queue.findings.iter();
+            as_json(
+                queue.wanted,
+                findings.map(|finding| (&finding.item, Some(&finding.status))),
+            )
+        });
+        let queues: Vec<Value> = queues.collect();
+        return output.json_document(&json!({
+            "complete": exit == Exit::Ok, "queues": queues, "permissions": grants(setup, vhost),
+        }));
+    }
+    let columns = [
+        Column::left("status", 9),
+        Column::left("name", 44),
+        Column::left("purpose", 0),
+    ];
+    let findings = || compared.iter().flat_map(|queue| &queue.findings);
+    let rows = findings().map(|finding| {
+        let (_, shown, color) = topology::word(&finding.status);
+        vec![
+            Look::In(color).of(shown),
+            Look::Bold.of(visible::line(finding.item.name())),
+            Look::Plain.of(topology::purpose(&finding.item)),
+        ]
+    });
+    output.table(&columns, rows.collect())?;
+    for finding in findings() {
+        if let Status::Differs(why) = &finding.status {
+            output.line(&format!(
+                "\n{}  {}",
+                output.bold(visible::line(finding.item.name())),
+                visible::line(why)
+            ))?;
+        }
+    }
+    commands(setup, vhost, output)
+}
+
+/// What an administrator types.
+fn commands(setup: &Setup, vhost: &str, output: &Output) -> Result<(), Fault> {
+    if setup.grants.is_empty() {
+        return Ok(());
+    }
+    output.line("")?;
+    output.line(&output.dim(
+        "What the services need, in this virtual host; it takes the place of what they have:",
+    ))?;
+    for grant in &setup.grants {
+        output.line(&visible::line(&grant.command(vhost)))?;
+    }
+    Ok(())
+}
+
+fn grants(setup: &Setup, vhost: &str) -> Vec<Value> {
+    setup
+        .grants
+        .iter()
+        .map(|grant| grant.as_json(vhost))
+        .collect()
+}
+
+fn as_json<'a>(
+    queue: &Wanted,
+    items: impl Iterator<Item = (&'a Item, Option<&'a Status>)>,
+) -> Value {
+    let items: Vec<Value> = items
+        .map(|(item, status)| topology::as_json(item, status))
+        .collect();
+    json!({"queue": queue.name, "strategy": queue.strategy.as_str(), "items": items})
+}

@@ -1,0 +1,34 @@
+//! Which of the messages that wait are meant.
+
+use retryrmq::Waiter;
+
+/// By id, or all.
+#[derive(Clone, Debug)]
+pub(super) enum Choice {
+    All,
+    /// The message id, or `#` and the mark that `show` and `ls --look` print.
+    Ids(Vec<String>),
+}
+
+impl Choice {
+    pub(super) fn takes(&self, waiter: &Waiter) -> bool {
+        match self {
+            Self::All => true,
+            Self::Ids(ids) => ids.iter().any(|id| is(waiter, id)),
+        }
+    }
+}
+
+/// Whether a message goes by that name.
+pub(super) fn is(waiter: &Waiter, id: &str) -> bool {
+    waiter.message().message_id() == Some(id)
+        || id.strip_prefix('#').is_some_and(|mark| mark == waiter.mark)
+}
+
+/// The name that a message goes by: its id, or its mark.
+pub(super) fn name(waiter: &Waiter) -> String {
+    let message = waiter.message();
+    message
+        .message_id()
+        .map_or_else(|| format!("#{}", waiter.mark), ToOwned::to_owned)
+}

@@ -1,0 +1,281 @@
+//! `retryrmq waiting ls`: what waits, and when it comes back.
+
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use retryrmq::{Client, Rung, Waiter, format_duration, visible};
+use serde_json::{Value, json};
+
+use super::{MOST_LOOKS, Place, choice, worn};
+use crate::{
+    exit::Exit,
+    fault::Fault,
+    global::Global,
+    moment,
+    output::{Column, Look, Output},
+};
+
+/// What waits in which waiting queue
+///
+/// By counts alone, which disturbs nothing: a message comes back within the time that its queue is for. With --look the messages
+/// themselves are looked at, which tells when each comes back.
+#[derive(Clone, Debug, Args)]
+#[command(override_usage = "retryrmq waiting ls [OPTIONS] <QUEUE>", after_help = EXAMPLES)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    place: Place,
+
+    /// Look at the messages: at most --limit from the head of each waiting queue
+    #[arg(long)]
+    look: bool,
+
+    /// How many to look at in each waiting queue
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000), requires = "look")]
+    limit: u32,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  retryrmq waiting ls orders
+  retryrmq waiting ls orders --look
+  retryrmq waiting ls orders --retry 'fixed(5s)'
+
+A look changes neither order nor time; while it lasts, what is looked at does not come
+back. Where waiting queue and QUEUE are quorum queues on RabbitMQ 4.0 to 4.2, it adds 1 to
+the count of crashes of each message, as does a look that is killed on 4.3; what was looked
+at twice is not looked at again. Elsewhere it leaves no trace.
+
+JSON, one document: queue, waiting (in all), and rungs, each with name, delay_ms, waiting
+and, with --look, next_at, last_at and messages (id, mark, due_at, retries, error).";
+
+/// A waiting queue, and what a look at it has shown.
+struct Row {
+    rung: Rung,
+    seen: Option<Vec<Seen>>,
+}
+
+/// What is kept of a message that was looked at.
+struct Seen {
+    name: String,
+    mark: String,
+    due: Option<SystemTime>,
+    retries: u32,
+    error: String,
+}
+
+impl Seen {
+    fn of(waiter: &Waiter) -> Self {
+        Self {
+            name: choice::name(waiter),
+            mark: waiter.mark.clone(),
+            due: waiter.due,
+            retries: waiter.message().retries(),
+            error: waiter.error.clone(),
+        }
+    }
+}
+
+pub(super) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    let client = global.connect().await?;
+    let rows = collect(&options, &client).await;
+    client.close().await;
+    let rows = rows?;
+    let all: u64 = rows.iter().map(|row| u64::from(row.rung.messages)).sum();
+    if output.is_json() {
+        let rungs: Vec<Value> = rows.iter().map(as_json).collect();
+        output.json_document(
+            &json!({"queue": options.place.queue, "waiting": all, "rungs": rungs}),
+        )?;
+        return Ok(Exit::Ok);
+    }
+    if all == 0 {
+        let looked = if options.place.retry.is_empty() {
+            "; of other policies than the default, name them with --retry: they were not looked for"
+        } else {
+            ""
+        };
+        output.note(&format!(
+            "nothing waits for {}{looked}",
+            options.place.queue
+        ));
+        return Ok(Exit::Ok);
+    }
+    print(&rows, output)?;
+    let empty = rows.iter().filter(|row| row.rung.messages == 0).count();
+    if empty > 0 {
+        output.note(&format!("{empty} more waiting queues are empty"));
+    }
+    Ok(Exit::Ok)
+}
+
+async fn collect(options: &Options, client: &Client) -> Result<Vec<Row>, Fault> {
+    let rungs = options.place.rungs(client).await?;
+    let mut rows = Vec::with_capacity(rungs.len());
+    for rung in rungs {
+        let seen = if options.look && rung.messages > 0 {
+            Some(look(client, &options.place.queue, &rung, options.limit).await?)
+        } else {
+            None
+        };
+        rows.push(Row { rung, seen });
+    }
+    Ok(rows)
+}
+
+async fn look(client: &Client, queue: &str, rung: &Rung, limit: u32) -> Result<Vec<Seen>, Fault> {
+    let mut look = client.waiting(queue).look(rung).await?;
+    let mut seen = Vec::new();
+    let walked = async {
+        while seen.len() < limit as usize {
+            let Some(waiter) = look.next().await? else {
+                break;
+            };
+            worn(&waiter, rung, MOST_LOOKS)?;
+            seen.push(Seen::of(&waiter));
+        }
+        Ok::<_, Fault>(())
+    }
+    .await;
+    let closed = look.close().await;
+    walked?;
+    closed?;
+    Ok(seen)
+}
+
+fn print(rows: &[Row], output: &Output) -> Result<(), Fault> {
+    let columns = [
+        Column::right("waits", 9),
+        Column::right("waiting", 9),
+        Column::left("next", 14),
+        Column::left("last", 14),
+        Column::left("queue", 0),
+    ];
+    let shown = rows.iter().filter(|row| row.rung.messages > 0);
+    let lines = shown.map(|row| {
+        let within = format!("within {}", format_duration(row.rung.delay));
+        let known = |due: Option<SystemTime>| due.map_or_else(|| within.clone(), coming);
+        let dues = || row.seen.iter().flatten().map(|seen| seen.due);
+        // Of those that were looked at: with one whose time is not known the last is not known.
+        let last = if dues().all(|due| due.is_some()) && row.looked_at_all() {
+            dues().flatten().max()
+        } else {
+            None
+        };
+        vec![
+            Look::Bold.of(format_duration(row.rung.delay)),
+            Look::Plain.of(row.rung.messages),
+            Look::Plain.of(known(dues().flatten().min())),
+            Look::Plain.of(known(last)),
+            Look::Dim.of(visible::line(&row.rung.name)),
+        ]
+    });
+    output.table(&columns, lines.collect())?;
+    messages(rows, output)
+}
+
+impl Row {
+    fn looked_at_all(&self) -> bool {
+        let seen = self.seen.as_ref().map_or(0, Vec::len);
+        seen >= self.rung.messages as usize && seen > 0
+    }
+}
+
+/// The messages that were looked at, in the order of their queues.
+fn messages(rows: &[Row], output: &Output) -> Result<(), Fault> {
+    let columns = [
+        Column::left("message", 24),
+        Column::left("comes back", 14),
+        Column::right("retries", 7),
+        Column::left("error", 0),
+    ];
+    let lines: Vec<_> = rows
+        .iter()
+        .flat_map(|row| row.seen.iter().flatten().map(move |seen| (row, seen)))
+        .map(|(row, seen)| {
+            let within = || format!("within {}", format_duration(row.rung.delay));
+            vec![
+                Look::Bold.of(visible::line(&seen.name)),
+                Look::Plain.of(seen.due.map_or_else(within, coming)),
+                Look::Plain.of(seen.retries),
+                Look::Plain.of(visible::line(&seen.error)),
+            ]
+        })
+        .collect();
+    if lines.is_empty() {
+        return Ok(());
+    }
+    output.line("")?;
+    output.table(&columns, lines)
+}
+
+/// In how much time, as people say it.
+pub(super) fn coming(due: SystemTime) -> String {
+    let left = due.duration_since(SystemTime::now()).unwrap_or_default();
+    // Headers tell it to the second.
+    let seconds = Duration::from_secs(left.as_secs());
+    if seconds.is_zero() {
+        "now".to_owned()
+    } else {
+        format!("in {}", format_long(seconds))
+    }
+}
+
+/// `59s`, `3m20s`, `2h5m`, `3d4h`.
+fn format_long(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let two = |large: u64, one: &str, small: u64, other: &str| {
+        let (whole, rest) = (seconds / large, seconds % large / small);
+        if rest == 0 {
+            format!("{whole}{one}")
+        } else {
+            format!("{whole}{one}{rest}{other}")
+        }
+    };
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => two(60, "m", 1, "s"),
+        3_600..86_400 => two(3_600, "h", 60, "m"),
+        _ => two(86_400, "d", 3_600, "h"),
+    }
+}
+
+fn as_json(row: &Row) -> Value {
+    let mut object = json!({
+        "name": row.rung.name,
+        "delay_ms": u64::try_from(row.rung.delay.as_millis()).unwrap_or(u64::MAX),
+        "waiting": row.rung.messages,
+    });
+    let Some(seen) = &row.seen else {
+        return object;
+    };
+    let at = |due: Option<SystemTime>| due.and_then(moment::rfc3339);
+    let dues = || seen.iter().filter_map(|seen| seen.due);
+    object["next_at"] = json!(at(dues().min()));
+    object["last_at"] = json!(at(dues().max()));
+    object["messages"] = seen
+        .iter()
+        .map(|seen| {
+            json!({"id": seen.name, "mark": seen.mark, "due_at": at(seen.due), "retries": seen.retries, "error": seen.error})
+        })
+        .collect();
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_to_come_are_short() {
+        for (seconds, shown) in [
+            (59, "59s"),
+            (60, "1m"),
+            (200, "3m20s"),
+            (7_500, "2h5m"),
+            (273_600, "3d4h"),
+        ] {
+            assert_eq!(format_long(Duration::from_secs(seconds)), shown);
+        }
+        assert_eq!(coming(SystemTime::UNIX_EPOCH), "now");
+    }
+}

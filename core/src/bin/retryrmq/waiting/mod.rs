@@ -1,0 +1,98 @@
+//! `retryrmq waiting`: what waits for its retry, brought back now or taken out.
+
+mod choice;
+mod ls;
+mod moving;
+mod show;
+
+use clap::{Args, Subcommand};
+use retryrmq::{Client, Policy, Rung, Waiter};
+
+use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
+
+/// Look at messages that wait for their retry, bring them back now, or take them out
+///
+/// Found are the waiting queues of the default policy, of the policies that --retry names, and of delays that handlers choose. What the
+/// delayed-message plugin holds, and what a queue with the strategy `native` delays in itself, no client can see.
+#[derive(Clone, Debug, Subcommand)]
+#[command(override_usage = "retryrmq waiting [OPTIONS] <COMMAND>")]
+pub(crate) enum Command {
+    Ls(ls::Options),
+    Show(show::Options),
+    Flush(moving::Flush),
+    Cancel(moving::Cancel),
+}
+
+pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    match command {
+        Command::Ls(options) => ls::run(options, global, output).await,
+        Command::Show(options) => show::run(options, global, output).await,
+        Command::Flush(options) => moving::flush(options, global, output).await,
+        Command::Cancel(options) => moving::cancel(options, global, output).await,
+    }
+}
+
+/// Whose messages.
+#[derive(Clone, Debug, Args)]
+struct Place {
+    /// The queue that they come back to (its own name)
+    queue: String,
+
+    /// The policy of its consumers, where it is not the default; may be given several times
+    #[arg(long, value_name = "POLICY")]
+    retry: Vec<String>,
+}
+
+impl Place {
+    fn policies(&self) -> Result<Vec<Policy>, Fault> {
+        policies(&self.retry)
+    }
+
+    /// The waiting queues that exist.
+    async fn rungs(&self, client: &Client) -> Result<Vec<Rung>, Fault> {
+        if let Some(work) = retryrmq::work_queue_of(&self.queue) {
+            return Err(Fault::usage(format!(
+                "{} is itself a queue in which messages of {work} wait or are parked: name {work}",
+                self.queue
+            )));
+        }
+        let rungs = client.waiting(&self.queue).rungs(self.policies()?).await?;
+        if rungs.is_empty() {
+            return Err(Fault::not_found(format!(
+                "there is no waiting queue of `{}`: check its name and the virtual host, or name the policy of its consumers with --retry",
+                self.queue
+            )));
+        }
+        Ok(rungs)
+    }
+}
+
+/// As often may be looked at a message for nothing but to see it: at the third time it is a suspect, which runs alone.
+const MOST_LOOKS: u32 = 2;
+/// As often may be looked at a message to find another one: after ten crashes it would be parked.
+const MOST_PASSES: u32 = 7;
+
+/// Refuses a further look at what was looked at so often: the broker's count makes it one that crashes its consumer.
+fn worn(waiter: &Waiter, rung: &Rung, most: u32) -> Result<(), Fault> {
+    if waiter.looks < most {
+        return Ok(());
+    }
+    Err(Fault::failed(format!(
+        "{} in {} was looked at {} times since it waits, and this broker counts each look as a crash of its consumer: look again when it has \
+         come back, or `waiting flush --all`",
+        choice::name(waiter),
+        rung.name,
+        waiter.looks
+    )))
+}
+
+/// Reads policies.
+pub(crate) fn policies(texts: &[String]) -> Result<Vec<Policy>, Fault> {
+    let mut policies = Vec::with_capacity(texts.len());
+    for text in texts {
+        let policy: Policy = text.parse()?;
+        policy.validate()?;
+        policies.push(policy);
+    }
+    Ok(policies)
+}

@@ -1,0 +1,369 @@
+//! `retryrmq waiting flush` and `cancel`: back to the queue now, or out into the parking queue.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use clap::Args;
+use retryrmq::{Client, Look, Rung, Waiter, format_duration, parking_queue, visible};
+use serde_json::json;
+
+use super::{
+    MOST_PASSES, Place,
+    choice::{self, Choice},
+    worn,
+};
+use crate::{exit::Exit, fault::Fault, global::Global, output::Output, prompt, signals::Signals};
+
+/// So many are moved at a time.
+const AT_A_TIME: usize = 64;
+
+/// Bring messages back now, to the tail of their queue
+///
+/// Each is a confirmed copy, and only then the one that waits goes. Count, history and headers stay as they are.
+#[derive(Clone, Debug, Args)]
+#[command(
+    override_usage = "retryrmq waiting flush [OPTIONS] <QUEUE> <--all|--id <ID>...|--waits <DURATION>>",
+    after_help = EXAMPLES
+)]
+pub(crate) struct Flush {
+    #[command(flatten)]
+    place: Place,
+
+    /// All of them
+    #[arg(long, conflicts_with_all = ["ids", "waits"])]
+    all: bool,
+
+    /// This one: its message id, or # and its mark; may be given several times
+    #[arg(long = "id", value_name = "ID")]
+    ids: Vec<String>,
+
+    /// What waits for so long
+    #[arg(long, value_name = "DURATION", conflicts_with = "ids")]
+    waits: Option<String>,
+
+    #[command(flatten)]
+    manner: Manner,
+}
+
+/// Take messages out: they are parked as `requested`, with their record
+///
+/// Nothing is destroyed: `retryrmq parked replay` brings them back, `retryrmq parked drop` ends them.
+#[derive(Clone, Debug, Args)]
+#[command(override_usage = "retryrmq waiting cancel [OPTIONS] <QUEUE> --id <ID>...", after_help = EXAMPLES)]
+pub(crate) struct Cancel {
+    #[command(flatten)]
+    place: Place,
+
+    /// This one: its message id, or # and its mark; may be given several times
+    #[arg(long = "id", value_name = "ID", required = true)]
+    ids: Vec<String>,
+
+    #[command(flatten)]
+    manner: Manner,
+}
+
+#[derive(Clone, Debug, Args)]
+struct Manner {
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  retryrmq waiting flush orders --all
+  retryrmq waiting flush orders --waits 5m --yes
+  retryrmq waiting cancel orders --id 4711
+
+What is held here does not come back by itself. Killed at any moment nothing is lost: what
+was being moved in that moment is in both places, and comes twice. To find one by its id takes
+a look at the others, see `retryrmq waiting ls --help`. A message that came back before it was
+found is not found.
+
+JSON: a line for each message with id, mark, outcome (flushed, cancelled, failed) and error.";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    Flush,
+    Cancel,
+}
+
+pub(super) async fn flush(options: Flush, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    let choice = match (options.all || options.waits.is_some(), options.ids) {
+        (true, _) => Choice::All,
+        (false, ids) if !ids.is_empty() => Choice::Ids(ids),
+        _ => {
+            return Err(Fault::usage(
+                "say which messages to bring back: --all, --id ID or --waits DURATION",
+            ));
+        }
+    };
+    let waits = options
+        .waits
+        .as_deref()
+        .map(retryrmq::parse_duration)
+        .transpose()?;
+    let only = |rung: &Rung| waits.is_none_or(|waits| rung.delay == waits);
+    act(
+        &options.place,
+        &choice,
+        only,
+        Deed::Flush,
+        options.manner.yes,
+        global,
+        output,
+    )
+    .await
+}
+
+pub(super) async fn cancel(
+    options: Cancel,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, Fault> {
+    let choice = Choice::Ids(options.ids);
+    act(
+        &options.place,
+        &choice,
+        |_| true,
+        Deed::Cancel,
+        options.manner.yes,
+        global,
+        output,
+    )
+    .await
+}
+
+async fn act(
+    place: &Place,
+    choice: &Choice,
+    only: impl Fn(&Rung) -> bool,
+    deed: Deed,
+    sure: bool,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, Fault> {
+    let client = global.connect().await?;
+    let done = async {
+        let mut rungs = place.rungs(&client).await?;
+        rungs.retain(|rung| rung.messages > 0 && only(rung));
+        let all: u64 = rungs.iter().map(|rung| u64::from(rung.messages)).sum();
+        if all == 0 {
+            return Err(Fault::not_found(format!(
+                "nothing waits for {} that was asked for",
+                place.queue
+            )));
+        }
+        if !sure && !prompt::agreed(&deed.question(choice, all, &rungs, &place.queue)).await? {
+            output.note("nothing was done");
+            return Ok(Exit::Ok);
+        }
+        let mut moving = Moving::of(place, choice, deed, all, output)?;
+        let moved = moving.through(&client, &rungs).await;
+        moving.end(moved, output)
+    }
+    .await;
+    client.close().await;
+    done
+}
+
+impl Deed {
+    fn question(self, choice: &Choice, all: u64, rungs: &[Rung], queue: &str) -> String {
+        let queue = visible::line(queue);
+        let which = match choice {
+            Choice::All => format!("{all} messages that wait ({})", delays(rungs)),
+            Choice::Ids(ids) => format!("{} by id", visible::line(&ids.join(", "))),
+        };
+        match self {
+            Self::Flush => format!("Bring back now to {queue}: {which}?"),
+            Self::Cancel => format!(
+                "Take out into {}: {which}?",
+                visible::line(&parking_queue(&queue))
+            ),
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Flush => "flushed",
+            Self::Cancel => "cancelled",
+        }
+    }
+}
+
+fn delays(rungs: &[Rung]) -> String {
+    let delays: Vec<_> = rungs
+        .iter()
+        .map(|rung| format_duration(rung.delay))
+        .collect();
+    delays.join(", ")
+}
+
+/// What is being done, and how far it is.
+struct Moving<'a> {
+    queue: &'a str,
+    choice: &'a Choice,
+    deed: Deed,
+    output: &'a Output,
+    bar: indicatif::ProgressBar,
+    stopped: Arc<AtomicBool>,
+    moved: u64,
+    failed: u64,
+    skipped: u64,
+    /// Nothing more can be moved.
+    halted: bool,
+    /// The first failure decides how the command ends.
+    why: Option<retryrmq::Error>,
+}
+
+impl<'a> Moving<'a> {
+    fn of(
+        place: &'a Place,
+        choice: &'a Choice,
+        deed: Deed,
+        all: u64,
+        output: &'a Output,
+    ) -> Result<Self, Fault> {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let (mut signals, set) = (Signals::listen()?, Arc::clone(&stopped));
+        tokio::spawn(async move {
+            loop {
+                signals.next().await;
+                if set.swap(true, Ordering::Relaxed) {
+                    std::process::exit(Exit::Interrupted as i32);
+                }
+            }
+        });
+        Ok(Self {
+            queue: &place.queue,
+            choice,
+            deed,
+            output,
+            bar: output.progress(Some(all), "messages"),
+            stopped,
+            moved: 0,
+            failed: 0,
+            skipped: 0,
+            halted: false,
+            why: None,
+        })
+    }
+
+    async fn through(&mut self, client: &Client, rungs: &[Rung]) -> Result<(), Fault> {
+        for rung in rungs {
+            if self.is_over() {
+                break;
+            }
+            let mut look = client.waiting(self.queue).look(rung).await?;
+            let walked = self.walk(&mut look, rung).await;
+            self.skipped += u64::from(look.skipped());
+            let closed = look.close().await;
+            walked?;
+            closed?;
+        }
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed) || self.halted
+    }
+
+    async fn walk(&mut self, look: &mut Look, rung: &Rung) -> Result<(), Fault> {
+        let mut batch = Vec::with_capacity(AT_A_TIME);
+        while !self.is_over() {
+            let next = look.next().await;
+            let is_end = !matches!(next, Ok(Some(_)));
+            if let Ok(Some(waiter)) = &next {
+                self.bar.inc(1);
+                if self.choice.takes(waiter) {
+                    batch.push(waiter.clone());
+                } else {
+                    worn(waiter, rung, MOST_PASSES)?;
+                }
+            }
+            if is_end || batch.len() == AT_A_TIME {
+                self.send(look, &batch).await?;
+                batch.clear();
+            }
+            if next?.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, look: &mut Look, batch: &[Waiter]) -> Result<(), Fault> {
+        let results = match self.deed {
+            Deed::Flush => look.flush(batch).await,
+            Deed::Cancel => look.cancel(batch).await,
+        };
+        for (waiter, result) in batch.iter().zip(results) {
+            let why = result.as_ref().err().map(ToString::to_string);
+            if self.output.is_json() {
+                let outcome = if why.is_none() {
+                    self.deed.word()
+                } else {
+                    "failed"
+                };
+                self.output.json_line(&json!({
+                    "id": choice::name(waiter), "mark": waiter.mark, "outcome": outcome, "error": why,
+                }))?;
+            }
+            match result {
+                Ok(()) => self.moved += 1,
+                Err(error) => {
+                    self.failed += 1;
+                    // What cannot be moved at all must not hold up the others.
+                    self.halted |= !error.is_permanent();
+                    self.why.get_or_insert(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end(self, walked: Result<(), Fault>, output: &Output) -> Result<Exit, Fault> {
+        self.bar.finish_and_clear();
+        let plural = if self.moved == 1 {
+            "message"
+        } else {
+            "messages"
+        };
+        let place = match self.deed {
+            Deed::Flush => format!("back in {}", self.queue),
+            Deed::Cancel => format!("taken out into {}", parking_queue(self.queue)),
+        };
+        let summary = format!("{} {plural} {place}", self.moved);
+        if self.skipped > 0 {
+            output.note(&format!(
+                "{} messages were passed over: they have names that are not UTF-8, no whole copy can be made of them, and they come back by themselves",
+                self.skipped
+            ));
+        }
+        let failure = walked.err().or(self.why.map(Fault::from));
+        if let Some(fault) = failure {
+            let still = if self.failed > 0 {
+                format!(", {} still wait", self.failed)
+            } else {
+                String::new()
+            };
+            return Err(fault.after(&format!("{summary}{still}")));
+        }
+        if self.stopped.load(Ordering::Relaxed) {
+            output.note(&format!(
+                "interrupted: {summary}, the others wait as before"
+            ));
+            return Ok(Exit::Interrupted);
+        }
+        if self.moved == 0 {
+            return Err(Fault::not_found(format!(
+                "no message by that name waits for {}: it may be back, or parked",
+                self.queue
+            )));
+        }
+        output.note(&summary);
+        Ok(Exit::Ok)
+    }
+}

@@ -1,0 +1,149 @@
+//! `retryrmq waiting show`: one message that waits, whole.
+
+use clap::Args;
+use retryrmq::{Client, Rung, Waiter, format_duration, visible};
+use serde_json::json;
+
+use super::{MOST_LOOKS, Place, choice, ls::coming, worn};
+use crate::{exit::Exit, fault::Fault, global::Global, moment, output::Output};
+
+/// As much of a body is shown.
+const BODY: usize = 4_096;
+
+/// One message that waits: when it comes back, why it waits, and its body
+///
+/// It takes a look, see `retryrmq waiting ls --help`.
+#[derive(Clone, Debug, Args)]
+#[command(override_usage = "retryrmq waiting show [OPTIONS] <QUEUE> <ID>")]
+pub(crate) struct Options {
+    #[command(flatten)]
+    place: Place,
+
+    /// Its message id, or # and its mark, as `ls --look` prints it
+    id: String,
+}
+
+pub(super) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    let client = global.connect().await?;
+    let found = find(&options, &client).await;
+    client.close().await;
+    let Some((rung, waiter)) = found? else {
+        return Err(Fault::not_found(format!(
+            "no message `{}` waits for {}: it may be back, or parked (`retryrmq parked show`)",
+            visible::line(&options.id),
+            options.place.queue
+        )));
+    };
+    if output.is_json() {
+        output.json_document(&as_json(&rung, &waiter))?;
+        return Ok(Exit::Ok);
+    }
+    print(&rung, &waiter, output)?;
+    Ok(Exit::Ok)
+}
+
+async fn find(options: &Options, client: &Client) -> Result<Option<(Rung, Waiter)>, Fault> {
+    for rung in options.place.rungs(client).await? {
+        if rung.messages == 0 {
+            continue;
+        }
+        let mut look = client.waiting(&options.place.queue).look(&rung).await?;
+        let found = loop {
+            match look.next().await {
+                Ok(Some(waiter)) if choice::is(&waiter, &options.id) => break Ok(Some(waiter)),
+                Ok(Some(waiter)) => match worn(&waiter, &rung, MOST_LOOKS) {
+                    Ok(()) => {}
+                    Err(fault) => break Err(fault),
+                },
+                Ok(None) => break Ok(None),
+                Err(error) => break Err(error.into()),
+            }
+        };
+        let closed = look.close().await;
+        if let Some(waiter) = found? {
+            closed?;
+            return Ok(Some((rung, waiter)));
+        }
+        closed?;
+    }
+    Ok(None)
+}
+
+fn print(rung: &Rung, waiter: &Waiter, output: &Output) -> Result<(), Fault> {
+    let message = waiter.message();
+    let line = |label: &str, value: &str| {
+        output.line(&format!(
+            "{} {}",
+            output.dim(format!("{label:<13}")),
+            visible::line(value)
+        ))
+    };
+    output.line(&output.bold(visible::line(&choice::name(waiter))))?;
+    line(
+        "comes back",
+        &waiter.due.map_or_else(
+            || format!("within {}", format_duration(waiter.delay)),
+            |due| format!("{} ({})", coming(due), moment::absolute(due)),
+        ),
+    )?;
+    line("waits in", &rung.name)?;
+    line("for", &format_duration(waiter.delay))?;
+    line("retries", &message.retries().to_string())?;
+    line("exchange", message.exchange())?;
+    line("routing key", message.routing_key())?;
+    line("mark", &format!("#{}", waiter.mark))?;
+    if !waiter.error.is_empty() {
+        line("error", &waiter.error)?;
+    }
+    if !waiter.error_type.is_empty() {
+        line("type", &waiter.error_type)?;
+    }
+    for entry in &waiter.history {
+        let at = moment::rfc3339_of_seconds(entry.at).unwrap_or_default();
+        line(
+            &format!("attempt {}", entry.attempt),
+            &format!("{at}  {}", entry.error),
+        )?;
+    }
+    output.line("")?;
+    body(message.body(), output)
+}
+
+fn body(body: &[u8], output: &Output) -> Result<(), Fault> {
+    let shown = &body[..body.len().min(BODY)];
+    match std::str::from_utf8(shown).or_else(|why| std::str::from_utf8(&shown[..why.valid_up_to()]))
+    {
+        Ok(text) if !text.is_empty() || body.is_empty() => {
+            for line in text.lines() {
+                output.line(&visible::line(line))?;
+            }
+        }
+        _ => output.line(&output.dim(format!("{} bytes that are no text", body.len())))?,
+    }
+    if body.len() > BODY {
+        output.line(&output.dim(format!("… {} bytes in all", body.len())))?;
+    }
+    Ok(())
+}
+
+fn as_json(rung: &Rung, waiter: &Waiter) -> serde_json::Value {
+    let message = waiter.message();
+    let history: Vec<_> = waiter.history.iter().map(|entry| json!({
+        "attempt": entry.attempt, "at": moment::rfc3339_of_seconds(entry.at), "error": entry.error, "host": entry.host,
+    })).collect();
+    json!({
+        "id": choice::name(waiter),
+        "mark": waiter.mark,
+        "queue": rung.name,
+        "delay_ms": u64::try_from(waiter.delay.as_millis()).unwrap_or(u64::MAX),
+        "due_at": waiter.due.and_then(moment::rfc3339),
+        "retries": message.retries(),
+        "exchange": message.exchange(),
+        "routing_key": message.routing_key(),
+        "error": waiter.error,
+        "error_type": waiter.error_type,
+        "history": history,
+        "body": std::str::from_utf8(message.body()).ok(),
+        "bytes": message.body().len(),
+    })
+}

@@ -1,0 +1,233 @@
+//! Which waiting queues there are, how many messages are in them, and what nobody needs any more.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use lapin::{
+    options::{BasicConsumeOptions, QueueDeleteOptions},
+    types::{AMQPValue, FieldTable, ShortString},
+};
+use tokio::time::sleep;
+
+use super::Waiting;
+use crate::{
+    ErrorKind, MAX_DELAY, MILLISECOND, Policy, Result,
+    connection::{Connection, Doing, ask, look},
+    retry::rung,
+    topology::{SAFE_AGE, name, waiting_queue},
+};
+
+/// As many queues are asked for at a time.
+const AT_A_TIME: usize = 16;
+
+/// A waiting queue and what is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Rung {
+    /// The queue's name.
+    pub name: String,
+    /// How long messages wait in it, at most: a message's own `expiration` may be shorter.
+    pub delay: Duration,
+    /// How many messages are ready in it. What somebody looks at, and what could not be dead-lettered yet because the work queue is
+    /// missing, is not among them.
+    pub messages: u32,
+    /// How many consumers it has. Nobody consumes a waiting queue but somebody who looks.
+    pub consumers: u32,
+}
+
+/// What became of a waiting queue that nobody seemed to need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Swept {
+    /// It is deleted, and nothing was in it.
+    Deleted,
+    /// It is deleted, and so many messages came into it in the last moment: they are lost, unless their publishers still have them.
+    DeletedWith(u32),
+    /// It is still there: messages are in it, or somebody looks at it.
+    InUse,
+    /// It is still there: it is no classic queue, and whether it is empty AMQP does not tell. What it could not dead-letter because the
+    /// work queue was missing or full is not counted as ready.
+    Uncertain,
+    /// It is still there: the work queue has consumers, and whatever they publish while the queue is deleted would be lost.
+    Consumed,
+}
+
+impl Waiting {
+    /// The waiting queues that exist, shortest delay first: of these policies, of the default policy, and of the ladder for delays that
+    /// handlers and publishers choose. AMQP cannot list queues, so each is asked for by name (`queue.declare`, passive), which
+    /// disturbs nothing; those of other policies are not found. For each that does not exist the broker writes a line into its log.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AccessRefused`] without any permission on the queues, [`ErrorKind::TooLarge`] for a name that is too long, and
+    /// those of a lost connection.
+    pub async fn rungs(&self, policies: impl IntoIterator<Item = Policy>) -> Result<Vec<Rung>> {
+        self.client.same_process()?;
+        let delays = delays(policies);
+        let connection = Connection::open(self.client.addresses(), "waiting").await?;
+        let found = stream::iter(delays)
+            .map(|delay| rung_of(&connection, &self.queue, delay))
+            .buffered(AT_A_TIME)
+            .try_filter_map(|rung| async { Ok(rung) })
+            .try_collect()
+            .await;
+        connection.close().await;
+        found
+    }
+
+    /// Deletes a waiting queue that nobody needs: not while anything is in it, while anybody looks at it, or while the work queue has
+    /// consumers. All of that is looked at twice, three seconds apart.
+    ///
+    /// Why consumers matter: RabbitMQ confirms a message whose queue is deleted at the same moment, and the message is gone, also where
+    /// the queue is deleted with `if-empty` and `if-unused`. (Quorum queues refuse these flags altogether; classic ones are deleted
+    /// with them.) So nobody may publish into the queue meanwhile: no consumer of the work queue may begin, and nobody may publish with a
+    /// delay. A consumer that begins later makes the queue anew.
+    ///
+    /// `seen_empty` says that somebody who can see it has seen that nothing is in the queue (`rabbitmqctl list_queues name messages`). Without it
+    /// only classic queues are deleted: a quorum queue holds what it could not dead-letter, and no client is told.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AccessRefused`] without the permission to configure the queue, and those of a lost connection.
+    pub async fn sweep(&self, rung: &Rung, seen_empty: bool) -> Result<Swept> {
+        self.client.same_process()?;
+        let connection = Connection::open(self.client.addresses(), "waiting").await?;
+        let swept = self.sweep_on(&connection, rung, seen_empty).await;
+        connection.close().await;
+        swept
+    }
+
+    async fn sweep_on(
+        &self,
+        connection: &Connection,
+        rung: &Rung,
+        seen_empty: bool,
+    ) -> Result<Swept> {
+        let is_classic = is_classic(connection, &rung.name).await?;
+        if !is_classic && !seen_empty {
+            return Ok(Swept::Uncertain);
+        }
+        for is_last in [false, true] {
+            // The work queue last: from here on to the deletion is the moment in which a consumer could begin.
+            let Some(found) = rung_of(connection, &self.queue, rung.delay).await? else {
+                return Ok(Swept::Deleted);
+            };
+            if found.messages > 0 || found.consumers > 0 {
+                return Ok(Swept::InUse);
+            }
+            if self.consumers(connection).await? > 0 {
+                return Ok(Swept::Consumed);
+            }
+            if !is_last {
+                // What a consumer published before it went away is there by then.
+                sleep(SAFE_AGE + Duration::from_secs(1)).await;
+            }
+        }
+        let options = QueueDeleteOptions {
+            if_unused: is_classic,
+            if_empty: is_classic,
+            ..QueueDeleteOptions::default()
+        };
+        let channel = connection.channel().await?;
+        let deleted = channel.lapin().queue_delete(name(&rung.name)?, options);
+        match ask(Doing::Declaring(&rung.name), deleted).await {
+            Ok(0) => Ok(Swept::Deleted),
+            Ok(lost) => Ok(Swept::DeletedWith(lost)),
+            Err(error) if is_in_use(&error.to_string()) => Ok(Swept::InUse),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How many consumers the work queue has; none where it is gone.
+    async fn consumers(&self, connection: &Connection) -> Result<u32> {
+        let channel = connection.channel().await?;
+        match look(channel.lapin(), name(&self.queue)?).await {
+            Ok(found) => Ok(found.consumer_count()),
+            Err(error) if error.kind() == ErrorKind::QueueNotFound => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn is_in_use(said: &str) -> bool {
+    said.contains("not empty") || said.contains("in use")
+}
+
+/// Every delay that has a queue, or may have one.
+fn delays(policies: impl IntoIterator<Item = Policy>) -> BTreeSet<Duration> {
+    let mut delays: BTreeSet<Duration> = policies
+        .into_iter()
+        .chain([Policy::default()])
+        .flat_map(|policy| policy.delays())
+        .collect();
+    let mut delay = MILLISECOND;
+    while delay < MAX_DELAY {
+        let rung = rung(delay);
+        delays.insert(rung);
+        delay = rung + MILLISECOND;
+    }
+    delays
+}
+
+async fn rung_of(connection: &Connection, queue: &str, delay: Duration) -> Result<Option<Rung>> {
+    let rung = waiting_queue(queue, delay);
+    let wire = name(&rung)?;
+    let channel = connection.channel().await?;
+    match look(channel.lapin(), wire).await {
+        Ok(found) => {
+            channel.close().await;
+            Ok(Some(Rung {
+                name: rung,
+                delay,
+                messages: found.message_count(),
+                consumers: found.consumer_count(),
+            }))
+        }
+        Err(error) if error.kind() == ErrorKind::QueueNotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a queue is a classic one. To consume from an offset is refused by every queue that is no stream, in words that name its
+/// type (fact 53), so that nothing comes of it. Where that is not known the queue is taken for the other kind.
+async fn is_classic(connection: &Connection, queue: &str) -> Result<bool> {
+    if !connection.server().capabilities().refuses_offsets {
+        return Ok(false);
+    }
+    let mut offset = FieldTable::default();
+    offset.insert(
+        ShortString::from("x-stream-offset"),
+        AMQPValue::LongString("next".into()),
+    );
+    let channel = connection.channel().await?;
+    let consumed = channel.lapin().basic_consume(
+        name(queue)?,
+        ShortString::default(),
+        BasicConsumeOptions::default(),
+        offset,
+    );
+    match ask(Doing::Consuming(queue), consumed).await {
+        Err(error) if error.is_transient() => Err(error),
+        answer => Ok(answer.is_err_and(|error| error.to_string().contains("rabbit_classic_queue"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SECOND;
+
+    #[test]
+    fn the_ladder_and_every_policy_are_asked_for() {
+        let all = delays(["list(7s, 1m)".parse().unwrap()]);
+        for wanted in [
+            SECOND,
+            64 * SECOND,
+            7 * SECOND,
+            60 * SECOND,
+            125 * MILLISECOND,
+        ] {
+            assert!(all.contains(&wanted), "{wanted:?}");
+        }
+        assert!(all.len() < 120, "{}", all.len());
+        assert!(all.last().is_some_and(|last| *last >= MAX_DELAY));
+    }
+}

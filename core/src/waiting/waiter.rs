@@ -1,0 +1,173 @@
+//! What is known of a message that waits.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use lapin::{
+    BasicProperties,
+    message::Delivery,
+    types::{AMQPValue, FieldTable},
+};
+
+use crate::{
+    Message,
+    consumer::Received,
+    parking::Record,
+    retry::{Counting, HistoryEntry, Past, RetryState, headers, waited},
+};
+
+/// A message that waits, while somebody looks at it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// Its delivery tag.
+    pub(super) tag: u64,
+    /// As it is when it has waited: without the expiration that its wait may have.
+    pub(super) received: Arc<Received>,
+    /// Sixteen hexadecimal digits that name this message, wherever it waits; only equal messages share them.
+    pub mark: String,
+    /// How long it waits in all.
+    pub delay: Duration,
+    /// When it comes back, to the second, as far as its headers tell when it began to wait: its last failure does. `None` for what was
+    /// put off, or published with a delay, which come back after [`delay`](Self::delay) at the latest. Behind a message that
+    /// waits longer it comes back with that one.
+    pub due: Option<SystemTime>,
+    /// How often it was looked at since it waits, where that comes along as a count of crashes and its queue shows it: quorum queues of
+    /// RabbitMQ 4.0 to 4.2. One more than two makes it a suspect, which runs alone; elsewhere 0.
+    pub looks: u32,
+    /// The last failure, one line; empty when there was none.
+    pub error: String,
+    /// The failure's type or class; empty when unknown.
+    pub error_type: String,
+    /// The last failures, oldest first.
+    pub history: Vec<HistoryEntry>,
+}
+
+impl Waiter {
+    /// The message itself: body, properties, and where it was first published.
+    #[must_use]
+    pub fn message(&self) -> Message {
+        Message(Arc::clone(&self.received))
+    }
+
+    /// Reads a delivery out of a waiting queue of `queue`, in which messages wait for `rung`.
+    pub(super) fn read(queue: &Arc<str>, rung: Duration, walk: u64, delivery: Delivery) -> Self {
+        let tag = delivery.delivery_tag;
+        let redelivered = delivery.redelivered;
+        let record = Record::read(
+            (walk, tag),
+            queue,
+            delivery.data,
+            delivery.properties,
+            delivery.exchange,
+            delivery.routing_key,
+        );
+        let (mark, received) = (record.mark, record.received);
+        let empty = FieldTable::default();
+        let table = received.properties.headers().as_ref().unwrap_or(&empty);
+        let own = received.properties.expiration().as_ref();
+        let own = own
+            .and_then(|ms| ms.as_str().parse().ok())
+            .map(Duration::from_millis);
+        let delay = own.map_or(rung, |own| own.min(rung));
+        let text = |name| headers::string(table, name).unwrap_or_default();
+        let looks = redelivered
+            .then(|| {
+                headers::count(table, headers::DELIVERY_COUNT)
+                    .ok()
+                    .flatten()
+            })
+            .flatten();
+        let mut waiter = Self {
+            tag,
+            mark,
+            delay,
+            due: began(table)
+                .and_then(|began| time(began)?.checked_add(delay))
+                .filter(|due| is_ahead(*due)),
+            looks: looks.unwrap_or(0),
+            error: text(headers::ERROR),
+            error_type: text(headers::ERROR_TYPE),
+            history: HistoryEntry::read(table),
+            received: Arc::clone(&received),
+        };
+        // With `dead-letter` the broker counts, and the copy that goes on must say the sum.
+        let counting = Counting::Deaths { carried: false };
+        let mut state = RetryState::read(queue, counting, Past::None, &received.properties);
+        if state.exchange.is_none() {
+            (state.exchange, state.routing_key) = origin(table, queue);
+        }
+        waiter.received = Arc::new(Received {
+            queue: Arc::clone(queue),
+            body: received.body.clone(),
+            properties: without_its_wait(&received.properties),
+            exchange: received.exchange.clone(),
+            routing_key: received.routing_key.clone(),
+            redelivered: false,
+            state,
+            mended: None,
+        });
+        waiter
+    }
+}
+
+/// When it began to wait, in seconds since 1970: with its last failure, or when the broker dead-lettered it into the queue.
+fn began(table: &FieldTable) -> Option<u64> {
+    let deferred = headers::count(table, headers::DEFERRALS).ok().flatten();
+    if deferred.is_some_and(|times| times > 0) {
+        return None;
+    }
+    let failed = HistoryEntry::read(table).last().map(|last| last.at);
+    let died = deaths(table)
+        .first()
+        .and_then(|death| headers::timestamp(death, "time").ok().flatten());
+    failed.max(died)
+}
+
+/// Clocks differ, and a queue's head may hold others up: what is overdue by more is no time that means anything.
+fn is_ahead(due: SystemTime) -> bool {
+    due.checked_add(Duration::from_secs(10))
+        .is_some_and(|due| due > SystemTime::now())
+}
+
+/// `None` for a time that no clock shows: whoever published the message may have written it.
+fn time(seconds: u64) -> Option<SystemTime> {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+}
+
+/// Where it was first published: what the broker dead-lettered says it in its oldest death, and what was published with a delay comes
+/// back as one for the work queue.
+fn origin(table: &FieldTable, queue: &str) -> (Option<String>, Option<String>) {
+    let Some(oldest) = deaths(table).pop() else {
+        return (Some(String::new()), Some(queue.to_owned()));
+    };
+    let key = match oldest.inner().get("routing-keys") {
+        Some(AMQPValue::FieldArray(keys)) => keys.as_slice().first().and_then(headers::text),
+        _ => None,
+    };
+    (headers::string(oldest, "exchange"), key)
+}
+
+fn deaths(table: &FieldTable) -> Vec<&FieldTable> {
+    let Some(AMQPValue::FieldArray(deaths)) = table.inner().get(headers::DEATH) else {
+        return Vec::new();
+    };
+    let deaths = deaths.as_slice().iter();
+    deaths
+        .filter_map(|death| match death {
+            AMQPValue::FieldTable(death) => Some(death),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The expiration is that of the wait. A publisher's own is kept in a header, as his user id would be.
+fn without_its_wait(properties: &BasicProperties) -> BasicProperties {
+    let kept = waited(properties);
+    match properties.user_id() {
+        Some(user) => kept.with_user_id(user.clone()),
+        None => kept,
+    }
+}

@@ -1,0 +1,132 @@
+//! `retryrmq gc`: waiting queues that nobody needs go, and no message with them.
+
+use std::collections::BTreeSet;
+
+use lapin::BasicProperties;
+use retryrmq_harness::on_every_broker;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::stage::{Desk, PARKED, QUEUE};
+
+fn verdict(lines: &[Value], name: &str) -> String {
+    let line = lines.iter().find(|line| line["name"] == name);
+    line.map_or_else(
+        || format!("{name} is not listed: {lines:?}"),
+        |line| line["verdict"].as_str().unwrap().to_owned(),
+    )
+}
+
+#[tokio::test]
+async fn only_what_is_empty_unused_and_in_no_policy_goes() {
+    on_every_broker(|broker| async move {
+        for kind in ["quorum", "classic"] {
+            let desk = Desk::with_queue(&broker).await;
+            let kind = format!("--queue-type={kind}");
+            let made = [
+                "topology",
+                QUEUE,
+                "--retry=list(7s, 1m, 2m)",
+                &kind,
+                "--apply",
+            ];
+            desk.run(&made).await.exits(0);
+            desk.amqp.publish("orders.retry.120000", "waits").await;
+            let sweep = [
+                "--json",
+                "gc",
+                QUEUE,
+                "--retry=fixed(1m)",
+                "--was=list(7s, 1m, 2m)",
+            ];
+            let run = |more: &'static str| [&sweep[..], &[more]].concat();
+            let dry = desk.run(&run("--dry-run")).await.exits(0).lines();
+            let expected = [
+                ("orders.retry.7000", "unneeded"),
+                ("orders.retry.60000", "kept"),
+                ("orders.retry.120000", "in_use"),
+                ("orders.retry.100", "kept"),
+            ];
+            for (name, word) in expected {
+                assert_eq!(verdict(&dry, name), word, "{name}");
+            }
+            assert!(desk.run(&sweep).await.exits(2).err.contains("--yes"));
+            let consumer = desk.amqp.consume(QUEUE, 1).await;
+            let sure = [&run("--yes")[..], &["--seen-empty"]].concat();
+            let consumed = desk.run(&sure).await.exits(5);
+            assert_eq!(verdict(&consumed.lines(), "orders.retry.7000"), "consumed");
+            desk.holds("orders.retry.7000", 0).await;
+            drop(consumer);
+            // Its channel stays, and so does the consumer: another connection shows that it is gone.
+            let after = Desk {
+                amqp: desk.vhost.connect().await,
+                vhost: desk.vhost,
+            };
+            desk.amqp.close().await;
+            if kind.ends_with("quorum") {
+                let unseen = after.run(&run("--yes")).await.exits(5);
+                assert_eq!(verdict(&unseen.lines(), "orders.retry.7000"), "uncertain");
+                after.holds("orders.retry.7000", 0).await;
+            }
+            let sure = [&run("--yes")[..], &["--seen-empty"]].concat();
+            let swept = after.run(&sure).await.exits(0).lines();
+            assert_eq!(verdict(&swept, "orders.retry.7000"), "deleted");
+            assert_eq!(after.amqp.depth("orders.retry.7000").await, None);
+            assert_eq!(after.amqp.depth("orders.retry.60000").await, Some(0));
+            assert_eq!(after.amqp.depth("orders.retry.120000").await, Some(1));
+        }
+    })
+    .await;
+}
+
+/// A consumer that fails all the time uses a queue that `gc` was told nobody needs.
+#[tokio::test]
+async fn beside_a_failing_consumer_nothing_is_deleted_and_nothing_is_lost() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        let policy = "--retry=fixed(200ms, retries=2)";
+        let sweep = [
+            "--json",
+            "gc",
+            QUEUE,
+            "--retry=fixed(1m)",
+            "--was=fixed(200ms)",
+            "--yes",
+            "--seen-empty",
+        ];
+        let wanted: BTreeSet<String> = (0..30).map(|number| number.to_string()).collect();
+        let publish = async |from: usize, to: usize| {
+            for number in from..to {
+                let id = BasicProperties::default().with_message_id(number.to_string().into());
+                desk.amqp.publish_with(QUEUE, "x", id).await;
+            }
+        };
+        let running = desk.start(&[policy], "exit 1");
+        publish(0, 20).await;
+        while desk.amqp.depth(PARKED).await.unwrap_or(0) < 20 {
+            let done = desk.run(&sweep).await;
+            let lines = done.lines();
+            assert!(
+                lines.iter().all(|line| line["verdict"] != "deleted"),
+                "{done:#?}"
+            );
+        }
+        running.signal(Signal::TERM);
+        running.end().await;
+        let swept = desk.run(&sweep).await.exits(0).lines();
+        assert_eq!(verdict(&swept, "orders.retry.200"), "deleted");
+        // Whoever needs it makes it again.
+        let again = desk.start(&[policy], "exit 1");
+        publish(20, 30).await;
+        desk.holds(PARKED, 30).await;
+        again.signal(Signal::TERM);
+        again.end().await;
+        let parked = desk.amqp.drain(PARKED).await;
+        let ids: BTreeSet<String> = parked
+            .iter()
+            .filter_map(|message| message.id().map(ToOwned::to_owned))
+            .collect();
+        assert_eq!(ids, wanted);
+    })
+    .await;
+}
