@@ -430,10 +430,8 @@ async fn everything_that_died_in_a_virtual_host() {
             desk.amqp.declare(queue, QueueType::Quorum).await;
             desk.amqp.publish(queue, "x").await;
         }
-        let management = std::env::var("RETRYRMQ_TEST_BROKERS").unwrap();
-        let version = broker.version().to_string();
-        let line = management.lines().find(|line| line.contains(&version));
-        let management = line.and_then(|line| line.split('|').nth(2)).unwrap();
+        let management = broker.management().url().to_owned();
+        let management = management.as_str();
         let queues = async |more: &[&str]| {
             let mut words = vec![
                 "--json",
@@ -462,7 +460,7 @@ async fn everything_that_died_in_a_virtual_host() {
             "--management",
             "http://guest:geheim@127.0.0.1:1",
         ];
-        let done = desk.run(&wrong).await.exits(1);
+        let done = desk.run(&wrong).await.exits(4);
         assert!(
             done.err.contains("127.0.0.1:1")
                 && done.err.contains("--management")
