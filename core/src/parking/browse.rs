@@ -13,11 +13,11 @@ use std::{
 };
 
 use lapin::message::Delivery;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    Record,
+    Record, Resend,
     copies::Copies,
     held::Held,
     supply::Supply,
@@ -26,9 +26,7 @@ use super::{
 use crate::{
     Client, Error, ErrorKind, Result,
     connection::{Connection, look},
-    topology::{
-        Inspection, SAFE_AGE, check_parking, inspect_parking, name, parking_queue, work_queue_of,
-    },
+    topology::{Inspection, check_parking, inspect_parking, name, parking_queue},
     visible,
 };
 
@@ -262,25 +260,8 @@ impl Browse {
     /// of the parking would be gone, and nobody would handle the message.
     pub async fn replay_to(&mut self, record: &Record, queue: &str) -> Result<()> {
         let tag = self.tag(record)?;
-        if queue != record.home
-            && let Some(work) = work_queue_of(queue)
-        {
-            return Err(Error::new(
-                ErrorKind::InvalidOption,
-                format!(
-                    "messages of `{work}` wait or are parked in `{queue}`: replay to a queue that is consumed, such as `{work}`"
-                ),
-            ));
-        }
-        let ours = self.supply.check();
-        self.unless_over(ours)?;
-        self.copies.replay(&record.received, queue).await?;
-        // How old the queue is nobody can tell. A young one comes back empty when its broker is killed.
-        let seen = *self
-            .targets
-            .entry(queue.to_owned())
-            .or_insert_with(Instant::now);
-        sleep_until(seen + SAFE_AGE).await;
+        let sent = self.send(&[Resend::of(record).to(queue)]).await;
+        sent.into_iter().collect::<Result<()>>()?;
         self.settle(tag).await.map_err(|error| {
             let message = format!(
                 "{error}; one message was replayed to `{}` before that was known: it is parked as well",
@@ -329,7 +310,7 @@ impl Browse {
         result
     }
 
-    fn tag(&self, record: &Record) -> Result<u64> {
+    pub(super) fn tag(&self, record: &Record) -> Result<u64> {
         let (walk, tag) = record.place;
         if walk == self.walk && self.held.contains(tag) {
             return Ok(tag);

@@ -7,6 +7,9 @@ mod marks;
 mod parked;
 mod record;
 mod renewal;
+mod resend;
+mod restore;
+mod rewrite;
 mod supply;
 mod wear;
 mod window;
@@ -14,6 +17,7 @@ mod window;
 pub use browse::Browse;
 pub use parked::Parked;
 pub use record::Record;
+pub use resend::Resend;
 
 #[cfg(test)]
 pub(crate) use self::{

@@ -26,6 +26,14 @@ impl Parked {
         Self { client, queue }
     }
 
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn queue(&self) -> &str {
+        &self.queue
+    }
+
     /// The parking queue's name.
     #[must_use]
     pub fn name(&self) -> String {

@@ -148,6 +148,12 @@ impl Supply {
         !self.ahead.is_empty()
     }
 
+    /// What has come and was not handed out.
+    pub(super) fn at_hand(&mut self) -> impl Iterator<Item = &Delivery> {
+        self.take_what_came();
+        self.ahead.iter()
+    }
+
     /// Whether some of those are still to come that were there at first.
     pub(super) fn expects_originals(&self) -> bool {
         self.left > 0
@@ -346,7 +352,7 @@ impl Supply {
     }
 
     /// How many messages wait in the queue for a consumer.
-    async fn ready(&self) -> Result<u32> {
+    pub(super) async fn ready(&self) -> Result<u32> {
         let found = look(self.channel.lapin(), self.queue.clone()).await?;
         Ok(found.message_count())
     }

@@ -1,9 +1,15 @@
 //! `retryrmq parked`: what was given up, why, and what to do about it.
 
+mod audit;
 mod body;
+mod canary;
+mod doing;
+mod edit;
+mod lossless;
 mod ls;
 mod order;
 mod others;
+mod pace;
 mod record;
 mod selection;
 mod settle;

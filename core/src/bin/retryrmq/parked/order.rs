@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, time::SystemTime};
 
-use retryrmq::{Browse, Parked, Record};
+use retryrmq::{Browse, Parked, Record, Resend};
 
 use super::stop::Stop;
 use crate::fault::Fault;
@@ -55,21 +55,17 @@ impl Ordered {
         self.stop.is_set()
     }
 
-    /// Sends a message back, or drops it where there is no queue to send it to. Whether that was done: not where we are to end and a
-    /// broker with an alarm does not answer.
-    pub(super) async fn settle(
-        &mut self,
-        record: &Record,
-        to: Option<&str>,
-    ) -> retryrmq::Result<bool> {
-        let browse = &mut self.browse;
-        let done = async {
-            match to {
-                Some(queue) => browse.replay_to(record, queue).await,
-                None => browse.drop(record).await,
-            }
-        };
-        match self.stop.unless_cut(done).await {
+    /// Sends copies of messages, which stay parked as well until they are dropped. None where we are to end and a broker with an
+    /// alarm does not answer: what became of them is not known then.
+    pub(super) async fn send(&mut self, messages: &[Resend]) -> Option<Vec<retryrmq::Result<()>>> {
+        let sent = self.stop.unless_cut(self.browse.send(messages)).await;
+        self.is_cut |= sent.is_none();
+        sent
+    }
+
+    /// Drops a message. Whether that was done: not where we are to end and a broker does not answer.
+    pub(super) async fn drop(&mut self, record: &Record) -> retryrmq::Result<bool> {
+        match self.stop.unless_cut(self.browse.drop(record)).await {
             Some(done) => done.map(|()| true),
             None => {
                 self.is_cut = true;
