@@ -12,11 +12,11 @@ const WAVE: usize = 256;
 impl Browse {
     /// Puts everything that was there when the walk began back as fresh copies, in order: each is confirmed before its original
     /// is acknowledged. Killed meanwhile, some of a wave of 256 are there twice. `progress` hears how many are done, after each
-    /// wave. Returns how many were put back, and how many could not be: see [`close`](Self::close), which keeps those as they are.
+    /// wave, and ends it early by saying false. Returns how many were put back, and how many could not be: see [`close`](Self::close), which keeps those as they are.
     ///
     /// # Errors
     /// Those of [`next`](Self::next). What was done stays done.
-    pub async fn rewrite(&mut self, mut progress: impl FnMut(u64)) -> Result<(u64, u64)> {
+    pub async fn rewrite(&mut self, mut progress: impl FnMut(u64) -> bool) -> Result<(u64, u64)> {
         self.begun = true;
         let (mut done, mut kept) = (0, 0);
         let mut wave = Vec::new();
@@ -25,7 +25,9 @@ impl Browse {
                 let count = wave.len() as u64;
                 let refused = self.write_again(std::mem::take(&mut wave)).await?;
                 (done, kept) = (done + count - refused, kept + refused);
-                progress(done);
+                if !progress(done) {
+                    break;
+                }
             }
             if !self.expect().await? {
                 break;

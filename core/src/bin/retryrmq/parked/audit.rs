@@ -107,7 +107,7 @@ fn unwritable(path: &Path, why: &std::io::Error, done: &str) -> Fault {
 }
 
 /// The user of the operating system, and the machine: `ana@shop-1`, `root@shop-1 (ana)` by way of sudo.
-fn who() -> String {
+pub(super) fn who() -> String {
     let host = gethostname::gethostname();
     let (user, host) = (user(), host.to_string_lossy());
     match std::env::var("SUDO_USER") {
@@ -122,7 +122,11 @@ fn user() -> String {
     let named = std::fs::read_to_string("/etc/passwd").ok();
     let named = named.as_deref().and_then(|all| name_of(all, &uid));
     named
-        .or_else(|| std::env::var("LOGNAME").ok().filter(|name| !name.is_empty()))
+        .or_else(|| {
+            std::env::var("LOGNAME")
+                .ok()
+                .filter(|name| !name.is_empty())
+        })
         .unwrap_or_else(|| format!("uid {uid}"))
 }
 
@@ -140,7 +144,8 @@ mod tests {
 
     #[test]
     fn a_user_has_the_name_that_the_system_gives() {
-        let passwd = "root:x:0:0:root:/root:/bin/bash\n# comment\nana:x:1000:1000::/home/ana:/bin/sh\n";
+        let passwd =
+            "root:x:0:0:root:/root:/bin/bash\n# comment\nana:x:1000:1000::/home/ana:/bin/sh\n";
         assert_eq!(name_of(passwd, "1000").as_deref(), Some("ana"));
         assert_eq!(name_of(passwd, "0").as_deref(), Some("root"));
         assert_eq!(name_of(passwd, "100"), None);
@@ -151,7 +156,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit");
         for event in ["replayed", "dropped"] {
-            let mut audit = Audit::open(Some(&path), "replay", "orders").unwrap().unwrap();
+            let mut audit = Audit::open(Some(&path), "replay", "orders")
+                .unwrap()
+                .unwrap();
             let line = audit.line(event);
             audit.append(&[line], "").unwrap();
         }
@@ -164,7 +171,10 @@ mod tests {
         assert_eq!(events, ["begun", "replayed", "begun", "dropped"]);
         assert!(lines[0]["who"].as_str().unwrap().contains('@'));
         let refused = Audit::open(Some(folder.path()), "replay", "orders").unwrap_err();
-        assert!(refused.sentence().ends_with("nothing was done"), "{refused:?}");
+        assert!(
+            refused.sentence().ends_with("nothing was done"),
+            "{refused:?}"
+        );
         if Path::new("/dev/full").exists() {
             Audit::open(Some(Path::new("/dev/full")), "drop", "orders").unwrap_err();
         }

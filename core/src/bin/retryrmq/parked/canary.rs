@@ -91,7 +91,11 @@ impl Canary {
             }
         }
         let target = visible::line(&self.queues[0]).into_owned();
-        Ok(judge(&target, self.before, sight(client, &self.queues).await?))
+        Ok(judge(
+            &target,
+            self.before,
+            sight(client, &self.queues).await?,
+        ))
     }
 }
 
@@ -187,7 +191,10 @@ mod tests {
         // The last consumer took them along when it ended, and has acknowledged them.
         assert_eq!(judge("orders", (0, 0), sight(0, 0, 0)), Fate::Live);
         for now in [sight(5, 0, 0), sight(0, 1, 1), sight(1, 0, 1)] {
-            assert!(matches!(judge("orders", (0, 0), now), Fate::Waiting(_)), "{now:?}");
+            assert!(
+                matches!(judge("orders", (0, 0), now), Fate::Waiting(_)),
+                "{now:?}"
+            );
         }
     }
 }

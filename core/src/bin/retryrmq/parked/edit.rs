@@ -74,7 +74,9 @@ impl Editor {
             // By its path: many editors write a new file and rename it.
             let saved = std::fs::read_to_string(file.path());
             let saved = saved.map_err(|why| {
-                Fault::failed(format!("cannot read what was edited: {why}; nothing was changed"))
+                Fault::failed(format!(
+                    "cannot read what was edited: {why}; nothing was changed"
+                ))
             })?;
             if saved == original || saved.trim().is_empty() {
                 output.note(&format!("{name}: not changed, and still parked"));
@@ -138,13 +140,20 @@ async fn again(name: &str, why: &str) -> Result<bool, Fault> {
     drop(err);
     let answer = tokio::task::spawn_blocking(|| {
         let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer).map(|count| (count, answer))
+        io::stdin()
+            .lock()
+            .read_line(&mut answer)
+            .map(|count| (count, answer))
     });
     let Ok(answer) = answer.await else {
         return Ok(false);
     };
     let (count, answer) = answer?;
-    Ok(count > 0 && matches!(answer.trim().to_ascii_lowercase().as_str(), "" | "y" | "yes"))
+    Ok(count > 0
+        && matches!(
+            answer.trim().to_ascii_lowercase().as_str(),
+            "" | "y" | "yes"
+        ))
 }
 
 /// The file that is edited.
@@ -182,14 +191,21 @@ fn readable(body: &[u8]) -> Option<&str> {
 
 fn folded(body: &[u8]) -> String {
     let text = BASE64_STANDARD.encode(body);
-    let lines: Vec<_> = text.as_bytes().chunks(76).map(String::from_utf8_lossy).collect();
+    let lines: Vec<_> = text
+        .as_bytes()
+        .chunks(76)
+        .map(String::from_utf8_lossy)
+        .collect();
     lines.join("\n")
 }
 
 /// Our record and the broker's own: they are told by `parked show`, and kept as they are.
 fn is_ours(name: &str) -> bool {
     name.starts_with("x-retry-")
-        || matches!(name, "CC" | "BCC" | "x-death" | "x-delivery-count" | "x-acquired-count")
+        || matches!(
+            name,
+            "CC" | "BCC" | "x-death" | "x-delivery-count" | "x-acquired-count"
+        )
         || name.starts_with("x-first-death-")
         || name.starts_with("x-last-death-")
 }
@@ -208,12 +224,15 @@ fn content_of(text: &str) -> Result<Content, String> {
         // A line stays one, so that a mistake is where we say it is.
         head.push_str(if line.starts_with('#') { "\n" } else { line });
     }
-    let (is_binary, body) = rest.ok_or_else(|| {
-        format!("the line `{TEXT}` is missing, which says where the body begins")
-    })?;
+    let (is_binary, body) = rest
+        .ok_or_else(|| format!("the line `{TEXT}` is missing, which says where the body begins"))?;
     let head: Value =
         serde_json::from_str(&head).map_err(|why| format!("what stands above the body: {why}"))?;
-    for name in head.as_object().into_iter().flat_map(|entries| entries.keys()) {
+    for name in head
+        .as_object()
+        .into_iter()
+        .flat_map(|entries| entries.keys())
+    {
         if !matches!(name.as_str(), "properties" | "headers") {
             return Err(format!("`{name}` is neither `properties` nor `headers`"));
         }
@@ -250,7 +269,12 @@ mod tests {
             let content = content_of(&file("{}", TEXT, &format!("{text}\n"))).unwrap();
             assert_eq!(content.body, body.as_bytes());
         }
-        for body in [&b"\xff\0"[..], b"a\r\nb", b"\x1b[2J", "\u{feff}{}".as_bytes()] {
+        for body in [
+            &b"\xff\0"[..],
+            b"a\r\nb",
+            b"\x1b[2J",
+            "\u{feff}{}".as_bytes(),
+        ] {
             assert_eq!(readable(body), None);
             let content = content_of(&file("{}", BINARY, &folded(&body.repeat(100)))).unwrap();
             assert_eq!(content.body, body.repeat(100));
@@ -263,7 +287,10 @@ mod tests {
             ("# a\n{}\nbody".to_owned(), "is missing"),
             (file("{\n\"headers\": {,}\n}", TEXT, ""), "line 3 column 13"),
             (file("{\"body\": 1}", TEXT, ""), "`body` is neither"),
-            (file("{\"headers\": {\"a\": {\"$int8\": 999}}}", TEXT, ""), "`a`: 999"),
+            (
+                file("{\"headers\": {\"a\": {\"$int8\": 999}}}", TEXT, ""),
+                "`a`: 999",
+            ),
             (file("{}", BINARY, "%%"), "no base64"),
         ] {
             let why = content_of(&text).unwrap_err();

@@ -142,16 +142,18 @@ fn typed(name: &str, json: &Value) -> Result<AMQPValue, String> {
         "$string" => bytes().map(|bytes| AMQPValue::LongString(bytes.into())),
         "$bytes" => bytes().map(|bytes| AMQPValue::ByteArray(bytes.into())),
         "$decimal" => decimal(json),
-        "$float" => text.and_then(|text| match text.strip_prefix("bits ") {
-            Some(bits) => u32::from_str_radix(bits, 16).ok().map(f32::from_bits),
-            None => text.parse().ok(),
-        })
-        .map(AMQPValue::Float),
-        "$double" => text.and_then(|text| match text.strip_prefix("bits ") {
-            Some(bits) => u64::from_str_radix(bits, 16).ok().map(f64::from_bits),
-            None => text.parse().ok(),
-        })
-        .map(AMQPValue::Double),
+        "$float" => text
+            .and_then(|text| match text.strip_prefix("bits ") {
+                Some(bits) => u32::from_str_radix(bits, 16).ok().map(f32::from_bits),
+                None => text.parse().ok(),
+            })
+            .map(AMQPValue::Float),
+        "$double" => text
+            .and_then(|text| match text.strip_prefix("bits ") {
+                Some(bits) => u64::from_str_radix(bits, 16).ok().map(f64::from_bits),
+                None => text.parse().ok(),
+            })
+            .map(AMQPValue::Double),
         _ => return Err(format!("there is no type `{name}`")),
     };
     value.ok_or_else(|| format!("{json} is no {name}"))
@@ -166,8 +168,12 @@ fn decimal(json: &Value) -> Option<AMQPValue> {
 }
 
 fn short(text: &str) -> Result<ShortString, String> {
-    ShortString::try_new(text)
-        .map_err(|_| format!("{} bytes are more than the 255 that AMQP carries", text.len()))
+    ShortString::try_new(text).map_err(|_| {
+        format!(
+            "{} bytes are more than the 255 that AMQP carries",
+            text.len()
+        )
+    })
 }
 
 /// The texts among the properties, by their AMQP names.
@@ -317,8 +323,16 @@ mod tests {
     fn every_property_comes_back() {
         let mut json = json!({"delivery_mode": 2, "priority": 9, "timestamp": u64::MAX});
         for name in [
-            "content_type", "content_encoding", "correlation_id", "reply_to", "expiration",
-            "message_id", "type", "user_id", "app_id", "cluster_id",
+            "content_type",
+            "content_encoding",
+            "correlation_id",
+            "reply_to",
+            "expiration",
+            "message_id",
+            "type",
+            "user_id",
+            "app_id",
+            "cluster_id",
         ] {
             json[name] = json!(format!("the {name}"));
         }

@@ -6,7 +6,7 @@ use clap::Args;
 use retryrmq::{ParkReason, Record};
 use serde_json::json;
 
-use super::{order::Ordered, others::Others, record, selection::handle, stop::Stop};
+use super::{notes::Notes, order::Ordered, others::Others, record, selection::handle, stop::Stop};
 use crate::{
     exit::Exit,
     fault::Fault,
@@ -43,7 +43,7 @@ The first column names a message for the other commands: #1=7c1e09ab.
 JSON, one object a line: place, mark, message_id, parked_at, reason, by_broker,
 attempts, error, error_type, fingerprint, exchange, routing_key, replays,
 body_bytes, home (the queue it is replayed to). With --group: count, fingerprint, reason, error, error_type,
-first_parked_at, last_parked_at.";
+first_parked_at, last_parked_at, and about (note, owner, hold, by, at) where `parked tag` wrote it.";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let stop = Stop::listen()?;
@@ -54,7 +54,15 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     };
     warn_of(&walk);
     let total = walk.browse.remaining();
-    let listed = list(&options, &mut walk, output).await;
+    let notes = if options.group {
+        Notes::of(&client, &options.queue).await
+    } else {
+        Ok(Notes::default())
+    };
+    let listed = match notes {
+        Ok(notes) => list(&options, &notes, &mut walk, output).await,
+        Err(fault) => Err(fault),
+    };
     let (others, stopped) = (Others::of(&walk.browse), walk.is_stopped());
     let closed = walk.close().await;
     client.close().await;
@@ -86,7 +94,12 @@ pub(super) fn warn_of(walk: &Ordered) {
     }
 }
 
-async fn list(options: &Options, walk: &mut Ordered, output: &Output) -> Result<usize, Fault> {
+async fn list(
+    options: &Options,
+    notes: &Notes,
+    walk: &mut Ordered,
+    output: &Output,
+) -> Result<usize, Fault> {
     let limit = if options.limit == 0 {
         usize::MAX
     } else {
@@ -108,7 +121,7 @@ async fn list(options: &Options, walk: &mut Ordered, output: &Output) -> Result<
         }
     }
     if options.group {
-        groups.print(output)?;
+        groups.print(notes, output)?;
     } else if !rows.is_empty() {
         print(rows, output)?;
     }
@@ -241,7 +254,7 @@ impl Groups {
         group.last = group.last.max(record.parked_at);
     }
 
-    fn print(self, output: &Output) -> Result<(), Fault> {
+    fn print(self, notes: &Notes, output: &Output) -> Result<(), Fault> {
         let mut groups: Vec<_> = self.0.into_iter().collect();
         groups.sort_by(|((fingerprint, _), group), ((other, _), more)| {
             more.count.cmp(&group.count).then(fingerprint.cmp(other))
@@ -250,7 +263,7 @@ impl Groups {
             return groups
                 .iter()
                 .try_for_each(|((fingerprint, reason), group)| {
-                    output.json_line(&json!({
+                    let mut line = json!({
                         "count": group.count,
                         "fingerprint": fingerprint,
                         "reason": reason.map(|reason| reason.as_str()),
@@ -258,13 +271,20 @@ impl Groups {
                         "error_type": group.error_type,
                         "first_parked_at": group.first.and_then(moment::rfc3339),
                         "last_parked_at": group.last.and_then(moment::rfc3339),
-                    }))
+                    });
+                    if let Some(note) = notes.about(fingerprint) {
+                        line["about"] = note.json();
+                    }
+                    output.json_line(&line)
                 });
         }
         if groups.is_empty() {
             return Ok(());
         }
         let age = |time: Option<SystemTime>| time.map_or_else(|| "-".to_owned(), moment::ago);
+        let mut marks: Vec<_> = groups.iter().map(|((mark, _), _)| mark.clone()).collect();
+        marks.sort_unstable();
+        marks.dedup();
         let rows = groups.into_iter().map(|((mark, why), group)| {
             vec![
                 Look::Bold.of(group.count),
@@ -283,6 +303,7 @@ impl Groups {
             Column::left("fingerprint", 16),
             Column::left("error", 0),
         ];
-        output.table(&columns, rows.collect())
+        output.table(&columns, rows.collect())?;
+        notes.print(marks.iter().map(String::as_str), output)
     }
 }

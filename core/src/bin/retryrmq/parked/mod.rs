@@ -3,10 +3,14 @@
 mod audit;
 mod body;
 mod canary;
+mod compact;
 mod doing;
 mod edit;
+mod export;
+mod import;
 mod lossless;
 mod ls;
+mod notes;
 mod order;
 mod others;
 mod pace;
@@ -15,6 +19,7 @@ mod selection;
 mod settle;
 mod show;
 mod stop;
+mod tag;
 mod tally;
 
 use clap::Subcommand;
@@ -32,6 +37,11 @@ pub(crate) enum Command {
     Show(show::Options),
     Replay(settle::Replay),
     Drop(settle::Drop),
+    Export(export::Options),
+    Import(import::Options),
+    Compact(compact::Options),
+    Tag(tag::Tag),
+    Hold(tag::Hold),
 }
 
 pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, Fault> {
@@ -40,5 +50,10 @@ pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> R
         Command::Show(options) => show::run(options, global, output).await,
         Command::Replay(options) => settle::replay(options, global, output).await,
         Command::Drop(options) => settle::drop(options, global, output).await,
+        Command::Export(options) => export::run(options, global, output).await,
+        Command::Import(options) => import::run(options, global, output).await,
+        Command::Compact(options) => compact::run(options, global, output).await,
+        Command::Tag(options) => tag::tag(options, global, output).await,
+        Command::Hold(options) => tag::hold(options, global, output).await,
     }
 }

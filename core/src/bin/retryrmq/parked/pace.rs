@@ -94,7 +94,9 @@ mod tests {
             let rate: Rate = text.parse().unwrap();
             assert_eq!(rate.every, Duration::from_micros(micros), "{text}");
         }
-        for text in ["", "/s", "0", "-1/s", "x/s", "5/d", "nan", "inf/s", "0.5/h0", "1e-9"] {
+        for text in [
+            "", "/s", "0", "-1/s", "x/s", "5/d", "nan", "inf/s", "0.5/h0", "1e-9",
+        ] {
             assert!(text.parse::<Rate>().is_err(), "{text}");
         }
     }
@@ -110,6 +112,9 @@ mod tests {
         assert_eq!(start.elapsed(), Duration::from_millis(900));
         let mut free = Pace::of(None);
         free.wait(1_000).await;
-        assert_eq!((start.elapsed(), free.wave()), (Duration::from_millis(900), WAVE));
+        assert_eq!(
+            (start.elapsed(), free.wave()),
+            (Duration::from_millis(900), WAVE)
+        );
     }
 }

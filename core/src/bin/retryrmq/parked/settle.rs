@@ -9,6 +9,7 @@ use serde_json::json;
 use super::{
     doing::{Doing, Go, Log, Manner},
     ls,
+    notes::Notes,
     order::Ordered,
     others::Others,
     selection::{Selection, Words},
@@ -181,6 +182,11 @@ async fn act(
     let stop = Stop::listen()?;
     let client = global.connect().await?;
     let parked = client.parked(&choice.queue);
+    let notes = if selection.is_named() || selection.wants_a_fingerprint() {
+        Notes::default()
+    } else {
+        Notes::of(&client, &choice.queue).await?
+    };
     let mut doing = Doing::prepare((&client, &parked), &choice, &deed, &manner, output)?;
     let Some(ordered) = Ordered::open(&parked, stop).await? else {
         return Ok(Exit::Interrupted);
@@ -195,6 +201,8 @@ async fn act(
         ordered,
         selection,
         left: choice.limit.unwrap_or(u64::MAX),
+        notes,
+        spared: 0,
     };
     let done = if let Err(fault) = oldest_are_known(&mut walk, &choice, &deed).await {
         Err(fault)
@@ -207,6 +215,7 @@ async fn act(
         ordered,
         selection,
         left,
+        spared,
         ..
     } = walk;
     let (others, stopped) = (Others::of(&ordered.browse), ordered.is_stopped());
@@ -214,9 +223,17 @@ async fn act(
     let tally = std::mem::take(&mut doing.tally);
     client.close().await;
     let mut summary = summary(&tally, &choice, &deed);
+    if spared > 0 {
+        summary.push_str(&format!(
+            "; {spared} on hold were left alone (`parked ls --group` says why; name them to act on them)"
+        ));
+    }
     if stopped {
         let left = u64::from(total).saturating_sub(tally.count);
-        summary.push_str(&format!("; stopped, {left} remain in {}", visible::line(&name)));
+        summary.push_str(&format!(
+            "; stopped, {left} remain in {}",
+            visible::line(&name)
+        ));
     }
     done.and(closed).map_err(|fault| fault.after(&summary))?;
     // With a limit, or when we were stopped, the rest was not looked for.
@@ -247,6 +264,10 @@ struct Walk {
     left: u64,
     /// Goes to the end, whatever has been found.
     thorough: bool,
+    /// What is on hold, unless the messages are named.
+    notes: Notes,
+    /// How many were passed over because of that.
+    spared: u64,
 }
 
 impl Walk {
@@ -254,17 +275,23 @@ impl Walk {
         while (self.thorough || (self.left > 0 && !self.selection.ends_by(self.ordered.place)))
             && let Some((place, record)) = self.ordered.next().await?
         {
-            if self.thorough && self.selection.may_take(place, &record) {
+            if self.thorough
+                && !self.notes.holds(&record.fingerprint)
+                && self.selection.may_take(place, &record)
+            {
                 return Ok(Some((place, record)));
             }
             if !self.thorough && self.selection.takes(place, &record) {
+                if self.notes.holds(&record.fingerprint) {
+                    self.spared += 1;
+                    continue;
+                }
                 self.left -= 1;
                 return Ok(Some((place, record)));
             }
         }
         Ok(None)
     }
-
 }
 
 /// Refuses to drop "the oldest" where nobody can tell which those are; a replay undoes itself when it fails again, and says so.

@@ -7,6 +7,7 @@ use retryrmq::Record;
 use super::{
     body::{self, Form},
     ls,
+    notes::Notes,
     order::Ordered,
     others::Others,
     record,
@@ -51,12 +52,13 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         return Ok(Exit::Interrupted);
     };
     let shown = async {
+        let notes = Notes::of(&client, &options.queue).await?;
         let mut shown = 0;
         while !selection.ends_by(walk.place)
             && let Some((place, record)) = walk.next().await?
         {
             if selection.takes(place, &record) {
-                show(&options, place, &record, shown, output)?;
+                show(&options, &notes, (place, &record), shown, output)?;
                 shown += 1;
             }
         }
@@ -87,8 +89,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 
 fn show(
     options: &Options,
-    place: usize,
-    record: &Record,
+    notes: &Notes,
+    (place, record): (usize, &Record),
     before: usize,
     output: &Output,
 ) -> Result<(), Fault> {
@@ -96,15 +98,19 @@ fn show(
         return output.raw(record.message().body());
     }
     if output.is_json() {
-        return output.json_line(&record::full(place, record));
+        let mut all = record::full(place, record);
+        if let Some(note) = notes.about(&record.fingerprint) {
+            all["about"] = note.json();
+        }
+        return output.json_line(&all);
     }
     if before > 0 {
         output.line("")?;
     }
-    people(place, record, output)
+    people(place, record, notes, output)
 }
 
-fn people(place: usize, record: &Record, output: &Output) -> Result<(), Fault> {
+fn people(place: usize, record: &Record, notes: &Notes, output: &Output) -> Result<(), Fault> {
     let message = record.message();
     let id = message
         .message_id()
@@ -168,6 +174,9 @@ fn people(place: usize, record: &Record, output: &Output) -> Result<(), Fault> {
         field("belongs to", &visible::line(&record.home))?;
     }
     field("fingerprint", &visible::line(&record.fingerprint))?;
+    if let Some(note) = notes.about(&record.fingerprint) {
+        field("group", &output.bold(note.sentence()))?;
+    }
     let properties: Vec<String> = json::properties(message.properties())
         .iter()
         .filter(|(name, _)| *name != "message_id")
