@@ -18,7 +18,7 @@ impl Browse {
     /// Those of [`next`](Self::next). What was done stays done.
     pub async fn rewrite(&mut self, mut progress: impl FnMut(u64) -> bool) -> Result<(u64, u64)> {
         self.begun = true;
-        let (mut done, mut kept) = (0, 0);
+        let (mut done, mut kept, mut ended) = (0, 0, false);
         let mut wave = Vec::new();
         while self.supply.expects_originals() {
             if wave.len() >= WAVE || (!wave.is_empty() && !self.supply.is_at_hand()) {
@@ -26,6 +26,7 @@ impl Browse {
                 let refused = self.write_again(std::mem::take(&mut wave)).await?;
                 (done, kept) = (done + count - refused, kept + refused);
                 if !progress(done) {
+                    ended = true;
                     break;
                 }
             }
@@ -51,7 +52,9 @@ impl Browse {
         let count = wave.len() as u64;
         let refused = self.write_again(wave).await?;
         (done, kept) = (done + count - refused, kept + refused);
-        self.missed += self.supply.give_up();
+        // Copies of ours that nobody fetched are where they should be.
+        let left = self.supply.give_up_originals();
+        self.missed += if ended { 0 } else { left };
         progress(done);
         Ok((done, kept))
     }

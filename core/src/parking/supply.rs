@@ -178,6 +178,12 @@ impl Supply {
         std::mem::take(&mut self.left) + std::mem::take(&mut self.copies)
     }
 
+    /// Nothing more is expected; returns how many of those never came that were there at first.
+    pub(super) fn give_up_originals(&mut self) -> u32 {
+        self.copies = 0;
+        std::mem::take(&mut self.left)
+    }
+
     async fn delivery(&mut self) -> Result<Option<Delivery>> {
         let deadline = Instant::now() + ANSWER;
         let mut looks = 0;
