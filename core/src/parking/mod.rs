@@ -2,6 +2,7 @@
 
 mod browse;
 mod copies;
+mod erasure;
 mod held;
 mod marks;
 mod parked;
@@ -15,6 +16,7 @@ mod wear;
 mod window;
 
 pub use browse::Browse;
+pub use erasure::Erasure;
 pub use parked::Parked;
 pub use record::Record;
 pub use resend::Resend;

@@ -12,7 +12,9 @@ use std::{
 use futures_util::{FutureExt, StreamExt};
 use lapin::{
     message::Delivery,
-    options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
+    options::{
+        BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions,
+    },
     types::{FieldTable, ShortString},
 };
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -390,6 +392,25 @@ impl Supply {
         self.check()?;
         self.stop().await?;
         Ok(std::mem::take(&mut self.ahead))
+    }
+
+    /// Gives back all that is held up to this delivery tag.
+    pub(super) async fn nack_up_to(&self, last: u64) -> Result<()> {
+        let options = BasicNackOptions {
+            multiple: true,
+            requeue: true,
+        };
+        let nacked = self.channel.lapin().basic_nack(last, options);
+        ask(Doing::Settling, nacked).await
+    }
+
+    /// Ends, and does not wait until the queue has back what was held: where there is a time to live it may leave at once.
+    pub(super) async fn part(self) {
+        let (settled, last) = self.settled;
+        if settled > BEHIND {
+            sleep_until(last + LINGER + LINGER_EACH * settled.min(4_000)).await;
+        }
+        self.channel.close().await;
     }
 
     /// Gives back what is held, and waits a moment until the queue has it and knows us no longer: whoever looks next must

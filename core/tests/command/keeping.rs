@@ -1,7 +1,9 @@
 //! Parked messages that are exported, imported, written anew, noted on and left alone.
 
 use retryrmq::types::{AMQPValue, DecimalValue, FieldArray, FieldTable};
-use retryrmq_harness::{QueueType, eventually, lapin::BasicProperties, on_every_broker};
+use retryrmq_harness::{
+    QueueType, eventually, lapin::BasicProperties, on_every_broker, on_every_queue_type,
+};
 use serde_json::json;
 
 use crate::{
@@ -324,6 +326,63 @@ async fn a_group_on_hold_is_left_alone_unless_it_is_named() {
             .exits(0);
         desk.holds(PARKED, 0).await;
         desk.holds(QUEUE, 3).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_forgotten_is_gone_and_all_else_is_as_it_was() {
+    on_every_queue_type(|broker, queue_type| async move {
+        let desk = Desk::of(&broker).await;
+        let kind = format!("--queue-type={}", queue_type.as_str());
+        for retry in ["fixed(4s)", "fixed(1h)"] {
+            let retry = format!("--retry={retry}");
+            let arguments = ["topology", QUEUE, &retry, &kind, "--apply"];
+            desk.run(&arguments).await.exits(0);
+        }
+        for queue in ["orders.retry.4000", "orders.retry.3600000"] {
+            // The ladder has no rung of an hour, and no policy of ours: it is not looked at.
+            for id in ["a", "17", "b", "17", "c"] {
+                let properties = BasicProperties::default().with_message_id(id.into());
+                desk.amqp.publish_with(queue, id, properties).await;
+            }
+        }
+        for id in ["17", "d", "id:17"] {
+            desk.amqp
+                .publish_with(PARKED, id, parked(id, 1_700_000_000, "x"))
+                .await;
+        }
+        desk.holds(PARKED, 3).await;
+        let forget = ["parked", "forget", QUEUE, "--id=17"];
+        desk.run(&forget).await.exits(2);
+        let mut rehearsed = forget.to_vec();
+        rehearsed.push("--dry-run");
+        let done = desk.run(&rehearsed).await.exits(0);
+        assert!(
+            done.err.contains("would be forgotten: 1 parked, 2 waiting"),
+            "{done:#?}"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit").display().to_string();
+        let mut sure = forget.to_vec();
+        sure.extend(["--yes", "--json", "--audit", &path]);
+        let done = desk.run(&sure).await.exits(0);
+        let from: Vec<_> = done
+            .lines()
+            .iter()
+            .map(|line| line["from"].clone())
+            .collect();
+        assert_eq!(from, [PARKED, "orders.retry.4000", "orders.retry.4000"]);
+        let audit = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(audit.matches("\"event\":\"forgotten\"").count(), 3);
+        desk.holds(PARKED, 2).await;
+        // The others come when they are due, in their order.
+        desk.holds(QUEUE, 3).await;
+        let came = desk.amqp.drain(QUEUE).await;
+        let came: Vec<_> = came.iter().map(|message| message.text()).collect();
+        assert_eq!(came, ["a", "b", "c"]);
+        desk.run(&sure).await.exits(3);
+        desk.holds("orders.retry.3600000", 5).await;
     })
     .await;
 }

@@ -252,15 +252,14 @@ async fn an_edited_message_goes_as_it_was_saved_and_any_other_stays() {
             .await
             .exits(2);
         let fault: Value = serde_json::from_str(&done.err).unwrap();
-        let kept = fault["error"]
+        let (_, kept) = fault["error"]
             .as_str()
             .unwrap()
-            .rsplit(' ')
-            .next()
-            .unwrap()
-            .to_owned();
-        assert!(std::fs::read_to_string(&kept).unwrap().contains(&long));
-        std::fs::remove_file(&kept).unwrap();
+            .split_once("is in ")
+            .unwrap();
+        let kept = kept.split(';').next().unwrap();
+        assert!(std::fs::read_to_string(kept).unwrap().contains(&long));
+        std::fs::remove_file(kept).unwrap();
         desk.holds(PARKED, 3).await;
         desk.holds(QUEUE, 0).await;
         let editor = "sed -i -e 's/\"id\": 17/\"id\": 18/' -e 's/\"$int16\": 7/\"$int16\": 8/'";

@@ -142,7 +142,7 @@ async fn parked_again(parked: &Parked, ordered: &Ordered) -> Result<Vec<Record>,
 }
 
 /// The target, and those of its waiting queues that exist: of the default policy and of the ladder.
-async fn family(client: &Client, target: &str) -> Result<Vec<String>, Fault> {
+pub(super) async fn family(client: &Client, target: &str) -> Result<Vec<String>, Fault> {
     let mut all = vec![target.to_owned()];
     let mut rungs: Vec<Duration> = DEFAULT.into_iter().map(Duration::from_millis).collect();
     let mut delay = Duration::from_millis(1);

@@ -46,7 +46,7 @@ pub(super) struct Manner {
 
     /// Edit each message in $VISUAL or $EDITOR before it goes: body, headers and properties. One that is closed without a change
     /// stays parked
-    #[arg(long, conflicts_with = "dry_run", requires = "which")]
+    #[arg(long, conflicts_with_all = ["dry_run", "canary"], requires = "which")]
     edit: bool,
 
     /// Keep the count of retries: a message that had spent all of them gets one attempt
@@ -170,7 +170,12 @@ impl<'a> Doing<'a> {
         if let Some(editor) = &self.editor {
             let edited = editor.edit(place, &record, resend.target(), self.output);
             match edited.await? {
-                Some(content) => resend = resend.content(content.properties, content.body),
+                Some((content, saved)) => {
+                    resend = resend.content(content.properties, content.body);
+                    self.wave.push((place, record, resend));
+                    let done = self.flush(ordered).await;
+                    return done.map(|()| Go::On).map_err(|fault| saved.keep(fault));
+                }
                 None => {
                     self.print(place, &record, &resend, "unchanged", None);
                     return Ok(Go::On);
@@ -180,7 +185,6 @@ impl<'a> Doing<'a> {
         self.wave.push((place, record, resend));
         let most = match &self.first {
             Some(first) => first.count,
-            None if self.editor.is_some() => 1,
             None => self.pace.wave(),
         };
         if self.wave.len() < most {

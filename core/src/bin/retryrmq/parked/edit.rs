@@ -24,6 +24,23 @@ pub(super) struct Content {
     pub(super) body: Vec<u8>,
 }
 
+/// The file that a person saved, until the message has gone.
+#[derive(Debug)]
+pub(super) struct Saved(tempfile::NamedTempFile);
+
+impl Saved {
+    /// Keeps it, because the message has not gone.
+    pub(super) fn keep(self, fault: Fault) -> Fault {
+        match self.0.keep() {
+            Ok((_, path)) => {
+                let path = path.to_string_lossy();
+                fault.after(&format!("what you edited is in {}", visible::line(&path)))
+            }
+            Err(_) => fault,
+        }
+    }
+}
+
 /// The command that edits a file.
 #[derive(Clone, Debug)]
 pub(super) struct Editor(Vec<String>);
@@ -55,7 +72,7 @@ impl Editor {
         record: &Record,
         target: &str,
         output: &Output,
-    ) -> Result<Option<Content>, Fault> {
+    ) -> Result<Option<(Content, Saved)>, Fault> {
         let name = name(place, record);
         if let Some(mended) = record.message().mended() {
             return Err(Fault::failed(format!(
@@ -83,16 +100,14 @@ impl Editor {
                 return Ok(None);
             }
             let why = match content_of(&saved) {
-                Ok(content) => return Ok(Some(content)),
+                Ok(content) => return Ok(Some((content, Saved(file)))),
                 Err(why) => why,
             };
             if !again(&name, &why).await? {
-                let (_, path) = file.keep().map_err(|why| cannot(why.error))?;
-                let path = path.to_string_lossy();
-                return Err(Fault::usage(format!(
-                    "what was edited of {name} is no message: {why}; nothing was changed, and your text is in {}",
-                    visible::line(&path)
-                )));
+                let fault = Fault::usage(format!(
+                    "what was edited of {name} is no message: {why}; nothing was changed"
+                ));
+                return Err(Saved(file).keep(fault));
             }
         }
     }

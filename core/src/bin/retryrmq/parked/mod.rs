@@ -7,6 +7,7 @@ mod compact;
 mod doing;
 mod edit;
 mod export;
+mod forget;
 mod import;
 mod lossless;
 mod ls;
@@ -26,7 +27,7 @@ use clap::Subcommand;
 
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 
-/// Look at parked messages, replay them or drop them
+/// Look at parked messages, replay, drop, keep or forget them
 ///
 /// Looking spends nothing: every message is there afterwards. While one looks, others see the messages being looked at as
 /// unacknowledged. Ctrl-C, SIGTERM and SIGHUP end it in good order.
@@ -40,6 +41,7 @@ pub(crate) enum Command {
     Export(export::Options),
     Import(import::Options),
     Compact(compact::Options),
+    Forget(forget::Options),
     Tag(tag::Tag),
     Hold(tag::Hold),
 }
@@ -53,6 +55,7 @@ pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> R
         Command::Export(options) => export::run(options, global, output).await,
         Command::Import(options) => import::run(options, global, output).await,
         Command::Compact(options) => compact::run(options, global, output).await,
+        Command::Forget(options) => forget::run(options, global, output).await,
         Command::Tag(options) => tag::tag(options, global, output).await,
         Command::Hold(options) => tag::hold(options, global, output).await,
     }

@@ -55,6 +55,19 @@ pub(super) fn handle(place: usize, record: &Record) -> String {
 }
 
 impl Words {
+    /// Those with these ids, whatever the ids look like.
+    pub(super) fn ids(ids: &[String]) -> Self {
+        let is_odd = |id: &str| id.trim_start_matches(ID).starts_with('#');
+        let named = ids.iter().map(|id| match id {
+            odd if is_odd(odd) => format!("{ID}{odd}"),
+            id => id.clone(),
+        });
+        Self {
+            which: named.collect(),
+            ..Self::default()
+        }
+    }
+
     /// All of them, or those alike.
     pub(super) fn every(fingerprint: Option<String>, reason: Option<String>) -> Self {
         Self {
