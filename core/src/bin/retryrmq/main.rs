@@ -219,7 +219,11 @@ fn with_hint_of_queue(error: &clap::Error, text: &str) -> Option<String> {
 
 /// The complaint in one sentence: what stands before the usage, which may be a list.
 fn sentence(complaint: &str) -> String {
-    let end = ["\nUsage:", "\nFor more information"]
+    let end = [
+        "\nUsage:",
+        "\nFor more information",
+        "\n  tip: to publish to the queue",
+    ]
         .iter()
         .filter_map(|mark| complaint.find(mark))
         .min()
