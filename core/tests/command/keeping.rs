@@ -372,7 +372,7 @@ async fn what_is_forgotten_is_gone_and_all_else_is_as_it_was() {
             .iter()
             .map(|line| line["from"].clone())
             .collect();
-        assert_eq!(from, [PARKED, "orders.retry.4000", "orders.retry.4000"]);
+        assert_eq!(from, ["orders.retry.4000", "orders.retry.4000", PARKED]);
         let audit = std::fs::read_to_string(&path).unwrap();
         assert_eq!(audit.matches("\"event\":\"forgotten\"").count(), 3);
         desk.holds(PARKED, 2).await;
@@ -383,6 +383,10 @@ async fn what_is_forgotten_is_gone_and_all_else_is_as_it_was() {
         assert_eq!(came, ["a", "b", "c"]);
         desk.run(&sure).await.exits(3);
         desk.holds("orders.retry.3600000", 5).await;
+        sure.push("--delay=1h");
+        let done = desk.run(&sure).await.exits(0);
+        assert_eq!(done.lines().len(), 2);
+        desk.holds("orders.retry.3600000", 3).await;
     })
     .await;
 }

@@ -224,10 +224,10 @@ fn sentence(complaint: &str) -> String {
         "\nFor more information",
         "\n  tip: to publish to the queue",
     ]
-        .iter()
-        .filter_map(|mark| complaint.find(mark))
-        .min()
-        .unwrap_or(complaint.len());
+    .iter()
+    .filter_map(|mark| complaint.find(mark))
+    .min()
+    .unwrap_or(complaint.len());
     let words: Vec<&str> = complaint[..end].split_whitespace().collect();
     let sentence = words.join(" ");
     sentence

@@ -9,7 +9,7 @@ use retryrmq::visible;
 
 /// Write a parking queue anew, so that the broker can free its disk
 ///
-/// A quorum queue keeps its log from its oldest message on, whatever was taken out of it since. This puts every message back as a
+/// A quorum queue may keep its log from its oldest message on, whatever was taken out of it since. This puts every message back as a
 /// confirmed copy, in order, and then acknowledges the original: nothing is lost, and killed meanwhile, at most 256 messages are
 /// there twice. It writes as many bytes as the queue holds.
 #[derive(Clone, Debug, Args)]

@@ -382,6 +382,11 @@ impl<'a> Doing<'a> {
         }
         self.flush(ordered).await?;
         let count = self.tally.count;
+        if count == 0 && !ordered.is_stopped() {
+            // None of them could go: the next ones are first.
+            self.first = Some(First { ..*first });
+            return Ok(Go::On);
+        }
         self.output.note(&format!(
             "{count} replayed first{}; waiting {} for what becomes of them",
             self.tally.targets(),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::Args;
-use retryrmq::{Parked, Record};
+use retryrmq::{Parked, Record, parse_duration, waiting_queue};
 use serde_json::{Value, json};
 
 use super::{
@@ -41,6 +41,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "HEX")]
     fingerprint: Option<String>,
 
+    /// Look also through the waiting queue of this delay, of a policy of your own; may be given several times
+    #[arg(long = "delay", value_name = "DURATION")]
+    delays: Vec<String>,
+
     /// Do not ask
     #[arg(long)]
     yes: bool,
@@ -60,8 +64,9 @@ Examples:
 
 To reach one message that waits, all of its waiting queue are looked at for a
 moment. They keep their order and their time. A broker that would count more such
-looks as crashes is left alone: it says so, and nothing is erased. Waiting queues
-are found by their names: those of the default policy and of common delays.";
+looks as crashes is left alone: it says so, and what was erased by then. Waiting queues
+are found by their names: those of the default policy and of common delays; name
+others with --delay. It says which it looked through.";
 
 /// How often a message may have been given back: three are a suspected crash. A question takes a look of its own.
 const MOST: u32 = 2;
@@ -87,13 +92,23 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         None => Words::ids(&options.ids),
     };
     let mut selection = words.read()?;
+    let own = options.delays.iter().map(|text| {
+        let delay = parse_duration(text);
+        let delay = delay.map_err(|why| Fault::usage(format!("--delay: {why}")))?;
+        Ok(waiting_queue(&options.queue, delay))
+    });
+    let own = own.collect::<Result<Vec<_>, Fault>>()?;
     let stop = Stop::listen()?;
     let client = global.connect().await?;
     let parked = client.parked(&options.queue);
-    let rungs = canary::family(&client, &options.queue).await?;
+    let mut rungs = canary::family(&client, &options.queue).await?;
+    rungs.remove(0); // the work queue
+    rungs.extend(own);
+    rungs.sort_unstable();
+    rungs.dedup();
     let mut forget = Forget {
         parked: &parked,
-        rungs: &rungs[1..],
+        rungs: &rungs,
         audit: None,
         output,
         forgotten: (0, 0),
@@ -113,7 +128,16 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         "{} messages {would}forgotten: {from_parking} parked, {from_waiting} waiting",
         from_parking + from_waiting
     );
+    let looked: Vec<_> = rungs.iter().map(|name| visible::line(name)).collect();
+    let looked = format!(
+        "looked through {} and {} waiting queues{}{}",
+        visible::line(&parked.name()),
+        rungs.len(),
+        if rungs.is_empty() { "" } else { ": " },
+        looked.join(", ")
+    );
     done.map_err(|fault| fault.after(&summary))?;
+    output.note(&looked);
     if stop.is_set() {
         output.note(&summary);
         return Ok(Exit::Interrupted);
@@ -155,16 +179,16 @@ impl Forget<'_> {
             let marks = if asks || options.dry_run {
                 // A look for the question, and one for the deed.
                 let most = if asks { MOST - 1 } else { MOST };
-                let marks = self.waiting(selection, None, most, stop).await?;
-                let count = chosen.len() + marks.len();
+                let (waiting, marks) = self.waiting(selection, None, most, stop).await?;
+                let count = chosen.len() + waiting;
                 if options.dry_run {
-                    self.forgotten = (chosen.len() as u64, marks.len() as u64);
+                    self.forgotten = (chosen.len() as u64, waiting as u64);
                     for (place, record) in &chosen {
                         self.print(place, record, &self.parked.name(), false)?;
                     }
                     return Ok(());
                 }
-                if count == 0 || !agreed(&options.queue, chosen.len(), marks.len(), stop).await? {
+                if count == 0 || !agreed(&options.queue, chosen.len(), waiting, stop).await? {
                     return Ok(());
                 }
                 Some(marks)
@@ -173,6 +197,8 @@ impl Forget<'_> {
             };
             let path = options.log.audit.as_deref();
             self.audit = Audit::open(path, "forget", &options.queue)?;
+            // First where it may be refused. Exactly those that the question named.
+            self.waiting(selection, Some(marks), MOST, stop).await?;
             for (place, record) in &chosen {
                 let Some(walk) = &mut walk else { break };
                 self.write_down(record, &self.parked.name())?;
@@ -181,8 +207,6 @@ impl Forget<'_> {
                     self.print(place, record, &self.parked.name(), true)?;
                 }
             }
-            // Exactly those that the question named.
-            self.waiting(selection, Some(marks), MOST, stop).await?;
             Ok::<_, Fault>(())
         };
         let done = work.await;
@@ -215,15 +239,15 @@ impl Forget<'_> {
         Ok(chosen)
     }
 
-    /// Goes through the waiting queues: only looks, and returns the marks of those that are meant; or erases them, of these only.
+    /// Goes through the waiting queues: only looks, and returns how many and the marks of those that are meant; or erases them, of these only.
     async fn waiting(
         &mut self,
         selection: &mut Selection,
         erase: Option<Option<BTreeSet<String>>>,
         most: u32,
         stop: &Stop,
-    ) -> Result<BTreeSet<String>, Fault> {
-        let mut marks = BTreeSet::new();
+    ) -> Result<(usize, BTreeSet<String>), Fault> {
+        let (mut count, mut marks) = (0, BTreeSet::new());
         for rung in self.rungs {
             let Some(mut walk) = self.parked.erasure(rung, most).await? else {
                 continue;
@@ -237,6 +261,7 @@ impl Forget<'_> {
                     }
                     match &erase {
                         None => {
+                            count += 1;
                             marks.insert(record.mark.clone());
                         }
                         Some(Some(only)) if !only.contains(&record.mark) => {}
@@ -255,7 +280,7 @@ impl Forget<'_> {
             done?;
             closed?;
         }
-        Ok(marks)
+        Ok((count, marks))
     }
 
     fn write_down(&mut self, record: &Record, from: &str) -> Result<(), Fault> {

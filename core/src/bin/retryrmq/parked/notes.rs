@@ -60,7 +60,7 @@ impl Notes {
     pub(super) async fn of(client: &Client, queue: &str) -> Result<Self, Fault> {
         let parked = client.parked(family(queue));
         let name = parked.name();
-        if name.len() > 255 || client.depths(&[name.clone()]).await? == [None] {
+        if name.len() > 255 || client.depths(std::slice::from_ref(&name)).await? == [None] {
             return Ok(Self::default());
         }
         for _ in 0..TRIES {

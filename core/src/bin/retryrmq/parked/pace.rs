@@ -93,6 +93,7 @@ mod tests {
         ] {
             let rate: Rate = text.parse().unwrap();
             assert_eq!(rate.every, Duration::from_micros(micros), "{text}");
+            assert_eq!(Pace::of(Some(rate)).wave(), wave, "{text}");
         }
         for text in [
             "", "/s", "0", "-1/s", "x/s", "5/d", "nan", "inf/s", "0.5/h0", "1e-9",

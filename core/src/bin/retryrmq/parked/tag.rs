@@ -116,7 +116,7 @@ async fn write(
     let client = global.connect().await?;
     // Whoever mistypes the queue would write where nobody looks.
     let parking = retryrmq::parking_queue(&words.queue);
-    if client.depths(&[parking.clone()]).await? == [None] {
+    if client.depths(std::slice::from_ref(&parking)).await? == [None] {
         return Err(Fault::not_found(format!(
             "there is no queue `{}`; check the queue's name",
             visible::line(&parking)
