@@ -90,9 +90,10 @@ async fn a_replay_is_killed_with_its_broker_again_and_again_and_loses_nothing() 
             }
             harms += 1;
             if round % 4 == 1 {
+                drop(lines); // nobody reads on, and a full pipe would hold it up
                 node.kill().await;
-                timeout(PATIENCE, child.wait()).await.unwrap().unwrap();
                 node.start().await;
+                timeout(PATIENCE * 2, child.wait()).await.unwrap().unwrap();
                 desk.amqp = desk.vhost.connect().await;
             } else {
                 child.kill().await.unwrap();
