@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use retryrmq::{BasicProperties, Client, Publish, Record};
+use retryrmq::{BasicProperties, Client, ErrorKind, Publish, Record};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -60,8 +60,21 @@ impl Notes {
     pub(super) async fn of(client: &Client, queue: &str) -> Result<Self, Fault> {
         let parked = client.parked(family(queue));
         let name = parked.name();
-        if name.len() > 255 || client.depths(std::slice::from_ref(&name)).await? == [None] {
+        if name.len() > 255 {
             return Ok(Self::default());
+        }
+        match client.depths(std::slice::from_ref(&name)).await {
+            Ok(depths) if depths == [None] => return Ok(Self::default()),
+            Ok(_) => {}
+            // Whoever may not look there must be able to replay all the same.
+            Err(error) if error.kind() == ErrorKind::AccessRefused => {
+                tracing::warn!(
+                    "what is on hold is not known: {}",
+                    visible::line(&error.to_string())
+                );
+                return Ok(Self::default());
+            }
+            Err(error) => return Err(error.into()),
         }
         for _ in 0..TRIES {
             let mut browse = parked.browse().await?;
