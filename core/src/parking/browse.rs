@@ -26,7 +26,7 @@ use super::{
 use crate::{
     Client, Error, ErrorKind, Result,
     connection::{Connection, look},
-    topology::{Inspection, check_parking, inspect_parking, name, parking_queue},
+    topology::{Inspection, check_parking, inspect_parking, name},
     visible,
 };
 
@@ -58,9 +58,10 @@ pub struct Browse {
 }
 
 impl Browse {
-    pub(super) async fn open(client: &Client, queue: &str) -> Result<Self> {
+    /// Of what is parked for `queue` in `parking`; of a dead-letter queue of somebody else's, where both are the same.
+    pub(super) async fn open(client: &Client, queue: &str, parking: &str) -> Result<Self> {
         client.same_process()?;
-        let parking = parking_queue(queue);
+        let parking = parking.to_owned();
         let wire_name = name(&parking)?;
         // A connection of its own: a walk may hold very many messages, and its end must not wait for anybody.
         let connection = Connection::open(client.addresses(), "parked").await?;
@@ -69,8 +70,8 @@ impl Browse {
             .await
             .map_err(|error| absent(error, queue, &parking))?;
         // Before anything consumes: an auto-delete queue goes with its last consumer, and a look's end would be that.
-        check_parking(&connection, queue).await?;
-        let Inspection { classic, warning } = inspect_parking(&connection, queue).await;
+        check_parking(&connection, &parking).await?;
+        let Inspection { classic, warning } = inspect_parking(&connection, queue, &parking).await;
         let (walk, total) = (fastrand::u64(..), found.message_count());
         let copies = Copies::new(client, &parking, walk);
         let wear = Wear::of(classic, total);
@@ -236,6 +237,9 @@ impl Browse {
         if let (Some(mended), Some(received)) = (mended, Arc::get_mut(&mut record.received)) {
             received.mended = Some(mended.to_owned());
         }
+        if *self.queue == *self.parking {
+            record.comes_from_elsewhere();
+        }
         record
     }
 
@@ -333,6 +337,10 @@ impl Browse {
 fn absent(error: Error, queue: &str, parking: &str) -> Error {
     if error.kind() != ErrorKind::QueueNotFound {
         return error;
+    }
+    if queue == parking {
+        let message = format!("there is no queue `{parking}`: check its name and the virtual host");
+        return Error::new(ErrorKind::QueueNotFound, message).with_source(error);
     }
     let message = match queue.strip_suffix(".parked") {
         Some(work) => {

@@ -14,6 +14,7 @@ use crate::{
     consumer::Received,
     retry::headers,
     topology::{SAFE_AGE, work_queue_of},
+    visible,
 };
 
 /// One parked message that is to be sent back, and how.
@@ -23,6 +24,7 @@ pub struct Resend {
     to: Option<String>,
     keep_count: bool,
     content: Option<Arc<Received>>,
+    edited: bool,
 }
 
 impl Resend {
@@ -34,6 +36,7 @@ impl Resend {
             to: None,
             keep_count: false,
             content: None,
+            edited: false,
         }
     }
 
@@ -51,13 +54,32 @@ impl Resend {
         self
     }
 
-    /// With other headers, properties and another body. Of the headers only the publisher's are taken: the record of its
-    /// retries and what the broker wrote stay those of the parked message.
+    /// As the message that it was before another library gave it up: without what that wrote on it, or out of what that wrapped it
+    /// in. All properties are taken, headers included; `user_id`, `expiration` and what a broker writes go the way of any
+    /// replay's. `origin` is the exchange and the routing key that it was first published with, where they are known better than
+    /// by the parked message.
+    #[must_use]
+    pub fn original(
+        mut self,
+        properties: BasicProperties,
+        body: Vec<u8>,
+        origin: Option<(String, String)>,
+    ) -> Self {
+        let mut copy = self.copy(properties, body);
+        if let Some((exchange, routing_key)) = origin {
+            copy.state.exchange = Some(exchange);
+            copy.state.routing_key = Some(routing_key);
+        }
+        self.content = Some(Arc::new(copy));
+        self
+    }
+
+    /// Edited: with other headers, properties and another body. Of the headers only the publisher's are taken: the record of its
+    /// retries and what the broker wrote stay those of what [would be sent](Self::properties) without this.
     #[must_use]
     pub fn content(mut self, properties: BasicProperties, body: Vec<u8>) -> Self {
-        let received = &self.record.received;
         let mut table = FieldTable::default();
-        let own = received.properties.headers().iter().flatten();
+        let own = self.properties().headers().iter().flatten();
         let edited = properties.headers().iter().flatten();
         for (name, value) in own.filter(|(name, _)| is_ours(name.as_str())) {
             table.insert(name.clone(), value.clone());
@@ -65,7 +87,14 @@ impl Resend {
         for (name, value) in edited.filter(|(name, _)| !is_ours(name.as_str())) {
             table.insert(name.clone(), value.clone());
         }
-        self.content = Some(Arc::new(Received {
+        self.content = Some(Arc::new(self.copy(properties.with_headers(table), body)));
+        self.edited = true;
+        self
+    }
+
+    fn copy(&self, properties: BasicProperties, body: Vec<u8>) -> Received {
+        let received = self.received();
+        Received {
             queue: Arc::clone(&received.queue),
             body,
             exchange: received.exchange.clone(),
@@ -73,9 +102,24 @@ impl Resend {
             redelivered: received.redelivered,
             state: received.state.clone(),
             mended: received.mended.clone(),
-            properties: properties.with_headers(table),
-        }));
-        self
+            properties,
+        }
+    }
+
+    fn received(&self) -> &Arc<Received> {
+        self.content.as_ref().unwrap_or(&self.record.received)
+    }
+
+    /// The properties that are sent, headers included, before the record of the replay is written on them.
+    #[must_use]
+    pub fn properties(&self) -> &BasicProperties {
+        &self.received().properties
+    }
+
+    /// The body that is sent.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.received().body
     }
 
     /// The queue that it goes to.
@@ -90,10 +134,10 @@ impl Resend {
         &self.record
     }
 
-    /// Whether the copy differs from what is parked.
+    /// Whether [`content`](Self::content) was given.
     #[must_use]
     pub fn is_edited(&self) -> bool {
-        self.content.is_some()
+        self.edited
     }
 }
 
@@ -121,10 +165,9 @@ impl Browse {
             .iter()
             .map(|message| {
                 self.tag(&message.record)?;
-                may_go_to(&message.record, message.target())?;
-                let received = message.content.as_ref().unwrap_or(&message.record.received);
+                self.may_go_to(&message.record, message.target())?;
                 self.copies
-                    .resend(received, message.target(), message.keep_count)
+                    .resend(message.received(), message.target(), message.keep_count)
             })
             .collect();
         let mut answers = Vec::with_capacity(sent.len());
@@ -167,14 +210,18 @@ impl Browse {
             .at_hand()
             .filter(|delivery| self.copies.is_replayed(&delivery.properties))
             .map(|delivery| {
-                Record::read(
+                let mut record = Record::read(
                     (self.walk, 0),
                     &self.queue,
                     delivery.data.clone(),
                     delivery.properties.clone(),
                     delivery.exchange.clone(),
                     delivery.routing_key.clone(),
-                )
+                );
+                if *self.queue == *self.parking {
+                    record.comes_from_elsewhere();
+                }
+                record
             })
             .collect();
         Ok(came)
@@ -188,18 +235,27 @@ impl Browse {
         let ready = self.supply.ready().await;
         self.unless_over(ready)
     }
-}
 
-/// # Errors
-/// For a queue in which messages wait or are parked.
-pub(super) fn may_go_to(record: &Record, queue: &str) -> Result<()> {
-    match work_queue_of(queue) {
-        Some(work) if queue != record.home => Err(Error::new(
-            ErrorKind::InvalidOption,
-            format!(
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for a queue from which nobody would take the message.
+    fn may_go_to(&self, record: &Record, queue: &str) -> Result<()> {
+        let refused = |sentence| Err(Error::new(ErrorKind::InvalidOption, sentence));
+        if queue.is_empty() {
+            return refused(
+                "this message does not say which queue it came from: name the queue to replay it to".to_owned(),
+            );
+        }
+        if queue == self.parking {
+            return refused(format!(
+                "`{}` is where this message is: replay it to a queue that is consumed",
+                visible::line(queue)
+            ));
+        }
+        match work_queue_of(queue) {
+            Some(work) if queue != record.home => refused(format!(
                 "messages of `{work}` wait or are parked in `{queue}`: replay to a queue that is consumed, such as `{work}`"
-            ),
-        )),
-        _ => Ok(()),
+            )),
+            _ => Ok(()),
+        }
     }
 }

@@ -87,6 +87,7 @@ async fn options_that_make_no_sense_are_refused_before_connecting() {
         (&["publish", "--queue=a", "--count=0", "x"], "--count"),
         (&["publish", "--queue=a", "--lines", "x"], "--lines"),
         (&["parked", "ls", QUEUE, "--limit=few"], "--limit"),
+        (&["parked", "ls", QUEUE, "--all-queues"], "--all-queues"),
         (&["parked", "show", QUEUE], "ID"),
         (&["parked", "show", QUEUE, "#0"], "#0"),
         (&["parked", "show", QUEUE, "#x"], "#x"),
@@ -133,7 +134,7 @@ async fn options_that_make_no_sense_are_refused_before_connecting() {
         ),
         (
             &["parked", "ls"],
-            "Usage: retryrmq parked ls [OPTIONS] <QUEUE>",
+            "Usage: retryrmq parked ls [OPTIONS] <QUEUE|--all-queues>",
             "--url <URL>",
         ),
         (&["parked"], "Look at parked messages", "__"),

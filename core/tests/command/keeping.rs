@@ -317,6 +317,13 @@ async fn a_group_on_hold_is_left_alone_unless_it_is_named() {
             .exits(0);
         assert!(done.err.contains("2 on hold were left alone"), "{done:#?}");
         desk.holds(PARKED, 2).await;
+        // By the parking queue's own name as well.
+        let done = desk
+            .run(&["parked", "replay", PARKED, "--dlq", "--all"])
+            .await
+            .exits(0);
+        assert!(done.err.contains("2 on hold were left alone"), "{done:#?}");
+        desk.holds(PARKED, 2).await;
         desk.run(&["parked", "replay", QUEUE, "1"]).await.exits(0);
         desk.run(&["parked", "hold", QUEUE, "--group", &vendor, "--release"])
             .await

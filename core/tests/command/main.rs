@@ -5,6 +5,7 @@ mod background;
 mod bad_input;
 mod ending;
 mod environment;
+mod foreign;
 mod input;
 mod keeping;
 mod naming;

@@ -216,7 +216,7 @@ async fn the_rest_follows_only_a_canary_that_lives() {
 }
 
 /// Runs a command with an editor.
-async fn edit(desk: &Desk, editor: &str, arguments: &[&str]) -> crate::stage::Done {
+pub(crate) async fn edit(desk: &Desk, editor: &str, arguments: &[&str]) -> crate::stage::Done {
     let mut command = desk.command(arguments);
     command.env_remove("VISUAL").env("EDITOR", editor);
     finish(command, None).await

@@ -70,7 +70,7 @@ impl Global {
     }
 
     /// An empty variable is one that is not set.
-    fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         match self.url.trim() {
             "" => "amqp://localhost",
             url => url,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use retryrmq::{Client, Parked, Record, waiting_queue};
 use tokio::time::{Instant, sleep};
 
-use super::{ls, order::Ordered};
+use super::{foreign, ls, order::Ordered};
 use crate::fault::Fault;
 use retryrmq::visible;
 
@@ -76,8 +76,10 @@ impl Canary {
                 looked_at = ready;
                 again = parked_again(parked, ordered).await?;
             }
-            if let Some(first) = again.first() {
-                return Ok(Fate::ParkedAgain(again.len(), ls::error(first)));
+            let count = again.len();
+            if let Some(first) = again.first_mut() {
+                foreign::fill(first, ordered.parking());
+                return Ok(Fate::ParkedAgain(count, ls::error(first)));
             }
             if ordered.is_stopped() {
                 return Ok(Fate::Stopped);

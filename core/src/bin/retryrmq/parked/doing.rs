@@ -10,7 +10,7 @@ use super::{
     audit::Audit,
     canary::{Canary, Fate},
     edit::Editor,
-    ls,
+    foreign, ls,
     order::Ordered,
     pace::{Pace, Rate},
     record,
@@ -105,8 +105,8 @@ pub(super) struct Doing<'a> {
     editor: Option<Editor>,
     keep_count: bool,
     first: Option<First>,
-    /// One that cannot go keeps no other from it.
-    pub(super) lenient: bool,
+    /// The messages were chosen one by one: one that cannot go ends it.
+    pub(super) named: bool,
     wave: Vec<(usize, Record, Resend)>,
     rows: Vec<Vec<Text>>,
     /// How many could not go since somebody asked, and why the first of all could not.
@@ -144,7 +144,7 @@ impl<'a> Doing<'a> {
             editor,
             keep_count: manner.keep_count,
             first,
-            lenient: false,
+            named: true,
             wave: Vec::new(),
             rows: Vec::new(),
             refused: 0,
@@ -160,15 +160,31 @@ impl<'a> Doing<'a> {
         record: Record,
     ) -> Result<Go, Fault> {
         let mut resend = Resend::of(&record).keep_count(self.keep_count);
-        if let Deed::Replay(Some(to)) = self.deed {
-            resend = resend.to(to);
+        if let Deed::Replay(to) = self.deed {
+            if let Some(to) = to {
+                resend = resend.to(to);
+            }
+            let letter = ordered.letter(&record);
+            if let Some(why) = foreign::obstacle(letter.as_ref(), resend.target()) {
+                return self.unfit(ordered, (place, &record, &resend), &why).await;
+            }
+            if let Some(letter) = &letter {
+                if self.first.is_some() && !foreign::keeps_marks(letter) {
+                    return Err(Fault::usage(format!(
+                        "{}: --canary could not tell whether it is given up again, because {} writes headers of its own then; nothing was replayed: leave --canary out, and take --limit for the first ones",
+                        handle(place, &record),
+                        letter.library
+                    )));
+                }
+                resend = foreign::instead(resend, letter);
+            }
         }
         if self.choice.dry_run {
             self.rehearse(place, &record, &resend);
             return Ok(Go::On);
         }
         if let Some(editor) = &self.editor {
-            let edited = editor.edit(place, &record, resend.target(), self.output);
+            let edited = editor.edit(place, &record, &resend, self.output);
             match edited.await? {
                 Some((content, saved)) => {
                     resend = resend.content(content.properties, content.body);
@@ -224,6 +240,33 @@ impl<'a> Doing<'a> {
         std::mem::take(&mut self.refused)
     }
 
+    /// A message that goes nowhere stays where it is, and those behind it go on; unless it was named, which ends it with those
+    /// before it done.
+    async fn unfit(
+        &mut self,
+        ordered: &mut Ordered,
+        (place, record, resend): (usize, &Record, &Resend),
+        why: &str,
+    ) -> Result<Go, Fault> {
+        let fault = Fault::not_found(format!("{}: {why}", handle(place, record)));
+        if self.named {
+            self.flush(ordered).await?;
+        }
+        let outcome = if self.choice.dry_run {
+            "would be refused"
+        } else {
+            "refused"
+        };
+        self.print(place, record, resend, outcome, Some(&fault));
+        if self.named {
+            return Err(fault);
+        }
+        self.refused += 1;
+        self.output.note(fault.sentence());
+        self.fault.get_or_insert(fault);
+        Ok(Go::On)
+    }
+
     fn rehearse(&mut self, place: usize, record: &Record, resend: &Resend) {
         self.tally.note(place, record, self.target(resend));
         if self.output.is_json() {
@@ -239,8 +282,10 @@ impl<'a> Doing<'a> {
         }
     }
 
+    /// The queue that it goes to, where there is one.
     fn target<'r>(&self, resend: &'r Resend) -> Option<&'r str> {
-        matches!(self.deed, Deed::Replay(_)).then(|| resend.target())
+        let target = matches!(self.deed, Deed::Replay(_)).then(|| resend.target());
+        target.filter(|target| !target.is_empty())
     }
 
     /// One outcome for each message.
@@ -303,7 +348,8 @@ impl<'a> Doing<'a> {
                 self.print(place, &record, &resend, self.deed.done(), None);
                 continue;
             };
-            let alone = concerns_one(&error) && self.lenient;
+            let alone =
+                concerns_one(&error) && !self.named && matches!(self.deed, Deed::Replay(None));
             let why = Fault::from(error);
             self.print(place, &record, &resend, "refused", Some(&why));
             if !alone {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use retryrmq::{BasicProperties, Record};
+use retryrmq::{BasicProperties, Record, Resend};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -65,12 +65,12 @@ impl Editor {
         Ok(Self(words))
     }
 
-    /// Lets a person edit a message; none when it is to stay as it is. `target` is where it would go.
+    /// Lets a person edit what would be sent of a message; none when it is to stay as it is.
     pub(super) async fn edit(
         &self,
         place: usize,
         record: &Record,
-        target: &str,
+        resend: &Resend,
         output: &Output,
     ) -> Result<Option<(Content, Saved)>, Fault> {
         let name = name(place, record);
@@ -80,7 +80,7 @@ impl Editor {
             )));
         }
         let cannot = |why: io::Error| Fault::failed(format!("cannot write a file to edit: {why}"));
-        let original = text_of(record, &name, target);
+        let original = text_of(resend, &name);
         let mut builder = tempfile::Builder::new();
         let file = builder.prefix("retryrmq-").suffix(".txt").tempfile();
         let mut file = file.map_err(cannot)?;
@@ -172,24 +172,24 @@ async fn again(name: &str, why: &str) -> Result<bool, Fault> {
 }
 
 /// The file that is edited.
-fn text_of(record: &Record, name: &str, target: &str) -> String {
-    let message = record.message();
-    let mut headers = lossless::of_table(&message.headers().cloned().unwrap_or_default());
+fn text_of(resend: &Resend, name: &str) -> String {
+    let properties = resend.properties();
+    let mut headers = lossless::of_table(&properties.headers().clone().unwrap_or_default());
     if let Some(table) = headers.as_object_mut() {
         table.retain(|name, _| !is_ours(name));
     }
     let head = json!({
-        "properties": lossless::of_properties(message.properties()),
+        "properties": lossless::of_properties(properties),
         "headers": headers,
     });
     let head = serde_json::to_string_pretty(&head).unwrap_or_default();
-    let target = visible::line(target);
+    let target = visible::line(resend.target());
     let notes = format!(
         "# {name}: when you save and close this, it goes to {target} as it stands here.\n\
          # Not changed, or empty: it stays parked. Lines like this one are left out.\n\
          # Headers of other types than text and whole numbers say so: {{\"$timestamp\": 1700000000}}.\n"
     );
-    let body = message.body();
+    let body = resend.body();
     match readable(body) {
         Some(text) => format!("{notes}{head}\n{TEXT}\n{text}\n"),
         None => format!("{notes}{head}\n{BINARY}\n{}\n", folded(body)),

@@ -73,7 +73,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let parked = client.parked(&options.queue);
     let log = options.log.audit.as_deref().filter(|_| options.remove);
     let audit = Audit::open(log, "export", &options.queue)?;
-    let Some(mut walk) = Ordered::open(&parked, stop).await? else {
+    let Some(mut walk) = Ordered::open(&parked, true, stop).await? else {
         return Ok(Exit::Interrupted);
     };
     let mut export = Export {

@@ -114,7 +114,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         forgotten: (0, 0),
     };
     let walk = match client.depths(&[parked.name()]).await?.as_slice() {
-        [Some(_)] => match Ordered::open(&parked, stop.clone()).await? {
+        [Some(_)] => match Ordered::open(&parked, true, stop.clone()).await? {
             Some(walk) => Some(walk),
             None => return Ok(Exit::Interrupted),
         },

@@ -3,10 +3,13 @@
 use std::{collections::HashMap, time::SystemTime};
 
 use clap::Args;
-use retryrmq::{ParkReason, Record};
+use retryrmq::{Client, ParkReason, Parked, Record};
 use serde_json::json;
 
-use super::{notes::Notes, order::Ordered, others::Others, record, selection::handle, stop::Stop};
+use super::{
+    every, notes::Notes, order::Ordered, others::Others, place, record, selection::handle,
+    stop::Stop,
+};
 use crate::{
     exit::Exit,
     fault::Fault,
@@ -18,10 +21,22 @@ use retryrmq::visible;
 
 /// List parked messages, oldest first
 #[derive(Clone, Debug, Args)]
-#[command(override_usage = "retryrmq parked ls [OPTIONS] <QUEUE>", after_help = EXAMPLES)]
+#[command(override_usage = "retryrmq parked ls [OPTIONS] <QUEUE|--all-queues>", after_help = EXAMPLES)]
 pub(crate) struct Options {
     /// The queue whose parked messages to list (its own name, not that of the parking queue)
-    queue: String,
+    #[arg(required_unless_present = "all_queues")]
+    queue: Option<String>,
+
+    /// Every parking and dead-letter queue of the virtual host, one after the other; asks the management API for their names
+    #[arg(long, conflicts_with_all = ["queue", "dlq"])]
+    all_queues: bool,
+
+    #[command(flatten)]
+    management: every::Api,
+
+    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, EasyNetQ, Symfony, Celery
+    #[arg(long)]
+    dlq: bool,
 
     /// List this many messages at most; 0 is all of them
     #[arg(long, value_name = "N", default_value_t = 1000)]
@@ -37,41 +52,88 @@ Examples:
   retryrmq parked ls orders
   retryrmq parked ls orders --group            which failures, and how often
   retryrmq parked ls orders --json | jq -r .message_id
+  retryrmq parked ls orders_error --dlq        any dead-letter queue
+  retryrmq parked ls --all-queues --group      everything that died here
 
 The first column names a message for the other commands: #1=7c1e09ab.
 
 JSON, one object a line: place, mark, message_id, parked_at, reason, by_broker,
 attempts, error, error_type, fingerprint, exchange, routing_key, replays,
-body_bytes, home (the queue it is replayed to). With --group: count, fingerprint, reason, error, error_type,
-first_parked_at, last_parked_at, and about (note, owner, hold, by, at) where `parked tag` wrote it.";
+body_bytes, home (the queue it is replayed to, null where nobody knows), library
+(who left it). With --group: count, fingerprint, reason, error, error_type,
+first_parked_at, last_parked_at, and about (note, owner, hold, by, at) where
+`parked tag` wrote it.";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let stop = Stop::listen()?;
+    if let Some(queue) = options.queue.clone() {
+        let client = global.connect().await?;
+        let parked = place::parked(&client, &queue, options.dlq);
+        let listed = one(&options, (&client, &parked), stop, output).await;
+        client.close().await;
+        return Ok(listed?.0);
+    }
+    let names = every::names(&options.management, global).await?;
     let client = global.connect().await?;
-    let parked = client.parked(&options.queue);
-    let Some(mut walk) = Ordered::open(&parked, stop).await? else {
-        return Ok(Exit::Interrupted);
+    let (mut exit, mut all) = (Exit::Ok, 0);
+    let mut failed = None;
+    for name in &names {
+        if stop.is_set() {
+            exit = Exit::Interrupted;
+            break;
+        }
+        let parked = place::parked(&client, name, true);
+        match one(&options, (&client, &parked), stop.clone(), output).await {
+            Ok((Exit::Ok, seen)) => all += seen,
+            Ok((other, seen)) => (exit, all) = (other, all + seen),
+            Err(fault) if fault.is_closed_pipe() => return Err(fault),
+            // It has gone meanwhile, or may not be read; the others can be.
+            Err(fault) => {
+                output.note(fault.sentence());
+                failed.get_or_insert(fault);
+            }
+        }
+    }
+    client.close().await;
+    if let Some(fault) = failed {
+        return Err(fault);
+    }
+    if exit == Exit::Ok {
+        let count = names.len();
+        output.note(&format!(
+            "{all} dead letters; queues that were looked through: {count}"
+        ));
+    }
+    Ok(exit)
+}
+
+/// Lists what is in one queue, and says how many messages it was.
+async fn one(
+    options: &Options,
+    (client, parked): (&Client, &Parked),
+    stop: Stop,
+    output: &Output,
+) -> Result<(Exit, usize), Fault> {
+    let Some(mut walk) = Ordered::open(parked, options.dlq || options.all_queues, stop).await?
+    else {
+        return Ok((Exit::Interrupted, 0));
     };
-    warn_of(&walk);
     let total = walk.browse.remaining();
-    let notes = if options.group {
-        Notes::of(&client, &options.queue).await
-    } else {
-        Ok(Notes::default())
-    };
-    let listed = match notes {
-        Ok(notes) => list(&options, &notes, &mut walk, output).await,
+    if total > 0 || !options.all_queues {
+        warn_of(&walk);
+    }
+    let listed = match notes_of(options, client).await {
+        Ok(notes) => list(options, &notes, &mut walk, output).await,
         Err(fault) => Err(fault),
     };
     let (others, stopped) = (Others::of(&walk.browse), walk.is_stopped());
     let closed = walk.close().await;
-    client.close().await;
     let seen = listed?;
     closed?;
     if stopped {
-        return Ok(Exit::Interrupted);
+        return Ok((Exit::Interrupted, seen));
     }
-    if seen == 0 && !others.hold() {
+    if seen == 0 && !others.hold() && !options.all_queues {
         output.note(&format!(
             "nothing is parked in {}",
             visible::line(&parked.name())
@@ -82,9 +144,17 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         ));
     }
     if others.hold() {
-        return others.told(&parked.name(), output);
+        return Ok((others.told(&parked.name(), output)?, seen));
     }
-    Ok(Exit::Ok)
+    Ok((Exit::Ok, seen))
+}
+
+/// What operators wrote about the groups, of one queue that is listed by group.
+async fn notes_of(options: &Options, client: &Client) -> Result<Notes, Fault> {
+    match &options.queue {
+        Some(queue) if options.group => Notes::of(client, place::family(queue, options.dlq)).await,
+        _ => Ok(Notes::default()),
+    }
 }
 
 /// Tells what is wrong with the parking queue.
@@ -115,13 +185,22 @@ async fn list(
         if options.group {
             groups.add(&record);
         } else if output.is_json() {
-            output.json_line(&record::summary(place, &record))?;
+            let mut line = record::summary(place, &record);
+            if options.all_queues {
+                line["queue"] = json!(walk.parking());
+            }
+            output.json_line(&line)?;
         } else {
             rows.push(row(place, &record, output));
         }
     }
+    if seen > 0 && options.all_queues && !output.is_json() {
+        let name = visible::line(walk.parking()).into_owned();
+        output.line(&output.bold(format!("{name}  {seen}")))?;
+    }
     if options.group {
-        groups.print(notes, output)?;
+        let queue = options.all_queues.then(|| walk.parking());
+        groups.print(queue, notes, output)?;
     } else if !rows.is_empty() {
         print(rows, output)?;
     }
@@ -132,22 +211,44 @@ async fn list(
 const LONGEST_ERROR: usize = 200;
 
 /// Prints the table of `ls`; also what is shown before messages are dropped.
-pub(super) fn print(rows: Vec<Vec<Text>>, output: &Output) -> Result<(), Fault> {
+pub(super) fn print(mut rows: Vec<Vec<Text>>, output: &Output) -> Result<(), Fault> {
     let width = output.width().map_or(usize::MAX, usize::from);
-    let id = if width < 100 { 18 } else { 32 };
+    // Of another's queue it matters most where each came from; on a narrow terminal that takes the place of what matters less.
+    let are_from_elsewhere = rows
+        .iter()
+        .any(|row| row.get(FROM).is_some_and(|from| !from.is_empty()));
+    let are_cut = are_from_elsewhere && !is_wide(output);
+    let id = match width {
+        _ if are_cut => 12,
+        ..100 => 18,
+        _ => 32,
+    };
     let mut columns = vec![
         Column::left("#", 18),
         Column::left("id", id),
+        Column::left("from", if are_cut { 14 } else { 32 }),
         Column::left("parked", 42),
         Column::left("reason", 16),
         Column::right("tries", 7),
     ];
+    let left_out = match (are_from_elsewhere, are_cut) {
+        (_, true) => FROM + 2..FROM + 4,
+        (false, _) => FROM..FROM + 1,
+        _ => FROM..FROM,
+    };
+    columns.drain(left_out.clone());
+    for row in &mut rows {
+        row.drain(left_out.clone());
+    }
     if is_wide(output) {
         columns.push(Column::left("fingerprint", 16));
     }
     columns.push(Column::left("error", 0));
     output.table(&columns, rows)
 }
+
+/// The column that says where a message came from, if that is not the queue whose parked messages these are.
+const FROM: usize = 2;
 
 /// Whether there is room for what is only sometimes needed.
 fn is_wide(output: &Output) -> bool {
@@ -170,11 +271,17 @@ pub(super) fn row(place: usize, record: &Record, output: &Output) -> Vec<Text> {
     } else {
         record.attempts.to_string()
     };
+    let from = match record.home.as_str() {
+        "" => "?".into(),
+        home if home == message.queue() => "".into(),
+        home => visible::line(home),
+    };
     let mut row = vec![
         Look::Dim.of(handle(place, record)),
         message
             .message_id()
             .map_or_else(|| Look::Dim.of("-"), |id| Look::Bold.of(visible::line(id))),
+        Look::Plain.of(from),
         Look::Plain.of(parked),
         reason(record.reason),
         Look::Plain.of(attempts),
@@ -254,7 +361,7 @@ impl Groups {
         group.last = group.last.max(record.parked_at);
     }
 
-    fn print(self, notes: &Notes, output: &Output) -> Result<(), Fault> {
+    fn print(self, queue: Option<&str>, notes: &Notes, output: &Output) -> Result<(), Fault> {
         let mut groups: Vec<_> = self.0.into_iter().collect();
         groups.sort_by(|((fingerprint, _), group), ((other, _), more)| {
             more.count.cmp(&group.count).then(fingerprint.cmp(other))
@@ -274,6 +381,9 @@ impl Groups {
                     });
                     if let Some(note) = notes.about(fingerprint) {
                         line["about"] = note.json();
+                    }
+                    if let Some(queue) = queue {
+                        line["queue"] = json!(queue);
                     }
                     output.json_line(&line)
                 });

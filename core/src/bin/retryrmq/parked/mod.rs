@@ -6,7 +6,9 @@ mod canary;
 mod compact;
 mod doing;
 mod edit;
+mod every;
 mod export;
+mod foreign;
 mod forget;
 mod import;
 mod lossless;
@@ -15,6 +17,7 @@ mod notes;
 mod order;
 mod others;
 mod pace;
+mod place;
 mod record;
 mod selection;
 mod settle;
@@ -29,7 +32,7 @@ use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 
 /// Look at parked messages, replay, drop, keep or forget them
 ///
-/// Looking spends nothing: every message is there afterwards. While one looks, others see the messages being looked at as
+/// What our consumers parked for a queue, or, with --dlq, any dead-letter queue. Looking spends nothing: every message is there afterwards. While one looks, others see the messages being looked at as
 /// unacknowledged. Ctrl-C, SIGTERM and SIGHUP end it in good order.
 #[derive(Clone, Debug, Subcommand)]
 #[command(override_usage = "retryrmq parked [OPTIONS] <COMMAND>")]

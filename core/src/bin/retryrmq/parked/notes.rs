@@ -53,11 +53,14 @@ fn family(queue: &str) -> String {
 }
 
 impl Notes {
-    /// Reads the notes about a queue; none where nobody ever wrote any.
+    /// Reads the notes about a work queue; none where nobody ever wrote any, and about no queue.
     ///
     /// # Errors
     /// When somebody else reads them all the time, and those of a lost connection: then it is not known what is held.
-    pub(super) async fn of(client: &Client, queue: &str) -> Result<Self, Fault> {
+    pub(super) async fn of(client: &Client, queue: Option<&str>) -> Result<Self, Fault> {
+        let Some(queue) = queue else {
+            return Ok(Self::default());
+        };
         let parked = client.parked(family(queue));
         let name = parked.name();
         if name.len() > 255 {

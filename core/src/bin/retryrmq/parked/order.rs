@@ -4,8 +4,9 @@
 use std::{collections::VecDeque, time::SystemTime};
 
 use retryrmq::{Browse, Parked, Record, Resend};
+use retryrmq_operator::foreign::DeadLetter;
 
-use super::stop::Stop;
+use super::{foreign, place, stop::Stop};
 use crate::fault::Fault;
 
 /// So many messages are put in order before the first is shown; what comes after them has the order of the queue.
@@ -19,21 +20,28 @@ pub(super) struct Ordered {
     /// How many have been handed out: the place of the last.
     pub(super) place: usize,
     sorted: Option<VecDeque<Record>>,
+    /// The queue that is walked through.
+    parking: String,
     stop: Stop,
     /// Something was still under way when we ended.
     is_cut: bool,
 }
 
 impl Ordered {
-    /// Begins a walk; none when we are to end before that.
-    pub(super) async fn open(parked: &Parked, stop: Stop) -> Result<Option<Self>, Fault> {
+    /// Begins a walk; none when we are to end before that. `dlq`: there is nothing to say of --dlq where the queue is missing.
+    pub(super) async fn open(
+        parked: &Parked,
+        dlq: bool,
+        stop: Stop,
+    ) -> Result<Option<Self>, Fault> {
         let Some(browse) = stop.unless_cut(parked.browse()).await else {
             return Ok(None);
         };
         Ok(Some(Self {
-            browse: browse?,
+            browse: browse.map_err(|error| place::absent(error, dlq))?,
             place: 0,
             sorted: None,
+            parking: parked.name(),
             stop,
             is_cut: false,
         }))
@@ -48,6 +56,16 @@ impl Ordered {
             self.sorted = Some(self.sort().await?);
         }
         Ok(self.browse.remaining() == 0)
+    }
+
+    /// The queue that it goes through.
+    pub(super) fn parking(&self) -> &str {
+        &self.parking
+    }
+
+    /// What another library or the broker says of a message.
+    pub(super) fn letter(&self, record: &Record) -> Option<DeadLetter> {
+        foreign::of(record, &self.parking)
     }
 
     /// Whether somebody wants us to end.
@@ -112,7 +130,10 @@ impl Ordered {
     /// What comes next in the queue. What was looked at before is put back as a copy first, which takes as long as an alarm.
     async fn come(&mut self) -> Result<Option<Record>, Fault> {
         match self.stop.unless_cut(self.browse.next()).await {
-            Some(next) => Ok(next?),
+            Some(next) => Ok(next?.map(|mut record| {
+                foreign::fill(&mut record, &self.parking);
+                record
+            })),
             None => {
                 self.is_cut = true;
                 Ok(None)

@@ -1,8 +1,10 @@
 //! A parked message in JSON, with stable names.
 
 use retryrmq::Record;
+use retryrmq_operator::foreign::{DeadLetter, Replay};
 use serde_json::{Value, json};
 
+use super::foreign;
 use crate::{json, moment};
 
 /// What `ls` shows of it.
@@ -23,12 +25,13 @@ pub(super) fn summary(place: usize, record: &Record) -> Value {
         "routing_key": message.routing_key(),
         "replays": message.replays(),
         "body_bytes": message.body().len(),
-        "home": record.home,
+        "home": (!record.home.is_empty()).then_some(&record.home),
+        "library": foreign::library(record),
     })
 }
 
 /// All that is known of it.
-pub(super) fn full(place: usize, record: &Record) -> Value {
+pub(super) fn full(place: usize, record: &Record, letter: Option<&DeadLetter>) -> Value {
     let message = record.message();
     let mut all = summary(place, record);
     all["first_failed_at"] = json!(message.first_failed_at().and_then(moment::rfc3339));
@@ -51,6 +54,22 @@ pub(super) fn full(place: usize, record: &Record) -> Value {
     match std::str::from_utf8(message.body()) {
         Ok(text) => all["body"] = json!(text),
         Err(_) => all["body_base64"] = json!(json::base64(message.body())),
+    }
+    let Some(letter) = letter else {
+        return all;
+    };
+    all["message_type"] = json!(letter.message_type);
+    if let Replay::Original { body, properties } = &letter.replay {
+        let properties = foreign::unwrapped(properties);
+        let mut original = json!({
+            "properties": json::properties(&properties),
+            "headers": properties.headers().as_ref().map(json::table),
+        });
+        match std::str::from_utf8(body) {
+            Ok(text) => original["body"] = json!(text),
+            Err(_) => original["body_base64"] = json!(json::base64(body)),
+        }
+        all["original"] = original;
     }
     all
 }

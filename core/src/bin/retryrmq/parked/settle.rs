@@ -12,6 +12,7 @@ use super::{
     notes::Notes,
     order::Ordered,
     others::Others,
+    place,
     selection::{Selection, Words},
     stop::Stop,
     tally::{SHOWN, Tally},
@@ -34,6 +35,7 @@ Examples:
   retryrmq parked replay orders --all --limit 100 --dry-run
   retryrmq parked replay orders --all --canary 5 --rate 50/s --audit replays.jsonl
   retryrmq parked replay orders order-17 --edit
+  retryrmq parked replay orders_error --dlq --all    each to its own queue
 
 Several are on their way at a time, 64 at most: so many may come twice when this
 is killed. --canary waits the whole --canary-wait: AMQP tells nobody that a
@@ -44,6 +46,8 @@ A message leaves the parking queue after its copy is confirmed: if we die in
 between it may come twice, it is never lost. What the broker dead-lettered out
 of another queue goes back to that queue, unless --to names one; so does what a
 waiting queue of your own passed on, and --to orders sends it home instead.
+Of another library's dead letters (--dlq) the original is replayed, without what
+was written on it as it failed; where none says which queue, --to is needed.
 The first replay to a queue takes two seconds: a younger one may forget it.
 Of more than two thousand messages --limit takes the first of the queue, which
 are not the oldest where they were looked at before; it says so.",
@@ -89,6 +93,10 @@ pub(crate) struct Drop {
 pub(super) struct Choice {
     /// The queue (its own name, not that of the parking queue)
     pub(super) queue: String,
+
+    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, EasyNetQ, Symfony, Celery
+    #[arg(long)]
+    dlq: bool,
 
     #[command(flatten)]
     which: Words,
@@ -181,14 +189,14 @@ async fn act(
 ) -> Result<Exit, Fault> {
     let stop = Stop::listen()?;
     let client = global.connect().await?;
-    let parked = client.parked(&choice.queue);
+    let parked = place::parked(&client, &choice.queue, choice.dlq);
     let notes = if selection.is_named() || selection.wants_a_fingerprint() {
         Notes::default()
     } else {
-        Notes::of(&client, &choice.queue).await?
+        Notes::of(&client, place::family(&choice.queue, choice.dlq)).await?
     };
     let mut doing = Doing::prepare((&client, &parked), &choice, &deed, &manner, output)?;
-    let Some(ordered) = Ordered::open(&parked, stop).await? else {
+    let Some(ordered) = Ordered::open(&parked, choice.dlq, stop).await? else {
         return Ok(Exit::Interrupted);
     };
     let (total, name) = (ordered.browse.remaining(), parked.name());
@@ -209,7 +217,7 @@ async fn act(
     } else if walk.thorough || !sure {
         all_at_once(&mut walk, &choice, &deed, sure, &mut doing, output).await
     } else {
-        on_the_way(&mut walk, &deed, &mut doing, output).await
+        on_the_way(&mut walk, &mut doing, output).await
     };
     let Walk {
         ordered,
@@ -300,8 +308,7 @@ async fn oldest_are_known(walk: &mut Walk, choice: &Choice, deed: &Deed) -> Resu
     if !asks || walk.ordered.is_of_time().await? || walk.ordered.is_stopped() {
         return Ok(());
     }
-    let parked = retryrmq::parking_queue(&choice.queue);
-    let parked = visible::line(&parked);
+    let parked = visible::line(walk.ordered.parking());
     if let Deed::Replay(_) = deed {
         tracing::warn!(
             "--limit means the oldest first, which can be told of two thousand messages at most, and {parked} has more: it takes the first of the queue"
@@ -314,15 +321,10 @@ async fn oldest_are_known(walk: &mut Walk, choice: &Choice, deed: &Deed) -> Resu
 }
 
 /// Each message as it comes: nothing is held that is done with.
-async fn on_the_way(
-    walk: &mut Walk,
-    deed: &Deed,
-    doing: &mut Doing<'_>,
-    output: &Output,
-) -> Result<(), Fault> {
+async fn on_the_way(walk: &mut Walk, doing: &mut Doing<'_>, output: &Output) -> Result<(), Fault> {
     let total = walk.ordered.browse.remaining();
     let progress = output.progress(Some(total.into()), "looked at");
-    doing.lenient = !walk.selection.is_named() && matches!(deed, Deed::Replay(None));
+    doing.named = walk.selection.is_named();
     let done = async {
         loop {
             while let Some((place, record)) = walk.next().await? {
@@ -365,7 +367,7 @@ async fn all_at_once(
         let others = Others::of(&walk.ordered.browse);
         let for_good = matches!(deed, Deed::Drop) && sure && !choice.dry_run;
         if for_good && walk.selection.may_mean_more(&chosen) && others.hold() {
-            return Err(others.may_hold_more(&retryrmq::parking_queue(&choice.queue)));
+            return Err(others.may_hold_more(walk.ordered.parking()));
         }
         if for_good {
             walk.selection.refuse_several_kinds(&chosen)?;
@@ -380,14 +382,17 @@ async fn all_at_once(
     if !sure && (is_missing() || !agreed(walk, choice, &chosen, output).await?) {
         return Ok(());
     }
-    for (place, record) in chosen {
-        if doing.take(&mut walk.ordered, place, record).await? == Go::End {
-            break;
+    let done = async {
+        for (place, record) in chosen {
+            if doing.take(&mut walk.ordered, place, record).await? == Go::End {
+                return Ok(());
+            }
         }
+        doing.flush(&mut walk.ordered).await
     }
-    doing.flush(&mut walk.ordered).await?;
+    .await;
     doing.show();
-    Ok(())
+    done
 }
 
 /// Shows what would be gone, and asks.

@@ -3,14 +3,15 @@
 use clap::Args;
 use console::Style;
 use retryrmq::Record;
+use retryrmq_operator::foreign::{DeadLetter, Replay, Source};
 
 use super::{
     body::{self, Form},
-    ls,
+    foreign, ls,
     notes::Notes,
     order::Ordered,
     others::Others,
-    record,
+    place, record,
     selection::{Words, handle},
     stop::Stop,
 };
@@ -23,6 +24,10 @@ use retryrmq::visible;
 pub(crate) struct Options {
     /// The queue (its own name, not that of the parking queue)
     queue: String,
+
+    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, EasyNetQ, Symfony, Celery
+    #[arg(long)]
+    dlq: bool,
 
     #[command(flatten)]
     which: Words,
@@ -41,24 +46,27 @@ Examples:
   retryrmq parked show orders --all --json | jq .headers
 
 JSON, one object a line: as `parked ls`, and first_failed_at, stack, history,
-properties, headers, and body (text) or body_base64.";
+properties, headers, and body (text) or body_base64; of EasyNetQ's dead letters
+also original, with the same of the message within.";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let mut selection = options.which.read()?;
     let stop = Stop::listen()?;
     let client = global.connect().await?;
-    let parked = client.parked(&options.queue);
-    let Some(mut walk) = Ordered::open(&parked, stop).await? else {
+    let parked = place::parked(&client, &options.queue, options.dlq);
+    let Some(mut walk) = Ordered::open(&parked, options.dlq, stop).await? else {
         return Ok(Exit::Interrupted);
     };
     let shown = async {
-        let notes = Notes::of(&client, &options.queue).await?;
+        let notes = Notes::of(&client, place::family(&options.queue, options.dlq)).await?;
         let mut shown = 0;
         while !selection.ends_by(walk.place)
             && let Some((place, record)) = walk.next().await?
         {
             if selection.takes(place, &record) {
-                show(&options, &notes, (place, &record), shown, output)?;
+                let letter = walk.letter(&record);
+                let message = (&record, letter.as_ref());
+                show(&options, &notes, place, message, shown, output)?;
                 shown += 1;
             }
         }
@@ -90,7 +98,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 fn show(
     options: &Options,
     notes: &Notes,
-    (place, record): (usize, &Record),
+    place: usize,
+    (record, letter): (&Record, Option<&DeadLetter>),
     before: usize,
     output: &Output,
 ) -> Result<(), Fault> {
@@ -98,7 +107,7 @@ fn show(
         return output.raw(record.message().body());
     }
     if output.is_json() {
-        let mut all = record::full(place, record);
+        let mut all = record::full(place, record, letter);
         if let Some(note) = notes.about(&record.fingerprint) {
             all["about"] = note.json();
         }
@@ -107,10 +116,15 @@ fn show(
     if before > 0 {
         output.line("")?;
     }
-    people(place, record, notes, output)
+    people(place, (record, letter), notes, output)
 }
 
-fn people(place: usize, record: &Record, notes: &Notes, output: &Output) -> Result<(), Fault> {
+fn people(
+    place: usize,
+    (record, letter): (&Record, Option<&DeadLetter>),
+    notes: &Notes,
+    output: &Output,
+) -> Result<(), Fault> {
     let message = record.message();
     let id = message
         .message_id()
@@ -131,17 +145,15 @@ fn people(place: usize, record: &Record, notes: &Notes, output: &Output) -> Resu
         "error",
         &output.paint(ls::error(record), Style::new().red()),
     )?;
-    if let Some(time) = record.parked_at {
-        let by = if record.by_broker {
-            "by the broker"
-        } else {
-            "by a consumer"
-        };
-        field(
-            "parked",
-            &format!("{}, {}, {by}", moment::ago(time), moment::absolute(time)),
-        )?;
-    }
+    let by = match letter {
+        Some(letter) => format!("by {}", letter.library),
+        None if record.by_broker => "by the broker".to_owned(),
+        None => "by a consumer".to_owned(),
+    };
+    let when = record
+        .parked_at
+        .map(|time| format!("{}, {}, {by}", moment::ago(time), moment::absolute(time)));
+    field("parked", &when.unwrap_or(by))?;
     if let Some(time) = message.first_failed_at() {
         field(
             "first failed",
@@ -159,27 +171,51 @@ fn people(place: usize, record: &Record, notes: &Notes, output: &Output) -> Resu
         times => format!(", replayed {times} times before"),
     };
     field("attempts", &format!("{attempts}{replays}"))?;
-    let exchange = match message.exchange() {
+    let origin = letter.and_then(|letter| letter.published.clone());
+    let (exchange, routing_key) = origin.unwrap_or_else(|| {
+        (
+            message.exchange().to_owned(),
+            message.routing_key().to_owned(),
+        )
+    });
+    let exchange = match exchange.as_str() {
         "" => "the default exchange".to_owned(),
         name => format!("exchange {}", visible::line(name)),
     };
     field(
         "published",
-        &format!(
-            "to {exchange}, routing key {}",
-            visible::line(message.routing_key())
-        ),
+        &format!("to {exchange}, routing key {}", visible::line(&routing_key)),
     )?;
-    if record.home != message.queue() {
-        field("belongs to", &visible::line(&record.home))?;
+    let origin = letter.map(|letter| &letter.source);
+    match origin {
+        Some(Source::Unknown(hint)) if record.home.is_empty() => {
+            field(
+                "belongs to",
+                &format!("an unknown queue: {}", visible::line(hint)),
+            )?;
+        }
+        _ if record.home.is_empty() => field("belongs to", "an unknown queue")?,
+        _ if record.home != message.queue() => field("belongs to", &visible::line(&record.home))?,
+        _ => {}
+    }
+    if let Some(kind) = letter.and_then(|letter| letter.message_type.as_deref()) {
+        field("type", &visible::line(kind))?;
+    }
+    if let Some(Replay::Never(why)) = letter.map(|letter| &letter.replay) {
+        field("no replay", &visible::line(why))?;
     }
     field("fingerprint", &visible::line(&record.fingerprint))?;
     if let Some(note) = notes.about(&record.fingerprint) {
         field("group", &output.bold(note.sentence()))?;
     }
-    let properties: Vec<String> = json::properties(message.properties())
+    let original = match letter.map(|letter| &letter.replay) {
+        Some(Replay::Original { properties, .. }) => Some(foreign::unwrapped(properties)),
+        _ => None,
+    };
+    let shown = original.as_ref().unwrap_or(message.properties());
+    let properties: Vec<String> = json::properties(shown)
         .iter()
-        .filter(|(name, _)| *name != "message_id")
+        .filter(|(name, _)| *name != "message_id" || original.is_some())
         .map(|(name, value)| match value.as_str() {
             Some(text) => format!("{name}={}", visible::line(text)),
             None => format!("{name}={value}"),
@@ -193,16 +229,17 @@ fn people(place: usize, record: &Record, notes: &Notes, output: &Output) -> Resu
         heading("stack", output)?;
         indented(&visible::block(stack), output)?;
     }
-    headers(record, output)?;
-    let (form, text, rest) = body::readable(message.body());
-    let size = indicatif::HumanBytes(message.body().len() as u64);
+    headers((record, letter), output)?;
+    let content = foreign::body(letter, message.body());
+    let (form, text, rest) = body::readable(content);
+    let size = indicatif::HumanBytes(content.len() as u64);
     heading(
         &format!(
             "body  {}",
             output.dim(if form == Form::Empty {
                 "empty".to_owned()
             } else {
-                format!("{}, {size}", form.name())
+                format!("{}, {size}{}", form.name(), wrapped(letter))
             })
         ),
         output,
@@ -244,12 +281,23 @@ fn history(record: &Record, output: &Output) -> Result<(), Fault> {
 }
 
 /// Our own headers are told above in words; the publisher's are what is left.
-fn headers(record: &Record, output: &Output) -> Result<(), Fault> {
+fn headers((record, letter): (&Record, Option<&DeadLetter>), output: &Output) -> Result<(), Fault> {
     let message = record.message();
-    let all = message.headers().map(json::table).unwrap_or_default();
+    let all = match letter.map(|letter| &letter.replay) {
+        Some(Replay::Original { properties, .. }) => foreign::unwrapped(properties)
+            .headers()
+            .as_ref()
+            .map(json::table),
+        _ => message.headers().map(json::table),
+    };
+    let all = all.unwrap_or_default();
     let theirs: Vec<_> = all
         .iter()
-        .filter(|(name, _)| !name.starts_with("x-retry-") && !is_the_brokers(name))
+        .filter(|(name, _)| {
+            !name.starts_with("x-retry-")
+                && !is_the_brokers(name)
+                && !foreign::is_of_failure(letter, name)
+        })
         .collect();
     let ours = all.len() - theirs.len();
     if all.is_empty() {
@@ -278,14 +326,24 @@ fn headers(record: &Record, output: &Output) -> Result<(), Fault> {
     }
     if ours > 0 {
         let which = if ours == all.len() {
-            format!("{ours}, all about retries and dead-lettering")
+            format!("{ours}, all about its failure")
         } else {
-            format!("and {ours} about retries and dead-lettering")
+            format!("and {ours} about its failure")
         };
         let shown = output.dim(format!("{which} (--json shows them)"));
         output.line(&format!("    {shown}"))?;
     }
     Ok(())
+}
+
+/// Where the body that is shown was.
+fn wrapped(letter: Option<&DeadLetter>) -> String {
+    match letter {
+        Some(letter) if matches!(letter.replay, Replay::Original { .. }) => {
+            format!(", out of {}'s envelope", letter.library)
+        }
+        _ => String::new(),
+    }
 }
 
 /// What the broker writes about deaths and deliveries.

@@ -123,7 +123,7 @@ async fn write(
         )));
     }
     let work = async {
-        let notes = Notes::of(&client, &words.queue).await?;
+        let notes = Notes::of(&client, Some(&words.queue)).await?;
         let known = notes.about(&group).cloned().unwrap_or_default();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = now.unwrap_or(Duration::ZERO).as_millis();
