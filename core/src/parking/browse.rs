@@ -13,11 +13,11 @@ use std::{
 };
 
 use lapin::message::Delivery;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    Record,
+    Record, Resend,
     copies::Copies,
     held::Held,
     supply::Supply,
@@ -26,8 +26,7 @@ use super::{
 use crate::{
     Client, Error, ErrorKind, Result,
     connection::{Connection, look},
-    consumer::Received,
-    topology::{Inspection, SAFE_AGE, check_parking, inspect_parking, name, work_queue_of},
+    topology::{Inspection, check_parking, inspect_parking, name},
     visible,
 };
 
@@ -264,28 +263,9 @@ impl Browse {
     /// As [`replay`](Self::replay); and [`ErrorKind::InvalidOption`] for a queue in which messages wait or are parked: the record
     /// of the parking would be gone, and nobody would handle the message.
     pub async fn replay_to(&mut self, record: &Record, queue: &str) -> Result<()> {
-        let received = Arc::clone(&record.received);
-        self.replay_copy(record, &received, queue).await
-    }
-
-    /// Sends a copy of `received` in place of what the record holds.
-    pub(super) async fn replay_copy(
-        &mut self,
-        record: &Record,
-        received: &Arc<Received>,
-        queue: &str,
-    ) -> Result<()> {
         let tag = self.tag(record)?;
-        self.may_go_to(record, queue)?;
-        let ours = self.supply.check();
-        self.unless_over(ours)?;
-        self.copies.replay(received, queue).await?;
-        // How old the queue is nobody can tell. A young one comes back empty when its broker is killed.
-        let seen = *self
-            .targets
-            .entry(queue.to_owned())
-            .or_insert_with(Instant::now);
-        sleep_until(seen + SAFE_AGE).await;
+        let sent = self.send(&[Resend::of(record).to(queue)]).await;
+        sent.into_iter().collect::<Result<()>>()?;
         self.settle(tag).await.map_err(|error| {
             let message = format!(
                 "{error}; one message was replayed to `{}` before that was known: it is parked as well",
@@ -293,29 +273,6 @@ impl Browse {
             );
             Error::new(error.kind(), message).with_source(error)
         })
-    }
-
-    /// # Errors
-    /// [`ErrorKind::InvalidOption`] for a queue from which nobody would take the message.
-    fn may_go_to(&self, record: &Record, queue: &str) -> Result<()> {
-        let refused = |sentence| Err(Error::new(ErrorKind::InvalidOption, sentence));
-        if queue.is_empty() {
-            return refused(
-                "this message does not say which queue it came from: name the queue to replay it to".to_owned(),
-            );
-        }
-        if queue == self.parking {
-            return refused(format!(
-                "`{}` is where this message is: replay it to a queue that is consumed",
-                visible::line(queue)
-            ));
-        }
-        match work_queue_of(queue) {
-            Some(work) if queue != record.home => refused(format!(
-                "messages of `{work}` wait or are parked in `{queue}`: replay to a queue that is consumed, such as `{work}`"
-            )),
-            _ => Ok(()),
-        }
     }
 
     /// Its name before it was that of every language.
@@ -357,7 +314,7 @@ impl Browse {
         result
     }
 
-    fn tag(&self, record: &Record) -> Result<u64> {
+    pub(super) fn tag(&self, record: &Record) -> Result<u64> {
         let (walk, tag) = record.place;
         if walk == self.walk && self.held.contains(tag) {
             return Ok(tag);

@@ -17,6 +17,9 @@ use crate::{
     visible,
 };
 
+/// The confirm of a copy that is on its way.
+pub(super) type Answer = oneshot::Receiver<Result<()>>;
+
 /// A routing key that no queue has.
 const NOBODY: &str = "retryrmq.nobody";
 
@@ -88,14 +91,24 @@ impl Copies {
         results
     }
 
-    /// Sends a copy to a work queue.
-    pub(super) async fn replay(&self, received: &Arc<Received>, to: &str) -> Result<()> {
+    /// Sends a copy to a work queue. The answer is its confirm.
+    pub(super) fn resend(
+        &self,
+        received: &Arc<Received>,
+        to: &str,
+        keep_count: bool,
+    ) -> Result<Answer> {
         let origin = Origin::default();
         let stamp = self.stamp(&origin, received);
         let properties = stamp
-            .replay(&self.marks.replayed)
+            .replay(&self.marks.replayed, keep_count)
             .map_err(|lost| cut(to, &lost))?;
-        answer(self.publish(to, properties, Arc::clone(received) as _)?).await
+        self.publish(to, properties, Arc::clone(received) as _)
+    }
+
+    /// Whether this walk sent it back, and it is here again.
+    pub(super) fn is_replayed(&self, properties: &BasicProperties) -> bool {
+        self.marks.source(properties) == Source::Replayed
     }
 
     fn stamp<'a>(&self, origin: &'a Origin, received: &'a Received) -> Stamp<'a> {
@@ -115,7 +128,7 @@ impl Copies {
         to: &str,
         properties: BasicProperties,
         body: Arc<dyn AsRef<[u8]> + Send + Sync>,
-    ) -> Result<oneshot::Receiver<Result<()>>> {
+    ) -> Result<Answer> {
         let (done, answer) = oneshot::channel();
         self.client.publisher().submit(Job {
             exchange: ShortString::default(),
@@ -154,7 +167,7 @@ fn cut(to: &str, lost: &[String]) -> Error {
     )
 }
 
-async fn answer(sent: oneshot::Receiver<Result<()>>) -> Result<()> {
+pub(super) async fn answer(sent: Answer) -> Result<()> {
     sent.await
         .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the client was closed")))
 }

@@ -2,20 +2,24 @@
 
 mod browse;
 mod copies;
+mod erasure;
 mod held;
-mod instead;
 mod marks;
 mod parked;
 mod record;
 mod renewal;
+mod resend;
+mod restore;
+mod rewrite;
 mod supply;
 mod wear;
 mod window;
 
 pub use browse::Browse;
-pub use instead::Instead;
+pub use erasure::Erasure;
 pub use parked::Parked;
 pub use record::Record;
+pub use resend::Resend;
 
 #[cfg(test)]
 pub(crate) use self::{

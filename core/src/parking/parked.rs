@@ -40,6 +40,14 @@ impl Parked {
         }
     }
 
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn queue(&self) -> &str {
+        &self.queue
+    }
+
     /// The name of the queue that is walked through.
     #[must_use]
     pub fn name(&self) -> String {

@@ -119,7 +119,7 @@ impl Browse {
     }
 
     /// Holds what must be renewed.
-    fn keep(&mut self, delivery: Delivery) -> Record {
+    pub(super) fn keep(&mut self, delivery: Delivery) -> Record {
         let record = self.record(delivery);
         let (_, tag) = record.place;
         self.held.insert(tag, Some(Arc::clone(&record.received)));
@@ -160,7 +160,7 @@ impl Browse {
     ///
     /// # Errors
     /// Those that have nothing to do with the message: then none is put back any more.
-    async fn renew(&mut self, stale: Vec<(u64, Arc<Received>)>) -> Result<Refused> {
+    pub(super) async fn renew(&mut self, stale: Vec<(u64, Arc<Received>)>) -> Result<Refused> {
         let (mut result, mut refused) = (Ok(()), Refused::default());
         for wave in stale.chunks(WAVE) {
             // What is the queue's again would be there twice.
@@ -213,9 +213,16 @@ impl Browse {
 
 /// What the broker took no copies of; it is still held.
 #[derive(Default)]
-struct Refused {
+pub(super) struct Refused {
     /// Whatever is tried: too large for what it takes by now, and the like.
     for_good: BTreeSet<u64>,
     /// As long as the queue is so full.
     for_now: Vec<(u64, Arc<Received>)>,
+}
+
+impl Refused {
+    /// How many.
+    pub(super) fn count(&self) -> u64 {
+        (self.for_good.len() + self.for_now.len()) as u64
+    }
 }

@@ -150,6 +150,12 @@ impl Supply {
         !self.ahead.is_empty()
     }
 
+    /// What has come and was not handed out.
+    pub(super) fn at_hand(&mut self) -> impl Iterator<Item = &Delivery> {
+        self.take_what_came();
+        self.ahead.iter()
+    }
+
     /// Whether some of those are still to come that were there at first.
     pub(super) fn expects_originals(&self) -> bool {
         self.left > 0
@@ -172,6 +178,12 @@ impl Supply {
     /// Nothing more is expected; returns how many messages never came.
     pub(super) fn give_up(&mut self) -> u32 {
         std::mem::take(&mut self.left) + std::mem::take(&mut self.copies)
+    }
+
+    /// Nothing more is expected; returns how many of those never came that were there at first.
+    pub(super) fn give_up_originals(&mut self) -> u32 {
+        self.copies = 0;
+        std::mem::take(&mut self.left)
     }
 
     async fn delivery(&mut self) -> Result<Option<Delivery>> {
@@ -348,7 +360,7 @@ impl Supply {
     }
 
     /// How many messages wait in the queue for a consumer.
-    async fn ready(&self) -> Result<u32> {
+    pub(super) async fn ready(&self) -> Result<u32> {
         let found = look(self.channel.lapin(), self.queue.clone()).await?;
         Ok(found.message_count())
     }

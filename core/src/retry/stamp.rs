@@ -117,12 +117,17 @@ impl Stamp<'_> {
         fits.then(|| properties.with_headers(copy))
     }
 
-    /// The copy that goes back to its work queue from a parking queue: no retries spent, one replay more.
+    /// The copy that goes back to its work queue from a parking queue: no retries spent, unless their count is kept, and one
+    /// replay more.
     ///
     /// # Errors
     /// The names of headers that do not fit beside the others: whoever replays a message wants all of it. What is left out of our
     /// own record is no loss.
-    pub(crate) fn replay(&self, walk: &str) -> Result<BasicProperties, Vec<String>> {
+    pub(crate) fn replay(
+        &self,
+        walk: &str,
+        keep_count: bool,
+    ) -> Result<BasicProperties, Vec<String>> {
         let mut copy = self.copy();
         for name in [
             headers::COUNT,
@@ -131,6 +136,9 @@ impl Stamp<'_> {
             headers::FIRST_FAILED_AT,
         ] {
             remove(&mut copy, name);
+        }
+        if keep_count && self.state.retries > 0 {
+            self.count(&mut copy, headers::COUNT, self.state.retries);
         }
         insert(&mut copy, headers::WALK, long(walk));
         self.count(

@@ -32,7 +32,7 @@ pub use plan::{
     Argument, Arguments, Item, Missing, Plan, QueueType, parking_queue, waiting_queue,
     work_queue_of,
 };
-pub(crate) use plan::{existing, name};
+pub(crate) use plan::{existing, name, parking as parking_item};
 pub(crate) use scheme::{Detour, Route, Target, Wait, check_waiting, detour};
 pub use strategy::Strategy;
 pub(crate) use unseen::warn_of_unseen;

@@ -9,7 +9,7 @@ use retryrmq_harness::{
 };
 use serde_json::{Value, json};
 
-use crate::stage::Desk;
+use crate::{replaying::edit, stage::Desk};
 
 struct Fixture(Value);
 
@@ -363,6 +363,73 @@ async fn what_goes_nowhere_stays_and_says_what_to_do() {
         let done = desk.run(&["parked", "ls", dead]).await.exits(3);
         assert!(done.err.contains("--dlq"), "{done:?}");
         desk.holds(dead, 1).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_original_is_edited_and_what_goes_nowhere_is_told_one_by_one() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let (dead, work) = ("everybody_error", "Shop.OrderPlaced, Shop_billing");
+        desk.amqp.declare(dead, QueueType::Quorum).await;
+        desk.amqp.declare(work, QueueType::Quorum).await;
+        for _ in 0..2 {
+            let envelope = Fixture::named("easynetq-newtonsoft");
+            envelope.arrives(&desk, dead).await;
+        }
+        desk.amqp.publish(dead, "plain").await;
+        desk.holds(dead, 3).await;
+        // What fails again comes back in a new envelope, in which no mark of ours is seen.
+        let done = desk
+            .run(&["parked", "replay", dead, "--dlq", "--all", "--canary", "1"])
+            .await
+            .exits(2);
+        assert!(done.err.contains("--canary could not tell"), "{done:?}");
+        let seen = desk
+            .run(&["--json", "parked", "ls", dead, "--dlq"])
+            .await
+            .exits(0)
+            .lines();
+        let handles: Vec<_> = seen
+            .iter()
+            .map(|line| format!("#{}={}", line["place"], line["mark"].as_str().unwrap()))
+            .collect();
+        let replay = |handle| {
+            [
+                "--json", "parked", "replay", dead, "--dlq", "--edit", handle,
+            ]
+        };
+        let done = edit(&desk, "sed -i s/Grüße/Hallo/", &replay(&*handles[0])).await;
+        assert_eq!(done.exits(0).json()["edited"], true);
+        desk.holds(dead, 2).await;
+        let message = desk.amqp.take(work).await.expect("it is there");
+        assert_eq!(message.text(), "{\"Customer\":7,\"Name\":\"Hallo\"}");
+        assert_eq!(names(&message.headers()), ["fragile", "tenant", "weight"]);
+        assert_eq!(
+            message.header_text("x-retry-routing-key").as_deref(),
+            Some("order.placed")
+        );
+        let mut all = vec!["--json", "parked", "replay", dead, "--dlq"];
+        let outcomes = |lines: Vec<Value>| -> Vec<_> {
+            lines.iter().map(|line| line["outcome"].clone()).collect()
+        };
+        let done = desk
+            .run(&[&all[..], &["--all", "--dry-run"]].concat())
+            .await
+            .exits(3);
+        assert_eq!(
+            outcomes(done.lines()),
+            ["would be replayed", "would be refused"]
+        );
+        desk.holds(dead, 2).await;
+        // Named, one that cannot go ends it; those before it have gone.
+        all.extend([&*handles[1], &*handles[2]]);
+        let done = desk.run(&all).await.exits(3);
+        assert!(done.err.contains("1 message replayed"), "{done:?}");
+        assert_eq!(outcomes(done.lines()), ["replayed", "refused"]);
+        desk.holds(dead, 1).await;
+        desk.holds(work, 1).await;
     })
     .await;
 }

@@ -129,7 +129,7 @@ pub(crate) struct AtTerminal {
 }
 
 impl AtTerminal {
-    fn start(desk: &Desk, arguments: &[&str]) -> Self {
+    pub(crate) fn start(desk: &Desk, arguments: &[&str]) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();

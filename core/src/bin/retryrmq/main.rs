@@ -201,6 +201,9 @@ fn misused(error: &clap::Error) -> Exit {
 /// What is wrong with the options, and how it is written.
 fn complaint(error: &clap::Error) -> String {
     let text = error.to_string();
+    if let Some(text) = with_hint_of_queue(error, &text) {
+        return text;
+    }
     let unexpected = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(word)) if error.kind() == ClapKind::UnknownArgument => word,
         _ => return text,
@@ -217,13 +220,46 @@ fn complaint(error: &clap::Error) -> String {
     )
 }
 
+/// `publish orders x`: who forgot --queue gets a hint, because the queue's name was taken for the body.
+fn with_hint_of_queue(error: &clap::Error, text: &str) -> Option<String> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let at = words.iter().position(|word| word == "publish")?;
+    let targeted = words.iter().any(|word| {
+        ["--queue", "--exchange"].iter().any(|option| {
+            word == option
+                || word
+                    .strip_prefix(option)
+                    .is_some_and(|rest| rest.starts_with('='))
+        })
+    });
+    let name = words.get(at + 1).filter(|word| !word.starts_with('-'))?;
+    let fits = matches!(
+        error.kind(),
+        ClapKind::UnknownArgument | ClapKind::MissingRequiredArgument
+    );
+    if targeted || !fits {
+        return None;
+    }
+    let name = retryrmq::visible::line(name);
+    let hint = format!("tip: to publish to the queue {name}, say --queue {name}");
+    let usage = text.find("Usage:").unwrap_or(text.len());
+    let (what, usage) = text.split_at(usage);
+    // What clap proposes would publish a body of that name.
+    let what = what.split("\n  tip:").next().unwrap_or(what).trim_end();
+    Some(format!("{what}\n\n  {hint}\n\n{usage}"))
+}
+
 /// The complaint in one sentence: what stands before the usage, which may be a list.
 fn sentence(complaint: &str) -> String {
-    let end = ["\nUsage:", "\nFor more information"]
-        .iter()
-        .filter_map(|mark| complaint.find(mark))
-        .min()
-        .unwrap_or(complaint.len());
+    let end = [
+        "\nUsage:",
+        "\nFor more information",
+        "\n  tip: to publish to the queue",
+    ]
+    .iter()
+    .filter_map(|mark| complaint.find(mark))
+    .min()
+    .unwrap_or(complaint.len());
     let words: Vec<&str> = complaint[..end].split_whitespace().collect();
     let sentence = words.join(" ");
     sentence

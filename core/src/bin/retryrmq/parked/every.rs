@@ -24,6 +24,14 @@ fn dead_letter_queues(
             is_by_name.then(|| target.to_owned())
         })
         .collect();
+    // What operators wrote about the parked messages of a queue, as PROTOCOL says.
+    let are_notes = |name: &str| {
+        let queue = name.strip_suffix(".notes.parked");
+        queue.is_some_and(|queue| {
+            queues.contains_key(&format!("{queue}.parked"))
+                && !queues.contains_key(&format!("{queue}.notes"))
+        })
+    };
     queues
         .values()
         .filter(|queue| {
@@ -32,6 +40,7 @@ fn dead_letter_queues(
             let name = &queue.name;
             let is_idle = !consumed.contains(name);
             can_be_walked
+                && !are_notes(name)
                 && (name.ends_with(".parked")
                     || (is_idle && (is_named_so(name) || targets.contains(name))))
         })
@@ -84,6 +93,10 @@ mod tests {
             {"name": "graveyard"},
             {"name": "orders.retry.1000", "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "orders", "x-message-ttl": 1000}},
             {"name": "orders.parked"},
+            {"name": "orders.notes.parked"},
+            {"name": "memo.parked"},
+            {"name": "memo.notes"},
+            {"name": "memo.notes.parked"},
             {"name": "mail", "effective_policy_definition": {"dead-letter-exchange": "", "dead-letter-routing-key": "lost"}},
             {"name": "lost"},
             {"name": "submit-order_error", "type": "classic"},
@@ -105,6 +118,8 @@ mod tests {
                 "EasyNetQ_Default_Error_Queue",
                 "graveyard",
                 "lost",
+                "memo.notes.parked",
+                "memo.parked",
                 "orders.parked",
                 "submit-order_error",
             ]

@@ -2,7 +2,7 @@
 //! say into the record, and what they say of a replay back to AMQP.
 
 use retryrmq::{
-    BasicProperties, Failure, Instead, ParkReason, Record,
+    BasicProperties, Failure, ParkReason, Record, Resend,
     types::{AMQPValue, FieldArray, FieldTable, LongString, ShortString},
     visible, work_queue_of,
 };
@@ -86,13 +86,13 @@ pub(super) fn obstacle(letter: Option<&DeadLetter>, target: &str) -> Option<Stri
     ))
 }
 
-/// What is replayed instead of the message as it stands: the original, without what was written on it as it failed.
-pub(super) fn instead(record: &Record, letter: &DeadLetter) -> Option<Instead> {
-    let message = record.message();
+/// Replays the original instead of the message as it stands: without what was written on it as it failed.
+pub(super) fn instead(resend: Resend, letter: &DeadLetter) -> Resend {
     let (properties, body) = match &letter.replay {
-        Replay::Never(_) => return None,
-        Replay::Without(names) if names.is_empty() => return None,
+        Replay::Never(_) => return resend,
+        Replay::Without(names) if names.is_empty() => return resend,
         Replay::Without(names) => {
+            let message = resend.record().message();
             let mut kept = FieldTable::default();
             for (name, value) in message.headers().into_iter().flatten() {
                 if !names.iter().any(|added| added == name.as_str()) {
@@ -104,11 +104,12 @@ pub(super) fn instead(record: &Record, letter: &DeadLetter) -> Option<Instead> {
         }
         Replay::Original { body, properties } => (unwrapped(properties), body.clone()),
     };
-    Some(Instead {
-        properties,
-        body,
-        origin: letter.published.clone(),
-    })
+    resend.original(properties, body, letter.published.clone())
+}
+
+/// Whether a message that fails again has the mark of its replay where it can be seen: these write headers of their own.
+pub(super) fn keeps_marks(letter: &DeadLetter) -> bool {
+    !matches!(letter.library, Library::EasyNetQ | Library::Symfony)
 }
 
 /// The body for people: that of the original, where there is one.

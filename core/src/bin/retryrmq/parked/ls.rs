@@ -3,10 +3,13 @@
 use std::{collections::HashMap, time::SystemTime};
 
 use clap::Args;
-use retryrmq::{ParkReason, Parked, Record};
+use retryrmq::{Client, ParkReason, Parked, Record};
 use serde_json::json;
 
-use super::{every, order::Ordered, others::Others, place, record, selection::handle, stop::Stop};
+use super::{
+    every, notes::Notes, order::Ordered, others::Others, place, record, selection::handle,
+    stop::Stop,
+};
 use crate::{
     exit::Exit,
     fault::Fault,
@@ -59,14 +62,15 @@ JSON, one object a line: place, mark, message_id, parked_at, reason, by_broker,
 attempts, error, error_type, fingerprint, exchange, routing_key, replays,
 body_bytes, home (the queue it is replayed to, null where nobody knows), library
 (who left it). With --group: count, fingerprint, reason, error, error_type,
-first_parked_at, last_parked_at.";
+first_parked_at, last_parked_at, and about (note, owner, hold, by, at) where
+`parked tag` wrote it.";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let stop = Stop::listen()?;
     if let Some(queue) = options.queue.clone() {
         let client = global.connect().await?;
         let parked = place::parked(&client, &queue, options.dlq);
-        let listed = one(&options, &parked, stop, output).await;
+        let listed = one(&options, (&client, &parked), stop, output).await;
         client.close().await;
         return Ok(listed?.0);
     }
@@ -80,7 +84,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             break;
         }
         let parked = place::parked(&client, name, true);
-        match one(&options, &parked, stop.clone(), output).await {
+        match one(&options, (&client, &parked), stop.clone(), output).await {
             Ok((Exit::Ok, seen)) => all += seen,
             Ok((other, seen)) => (exit, all) = (other, all + seen),
             Err(fault) if fault.is_closed_pipe() => return Err(fault),
@@ -107,7 +111,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 /// Lists what is in one queue, and says how many messages it was.
 async fn one(
     options: &Options,
-    parked: &Parked,
+    (client, parked): (&Client, &Parked),
     stop: Stop,
     output: &Output,
 ) -> Result<(Exit, usize), Fault> {
@@ -119,7 +123,10 @@ async fn one(
     if total > 0 || !options.all_queues {
         warn_of(&walk);
     }
-    let listed = list(options, &mut walk, output).await;
+    let listed = match notes_of(options, client).await {
+        Ok(notes) => list(options, &notes, &mut walk, output).await,
+        Err(fault) => Err(fault),
+    };
     let (others, stopped) = (Others::of(&walk.browse), walk.is_stopped());
     let closed = walk.close().await;
     let seen = listed?;
@@ -143,6 +150,14 @@ async fn one(
     Ok((Exit::Ok, seen))
 }
 
+/// What operators wrote about the groups, of one queue that is listed by group.
+async fn notes_of(options: &Options, client: &Client) -> Result<Notes, Fault> {
+    match &options.queue {
+        Some(queue) if options.group => Notes::of(client, place::family(queue, options.dlq)).await,
+        _ => Ok(Notes::default()),
+    }
+}
+
 /// Tells what is wrong with the parking queue.
 pub(super) fn warn_of(walk: &Ordered) {
     if let Some(warning) = walk.browse.warning() {
@@ -150,7 +165,12 @@ pub(super) fn warn_of(walk: &Ordered) {
     }
 }
 
-async fn list(options: &Options, walk: &mut Ordered, output: &Output) -> Result<usize, Fault> {
+async fn list(
+    options: &Options,
+    notes: &Notes,
+    walk: &mut Ordered,
+    output: &Output,
+) -> Result<usize, Fault> {
     let limit = if options.limit == 0 {
         usize::MAX
     } else {
@@ -180,7 +200,8 @@ async fn list(options: &Options, walk: &mut Ordered, output: &Output) -> Result<
         output.line(&output.bold(format!("{name}  {seen}")))?;
     }
     if options.group {
-        groups.print(options.all_queues.then(|| walk.parking()), output)?;
+        let queue = options.all_queues.then(|| walk.parking());
+        groups.print(queue, notes, output)?;
     } else if !rows.is_empty() {
         print(rows, output)?;
     }
@@ -341,7 +362,7 @@ impl Groups {
         group.last = group.last.max(record.parked_at);
     }
 
-    fn print(self, queue: Option<&str>, output: &Output) -> Result<(), Fault> {
+    fn print(self, queue: Option<&str>, notes: &Notes, output: &Output) -> Result<(), Fault> {
         let mut groups: Vec<_> = self.0.into_iter().collect();
         groups.sort_by(|((fingerprint, _), group), ((other, _), more)| {
             more.count.cmp(&group.count).then(fingerprint.cmp(other))
@@ -359,6 +380,9 @@ impl Groups {
                         "first_parked_at": group.first.and_then(moment::rfc3339),
                         "last_parked_at": group.last.and_then(moment::rfc3339),
                     });
+                    if let Some(note) = notes.about(fingerprint) {
+                        line["about"] = note.json();
+                    }
                     if let Some(queue) = queue {
                         line["queue"] = json!(queue);
                     }
@@ -369,6 +393,9 @@ impl Groups {
             return Ok(());
         }
         let age = |time: Option<SystemTime>| time.map_or_else(|| "-".to_owned(), moment::ago);
+        let mut marks: Vec<_> = groups.iter().map(|((mark, _), _)| mark.clone()).collect();
+        marks.sort_unstable();
+        marks.dedup();
         let rows = groups.into_iter().map(|((mark, why), group)| {
             vec![
                 Look::Bold.of(group.count),
@@ -387,6 +414,7 @@ impl Groups {
             Column::left("fingerprint", 16),
             Column::left("error", 0),
         ];
-        output.table(&columns, rows.collect())
+        output.table(&columns, rows.collect())?;
+        notes.print(marks.iter().map(String::as_str), output)
     }
 }

@@ -1,24 +1,36 @@
 //! `retryrmq parked`: what was given up, why, and what to do about it.
 
+mod audit;
 mod body;
+mod canary;
+mod compact;
+mod doing;
+mod edit;
 mod every;
+mod export;
 mod foreign;
+mod forget;
+mod import;
+mod lossless;
 mod ls;
+mod notes;
 mod order;
 mod others;
+mod pace;
 mod place;
 mod record;
 mod selection;
 mod settle;
 mod show;
 mod stop;
+mod tag;
 mod tally;
 
 use clap::Subcommand;
 
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 
-/// Look at parked messages, replay them or drop them
+/// Look at parked messages, replay, drop, keep or forget them
 ///
 /// What our consumers parked for a queue, or, with --dlq, any dead-letter queue. Looking spends nothing: every message is there afterwards. While one looks, others see the messages being looked at as
 /// unacknowledged. Ctrl-C, SIGTERM and SIGHUP end it in good order.
@@ -29,6 +41,12 @@ pub(crate) enum Command {
     Show(show::Options),
     Replay(settle::Replay),
     Drop(settle::Drop),
+    Export(export::Options),
+    Import(import::Options),
+    Compact(compact::Options),
+    Forget(forget::Options),
+    Tag(tag::Tag),
+    Hold(tag::Hold),
 }
 
 pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, Fault> {
@@ -37,5 +55,11 @@ pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> R
         Command::Show(options) => show::run(options, global, output).await,
         Command::Replay(options) => settle::replay(options, global, output).await,
         Command::Drop(options) => settle::drop(options, global, output).await,
+        Command::Export(options) => export::run(options, global, output).await,
+        Command::Import(options) => import::run(options, global, output).await,
+        Command::Compact(options) => compact::run(options, global, output).await,
+        Command::Forget(options) => forget::run(options, global, output).await,
+        Command::Tag(options) => tag::tag(options, global, output).await,
+        Command::Hold(options) => tag::hold(options, global, output).await,
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, time::SystemTime};
 
-use retryrmq::{Browse, Parked, Record};
+use retryrmq::{Browse, Parked, Record, Resend};
 use retryrmq_operator::foreign::DeadLetter;
 
 use super::{foreign, place, stop::Stop};
@@ -28,7 +28,7 @@ pub(super) struct Ordered {
 }
 
 impl Ordered {
-    /// Begins a walk; none when we are to end before that.
+    /// Begins a walk; none when we are to end before that. `dlq`: there is nothing to say of --dlq where the queue is missing.
     pub(super) async fn open(
         parked: &Parked,
         dlq: bool,
@@ -73,24 +73,17 @@ impl Ordered {
         self.stop.is_set()
     }
 
-    /// Sends a message back, or drops it where there is no queue to send it to. Whether that was done: not where we are to end and a
-    /// broker with an alarm does not answer.
-    pub(super) async fn settle(
-        &mut self,
-        record: &Record,
-        to: Option<&str>,
-    ) -> retryrmq::Result<bool> {
-        let letter = to.and_then(|_| self.letter(record));
-        let instead = letter.and_then(|letter| foreign::instead(record, &letter));
-        let browse = &mut self.browse;
-        let done = async {
-            match (to, &instead) {
-                (Some(queue), Some(instead)) => browse.replay_instead(record, instead, queue).await,
-                (Some(queue), None) => browse.replay_to(record, queue).await,
-                (None, _) => browse.drop(record).await,
-            }
-        };
-        match self.stop.unless_cut(done).await {
+    /// Sends copies of messages, which stay parked as well until they are dropped. None where we are to end and a broker with an
+    /// alarm does not answer: what became of them is not known then.
+    pub(super) async fn send(&mut self, messages: &[Resend]) -> Option<Vec<retryrmq::Result<()>>> {
+        let sent = self.stop.unless_cut(self.browse.send(messages)).await;
+        self.is_cut |= sent.is_none();
+        sent
+    }
+
+    /// Drops a message. Whether that was done: not where we are to end and a broker does not answer.
+    pub(super) async fn drop(&mut self, record: &Record) -> retryrmq::Result<bool> {
+        match self.stop.unless_cut(self.browse.drop(record)).await {
             Some(done) => done.map(|()| true),
             None => {
                 self.is_cut = true;

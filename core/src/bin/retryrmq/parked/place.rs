@@ -6,15 +6,21 @@ use crate::fault::Fault;
 
 /// The queue to walk through.
 pub(super) fn parked(client: &Client, queue: &str, dlq: bool) -> Parked {
-    match queue
-        .strip_suffix(".parked")
-        .filter(|work| !work.is_empty())
-    {
-        _ if !dlq => client.parked(queue),
-        // One of ours, by its own name.
+    match family(queue, dlq) {
         Some(work) => client.parked(work),
         None => client.dead_letters(queue),
     }
+}
+
+/// The work queue that it belongs to; none for a dead-letter queue that is not one of ours.
+pub(super) fn family(queue: &str, dlq: bool) -> Option<&str> {
+    if !dlq {
+        return Some(queue);
+    }
+    // One of ours, by its own name.
+    queue
+        .strip_suffix(".parked")
+        .filter(|work| !work.is_empty())
 }
 
 /// The error of a walk that could not begin. Who knows nothing of parking queues has named the queue with the dead letters.

@@ -9,7 +9,7 @@ use crate::fault::Fault;
 use retryrmq::visible;
 
 /// The words that choose messages; at least one is needed.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[group(required = true, multiple = true)]
 pub(super) struct Words {
     /// Message ids; or #1=MARK as `parked ls` shows it, which names one message wherever it stands; or a place alone: #1 is the
@@ -55,6 +55,29 @@ pub(super) fn handle(place: usize, record: &Record) -> String {
 }
 
 impl Words {
+    /// Those with these ids, whatever the ids look like.
+    pub(super) fn ids(ids: &[String]) -> Self {
+        let is_odd = |id: &str| id.trim_start_matches(ID).starts_with('#');
+        let named = ids.iter().map(|id| match id {
+            odd if is_odd(odd) => format!("{ID}{odd}"),
+            id => id.clone(),
+        });
+        Self {
+            which: named.collect(),
+            ..Self::default()
+        }
+    }
+
+    /// All of them, or those alike.
+    pub(super) fn every(fingerprint: Option<String>, reason: Option<String>) -> Self {
+        Self {
+            all: fingerprint.is_none() && reason.is_none(),
+            fingerprint,
+            reason,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn read(&self) -> Result<Selection, Fault> {
         let named = self
             .which
@@ -217,6 +240,11 @@ impl Selection {
     /// Whether a kind of failure was asked for.
     pub(super) fn wants_a_fingerprint(&self) -> bool {
         self.fingerprint.is_some()
+    }
+
+    /// Whether not all of them are chosen.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.is_named() || self.fingerprint.is_some() || self.reason.is_some()
     }
 
     /// Whether messages are chosen one by one.

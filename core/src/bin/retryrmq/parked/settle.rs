@@ -3,15 +3,17 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use clap::Args;
-use retryrmq::{ErrorKind, Record};
+use retryrmq::Record;
 use serde_json::json;
 
 use super::{
-    foreign, ls,
+    doing::{Doing, Go, Log, Manner},
+    ls,
+    notes::Notes,
     order::Ordered,
     others::Others,
-    place, record,
-    selection::{Selection, Words, handle},
+    place,
+    selection::{Selection, Words},
     stop::Stop,
     tally::{SHOWN, Tally},
 };
@@ -31,7 +33,14 @@ Examples:
   retryrmq parked replay orders order-17 '#3=7c1e09ab'
   retryrmq parked replay orders --fingerprint 3f2a9c01
   retryrmq parked replay orders --all --limit 100 --dry-run
+  retryrmq parked replay orders --all --canary 5 --rate 50/s --audit replays.jsonl
+  retryrmq parked replay orders order-17 --edit
   retryrmq parked replay orders_error --dlq --all    each to its own queue
+
+Several are on their way at a time, 64 at most: so many may come twice when this
+is killed. --canary waits the whole --canary-wait: AMQP tells nobody that a
+message was handled, only that it was parked again, or that more wait than before
+(in waiting queues of the default policy and of common delays).
 
 A message leaves the parking queue after its copy is confirmed: if we die in
 between it may come twice, it is never lost. What the broker dead-lettered out
@@ -51,6 +60,9 @@ pub(crate) struct Replay {
     /// Send them to this queue, whichever they came from
     #[arg(long, value_name = "QUEUE")]
     to: Option<String>,
+
+    #[command(flatten)]
+    manner: Manner,
 }
 
 /// Drop parked messages for good
@@ -78,9 +90,9 @@ pub(crate) struct Drop {
 }
 
 #[derive(Clone, Debug, Args)]
-struct Choice {
+pub(super) struct Choice {
     /// The queue (its own name, not that of the parking queue)
-    queue: String,
+    pub(super) queue: String,
 
     /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, EasyNetQ, Symfony, Celery
     #[arg(long)]
@@ -95,30 +107,32 @@ struct Choice {
 
     /// Only say which
     #[arg(long)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
+
+    #[command(flatten)]
+    pub(super) log: Log,
 }
 
 #[derive(Clone, Debug)]
-enum Deed {
+pub(super) enum Deed {
     /// To the queue that was named, or each to its own.
     Replay(Option<String>),
     Drop,
 }
 
 impl Deed {
-    fn done(&self) -> &'static str {
+    pub(super) fn done(&self) -> &'static str {
         match self {
             Self::Replay(_) => "replayed",
             Self::Drop => "dropped",
         }
     }
 
-    /// Where this one goes.
-    fn target<'a>(&'a self, record: &'a Record) -> Option<&'a str> {
+    /// The subcommand's name.
+    pub(super) fn name(&self) -> &'static str {
         match self {
-            Self::Replay(Some(to)) => Some(to),
-            Self::Replay(None) => Some(&record.home),
-            Self::Drop => None,
+            Self::Replay(_) => "replay",
+            Self::Drop => "drop",
         }
     }
 }
@@ -133,7 +147,15 @@ pub(super) async fn replay(
     }
     let selection = options.choice.which.read()?;
     let deed = Deed::Replay(options.to);
-    act(options.choice, selection, deed, true, global, output).await
+    act(
+        options.choice,
+        selection,
+        (deed, options.manner),
+        true,
+        global,
+        output,
+    )
+    .await
 }
 
 pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Result<Exit, Fault> {
@@ -153,13 +175,14 @@ pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Res
             "{place} alone is no name for what is dropped for good, because places move: say {place}=MARK, as `parked ls` shows it, or the message's id"
         )));
     }
-    act(options.choice, selection, Deed::Drop, sure, global, output).await
+    let deed = (Deed::Drop, Manner::default());
+    act(options.choice, selection, deed, sure, global, output).await
 }
 
 async fn act(
     choice: Choice,
     selection: Selection,
-    deed: Deed,
+    (deed, manner): (Deed, Manner),
     sure: bool,
     global: &Global,
     output: &Output,
@@ -167,10 +190,16 @@ async fn act(
     let stop = Stop::listen()?;
     let client = global.connect().await?;
     let parked = place::parked(&client, &choice.queue, choice.dlq);
+    let notes = if selection.is_named() || selection.wants_a_fingerprint() {
+        Notes::default()
+    } else {
+        Notes::of(&client, place::family(&choice.queue, choice.dlq)).await?
+    };
+    let mut doing = Doing::prepare((&client, &parked), &choice, &deed, &manner, output)?;
     let Some(ordered) = Ordered::open(&parked, choice.dlq, stop).await? else {
         return Ok(Exit::Interrupted);
     };
-    let parked = parked.name();
+    let (total, name) = (ordered.browse.remaining(), parked.name());
     let mut walk = Walk {
         // Every message that a name may mean has to be seen before one is gone for good.
         thorough: match deed {
@@ -180,25 +209,40 @@ async fn act(
         ordered,
         selection,
         left: choice.limit.unwrap_or(u64::MAX),
+        notes,
+        spared: 0,
     };
-    let mut tally = Tally::default();
     let done = if let Err(fault) = oldest_are_known(&mut walk, &choice, &deed).await {
         Err(fault)
     } else if walk.thorough || !sure {
-        all_at_once(&mut walk, &choice, &deed, sure, &mut tally, output).await
+        all_at_once(&mut walk, &choice, &deed, sure, &mut doing, output).await
     } else {
-        on_the_way(&mut walk, &choice, &deed, &mut tally, output).await
+        on_the_way(&mut walk, &mut doing, output).await
     };
     let Walk {
         ordered,
         selection,
         left,
+        spared,
         ..
     } = walk;
     let (others, stopped) = (Others::of(&ordered.browse), ordered.is_stopped());
     let closed = ordered.close().await;
+    let tally = std::mem::take(&mut doing.tally);
     client.close().await;
-    let summary = summary(&tally, &choice, &deed);
+    let mut summary = summary(&tally, &choice, &deed);
+    if spared > 0 {
+        summary.push_str(&format!(
+            "; {spared} on hold were left alone (`parked ls --group` says why; name them to act on them)"
+        ));
+    }
+    if stopped {
+        let left = u64::from(total).saturating_sub(tally.count);
+        summary.push_str(&format!(
+            "; stopped, {left} remain in {}",
+            visible::line(&name)
+        ));
+    }
     done.and(closed).map_err(|fault| fault.after(&summary))?;
     // With a limit, or when we were stopped, the rest was not looked for.
     let missing = selection.missing().filter(|_| left > 0 && !stopped);
@@ -210,13 +254,13 @@ async fn act(
         return Ok(Exit::Interrupted);
     }
     if unmatched {
-        return Err(others.or_not_found("with this fingerprint", &parked));
+        return Err(others.or_not_found("with this fingerprint", &name));
     }
     if let Some(missing) = missing {
-        return Err(others.or_not_found(&missing, &parked));
+        return Err(others.or_not_found(&missing, &name));
     }
     if others.hold() && !selection.is_named() && left > 0 {
-        return others.told(&parked, output);
+        return others.told(&name, output);
     }
     Ok(Exit::Ok)
 }
@@ -228,6 +272,10 @@ struct Walk {
     left: u64,
     /// Goes to the end, whatever has been found.
     thorough: bool,
+    /// What is on hold, unless the messages are named.
+    notes: Notes,
+    /// How many were passed over because of that.
+    spared: u64,
 }
 
 impl Walk {
@@ -235,83 +283,22 @@ impl Walk {
         while (self.thorough || (self.left > 0 && !self.selection.ends_by(self.ordered.place)))
             && let Some((place, record)) = self.ordered.next().await?
         {
-            if self.thorough && self.selection.may_take(place, &record) {
+            if self.thorough
+                && !self.notes.holds(&record.fingerprint)
+                && self.selection.may_take(place, &record)
+            {
                 return Ok(Some((place, record)));
             }
             if !self.thorough && self.selection.takes(place, &record) {
+                if self.notes.holds(&record.fingerprint) {
+                    self.spared += 1;
+                    continue;
+                }
                 self.left -= 1;
                 return Ok(Some((place, record)));
             }
         }
         Ok(None)
-    }
-
-    /// Does it, unless this is a rehearsal, and tells.
-    async fn act(
-        &mut self,
-        (place, record): (usize, &Record),
-        choice: &Choice,
-        deed: &Deed,
-        tally: &mut Tally,
-        output: &Output,
-    ) -> Result<(), Refused> {
-        let target = deed.target(record);
-        if let Some(target) = target {
-            let letter = self.ordered.letter(record);
-            if let Some(why) = foreign::obstacle(letter.as_ref(), target) {
-                return Err(Refused::Unfit(Fault::not_found(format!(
-                    "{}: {why}",
-                    handle(place, record)
-                ))));
-            }
-        }
-        if !choice.dry_run {
-            let done = self.ordered.settle(record, target).await;
-            if !done.map_err(Refused::of)? {
-                return Ok(());
-            }
-        }
-        tally.note(place, record, target);
-        if output.is_json() {
-            let mut line = record::summary(place, record);
-            line[deed.done()] = json!(!choice.dry_run);
-            if let Some(target) = target {
-                line["to"] = json!(target);
-            }
-            tally.print(|| output.json_line(&line));
-        }
-        Ok(())
-    }
-}
-
-/// Why something was not done.
-enum Refused {
-    /// With this message, which others do not share.
-    This(Fault),
-    /// With this message, which goes nowhere. The fault names it.
-    Unfit(Fault),
-    All(Fault),
-}
-
-impl Refused {
-    fn of(error: retryrmq::Error) -> Self {
-        let alone = matches!(
-            error.kind(),
-            ErrorKind::Unroutable | ErrorKind::QueueNotFound | ErrorKind::TooLarge
-        );
-        if alone {
-            Self::This(error.into())
-        } else {
-            Self::All(error.into())
-        }
-    }
-}
-
-impl From<Refused> for Fault {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::This(fault) | Refused::Unfit(fault) | Refused::All(fault) => fault,
-        }
     }
 }
 
@@ -334,52 +321,30 @@ async fn oldest_are_known(walk: &mut Walk, choice: &Choice, deed: &Deed) -> Resu
 }
 
 /// Each message as it comes: nothing is held that is done with.
-async fn on_the_way(
-    walk: &mut Walk,
-    choice: &Choice,
-    deed: &Deed,
-    tally: &mut Tally,
-    output: &Output,
-) -> Result<(), Fault> {
+async fn on_the_way(walk: &mut Walk, doing: &mut Doing<'_>, output: &Output) -> Result<(), Fault> {
     let total = walk.ordered.browse.remaining();
     let progress = output.progress(Some(total.into()), "looked at");
-    let mut rows = Vec::new();
+    doing.named = walk.selection.is_named();
     let done = async {
-        let mut first = None;
-        while let Some((place, record)) = walk.next().await? {
-            let acted = walk
-                .act((place, &record), choice, deed, tally, output)
-                .await;
-            match acted {
-                Ok(()) if choice.dry_run && !output.is_json() => {
-                    rows.push(ls::row(place, &record, output));
+        loop {
+            while let Some((place, record)) = walk.next().await? {
+                if doing.take(&mut walk.ordered, place, record).await? == Go::End {
+                    return Ok(());
                 }
-                Ok(()) => {}
-                // It stays where it is, and those behind it go on.
-                Err(Refused::This(fault))
-                    if !walk.selection.is_named() && matches!(deed, Deed::Replay(None)) =>
-                {
-                    walk.left = walk.left.saturating_add(1);
-                    output.note(&format!("{}: {}", handle(place, &record), fault.sentence()));
-                    first.get_or_insert(fault);
-                }
-                Err(Refused::Unfit(fault)) if !walk.selection.is_named() => {
-                    walk.left = walk.left.saturating_add(1);
-                    output.note(fault.sentence());
-                    first.get_or_insert(fault);
-                }
-                Err(refused) => return Err(refused.into()),
+                progress.set_position(walk.ordered.place as u64);
             }
-            progress.set_position(walk.ordered.place as u64);
+            doing.flush(&mut walk.ordered).await?;
+            // A limit is for those that go.
+            match doing.take_refused() {
+                0 => return Ok(()),
+                refused => walk.left = walk.left.saturating_add(refused),
+            }
         }
-        first.map_or(Ok(()), Err)
     }
     .await;
     progress.finish_and_clear();
-    if !rows.is_empty() {
-        tally.print(|| ls::print(rows, output));
-    }
-    done
+    doing.show();
+    done.and_then(|()| doing.fault.take().map_or(Ok(()), Err))
 }
 
 /// Holds exactly the messages that are meant, and looks at all others, before anything is done; asks, if it has to.
@@ -388,7 +353,7 @@ async fn all_at_once(
     choice: &Choice,
     deed: &Deed,
     sure: bool,
-    tally: &mut Tally,
+    doing: &mut Doing<'_>,
     output: &Output,
 ) -> Result<(), Fault> {
     let mut chosen = Vec::new();
@@ -417,21 +382,17 @@ async fn all_at_once(
     if !sure && (is_missing() || !agreed(walk, choice, &chosen, output).await?) {
         return Ok(());
     }
-    if choice.dry_run && !output.is_json() {
-        let rows = chosen
-            .iter()
-            .map(|(place, record)| ls::row(*place, record, output));
-        let rows = rows.collect();
-        tally.print(|| ls::print(rows, output));
-    }
-    for (place, record) in &chosen {
-        if walk.ordered.is_stopped() {
-            break;
+    let done = async {
+        for (place, record) in chosen {
+            if doing.take(&mut walk.ordered, place, record).await? == Go::End {
+                return Ok(());
+            }
         }
-        walk.act((*place, record), choice, deed, tally, output)
-            .await?;
+        doing.flush(&mut walk.ordered).await
     }
-    Ok(())
+    .await;
+    doing.show();
+    done
 }
 
 /// Shows what would be gone, and asks.

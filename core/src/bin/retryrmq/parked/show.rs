@@ -8,6 +8,7 @@ use retryrmq_operator::foreign::{DeadLetter, Replay, Source};
 use super::{
     body::{self, Form},
     foreign, ls,
+    notes::Notes,
     order::Ordered,
     others::Others,
     place, record,
@@ -57,13 +58,15 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         return Ok(Exit::Interrupted);
     };
     let shown = async {
+        let notes = Notes::of(&client, place::family(&options.queue, options.dlq)).await?;
         let mut shown = 0;
         while !selection.ends_by(walk.place)
             && let Some((place, record)) = walk.next().await?
         {
             if selection.takes(place, &record) {
                 let letter = walk.letter(&record);
-                show(&options, place, (&record, letter.as_ref()), shown, output)?;
+                let message = (&record, letter.as_ref());
+                show(&options, &notes, place, message, shown, output)?;
                 shown += 1;
             }
         }
@@ -94,6 +97,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 
 fn show(
     options: &Options,
+    notes: &Notes,
     place: usize,
     (record, letter): (&Record, Option<&DeadLetter>),
     before: usize,
@@ -103,17 +107,22 @@ fn show(
         return output.raw(record.message().body());
     }
     if output.is_json() {
-        return output.json_line(&record::full(place, record, letter));
+        let mut all = record::full(place, record, letter);
+        if let Some(note) = notes.about(&record.fingerprint) {
+            all["about"] = note.json();
+        }
+        return output.json_line(&all);
     }
     if before > 0 {
         output.line("")?;
     }
-    people(place, (record, letter), output)
+    people(place, (record, letter), notes, output)
 }
 
 fn people(
     place: usize,
     (record, letter): (&Record, Option<&DeadLetter>),
+    notes: &Notes,
     output: &Output,
 ) -> Result<(), Fault> {
     let message = record.message();
@@ -196,6 +205,9 @@ fn people(
         field("no replay", &visible::line(why))?;
     }
     field("fingerprint", &visible::line(&record.fingerprint))?;
+    if let Some(note) = notes.about(&record.fingerprint) {
+        field("group", &output.bold(note.sentence()))?;
+    }
     let original = match letter.map(|letter| &letter.replay) {
         Some(Replay::Original { properties, .. }) => Some(foreign::unwrapped(properties)),
         _ => None,

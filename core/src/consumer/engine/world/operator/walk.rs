@@ -108,7 +108,7 @@ impl Walk {
                 self.desk.tell(Told::Replays(number));
                 let replayed = self.marks.replayed.clone();
                 let properties = stamped(delivery, |stamp| {
-                    stamp.replay(&replayed).expect("it is small")
+                    stamp.replay(&replayed, false).expect("it is small")
                 });
                 let publish = self.publish(QUEUE, properties, delivery);
                 if may_go(None) {

@@ -1,0 +1,88 @@
+//! `retryrmq parked compact`.
+
+use clap::Args;
+use serde_json::json;
+
+use super::{audit::Audit, doing::Log, others::Others, stop::Stop};
+use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
+use retryrmq::visible;
+
+/// Write a parking queue anew, so that the broker can free its disk
+///
+/// A quorum queue may keep its log from its oldest message on, whatever was taken out of it since. This puts every message back as a
+/// confirmed copy, in order, and then acknowledges the original: nothing is lost, and killed meanwhile, at most 256 messages are
+/// there twice. It writes as many bytes as the queue holds.
+#[derive(Clone, Debug, Args)]
+#[command(override_usage = "retryrmq parked compact [OPTIONS] <QUEUE>", after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// The queue whose parked messages to write anew (its own name, not that of the parking queue)
+    queue: String,
+
+    #[command(flatten)]
+    log: Log,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  retryrmq parked compact orders
+
+JSON: rewritten, kept (messages that no whole copy can be made of), remaining.";
+
+pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    let stop = Stop::listen()?;
+    let client = global.connect().await?;
+    let parked = client.parked(&options.queue);
+    let mut audit = Audit::open(options.log.audit.as_deref(), "compact", &options.queue)?;
+    let mut browse = parked.browse().await?;
+    if let Some(warning) = browse.warning() {
+        tracing::warn!("{}", visible::line(warning));
+    }
+    let total = browse.remaining();
+    let progress = output.progress(Some(total.into()), "rewritten");
+    let rewriting = browse.rewrite(|done| {
+        progress.set_position(done);
+        !stop.is_set()
+    });
+    let Some(rewritten) = stop.unless_cut(rewriting).await else {
+        return Ok(Exit::Interrupted); // an alarm: what is under way would be done twice
+    };
+    progress.finish_and_clear();
+    let others = Others::of(&browse);
+    let closed = browse.close().await;
+    client.close().await;
+    let (rewritten, kept) = rewritten?;
+    closed?;
+    if let Some(audit) = &mut audit {
+        let mut line = audit.line("rewritten");
+        line["count"] = json!(rewritten);
+        audit.append(&[line], &format!("{rewritten} messages were rewritten"))?;
+    }
+    let name = parked.name();
+    let remaining = u64::from(total).saturating_sub(rewritten + kept);
+    let not_all = if kept == 0 {
+        String::new()
+    } else {
+        format!("; {kept} could not be, and still hold the log: replay, export or drop them")
+    };
+    let stopped = if stop.is_set() {
+        format!("; stopped, {remaining} remain as they are")
+    } else {
+        String::new()
+    };
+    if output.is_json() {
+        output.json_document(
+            &json!({ "rewritten": rewritten, "kept": kept, "remaining": remaining }),
+        )?;
+    }
+    output.note(&format!(
+        "{rewritten} of {total} messages in {} rewritten{not_all}{stopped}",
+        visible::line(&name)
+    ));
+    if stop.is_set() {
+        return Ok(Exit::Interrupted);
+    }
+    if others.hold() {
+        return others.told(&name, output);
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,473 @@
+//! What is done with each chosen message: waves of them are sent, confirmed, written down, and only then acknowledged.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+use retryrmq::{Client, ErrorKind, Parked, Record, Resend, parse_duration};
+use serde_json::json;
+
+use super::{
+    audit::Audit,
+    canary::{Canary, Fate},
+    edit::Editor,
+    foreign, ls,
+    order::Ordered,
+    pace::{Pace, Rate},
+    record,
+    selection::handle,
+    settle::{Choice, Deed},
+    tally::Tally,
+};
+use crate::{
+    fault::Fault,
+    output::{Output, Text},
+};
+use retryrmq::visible;
+
+/// How messages are replayed.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct Manner {
+    /// No faster than this: 50/s, 300/m, 1000/h
+    #[arg(long, value_name = "RATE")]
+    rate: Option<Rate>,
+
+    /// Replay this many first, wait for --canary-wait, and go on only if none of them was parked again and none waits for a retry
+    #[arg(long, value_name = "N", conflicts_with = "dry_run", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    canary: Option<u64>,
+
+    /// How long to wait for the fate of the --canary; longer than a handler and its first retries take
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "30s",
+        requires = "canary"
+    )]
+    canary_wait: String,
+
+    /// Edit each message in $VISUAL or $EDITOR before it goes: body, headers and properties. One that is closed without a change
+    /// stays parked
+    #[arg(long, conflicts_with_all = ["dry_run", "canary"], requires = "which")]
+    edit: bool,
+
+    /// Keep the count of retries: a message that had spent all of them gets one attempt
+    #[arg(long)]
+    keep_count: bool,
+}
+
+/// Where what happens is written down.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct Log {
+    /// Append a JSON line for each message to this file, on the disk before the message leaves the parking queue: when, who, what
+    #[arg(long, value_name = "FILE")]
+    pub(super) audit: Option<PathBuf>,
+}
+
+/// Longer than this a broker does not let a message be held: its `consumer_timeout` is 30 minutes.
+const LONGEST_WAIT: Duration = Duration::from_secs(20 * 60);
+
+impl Manner {
+    fn patience(&self) -> Result<Duration, Fault> {
+        let wait = parse_duration(&self.canary_wait)
+            .map_err(|why| Fault::usage(format!("--canary-wait: {why}")))?;
+        if wait > LONGEST_WAIT {
+            return Err(Fault::usage(
+                "--canary-wait is 20m at most: what is parked is held meanwhile, and a broker takes it back after 30 minutes",
+            ));
+        }
+        Ok(wait)
+    }
+}
+
+/// Whether there is more to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Go {
+    On,
+    /// The canary was not in time.
+    End,
+}
+
+/// The first ones, which go alone.
+struct First {
+    count: usize,
+    patience: Duration,
+}
+
+/// What is being done.
+pub(super) struct Doing<'a> {
+    client: &'a Client,
+    parked: &'a Parked,
+    choice: &'a Choice,
+    deed: &'a Deed,
+    output: &'a Output,
+    pub(super) tally: Tally,
+    audit: Option<Audit>,
+    pace: Pace,
+    editor: Option<Editor>,
+    keep_count: bool,
+    first: Option<First>,
+    /// The messages were chosen one by one: one that cannot go ends it.
+    pub(super) named: bool,
+    wave: Vec<(usize, Record, Resend)>,
+    rows: Vec<Vec<Text>>,
+    /// How many could not go since somebody asked, and why the first of all could not.
+    refused: u64,
+    pub(super) fault: Option<Fault>,
+}
+
+impl<'a> Doing<'a> {
+    /// Nothing has happened when this fails.
+    pub(super) fn prepare(
+        (client, parked): (&'a Client, &'a Parked),
+        choice: &'a Choice,
+        deed: &'a Deed,
+        manner: &Manner,
+        output: &'a Output,
+    ) -> Result<Self, Fault> {
+        let first = manner.canary.map(|count| {
+            Ok::<_, Fault>(First {
+                count: usize::try_from(count).unwrap_or(usize::MAX),
+                patience: manner.patience()?,
+            })
+        });
+        let editor = manner.edit.then(Editor::of_environment);
+        let (first, editor) = (first.transpose()?, editor.transpose()?);
+        let path = choice.log.audit.as_deref().filter(|_| !choice.dry_run);
+        Ok(Self {
+            client,
+            parked,
+            choice,
+            deed,
+            output,
+            tally: Tally::default(),
+            audit: Audit::open(path, deed.name(), &choice.queue)?,
+            pace: Pace::of(manner.rate),
+            editor,
+            keep_count: manner.keep_count,
+            first,
+            named: true,
+            wave: Vec::new(),
+            rows: Vec::new(),
+            refused: 0,
+            fault: None,
+        })
+    }
+
+    /// Takes a chosen message; it is done with when its wave is full, or with [`flush`](Self::flush).
+    pub(super) async fn take(
+        &mut self,
+        ordered: &mut Ordered,
+        place: usize,
+        record: Record,
+    ) -> Result<Go, Fault> {
+        let mut resend = Resend::of(&record).keep_count(self.keep_count);
+        if let Deed::Replay(to) = self.deed {
+            if let Some(to) = to {
+                resend = resend.to(to);
+            }
+            let letter = ordered.letter(&record);
+            if let Some(why) = foreign::obstacle(letter.as_ref(), resend.target()) {
+                return self.unfit(ordered, (place, &record, &resend), &why).await;
+            }
+            if let Some(letter) = &letter {
+                if self.first.is_some() && !foreign::keeps_marks(letter) {
+                    return Err(Fault::usage(format!(
+                        "{}: --canary could not tell whether it is given up again, because {} writes headers of its own then; nothing was replayed: leave --canary out, and take --limit for the first ones",
+                        handle(place, &record),
+                        letter.library
+                    )));
+                }
+                resend = foreign::instead(resend, letter);
+            }
+        }
+        if self.choice.dry_run {
+            self.rehearse(place, &record, &resend);
+            return Ok(Go::On);
+        }
+        if let Some(editor) = &self.editor {
+            let edited = editor.edit(place, &record, &resend, self.output);
+            match edited.await? {
+                Some((content, saved)) => {
+                    resend = resend.content(content.properties, content.body);
+                    self.wave.push((place, record, resend));
+                    let done = self.flush(ordered).await;
+                    return done.map(|()| Go::On).map_err(|fault| saved.keep(fault));
+                }
+                None => {
+                    self.print(place, &record, &resend, "unchanged", None);
+                    return Ok(Go::On);
+                }
+            }
+        }
+        self.wave.push((place, record, resend));
+        let most = match &self.first {
+            Some(first) => first.count,
+            None => self.pace.wave(),
+        };
+        if self.wave.len() < most {
+            return Ok(Go::On);
+        }
+        let Some(first) = self.first.take() else {
+            return self.flush(ordered).await.map(|()| Go::On);
+        };
+        self.canary(ordered, &first).await
+    }
+
+    /// Does what was taken and is not done yet.
+    pub(super) async fn flush(&mut self, ordered: &mut Ordered) -> Result<(), Fault> {
+        let mut wave = std::mem::take(&mut self.wave);
+        while !wave.is_empty() && !ordered.is_stopped() {
+            let rest = wave.split_off(wave.len().min(self.pace.wave()));
+            let now = std::mem::replace(&mut wave, rest);
+            tokio::select! {
+                () = self.pace.wait(now.len()) => {}
+                () = ordered.stopped() => break,
+            }
+            self.settle(ordered, now).await?;
+        }
+        Ok(())
+    }
+
+    /// Prints the table of a rehearsal.
+    pub(super) fn show(&mut self) {
+        if !self.rows.is_empty() {
+            let rows = std::mem::take(&mut self.rows);
+            self.tally.print(|| ls::print(rows, self.output));
+        }
+    }
+
+    /// How many could not go since this was asked.
+    pub(super) fn take_refused(&mut self) -> u64 {
+        std::mem::take(&mut self.refused)
+    }
+
+    /// A message that goes nowhere stays where it is, and those behind it go on; unless it was named, which ends it with those
+    /// before it done.
+    async fn unfit(
+        &mut self,
+        ordered: &mut Ordered,
+        (place, record, resend): (usize, &Record, &Resend),
+        why: &str,
+    ) -> Result<Go, Fault> {
+        let fault = Fault::not_found(format!("{}: {why}", handle(place, record)));
+        if self.named {
+            self.flush(ordered).await?;
+        }
+        let outcome = if self.choice.dry_run {
+            "would be refused"
+        } else {
+            "refused"
+        };
+        self.print(place, record, resend, outcome, Some(&fault));
+        if self.named {
+            return Err(fault);
+        }
+        self.refused += 1;
+        self.output.note(fault.sentence());
+        self.fault.get_or_insert(fault);
+        Ok(Go::On)
+    }
+
+    fn rehearse(&mut self, place: usize, record: &Record, resend: &Resend) {
+        self.tally.note(place, record, self.target(resend));
+        if self.output.is_json() {
+            let mut line = record::summary(place, record);
+            line[self.deed.done()] = json!(false);
+            if let Some(target) = self.target(resend) {
+                line["to"] = json!(target);
+            }
+            line["outcome"] = json!(format!("would be {}", self.deed.done()));
+            self.tally.print(|| self.output.json_line(&line));
+        } else {
+            self.rows.push(ls::row(place, record, self.output));
+        }
+    }
+
+    /// The queue that it goes to, where there is one.
+    fn target<'r>(&self, resend: &'r Resend) -> Option<&'r str> {
+        let target = matches!(self.deed, Deed::Replay(_)).then(|| resend.target());
+        target.filter(|target| !target.is_empty())
+    }
+
+    /// One outcome for each message.
+    fn print(
+        &mut self,
+        place: usize,
+        record: &Record,
+        resend: &Resend,
+        outcome: &str,
+        fault: Option<&Fault>,
+    ) {
+        if !self.output.is_json() {
+            return;
+        }
+        let mut line = record::summary(place, record);
+        line[self.deed.done()] = json!(outcome == self.deed.done());
+        line["outcome"] = json!(outcome);
+        if let Some(target) = self.target(resend) {
+            line["to"] = json!(target);
+        }
+        if resend.is_edited() {
+            line["edited"] = json!(true);
+        }
+        if let Some(fault) = fault {
+            line["error_of_replay"] = json!(fault.sentence());
+            line["code"] = json!(fault.code());
+        }
+        self.tally.print(|| self.output.json_line(&line));
+    }
+
+    /// Sends a wave, writes it down, and lets go of what was sent.
+    async fn settle(
+        &mut self,
+        ordered: &mut Ordered,
+        wave: Vec<(usize, Record, Resend)>,
+    ) -> Result<(), Fault> {
+        let answers = match self.deed {
+            Deed::Drop => wave.iter().map(|_| Ok(())).collect(),
+            Deed::Replay(_) => {
+                let resends: Vec<_> = wave.iter().map(|(_, _, resend)| resend.clone()).collect();
+                match ordered.send(&resends).await {
+                    Some(answers) => answers,
+                    None => return Ok(()), // cut short: what became of it is not known
+                }
+            }
+        };
+        let sent = answers.iter().filter(|answer| answer.is_ok()).count() as u64;
+        self.write_down(&wave, &answers, sent)?;
+        let (mut fault, mut gone) = (None, 0);
+        for ((place, record, resend), answer) in wave.into_iter().zip(answers) {
+            let Err(error) = answer else {
+                match ordered.drop(&record).await {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(()),
+                    Err(error) => return Err(self.doubled(error, sent - gone, &resend)),
+                }
+                gone += 1;
+                let target = self.target(&resend).map(str::to_owned);
+                self.tally.note(place, &record, target.as_deref());
+                self.print(place, &record, &resend, self.deed.done(), None);
+                continue;
+            };
+            let alone =
+                concerns_one(&error) && !self.named && matches!(self.deed, Deed::Replay(None));
+            let why = Fault::from(error);
+            self.print(place, &record, &resend, "refused", Some(&why));
+            if !alone {
+                fault.get_or_insert(why);
+                continue;
+            }
+            // It stays where it is, and those behind it go on.
+            self.refused += 1;
+            self.output
+                .note(&format!("{}: {}", handle(place, &record), why.sentence()));
+            self.fault.get_or_insert(why);
+        }
+        fault.map_or(Ok(()), Err)
+    }
+
+    fn write_down(
+        &mut self,
+        wave: &[(usize, Record, Resend)],
+        answers: &[retryrmq::Result<()>],
+        sent: u64,
+    ) -> Result<(), Fault> {
+        let Some(audit) = &mut self.audit else {
+            return Ok(());
+        };
+        let is_replay = matches!(self.deed, Deed::Replay(_));
+        let lines: Vec<_> = wave
+            .iter()
+            .zip(answers)
+            .filter(|(_, answer)| answer.is_ok())
+            .map(|((_, record, resend), _)| {
+                let target = is_replay.then(|| resend.target());
+                let mut line = audit.of(self.deed.done(), record, target);
+                if resend.is_edited() {
+                    line["edited"] = json!(true);
+                }
+                line
+            })
+            .collect();
+        let done = if is_replay {
+            format!("{sent} messages were replayed that it does not name, and are parked as well")
+        } else {
+            "what it does not name was not dropped".to_owned()
+        };
+        audit.append(&lines, &done)
+    }
+
+    /// The walk was over when copies had gone.
+    fn doubled(&self, error: retryrmq::Error, count: u64, resend: &Resend) -> Fault {
+        let fault = Fault::from(error);
+        if matches!(self.deed, Deed::Drop) {
+            return fault;
+        }
+        let (were, they) = if count == 1 {
+            ("1 message was".to_owned(), "it is")
+        } else {
+            (format!("{count} messages were"), "they are")
+        };
+        fault.after(&format!(
+            "{were} replayed to {} before that was known: {they} parked as well",
+            visible::line(resend.target())
+        ))
+    }
+
+    /// The first ones go; the others only if those live.
+    async fn canary(&mut self, ordered: &mut Ordered, first: &First) -> Result<Go, Fault> {
+        let mut targets: Vec<String> = self
+            .wave
+            .iter()
+            .map(|(_, _, resend)| resend.target().to_owned())
+            .collect();
+        targets.sort_unstable();
+        targets.dedup();
+        let mut watched = Vec::new();
+        for target in &targets {
+            watched.push(Canary::before(self.client, target).await?);
+        }
+        self.flush(ordered).await?;
+        let count = self.tally.count;
+        if count == 0 && !ordered.is_stopped() {
+            // None of them could go: the next ones are first.
+            self.first = Some(First { ..*first });
+            return Ok(Go::On);
+        }
+        self.output.note(&format!(
+            "{count} replayed first{}; waiting {} for what becomes of them",
+            self.tally.targets(),
+            retryrmq::format_duration(first.patience)
+        ));
+        let mut patience = first.patience;
+        for canary in &watched {
+            let fate = canary
+                .fate(self.client, self.parked, ordered, patience)
+                .await?;
+            patience = Duration::ZERO; // all of them have waited
+            let why = match fate {
+                Fate::Live => continue,
+                Fate::Stopped => return Ok(Go::End),
+                Fate::ParkedAgain(again, error) => format!(
+                    "{again} of the first {count} {} parked again ({error}): the rest was not replayed",
+                    if again == 1 { "was" } else { "were" },
+                ),
+                Fate::Waiting(why) => format!(
+                    "the first {count} may not be handled yet: {why}. The rest was not replayed; give them longer with --canary-wait, or mend their consumer"
+                ),
+            };
+            return Err(Fault::failed(why));
+        }
+        self.output.note(&format!(
+            "the first {count} live: none was parked again, and none waits; the rest follows"
+        ));
+        Ok(Go::On)
+    }
+}
+
+/// Whether others do not share it.
+fn concerns_one(error: &retryrmq::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Unroutable | ErrorKind::QueueNotFound | ErrorKind::TooLarge
+    )
+}

@@ -1,0 +1,286 @@
+//! `retryrmq parked export`: parked messages as JSON lines, lossless.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use retryrmq::Record;
+use serde_json::{Value, json};
+
+use super::{
+    audit::Audit,
+    doing::Log,
+    lossless,
+    order::Ordered,
+    others::Others,
+    selection::{Selection, Words, handle},
+    stop::Stop,
+};
+use crate::{exit::Exit, fault::Fault, global::Global, json, output::Output};
+use retryrmq::visible;
+
+/// Write parked messages to a file that `parked import` reads
+///
+/// Every header of every type, all properties and the body are kept exactly. The messages stay parked, unless --remove says otherwise.
+#[derive(Clone, Debug, Args)]
+#[command(override_usage = "retryrmq parked export [OPTIONS] <QUEUE> [FILE]", after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// The queue whose parked messages to export (its own name, not that of the parking queue)
+    queue: String,
+
+    /// The file to write, which must not exist yet; standard output when it is left out
+    file: Option<PathBuf>,
+
+    /// Only those whose failures are alike: the fingerprint, or its beginning, as `parked ls` shows it
+    #[arg(long, value_name = "HEX")]
+    fingerprint: Option<String>,
+
+    /// Only those parked for this reason
+    #[arg(long, value_name = "REASON")]
+    reason: Option<String>,
+
+    /// Take each message out of the parking queue once it is on the disk
+    #[arg(long, requires = "file")]
+    remove: bool,
+
+    #[command(flatten)]
+    log: Log,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  retryrmq parked export orders orders.jsonl
+  retryrmq parked export orders orders.jsonl --remove
+  retryrmq parked export orders | gzip > orders.jsonl.gz
+
+A line is a JSON object: retryrmq (the format, 1), queue, mark, exchange and
+routing_key (where it was first published), properties, headers, body_base64.
+Types that JSON lacks say so: {\"$timestamp\": 1700000000}, {\"$int32\": 7}.";
+
+/// So many lines go to the disk together.
+const WAVE: usize = 256;
+/// Or so many bytes.
+const BYTES: usize = 16 * 1024 * 1024;
+
+pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    let words = Words::every(options.fingerprint.clone(), options.reason.clone());
+    let mut selection = words.read()?;
+    let stop = Stop::listen()?;
+    let client = global.connect().await?;
+    let parked = client.parked(&options.queue);
+    let log = options.log.audit.as_deref().filter(|_| options.remove);
+    let audit = Audit::open(log, "export", &options.queue)?;
+    let Some(mut walk) = Ordered::open(&parked, true, stop).await? else {
+        return Ok(Exit::Interrupted);
+    };
+    let mut export = Export {
+        sink: Sink::open(options.file.as_deref())?,
+        audit,
+        options: &options,
+        wave: Vec::new(),
+        bytes: 0,
+        exported: 0,
+        removed: 0,
+        skipped: 0,
+    };
+    let progress = output.progress(Some(walk.browse.remaining().into()), "looked at");
+    let done = export
+        .all(&mut walk, &mut selection, output, &progress)
+        .await;
+    progress.finish_and_clear();
+    let (others, stopped) = (Others::of(&walk.browse), walk.is_stopped());
+    let closed = walk.close().await;
+    client.close().await;
+    let summary = export.summary();
+    done.and(closed).map_err(|fault| fault.after(&summary))?;
+    let name = parked.name();
+    if export.exported == 0 && !stopped && selection.is_narrow() {
+        return Err(others.or_not_found("like that", &name));
+    }
+    output.note(&summary);
+    if stopped {
+        return Ok(Exit::Interrupted);
+    }
+    if export.skipped > 0 {
+        return Ok(Exit::Failed);
+    }
+    if others.hold() {
+        return others.told(&name, output);
+    }
+    Ok(Exit::Ok)
+}
+
+struct Export<'a> {
+    sink: Sink,
+    audit: Option<Audit>,
+    options: &'a Options,
+    wave: Vec<Record>,
+    bytes: usize,
+    exported: u64,
+    removed: u64,
+    skipped: u64,
+}
+
+impl Export<'_> {
+    async fn all(
+        &mut self,
+        walk: &mut Ordered,
+        selection: &mut Selection,
+        output: &Output,
+        progress: &indicatif::ProgressBar,
+    ) -> Result<(), Fault> {
+        while let Some((place, record)) = walk.next().await? {
+            progress.set_position(place as u64);
+            if !selection.takes(place, &record) {
+                continue;
+            }
+            if let Some(mended) = record.message().mended() {
+                self.skipped += 1;
+                let mended = visible::line(mended).into_owned();
+                output.note(&format!(
+                    "{}: not exported, because it could not be read as it is ({mended})",
+                    handle(place, &record)
+                ));
+                continue;
+            }
+            let line = line_of(&self.options.queue, &record).to_string();
+            self.sink.write(&json::harmless(line))?;
+            self.exported += 1;
+            self.bytes += record.message().body().len();
+            if self.options.remove {
+                self.wave.push(record);
+            }
+            if self.wave.len() >= WAVE || self.bytes >= BYTES {
+                self.flush(walk).await?;
+            }
+        }
+        self.flush(walk).await
+    }
+
+    /// What was written is on the disk; then what is to be removed goes.
+    async fn flush(&mut self, walk: &mut Ordered) -> Result<(), Fault> {
+        self.bytes = 0;
+        self.sink.sync()?;
+        let wave = std::mem::take(&mut self.wave);
+        if let Some(audit) = &mut self.audit {
+            let to = self.options.file.as_deref().map(Path::to_string_lossy);
+            let lines: Vec<_> = wave
+                .iter()
+                .map(|record| audit.of("exported and removed", record, to.as_deref()))
+                .collect();
+            audit.append(&lines, "what it does not name was not removed")?;
+        }
+        for record in &wave {
+            if walk.drop(record).await? {
+                self.removed += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn summary(&self) -> String {
+        let count = self.exported;
+        let plural = if count == 1 { "" } else { "s" };
+        let to = match &self.options.file {
+            Some(path) => format!(" to {}", visible::line(&path.to_string_lossy())),
+            None => String::new(),
+        };
+        let rest = match (self.options.remove, self.skipped) {
+            (true, 0) => format!(", {} removed", self.removed),
+            (true, skipped) => format!(
+                ", {} removed; {skipped} could not be exported",
+                self.removed
+            ),
+            (false, 0) => String::new(),
+            (false, skipped) => format!("; {skipped} could not be exported"),
+        };
+        format!("{count} message{plural} exported{to}{rest}")
+    }
+}
+
+/// The message, and nothing of its place in the queue.
+fn line_of(queue: &str, record: &Record) -> Value {
+    let message = record.message();
+    let headers = message.headers().cloned().unwrap_or_default();
+    json!({
+        "retryrmq": 1,
+        "queue": queue,
+        "mark": record.mark,
+        "exchange": message.exchange(),
+        "routing_key": message.routing_key(),
+        "properties": lossless::of_properties(message.properties()),
+        "headers": lossless::of_table(&headers),
+        "body_base64": json::base64(message.body()),
+    })
+}
+
+/// Where the lines go.
+enum Sink {
+    File(BufWriter<File>, PathBuf),
+    Output,
+}
+
+impl Sink {
+    fn open(path: Option<&Path>) -> Result<Self, Fault> {
+        let Some(path) = path else {
+            return Ok(Self::Output);
+        };
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create_new(true);
+        #[cfg(unix)]
+        let options = std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+        let file = options.open(path).map_err(|why| {
+            let shown = path.to_string_lossy();
+            let shown = visible::line(&shown);
+            if why.kind() == io::ErrorKind::AlreadyExists {
+                Fault::usage(format!(
+                    "{shown} exists: name a new file; nothing was exported"
+                ))
+            } else {
+                Fault::usage(format!("cannot make {shown}: {why}; nothing was exported"))
+            }
+        })?;
+        Ok(Self::File(BufWriter::new(file), path.to_owned()))
+    }
+
+    fn write(&mut self, line: &str) -> Result<(), Fault> {
+        match self {
+            Self::File(file, path) => file
+                .write_all(line.as_bytes())
+                .and_then(|()| file.write_all(b"\n"))
+                .map_err(|why| unwritable(path, &why)),
+            Self::Output => {
+                let mut out = io::stdout().lock();
+                out.write_all(line.as_bytes())?;
+                Ok(out.write_all(b"\n")?)
+            }
+        }
+    }
+
+    /// Returns when all of it is on the disk, the file's name as well.
+    fn sync(&mut self) -> Result<(), Fault> {
+        match self {
+            Self::File(file, path) => file
+                .flush()
+                .and_then(|()| file.get_ref().sync_all())
+                .and_then(|()| sync_folder(path))
+                .map_err(|why| unwritable(path, &why)),
+            Self::Output => Ok(io::stdout().lock().flush()?),
+        }
+    }
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn unwritable(path: &Path, why: &io::Error) -> Fault {
+    let path = path.to_string_lossy();
+    Fault::failed(format!("cannot write {}: {why}", visible::line(&path)))
+}

@@ -1,0 +1,331 @@
+//! `retryrmq parked forget`.
+
+use std::{
+    collections::BTreeSet,
+    io::{self, BufRead, IsTerminal, Write},
+};
+
+use clap::Args;
+use retryrmq::{Parked, Record, parse_duration, waiting_queue};
+use serde_json::{Value, json};
+
+use super::{
+    audit::Audit,
+    canary,
+    doing::Log,
+    order::Ordered,
+    others::Others,
+    record,
+    selection::{Selection, Words},
+    stop::Stop,
+};
+use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
+use retryrmq::visible;
+
+/// Erase messages for good, parked and waiting for a retry: what a person may ask for
+///
+/// Looks through the parking queue and all waiting queues. What is ready in the work queue itself, or with a consumer, is not touched:
+/// look there as well, or run this again when that has come to its end.
+#[derive(Clone, Debug, Args)]
+#[command(override_usage = "retryrmq parked forget [OPTIONS] <QUEUE> <--id <ID>|--fingerprint <HEX>>", after_help = EXAMPLES)]
+#[group(id = "what", required = true, multiple = false, args = ["ids", "fingerprint"])]
+pub(crate) struct Options {
+    /// The queue (its own name, not that of the parking queue)
+    queue: String,
+
+    /// Messages with this id, all of them; may be given several times
+    #[arg(long = "id", value_name = "ID")]
+    ids: Vec<String>,
+
+    /// Those whose failures are alike: the whole fingerprint
+    #[arg(long, value_name = "HEX")]
+    fingerprint: Option<String>,
+
+    /// Look also through the waiting queue of this delay, of a policy of your own; may be given several times
+    #[arg(long = "delay", value_name = "DURATION")]
+    delays: Vec<String>,
+
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+
+    /// Only say which
+    #[arg(long)]
+    dry_run: bool,
+
+    #[command(flatten)]
+    log: Log,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  retryrmq parked forget orders --id order-17 --dry-run
+  retryrmq parked forget orders --id order-17 --yes --audit forgotten.jsonl
+
+To reach one message that waits, all of its waiting queue are looked at for a
+moment. They keep their order and their time. A broker that would count more such
+looks as crashes is left alone: it says so, and what was erased by then. Waiting queues
+are found by their names: those of the default policy and of common delays; name
+others with --delay. It says which it looked through.";
+
+/// How often a message may have been given back: three are a suspected crash. A question takes a look of its own.
+const MOST: u32 = 2;
+
+pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
+    if !(options.yes || options.dry_run || can_ask) {
+        return Err(Fault::usage(
+            "forgotten messages are gone for good: say --yes, or look first with --dry-run",
+        ));
+    }
+    if options
+        .fingerprint
+        .as_ref()
+        .is_some_and(|all| all.len() != 16)
+    {
+        return Err(Fault::usage(
+            "--fingerprint is the whole of it here, 16 hexadecimal digits, as `parked show` tells it",
+        ));
+    }
+    let words = match &options.fingerprint {
+        Some(fingerprint) => Words::every(Some(fingerprint.clone()), None),
+        None => Words::ids(&options.ids),
+    };
+    let mut selection = words.read()?;
+    let own = options.delays.iter().map(|text| {
+        let delay = parse_duration(text);
+        let delay = delay.map_err(|why| Fault::usage(format!("--delay: {why}")))?;
+        Ok(waiting_queue(&options.queue, delay))
+    });
+    let own = own.collect::<Result<Vec<_>, Fault>>()?;
+    let stop = Stop::listen()?;
+    let client = global.connect().await?;
+    let parked = client.parked(&options.queue);
+    let mut rungs = canary::family(&client, &options.queue).await?;
+    rungs.remove(0); // the work queue
+    rungs.extend(own);
+    rungs.sort_unstable();
+    rungs.dedup();
+    let mut forget = Forget {
+        parked: &parked,
+        rungs: &rungs,
+        audit: None,
+        output,
+        forgotten: (0, 0),
+    };
+    let walk = match client.depths(&[parked.name()]).await?.as_slice() {
+        [Some(_)] => match Ordered::open(&parked, true, stop.clone()).await? {
+            Some(walk) => Some(walk),
+            None => return Ok(Exit::Interrupted),
+        },
+        _ => None, // nothing was ever parked
+    };
+    let done = forget.all(&options, walk, &mut selection, &stop).await;
+    client.close().await;
+    let (from_parking, from_waiting) = forget.forgotten;
+    let would = if options.dry_run { "would be " } else { "" };
+    let summary = format!(
+        "{} messages {would}forgotten: {from_parking} parked, {from_waiting} waiting",
+        from_parking + from_waiting
+    );
+    let looked: Vec<_> = rungs.iter().map(|name| visible::line(name)).collect();
+    let looked = format!(
+        "looked through {} and {} waiting queues{}{}",
+        visible::line(&parked.name()),
+        rungs.len(),
+        if rungs.is_empty() { "" } else { ": " },
+        looked.join(", ")
+    );
+    done.map_err(|fault| fault.after(&summary))?;
+    output.note(&looked);
+    if stop.is_set() {
+        output.note(&summary);
+        return Ok(Exit::Interrupted);
+    }
+    if let Some(missing) = selection.missing() {
+        return Err(Fault::not_found(format!(
+            "no message {missing} is parked or waits for {}; {summary}",
+            visible::line(&options.queue)
+        )));
+    }
+    output.note(&summary);
+    Ok(Exit::Ok)
+}
+
+struct Forget<'a> {
+    parked: &'a Parked,
+    rungs: &'a [String],
+    audit: Option<Audit>,
+    output: &'a Output,
+    /// From the parking queue, and from waiting queues.
+    forgotten: (u64, u64),
+}
+
+impl Forget<'_> {
+    async fn all(
+        &mut self,
+        options: &Options,
+        mut walk: Option<Ordered>,
+        selection: &mut Selection,
+        stop: &Stop,
+    ) -> Result<(), Fault> {
+        let chosen = match &mut walk {
+            Some(walk) => self.chosen(walk, selection).await,
+            None => Ok(Vec::new()),
+        };
+        let work = async {
+            let chosen = chosen?;
+            let asks = !(options.yes || options.dry_run);
+            let marks = if asks || options.dry_run {
+                // A look for the question, and one for the deed.
+                let most = if asks { MOST - 1 } else { MOST };
+                let (waiting, marks) = self.waiting(selection, None, most, stop).await?;
+                let count = chosen.len() + waiting;
+                if options.dry_run {
+                    self.forgotten = (chosen.len() as u64, waiting as u64);
+                    for (place, record) in &chosen {
+                        self.print(place, record, &self.parked.name(), false)?;
+                    }
+                    return Ok(());
+                }
+                if count == 0 || !agreed(&options.queue, chosen.len(), waiting, stop).await? {
+                    return Ok(());
+                }
+                Some(marks)
+            } else {
+                None
+            };
+            let path = options.log.audit.as_deref();
+            self.audit = Audit::open(path, "forget", &options.queue)?;
+            // First where it may be refused. Exactly those that the question named.
+            self.waiting(selection, Some(marks), MOST, stop).await?;
+            for (place, record) in &chosen {
+                let Some(walk) = &mut walk else { break };
+                self.write_down(record, &self.parked.name())?;
+                if walk.drop(record).await? {
+                    self.forgotten.0 += 1;
+                    self.print(place, record, &self.parked.name(), true)?;
+                }
+            }
+            Ok::<_, Fault>(())
+        };
+        let done = work.await;
+        let closed = match walk {
+            Some(walk) => walk.close().await,
+            None => Ok(()),
+        };
+        done.and(closed)
+    }
+
+    /// Those in the parking queue, which the walk holds.
+    async fn chosen(
+        &self,
+        walk: &mut Ordered,
+        selection: &mut Selection,
+    ) -> Result<Vec<(usize, Record)>, Fault> {
+        let mut chosen = Vec::new();
+        while let Some((place, record)) = walk.next().await? {
+            if selection.takes(place, &record) {
+                chosen.push((place, record));
+            }
+        }
+        let others = Others::of(&walk.browse);
+        if others.hold() && !walk.is_stopped() {
+            return Err(Fault::held(format!(
+                "nothing was forgotten, because a message that is not to be seen may be meant: {}",
+                others.sentence(&self.parked.name())
+            )));
+        }
+        Ok(chosen)
+    }
+
+    /// Goes through the waiting queues: only looks, and returns how many and the marks of those that are meant; or erases them, of these only.
+    async fn waiting(
+        &mut self,
+        selection: &mut Selection,
+        erase: Option<Option<BTreeSet<String>>>,
+        most: u32,
+        stop: &Stop,
+    ) -> Result<(usize, BTreeSet<String>), Fault> {
+        let (mut count, mut marks) = (0, BTreeSet::new());
+        for rung in self.rungs {
+            let Some(mut walk) = self.parked.erasure(rung, most).await? else {
+                continue;
+            };
+            let work = async {
+                while !stop.is_set()
+                    && let Some(record) = walk.next().await?
+                {
+                    if !selection.takes(usize::MAX, &record) {
+                        continue;
+                    }
+                    match &erase {
+                        None => {
+                            count += 1;
+                            marks.insert(record.mark.clone());
+                        }
+                        Some(Some(only)) if !only.contains(&record.mark) => {}
+                        Some(_) => {
+                            self.write_down(&record, rung)?;
+                            walk.erase(&record).await?;
+                            self.forgotten.1 += 1;
+                            self.print(&0, &record, rung, true)?;
+                        }
+                    }
+                }
+                Ok::<_, Fault>(())
+            };
+            let done = work.await;
+            let closed = walk.close().await;
+            done?;
+            closed?;
+        }
+        Ok((count, marks))
+    }
+
+    fn write_down(&mut self, record: &Record, from: &str) -> Result<(), Fault> {
+        let Some(audit) = &mut self.audit else {
+            return Ok(());
+        };
+        let mut line = audit.of("forgotten", record, None);
+        line["from"] = json!(from);
+        audit.append(&[line], "what it does not name was not forgotten")
+    }
+
+    fn print(&self, place: &usize, record: &Record, from: &str, done: bool) -> Result<(), Fault> {
+        if !self.output.is_json() {
+            return Ok(());
+        }
+        let mut line = record::summary(*place, record);
+        if *place == 0 {
+            line["place"] = Value::Null;
+        }
+        line["from"] = json!(from);
+        line["forgotten"] = json!(done);
+        self.output.json_line(&line)
+    }
+}
+
+async fn agreed(queue: &str, parked: usize, waiting: usize, stop: &Stop) -> Result<bool, Fault> {
+    let mut err = io::stderr().lock();
+    let question = format!(
+        "Forget {} messages of {} for good, {parked} parked and {waiting} waiting? [y/N] ",
+        parked + waiting,
+        visible::line(queue)
+    );
+    err.write_all(question.as_bytes())?;
+    err.flush()?;
+    drop(err);
+    let answer = tokio::task::spawn_blocking(|| {
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer).map(|_| answer)
+    });
+    let mut stop = stop.clone();
+    tokio::select! {
+        answer = answer => Ok(matches!(
+            answer.unwrap_or_else(|_| Ok(String::new()))?.trim().to_ascii_lowercase().as_str(),
+            "y" | "yes"
+        )),
+        () = stop.wait() => Ok(false),
+    }
+}

@@ -1,0 +1,217 @@
+//! What operators tell each other of a group of failures: a note, an owner, and whether to leave it alone.
+//!
+//! It lives beside the parked messages: for `orders` in the queue `orders.notes.parked`, a message for each note, looked at with
+//! the same care as parked messages. Of several about one group the latest counts, so that two who write at once lose nothing.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
+
+use retryrmq::{BasicProperties, Client, ErrorKind, Publish, Record};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::{
+    fault::Fault,
+    moment,
+    output::{Column, Look, Output},
+};
+use retryrmq::visible;
+
+/// How often the notes are looked for while somebody else reads them.
+const TRIES: u32 = 40;
+/// A younger queue forgets what it confirmed when its broker is killed.
+const SAFE_AGE: Duration = Duration::from_secs(2);
+
+/// About one group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Note {
+    pub(super) fingerprint: String,
+    #[serde(default)]
+    pub(super) note: String,
+    #[serde(default)]
+    pub(super) owner: String,
+    /// Replay and drop leave the group alone unless it is named.
+    #[serde(default)]
+    pub(super) hold: bool,
+    #[serde(default)]
+    pub(super) by: String,
+    /// Milliseconds since 1970.
+    #[serde(default)]
+    pub(super) at: u64,
+}
+
+/// The latest of each group, by fingerprint.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Notes(BTreeMap<String, Note>);
+
+/// The work queue whose parking queue the notes are in: no queue has this name.
+fn family(queue: &str) -> String {
+    format!("{queue}.notes")
+}
+
+impl Notes {
+    /// Reads the notes about a work queue; none where nobody ever wrote any, and about no queue.
+    ///
+    /// # Errors
+    /// When somebody else reads them all the time, and those of a lost connection: then it is not known what is held.
+    pub(super) async fn of(client: &Client, queue: Option<&str>) -> Result<Self, Fault> {
+        let Some(queue) = queue else {
+            return Ok(Self::default());
+        };
+        let parked = client.parked(family(queue));
+        let name = parked.name();
+        if name.len() > 255 {
+            return Ok(Self::default());
+        }
+        match client.depths(std::slice::from_ref(&name)).await {
+            Ok(depths) if depths == [None] => return Ok(Self::default()),
+            Ok(_) => {}
+            // Whoever may not look there must be able to replay all the same.
+            Err(error) if error.kind() == ErrorKind::AccessRefused => {
+                tracing::warn!(
+                    "what is on hold is not known: {}",
+                    visible::line(&error.to_string())
+                );
+                return Ok(Self::default());
+            }
+            Err(error) => return Err(error.into()),
+        }
+        for _ in 0..TRIES {
+            let mut browse = parked.browse().await?;
+            let mut notes = Self::default();
+            let read = async {
+                while let Some(record) = browse.next().await? {
+                    notes.add(&record);
+                }
+                Ok::<_, retryrmq::Error>(())
+            }
+            .await;
+            let alone = browse.others() == 0 && browse.missed() == 0;
+            browse.close().await?;
+            read?;
+            if alone {
+                return Ok(notes);
+            }
+            sleep(Duration::from_millis(fastrand::u64(50..400))).await;
+        }
+        Err(Fault::held(format!(
+            "others read the notes in {} all the time, so that it is not known what is on hold; try again",
+            visible::line(&name)
+        )))
+    }
+
+    fn add(&mut self, record: &Record) {
+        let Ok(note) = serde_json::from_slice::<Note>(record.message().body()) else {
+            return; // not ours
+        };
+        let known = self.0.get(&note.fingerprint);
+        if known.is_none_or(|known| known.at <= note.at) {
+            self.0.insert(note.fingerprint.clone(), note);
+        }
+    }
+
+    /// Writes a note, and takes away those that it replaces.
+    pub(super) async fn write(client: &Client, queue: &str, note: &Note) -> Result<(), Fault> {
+        let parked = client.parked(family(queue));
+        let name = parked.name();
+        parked.make().await?;
+        let properties = BasicProperties::default()
+            .with_delivery_mode(2)
+            .with_content_type("application/json".into());
+        let body = serde_json::to_vec(note).unwrap_or_default();
+        let message = Publish::to_queue(&name, body).properties(properties);
+        client.publish(message).await?;
+        sleep(SAFE_AGE).await;
+        let mut browse = parked.browse().await?;
+        let cleaned = async {
+            while let Some(record) = browse.next().await? {
+                let old = serde_json::from_slice::<Note>(record.message().body());
+                if old.is_ok_and(|old| old.fingerprint == note.fingerprint && old.at < note.at) {
+                    browse.drop(&record).await?;
+                }
+            }
+            Ok::<_, retryrmq::Error>(())
+        }
+        .await;
+        browse.close().await?;
+        Ok(cleaned?)
+    }
+
+    /// What is said of a group.
+    pub(super) fn about(&self, fingerprint: &str) -> Option<&Note> {
+        self.0
+            .get(fingerprint)
+            .filter(|note| note.hold || !note.note.is_empty() || !note.owner.is_empty())
+    }
+
+    /// Whether the group is to be left alone.
+    pub(super) fn holds(&self, fingerprint: &str) -> bool {
+        self.about(fingerprint).is_some_and(|note| note.hold)
+    }
+
+    /// Prints what is said of these groups, below a table of them.
+    pub(super) fn print<'a>(
+        &self,
+        fingerprints: impl Iterator<Item = &'a str>,
+        output: &Output,
+    ) -> Result<(), Fault> {
+        let mut rows = Vec::new();
+        for note in fingerprints.filter_map(|fingerprint| self.about(fingerprint)) {
+            let text = |text: &str| Look::Plain.of(visible::line(text));
+            let mark = note.fingerprint.get(..8).unwrap_or(&note.fingerprint);
+            rows.push(vec![
+                Look::Dim.of(visible::line(mark)),
+                Look::Bold.of(if note.hold { "hold" } else { "-" }),
+                text(if note.owner.is_empty() {
+                    "-"
+                } else {
+                    &note.owner
+                }),
+                text(&note.note),
+            ]);
+        }
+        if rows.is_empty() {
+            return Ok(());
+        }
+        output.line("")?;
+        let columns = [
+            Column::left("fingerprint", 16),
+            Column::left("state", 5),
+            Column::left("owner", 16),
+            Column::left("note", 0),
+        ];
+        output.table(&columns, rows)
+    }
+}
+
+impl Note {
+    /// For `--json`.
+    pub(super) fn json(&self) -> Value {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_millis(self.at.min(1 << 50));
+        json!({
+            "note": self.note,
+            "owner": self.owner,
+            "hold": self.hold,
+            "by": self.by,
+            "at": moment::rfc3339(at),
+        })
+    }
+
+    /// One line for people.
+    pub(super) fn sentence(&self) -> String {
+        let mut words = Vec::new();
+        if self.hold {
+            words.push("on hold".to_owned());
+        }
+        if !self.owner.is_empty() {
+            words.push(format!("owner {}", visible::line(&self.owner)));
+        }
+        if !self.note.is_empty() {
+            words.push(visible::line(&self.note).into_owned());
+        }
+        words.join(", ")
+    }
+}

@@ -1,0 +1,161 @@
+//! `retryrmq parked tag` and `retryrmq parked hold`.
+
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use serde_json::json;
+
+use super::{
+    audit,
+    notes::{Note, Notes},
+    stop::Stop,
+};
+use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
+use retryrmq::visible;
+
+/// Write a note and an owner on a group of failures
+///
+/// `parked ls --group` and `parked show` tell them to everybody. They are kept on the broker, in QUEUE.notes.parked.
+#[derive(Clone, Debug, Args)]
+#[command(
+    override_usage = "retryrmq parked tag [OPTIONS] --group <FINGERPRINT> <QUEUE>",
+    after_help = "\
+Examples:
+  retryrmq parked tag orders --group 36567b941ac2e6b8 --owner ana --note 'TICKET-7'
+  retryrmq parked tag orders --group 36567b941ac2e6b8 --clear"
+)]
+pub(crate) struct Tag {
+    #[command(flatten)]
+    words: Words,
+
+    /// Take the note, the owner and a hold away
+    #[arg(long, conflicts_with_all = ["note", "owner"])]
+    clear: bool,
+}
+
+/// Have replay and drop leave a group of failures alone
+///
+/// `parked replay` and `parked drop` pass it over, unless its messages are named, by id or by fingerprint.
+#[derive(Clone, Debug, Args)]
+#[command(
+    override_usage = "retryrmq parked hold [OPTIONS] --group <FINGERPRINT> <QUEUE>",
+    after_help = "\
+Examples:
+  retryrmq parked hold orders --group 36567b941ac2e6b8 --note 'until the vendor is back'
+  retryrmq parked hold orders --group 36567b941ac2e6b8 --release"
+)]
+pub(crate) struct Hold {
+    #[command(flatten)]
+    words: Words,
+
+    /// Let it go again; note and owner stay
+    #[arg(long)]
+    release: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+struct Words {
+    /// The queue (its own name, not that of the parking queue)
+    queue: String,
+
+    /// The group: all 16 digits of its fingerprint, as `parked show` and `parked ls --group --json` tell them
+    #[arg(long, value_name = "FINGERPRINT")]
+    group: String,
+
+    /// A sentence for whoever comes next
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+
+    /// Whose it is
+    #[arg(long, value_name = "WHO")]
+    owner: Option<String>,
+}
+
+/// Longer ones belong into a ticket.
+const LONGEST: usize = 4_096;
+
+pub(super) async fn tag(options: Tag, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    if !options.clear && options.words.note.is_none() && options.words.owner.is_none() {
+        return Err(Fault::usage("say --note, --owner or --clear"));
+    }
+    let clear = options.clear;
+    let change = move |note: &mut Note| {
+        if clear {
+            (note.note, note.owner, note.hold) = Default::default();
+        }
+    };
+    write(options.words, change, global, output).await
+}
+
+pub(super) async fn hold(options: Hold, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    let release = options.release;
+    let change = move |note: &mut Note| note.hold = !release;
+    write(options.words, change, global, output).await
+}
+
+async fn write(
+    words: Words,
+    change: impl FnOnce(&mut Note),
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, Fault> {
+    let group = words.group.to_ascii_lowercase();
+    if group.len() != 16 || !group.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(Fault::usage(
+            "--group is the whole fingerprint, 16 hexadecimal digits, as `parked show` and `parked ls --group --json` tell it",
+        ));
+    }
+    if [&words.note, &words.owner]
+        .into_iter()
+        .flatten()
+        .any(|text| text.len() > LONGEST)
+    {
+        return Err(Fault::usage("a note or an owner has 4096 bytes at most"));
+    }
+    let stop = Stop::listen()?;
+    let client = global.connect().await?;
+    // Whoever mistypes the queue would write where nobody looks.
+    let parking = retryrmq::parking_queue(&words.queue);
+    if client.depths(std::slice::from_ref(&parking)).await? == [None] {
+        return Err(Fault::not_found(format!(
+            "there is no queue `{}`; check the queue's name",
+            visible::line(&parking)
+        )));
+    }
+    let work = async {
+        let notes = Notes::of(&client, Some(&words.queue)).await?;
+        let known = notes.about(&group).cloned().unwrap_or_default();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.unwrap_or(Duration::ZERO).as_millis();
+        let mut note = Note {
+            fingerprint: group.clone(),
+            note: words.note.unwrap_or(known.note),
+            owner: words.owner.unwrap_or(known.owner),
+            hold: known.hold,
+            by: audit::who(),
+            // Also where the clock of whoever wrote before is ahead.
+            at: u64::try_from(now)
+                .unwrap_or(u64::MAX)
+                .max(known.at.saturating_add(1)),
+        };
+        change(&mut note);
+        Notes::write(&client, &words.queue, &note).await?;
+        Ok::<_, Fault>(note)
+    };
+    let Some(written) = stop.unless_cut(work).await else {
+        return Ok(Exit::Interrupted);
+    };
+    client.close().await;
+    let note = written?;
+    if output.is_json() {
+        let mut line = note.json();
+        line["fingerprint"] = json!(group);
+        output.json_document(&line)?;
+    }
+    let what = match note.sentence() {
+        none if none.is_empty() => "nothing is noted any more".to_owned(),
+        sentence => sentence,
+    };
+    output.note(&format!("{group}: {what}"));
+    Ok(Exit::Ok)
+}

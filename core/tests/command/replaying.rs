@@ -1,0 +1,366 @@
+//! Replay in waves: killed at any moment, twice at once, at a rate, behind a canary, edited, and written down.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use retryrmq::types::AMQPValue;
+use retryrmq_harness::{Broker, QueueType, on_every_broker};
+use rustix::process::{Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    time::timeout,
+};
+
+use crate::{
+    stage::{Desk, PARKED, PATIENCE, QUEUE, finish},
+    walking::{code, parked, pid},
+};
+
+/// As many are on their way at a time.
+const WAVE: usize = 64;
+
+/// So many parked messages of a queue that is there.
+async fn stage(broker: &Broker, count: u32) -> Desk {
+    let desk = Desk::with_queue(broker).await;
+    desk.amqp.declare(PARKED, QueueType::Quorum).await;
+    let messages = (1..=count).map(|number| {
+        let properties = parked(&number.to_string(), 1_700_000_000, "no answer");
+        (PARKED, format!("body {number}"), properties)
+    });
+    desk.amqp.publish_all("", messages).await;
+    desk.holds(PARKED, count).await;
+    desk
+}
+
+/// How often each id stands in a queue.
+async fn ids(desk: &Desk, queue: &str) -> BTreeMap<String, usize> {
+    let mut ids = BTreeMap::new();
+    for message in desk.amqp.drain(queue).await {
+        *ids.entry(message.id().unwrap().to_owned()).or_default() += 1;
+    }
+    ids
+}
+
+/// Every message is in the one queue or the other, and at most so many are there twice.
+async fn accounts(desk: &Desk, count: u32, doubled: usize) {
+    let (there, left) = (ids(desk, QUEUE).await, ids(desk, PARKED).await);
+    let known: BTreeSet<_> = there.keys().chain(left.keys()).cloned().collect();
+    assert_eq!(known.len(), count as usize, "some are lost");
+    let total: usize = there.values().chain(left.values()).sum();
+    let more = total - known.len();
+    assert!(more <= doubled, "{more} are there twice, {doubled} may be");
+}
+
+#[tokio::test]
+async fn a_replay_is_killed_with_its_broker_again_and_again_and_loses_nothing() {
+    on_every_broker(|broker| async move {
+        if !broker.is_controllable() {
+            return;
+        }
+        let count = std::env::var("RETRYRMQ_REPLAYS");
+        let count = count.map_or(2_000, |count| count.parse().unwrap());
+        let seed = std::env::var("RETRYRMQ_SEED");
+        let seed = seed.map_or(15, |seed| seed.parse().unwrap());
+        println!("RETRYRMQ_SEED={seed} RETRYRMQ_REPLAYS={count}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        let node = broker.own_node(&[]).await;
+        let mut desk = stage(&node, count).await;
+        let mut harms = 0;
+        for round in 0.. {
+            let mut child = desk
+                .command(&["--json", "parked", "replay", QUEUE, "--all"])
+                .spawn()
+                .unwrap();
+            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            let most = random.u32(0..=count / 6);
+            let mut ended = false;
+            for _ in 0..most {
+                let line = timeout(PATIENCE, lines.next_line()).await.unwrap();
+                ended = line.unwrap().is_none();
+                if ended {
+                    break;
+                }
+            }
+            if ended {
+                assert!(round > 0, "nothing was harmed");
+                break;
+            }
+            harms += 1;
+            if round % 4 == 1 {
+                drop(lines); // nobody reads on, and a full pipe would hold it up
+                node.kill().await;
+                node.start().await;
+                timeout(PATIENCE * 2, child.wait()).await.unwrap().unwrap();
+                desk.amqp = desk.vhost.connect().await;
+            } else {
+                child.kill().await.unwrap();
+            }
+        }
+        accounts(&desk, count, harms * WAVE).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn two_replays_at_once_lose_and_double_none() {
+    on_every_broker(|broker| async move {
+        let desk = stage(&broker, 600).await;
+        let arguments = ["parked", "replay", QUEUE, "--all"];
+        let (one, other) = tokio::join!(desk.run(&arguments), desk.run(&arguments));
+        for done in [one, other] {
+            // Whoever met the other says so.
+            assert!(matches!(done.status.code(), Some(0 | 6)), "{done:#?}");
+        }
+        let last = desk.run(&arguments).await;
+        assert!(matches!(last.status.code(), Some(0)), "{last:#?}");
+        accounts(&desk, 600, 0).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_replay_that_is_interrupted_settles_what_went_and_says_what_remains() {
+    on_every_broker(|broker| async move {
+        let desk = stage(&broker, 500).await;
+        let audit = tempfile::tempdir().unwrap();
+        let path = audit.path().join("audit").display().to_string();
+        let mut child = desk
+            .command(&[
+                "parked",
+                "replay",
+                QUEUE,
+                "--all",
+                "--rate=100/s",
+                "--audit",
+                &path,
+            ])
+            .spawn()
+            .unwrap();
+        retryrmq_harness::eventually(PATIENCE, "some went", || async {
+            desk.amqp
+                .depth(QUEUE)
+                .await
+                .is_some_and(|depth| depth >= 20)
+        })
+        .await;
+        kill_process(pid(&child), Signal::INT).unwrap();
+        let err = child.stderr.take().unwrap();
+        assert_eq!(code(&mut child).await, Some(130));
+        let mut said = String::new();
+        let mut lines = BufReader::new(err).lines();
+        while let Some(line) = lines.next_line().await.unwrap() {
+            said.push_str(&line);
+        }
+        let went = desk.amqp.depth(QUEUE).await.unwrap();
+        assert!(
+            said.contains(&format!("{went} messages replayed to orders"))
+                && said.contains(&format!("stopped, {} remain in orders.parked", 500 - went)),
+            "{said}"
+        );
+        desk.holds(PARKED, 500 - went).await;
+        let lines = std::fs::read_to_string(&path).unwrap();
+        let replayed = lines
+            .lines()
+            .filter(|line| line.contains("\"event\":\"replayed\""));
+        assert_eq!(replayed.count(), went as usize);
+        accounts(&desk, 500, 0).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_rest_follows_only_a_canary_that_lives() {
+    on_every_broker(|broker| async move {
+        let desk = stage(&broker, 30).await;
+        let canary = [
+            "parked",
+            "replay",
+            QUEUE,
+            "--all",
+            "--canary=3",
+            "--canary-wait=3s",
+        ];
+        // Nobody consumes it.
+        let done = desk.run(&canary).await.exits(1);
+        assert!(done.err.contains("nobody consumes orders"), "{done:#?}");
+        desk.holds(PARKED, 27).await;
+        let mut broken = desk.start(
+            &["--retry=fixed(1h, retries=0)"],
+            "echo; echo boom >&2; exit 65",
+        );
+        for _ in 0..3 {
+            broken.line().await;
+        }
+        desk.holds(PARKED, 30).await;
+        let done = desk.run(&canary).await.exits(1);
+        assert!(
+            done.err.contains("parked again (boom")
+                && done.err.contains("the rest was not replayed"),
+            "{done:#?}"
+        );
+        desk.holds(QUEUE, 0).await;
+        desk.holds(PARKED, 30).await;
+        broken.signal(Signal::TERM);
+        broken.end().await;
+        let mended = desk.start(&[], "exit 0");
+        let done = desk.run(&canary).await.exits(0);
+        assert!(done.err.contains("30 messages replayed"), "{done:#?}");
+        desk.holds(PARKED, 0).await;
+        mended.signal(Signal::TERM);
+        mended.end().await;
+    })
+    .await;
+}
+
+/// Runs a command with an editor.
+pub(crate) async fn edit(desk: &Desk, editor: &str, arguments: &[&str]) -> crate::stage::Done {
+    let mut command = desk.command(arguments);
+    command.env_remove("VISUAL").env("EDITOR", editor);
+    finish(command, None).await
+}
+
+#[tokio::test]
+async fn an_edited_message_goes_as_it_was_saved_and_any_other_stays() {
+    on_every_broker(|broker| async move {
+        let desk = stage(&broker, 1).await;
+        let long = "x".repeat(200_000);
+        let mut properties = parked("long", 1_700_000_001, "no customer");
+        let mut headers = properties.headers().clone().unwrap();
+        headers.insert("size".into(), AMQPValue::ShortInt(7));
+        properties = properties.with_headers(headers);
+        let body = format!("{{\"id\": 17, \"rest\": \"{long}\"}}");
+        desk.amqp.publish_with(PARKED, &body, properties).await;
+        desk.amqp
+            .publish_with(
+                PARKED,
+                vec![0, 159, 13],
+                parked("binary", 1_700_000_002, "x"),
+            )
+            .await;
+        desk.holds(PARKED, 3).await;
+        let replay = |id| ["--json", "parked", "replay", QUEUE, id, "--edit"];
+        // Not changed, an editor that fails, and what is no message.
+        let done = edit(&desk, "true", &replay("long")).await.exits(0);
+        assert_eq!(done.json()["outcome"], "unchanged");
+        edit(&desk, "false", &replay("long")).await.exits(1);
+        edit(&desk, "no-such-editor", &replay("long"))
+            .await
+            .exits(2);
+        let done = edit(&desk, "sed -i s/properties/{/", &replay("long"))
+            .await
+            .exits(2);
+        let fault: Value = serde_json::from_str(&done.err).unwrap();
+        let (_, kept) = fault["error"]
+            .as_str()
+            .unwrap()
+            .split_once("is in ")
+            .unwrap();
+        let kept = kept.split(';').next().unwrap();
+        assert!(std::fs::read_to_string(kept).unwrap().contains(&long));
+        std::fs::remove_file(kept).unwrap();
+        desk.holds(PARKED, 3).await;
+        desk.holds(QUEUE, 0).await;
+        let editor = "sed -i -e 's/\"id\": 17/\"id\": 18/' -e 's/\"$int16\": 7/\"$int16\": 8/'";
+        let done = edit(&desk, editor, &replay("long")).await.exits(0);
+        assert_eq!(
+            (&done.json()["outcome"], &done.json()["edited"]),
+            (&json!("replayed"), &json!(true))
+        );
+        edit(&desk, "sed -i s/AJ8N/AJ8O/", &replay("binary"))
+            .await
+            .exits(0);
+        desk.holds(PARKED, 1).await;
+        let there = desk.amqp.drain(QUEUE).await;
+        assert_eq!(there[0].text(), body.replace("17", "18"));
+        assert_eq!(there[0].header("size"), Some(AMQPValue::ShortInt(8)));
+        assert_eq!(there[0].header_int("x-retry-replays"), Some(1));
+        assert_eq!(there[0].header("x-retry-count"), None);
+        assert_eq!(there[1].body, [0, 159, 14]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_written_down_is_what_happened() {
+    on_every_broker(|broker| async move {
+        let desk = stage(&broker, 3).await;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit").display().to_string();
+        let nowhere = folder.path().display().to_string();
+        for arguments in [
+            &["parked", "replay", QUEUE, "--all", "--audit", &nowhere][..],
+            &[
+                "parked",
+                "drop",
+                QUEUE,
+                "--all",
+                "--yes",
+                "--audit",
+                "/dev/full",
+            ],
+        ] {
+            let done = desk.run(arguments).await.exits(1);
+            assert!(done.err.contains("nothing was done"), "{done:#?}");
+        }
+        desk.holds(PARKED, 3).await;
+        desk.run(&[
+            "parked",
+            "replay",
+            QUEUE,
+            "1",
+            "--keep-count",
+            "--audit",
+            &path,
+        ])
+        .await
+        .exits(0);
+        desk.run(&["parked", "drop", QUEUE, "2", "--yes", "--audit", &path])
+            .await
+            .exits(0);
+        desk.run(&[
+            "parked",
+            "replay",
+            QUEUE,
+            "3",
+            "--dry-run",
+            "--audit",
+            &path,
+        ])
+        .await
+        .exits(0);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let told: Vec<_> = lines
+            .iter()
+            .map(|line| {
+                (
+                    line["event"].as_str().unwrap(),
+                    line["message_id"].as_str(),
+                    line["to"].as_str(),
+                )
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("begun", None, None),
+                ("replayed", Some("1"), Some(QUEUE)),
+                ("begun", None, None),
+                ("dropped", Some("2"), None),
+            ]
+        );
+        let message = desk.amqp.take(QUEUE).await.unwrap();
+        assert_eq!(message.header_int("x-retry-count"), Some(5));
+        desk.holds(PARKED, 1).await;
+        tokio::time::timeout(Duration::from_secs(60), desk.holds(QUEUE, 0))
+            .await
+            .unwrap();
+    })
+    .await;
+}
