@@ -23,6 +23,7 @@ mod outcomes;
 mod parked;
 mod publishing;
 mod readers;
+mod readme;
 mod replaying;
 mod scarcity;
 mod setup;
