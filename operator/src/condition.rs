@@ -15,7 +15,8 @@ use std::{
 };
 
 use cel::{
-    Context, Env, Program, Value,
+    Context, Env, IdedExpr, Program, Value,
+    common::ast::{EntryExpr, Expr, IdedEntryExpr},
     objects::{Key, Map},
 };
 use serde_json::Value as Json;
@@ -55,7 +56,10 @@ impl Condition {
     /// A sentence with line and column, for what is no expression, or uses another variable.
     pub fn parse(text: &str, variables: &[&str]) -> Result<Self, String> {
         if text.len() > LONGEST {
-            return Err(format!("it has {} bytes, and {LONGEST} are the most", text.len()));
+            return Err(format!(
+                "it has {} bytes, and {LONGEST} are the most",
+                text.len()
+            ));
         }
         let mut depth = 0_usize;
         for (at, c) in text.char_indices() {
@@ -65,7 +69,10 @@ impl Condition {
                 _ => {}
             }
             if depth > DEEPEST {
-                return Err(format!("at column {}: brackets are nested more than {DEEPEST} deep", at + 1));
+                return Err(format!(
+                    "at column {}: brackets are nested more than {DEEPEST} deep",
+                    at + 1
+                ));
             }
         }
         let judge = Judge::start(text, variables)?;
@@ -84,7 +91,9 @@ impl Condition {
     pub fn holds(&mut self, variables: Variables) -> Result<bool, String> {
         const SLOW: &str = "it takes more than two seconds";
         if self.overdue >= MOST_OVERDUE {
-            return Err(format!("{SLOW} for {MOST_OVERDUE} messages, so the others were not tried"));
+            return Err(format!(
+                "{SLOW} for {MOST_OVERDUE} messages, so the others were not tried"
+            ));
         }
         let judge = match self.judge.take() {
             Some(judge) => judge,
@@ -129,7 +138,9 @@ impl Judge {
                 let _ = ready.send(Ok(())); // whoever has gone needs none
                 let environment = Arc::new(Env::stdlib());
                 while let Ok(variables) = asked.recv() {
-                    let judged = catch_unwind(AssertUnwindSafe(|| judge(&program, &environment, variables)));
+                    let judged = catch_unwind(AssertUnwindSafe(|| {
+                        judge(&program, &environment, variables)
+                    }));
                     let judged = judged.unwrap_or_else(|_| Err("it cannot be judged".to_owned()));
                     if answer.send(judged).is_err() {
                         return;
@@ -148,18 +159,88 @@ fn read(text: &str, names: &[String]) -> Result<Program, String> {
     let program = Program::compile(text).map_err(|errors| match errors.errors.first() {
         Some(error) => {
             let (line, column) = error.pos;
-            let line = if line > 1 { format!("line {line}, ") } else { String::new() };
+            let line = if line > 1 {
+                format!("line {line}, ")
+            } else {
+                String::new()
+            };
             format!("at {line}column {column}: {}", error.msg)
         }
         None => "it is no expression".to_owned(),
     })?;
+    if names.is_empty() {
+        return Ok(program);
+    }
+    let mut bound = Vec::new();
+    loops(program.expression(), &mut bound);
     let references = program.references();
     let mut used = references.variables();
     used.sort_unstable();
-    if let Some(other) = used.into_iter().find(|used| !names.is_empty() && !names.iter().any(|name| name == used)) {
-        return Err(format!("there is no `{other}`; there are {}", names.join(", ")));
+    let is_known = |used: &str| {
+        TYPES.contains(&used) || bound.contains(&used) || names.iter().any(|name| name == used)
+    };
+    if let Some(other) = used.into_iter().find(|used| !is_known(used)) {
+        return Err(format!(
+            "there is no `{other}`; there are {}",
+            names.join(", ")
+        ));
     }
     Ok(program)
+}
+
+/// What `type(x)` is compared with.
+const TYPES: [&str; 10] = [
+    "int",
+    "uint",
+    "double",
+    "bool",
+    "string",
+    "bytes",
+    "list",
+    "map",
+    "null_type",
+    "type",
+];
+
+/// The variables that `exists`, `map` and their like bring.
+fn loops<'e>(node: &'e IdedExpr, bound: &mut Vec<&'e str>) {
+    let entries = |entries: &'e [IdedEntryExpr], bound: &mut Vec<&'e str>| {
+        for entry in entries {
+            match &entry.expr {
+                EntryExpr::StructField(field) => loops(&field.value, bound),
+                EntryExpr::MapEntry(entry) => {
+                    loops(&entry.key, bound);
+                    loops(&entry.value, bound);
+                }
+            }
+        }
+    };
+    match &node.expr {
+        Expr::Comprehension(each) => {
+            bound.push(&each.iter_var);
+            bound.extend(each.iter_var2.as_deref());
+            bound.push(&each.accu_var);
+            for part in [
+                &each.iter_range,
+                &each.accu_init,
+                &each.loop_cond,
+                &each.loop_step,
+                &each.result,
+            ] {
+                loops(part, bound);
+            }
+        }
+        Expr::Call(call) => {
+            for part in call.target.as_deref().into_iter().chain(&call.args) {
+                loops(part, bound);
+            }
+        }
+        Expr::List(list) => list.elements.iter().for_each(|item| loops(item, bound)),
+        Expr::Map(map) => entries(&map.entries, bound),
+        Expr::Struct(fields) => entries(&fields.entries, bound),
+        Expr::Select(select) => loops(&select.operand, bound),
+        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => {}
+    }
 }
 
 fn judge(program: &Program, environment: &Arc<Env>, variables: Variables) -> Result<bool, String> {
@@ -169,7 +250,10 @@ fn judge(program: &Program, environment: &Arc<Env>, variables: Variables) -> Res
     }
     match program.execute(&context) {
         Ok(Value::Bool(holds)) => Ok(holds),
-        Ok(other) => Err(format!("it gives a {}, neither true nor false", other.type_of())),
+        Ok(other) => Err(format!(
+            "it gives a {}, neither true nor false",
+            other.type_of()
+        )),
         Err(error) => Err(short(&error.to_string())),
     }
 }
@@ -224,10 +308,16 @@ mod tests {
             ("body.customer.id == 7", true),
             ("body.customer.id > 7", false),
             ("body.customer.id + 1 == 8", true),
-            ("body.total >= 12.5 && body.customer.name.startsWith('A')", true),
+            (
+                "body.total >= 12.5 && body.customer.name.startsWith('A')",
+                true,
+            ),
             ("body.lines.exists(line, line.n > 20)", true),
             ("body['lines'].size() == 2", true),
-            ("has(body.nothing) || body.customer.name in ['Ada', 'Bob']", true),
+            (
+                "has(body.nothing) || body.customer.name in ['Ada', 'Bob']",
+                true,
+            ),
             ("body.customer.name.matches('^A.a$')", true),
             ("body.total > 12", true),
             ("body.big > 1u", true),
@@ -262,7 +352,11 @@ mod tests {
     fn hostile_expressions_are_refused_or_end() {
         let deep = format!("{}body{}", "(".repeat(2_000), ")".repeat(2_000));
         assert!(Condition::parse(&deep, &[]).unwrap_err().contains("nested"));
-        assert!(Condition::parse(&"!".repeat(5_000), &[]).unwrap_err().contains("4096"));
+        assert!(
+            Condition::parse(&"!".repeat(5_000), &[])
+                .unwrap_err()
+                .contains("4096")
+        );
         let _ = Condition::parse(&format!("{}true", "!".repeat(4_000)), &[]); // whatever it says, it comes back
         let _ = Condition::parse(&format!("{}1 == 1", "-".repeat(4_000)), &[]);
     }
@@ -274,7 +368,12 @@ mod tests {
         let mut condition = Condition::parse(text, &["body"]).unwrap();
         let mut variables = Variables::new();
         variables.insert("body".to_owned(), json!(list));
-        assert!(condition.holds(variables).unwrap_err().contains("two seconds"));
+        assert!(
+            condition
+                .holds(variables)
+                .unwrap_err()
+                .contains("two seconds")
+        );
         // The next message is judged again.
         let mut variables = Variables::new();
         variables.insert("body".to_owned(), json!([1]));
@@ -289,7 +388,10 @@ mod tests {
             b"body.lines.filter(l, l.n > 2).map(l, l.n).size() >= 1u ? true : false",
             b"duration('1h') + timestamp('2026-01-01T00:00:00Z') > timestamp(body.at)",
         ];
-        let words = ["body", "headers", ".", "[", "(", ")", "'", "==", "&&", "has(", ".map(x, ", "b'", "r\"\\", "1.5e3", "?", "{", "//"];
+        let words = [
+            "body", "headers", ".", "[", "(", ")", "'", "==", "&&", "has(", ".map(x, ", "b'",
+            "r\"\\", "1.5e3", "?", "{", "//",
+        ];
         fuzz(&seeds, &words, |text| {
             let text = String::from_utf8_lossy(text);
             gist(&match on(&text, json!({"customer": {"id": 7}})) {

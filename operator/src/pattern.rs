@@ -20,11 +20,21 @@ pub fn topic(pattern: &str, key: &str) -> bool {
 /// Whether a text matches: `*` is any text, also none.
 #[must_use]
 pub fn glob(pattern: &str, text: &str) -> bool {
-    wild(pattern.as_bytes(), text.as_bytes(), |sign| *sign == b'*', |sign, with| sign == with)
+    wild(
+        pattern.as_bytes(),
+        text.as_bytes(),
+        |sign| *sign == b'*',
+        |sign, with| sign == with,
+    )
 }
 
 /// In time `pattern × text` at most: after a mismatch only the last wildcard takes one more.
-fn wild<T>(pattern: &[T], text: &[T], any: impl Fn(&T) -> bool, one: impl Fn(&T, &T) -> bool) -> bool {
+fn wild<T>(
+    pattern: &[T],
+    text: &[T],
+    any: impl Fn(&T) -> bool,
+    one: impl Fn(&T, &T) -> bool,
+) -> bool {
     let (mut at, mut taken, mut again) = (0, 0, None);
     while taken < text.len() {
         match pattern.get(at) {
@@ -37,7 +47,9 @@ fn wild<T>(pattern: &[T], text: &[T], any: impl Fn(&T) -> bool, one: impl Fn(&T,
                 taken += 1;
             }
             _ => {
-                let Some((after, from)) = again else { return false };
+                let Some((after, from)) = again else {
+                    return false;
+                };
                 (at, taken, again) = (after, from + 1, Some((after, from + 1)));
             }
         }

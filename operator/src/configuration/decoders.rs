@@ -95,7 +95,10 @@ impl Conditions {
             pattern.as_deref().is_none_or(|pattern| glob(pattern, text))
         };
         like(&self.queue, facts.queue)
-            && self.routing_key.as_deref().is_none_or(|pattern| topic(pattern, facts.routing_key))
+            && self
+                .routing_key
+                .as_deref()
+                .is_none_or(|pattern| topic(pattern, facts.routing_key))
             && like(&self.content_type, facts.content_type.unwrap_or_default())
             && self.header.iter().all(|(name, pattern)| {
                 facts.headers.get(name).is_some_and(|value| match value {
@@ -109,29 +112,50 @@ impl Conditions {
 fn decoder(entry: &Spanned<Entry>, source: &Source<'_>) -> Result<Decoder, Fault> {
     let written = entry.get_ref();
     if let (Some(kind), None) = (&written.r#type, &written.proto) {
-        return Err(Fault::at(kind, "`type` is a message of a descriptor set: it goes with `proto`"));
+        return Err(Fault::at(
+            kind,
+            "`type` is a message of a descriptor set: it goes with `proto`",
+        ));
     }
     match (&written.proto, &written.avro, &written.format) {
         (Some(file), None, None) => {
             let path = source.path(file.get_ref());
-            let set = fs::read(&path)
-                .map_err(|why| Fault::at(file, format!("cannot read `{}`: {why}", path.display())))?;
+            let set = fs::read(&path).map_err(|why| {
+                Fault::at(file, format!("cannot read `{}`: {why}", path.display()))
+            })?;
             let message = written.r#type.as_ref().map(|name| name.get_ref().as_str());
             Decoder::protobuf(&set, message).map_err(|why| {
                 let place = written.r#type.as_ref().unwrap_or(file);
-                Fault::at(place, format!("the descriptor set `{}` cannot be used: {why}", path.display()))
+                Fault::at(
+                    place,
+                    format!(
+                        "the descriptor set `{}` cannot be used: {why}",
+                        path.display()
+                    ),
+                )
             })
         }
         (None, Some(file), None) => {
             let path = source.path(file.get_ref());
-            let schema = fs::read_to_string(&path)
-                .map_err(|why| Fault::at(file, format!("cannot read `{}`: {why}", path.display())))?;
-            Decoder::avro(&schema)
-                .map_err(|why| Fault::at(file, format!("`{}` is no Avro schema: {why}", path.display())))
+            let schema = fs::read_to_string(&path).map_err(|why| {
+                Fault::at(file, format!("cannot read `{}`: {why}", path.display()))
+            })?;
+            Decoder::avro(&schema).map_err(|why| {
+                Fault::at(
+                    file,
+                    format!("`{}` is no Avro schema: {why}", path.display()),
+                )
+            })
         }
         (None, None, Some(word)) => Decoder::format(word.get_ref()).ok_or_else(|| {
-            Fault::at(word, "there is no such format: `json`, `messagepack`, `protobuf-wire`, `text` or `hex`")
+            Fault::at(
+                word,
+                "there is no such format: `json`, `messagepack`, `protobuf-wire`, `text` or `hex`",
+            )
         }),
-        _ => Err(Fault::at(entry, "a decoder has one of `proto`, `avro` and `format`")),
+        _ => Err(Fault::at(
+            entry,
+            "a decoder has one of `proto`, `avro` and `format`",
+        )),
     }
 }

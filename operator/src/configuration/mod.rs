@@ -104,7 +104,9 @@ mod tests {
     const SOUND: &str = "[[decoders]]\nqueue = 'orders*'\nrouting_key = 'eu.#'\nheader = { kind = 'm*' }\nformat = 'messagepack'\n\n[[decoders]]\ncontent_type = 'application/*'\nformat = 'text'\n";
 
     fn fault(text: &str) -> String {
-        Configuration::parse(text, Path::new("/nowhere")).unwrap_err().place(text)
+        Configuration::parse(text, Path::new("/nowhere"))
+            .unwrap_err()
+            .place(text)
     }
 
     #[test]
@@ -131,25 +133,58 @@ mod tests {
     #[test]
     fn faults_name_line_and_column() {
         for (text, place, words) in [
-            ("[[decoders]]\nqueue = 'a'\nformt = 'json'\n", " line 3, column 1:", "formt"),
+            (
+                "[[decoders]]\nqueue = 'a'\nformt = 'json'\n",
+                " line 3, column 1:",
+                "formt",
+            ),
             ("[decodrs]\n", " line 1, column 2:", "decodrs"),
             ("[[decoders]]\nqueue = 'a\n", " line 2,", ""),
-            ("\n[[decoders]]\nqueue = 'a'\n", " line 2, column 1:", "one of `proto`, `avro` and `format`"),
-            ("[[decoders]]\nformat = 'xml'\n", " line 2, column 10:", "`messagepack`"),
-            ("[[decoders]]\nformat = 'json'\navro = 'x'\n", " line 1, column 1:", "one of"),
-            ("[[decoders]]\nformat = 'json'\ntype = 'x'\n", " line 3, column 8:", "`proto`"),
-            ("[[decoders]]\nproto = 'none.pb'\n", " line 2, column 9:", "none.pb"),
+            (
+                "\n[[decoders]]\nqueue = 'a'\n",
+                " line 2, column 1:",
+                "one of `proto`, `avro` and `format`",
+            ),
+            (
+                "[[decoders]]\nformat = 'xml'\n",
+                " line 2, column 10:",
+                "`messagepack`",
+            ),
+            (
+                "[[decoders]]\nformat = 'json'\navro = 'x'\n",
+                " line 1, column 1:",
+                "one of",
+            ),
+            (
+                "[[decoders]]\nformat = 'json'\ntype = 'x'\n",
+                " line 3, column 8:",
+                "`proto`",
+            ),
+            (
+                "[[decoders]]\nproto = 'none.pb'\n",
+                " line 2, column 9:",
+                "none.pb",
+            ),
             ("[[decoders]]\navro = 7\n", " line 2, column 8:", "string"),
         ] {
             let said = fault(text);
-            assert!(said.starts_with(place) && said.contains(words), "{text}: {said}");
+            assert!(
+                said.starts_with(place) && said.contains(words),
+                "{text}: {said}"
+            );
         }
     }
 
     #[test]
     fn any_text_is_a_configuration_or_a_sentence() {
-        let seeds: [&[u8]; 2] = [SOUND.as_bytes(), b"[[decoders]]\nproto = \"a.pb\"\ntype = \"x.Y\"\n"];
-        let words = ["[[", "]]", "decoders", "=", "'", "\"", "{", "}", "\n", "queue", "proto", "avro", "format", "header", "#"];
+        let seeds: [&[u8]; 2] = [
+            SOUND.as_bytes(),
+            b"[[decoders]]\nproto = \"a.pb\"\ntype = \"x.Y\"\n",
+        ];
+        let words = [
+            "[[", "]]", "decoders", "=", "'", "\"", "{", "}", "\n", "queue", "proto", "avro",
+            "format", "header", "#",
+        ];
         fuzz(&seeds, &words, |text| {
             let text = String::from_utf8_lossy(text);
             match Configuration::parse(&text, Path::new("/nowhere")) {

@@ -3,7 +3,7 @@
 //! The schema is read by `apache-avro`. Its decoder trusts the lengths in the data up to half a gigabyte for each list, and
 //! goes down as deep as a schema that contains itself says, so the data are read here.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, panic::catch_unwind};
 
 use apache_avro::schema::{DecimalSchema, Name, Namespace, Schema, UnionSchema};
 use jiff::{SignedDuration, Timestamp, civil};
@@ -24,7 +24,12 @@ pub(super) struct AvroSchema {
 impl AvroSchema {
     /// Reads the JSON of a schema (an `.avsc` file).
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let root = Schema::parse_str(text).map_err(|error| error.to_string())?;
+        let json: serde_json::Value =
+            serde_json::from_str(text).map_err(|error| error.to_string())?;
+        names_are_sound(&json)?;
+        let root = catch_unwind(|| Schema::parse(&json))
+            .map_err(|_| "it cannot be read".to_owned())?
+            .map_err(|error| error.to_string())?;
         let mut names = HashMap::new();
         collect(&root, &None, &mut names);
         Ok(Self { root, names })
@@ -64,12 +69,18 @@ impl AvroSchema {
                 other => Err(start.broken(format!("a boolean that is {other}"))),
             },
             Schema::Int | Schema::TimeMillis => tree.put(json!(int(cursor)?)).map_err(full),
-            Schema::Long | Schema::TimeMicros => tree.put(json!(cursor.zigzag("a long")?)).map_err(full),
+            Schema::Long | Schema::TimeMicros => {
+                tree.put(json!(cursor.zigzag("a long")?)).map_err(full)
+            }
             Schema::Float => tree
-                .put(super::fraction_f32(f32::from_le_bytes(cursor.array("a float")?)))
+                .put(super::fraction_f32(f32::from_le_bytes(
+                    cursor.array("a float")?,
+                )))
                 .map_err(full),
             Schema::Double => tree
-                .put(super::fraction(f64::from_le_bytes(cursor.array("a double")?)))
+                .put(super::fraction(f64::from_le_bytes(
+                    cursor.array("a double")?,
+                )))
                 .map_err(full),
             Schema::Bytes | Schema::BigDecimal => tree.bytes(sized(cursor, "bytes")?).map_err(full),
             Schema::String | Schema::Uuid => {
@@ -123,7 +134,10 @@ impl AvroSchema {
             }
             Schema::Ref { name } => match self.names.get(&name.fully_qualified_name(space)) {
                 Some(schema) => self.value(schema, space, cursor, tree, depth + 1),
-                None => Err(start.broken(format!("a `{}`, which the schema does not define", name.name))),
+                None => Err(start.broken(format!(
+                    "a `{}`, which the schema does not define",
+                    name.name
+                ))),
             },
             Schema::Record(record) => {
                 let name = record.name.fully_qualified_name(space);
@@ -162,6 +176,31 @@ impl AvroSchema {
     }
 }
 
+/// `apache-avro` 0.21 panics at a name that is none.
+fn names_are_sound(json: &serde_json::Value) -> Result<(), String> {
+    let is_word = |word: &str| {
+        let mut bytes = word.bytes();
+        let begins = bytes
+            .next()
+            .is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+        begins && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    match json {
+        serde_json::Value::Object(map) => {
+            if let Some(serde_json::Value::String(name)) = map.get("name")
+                && !name.trim_start_matches('.').split('.').all(is_word)
+            {
+                return Err(format!(
+                    "`{name}` is no name: letters, digits and _, with a letter or _ first"
+                ));
+            }
+            map.values().try_for_each(names_are_sound)
+        }
+        serde_json::Value::Array(items) => items.iter().try_for_each(names_are_sound),
+        _ => Ok(()),
+    }
+}
+
 /// Every named schema, by its full name.
 fn collect(schema: &Schema, space: &Namespace, names: &mut HashMap<Name, Schema>) {
     let mut named = |name: &Name| {
@@ -190,7 +229,11 @@ fn collect(schema: &Schema, space: &Namespace, names: &mut HashMap<Name, Schema>
     }
 }
 
-fn variant<'s>(union: &'s UnionSchema, cursor: &mut Cursor<'_>, start: Cursor<'_>) -> Result<&'s Schema, Broken> {
+fn variant<'s>(
+    union: &'s UnionSchema,
+    cursor: &mut Cursor<'_>,
+    start: Cursor<'_>,
+) -> Result<&'s Schema, Broken> {
     let index = cursor.zigzag("a union")?;
     usize::try_from(index)
         .ok()
@@ -228,7 +271,12 @@ fn block(cursor: &mut Cursor<'_>) -> Result<Option<u64>, Broken> {
 }
 
 /// A decimal as text where it fits into 128 bits, else its bytes.
-fn number(decimal: &DecimalSchema, cursor: &mut Cursor<'_>, tree: &mut Tree, start: Cursor<'_>) -> Result<(), Broken> {
+fn number(
+    decimal: &DecimalSchema,
+    cursor: &mut Cursor<'_>,
+    tree: &mut Tree,
+    start: Cursor<'_>,
+) -> Result<(), Broken> {
     let bytes = match &*decimal.inner {
         Schema::Fixed(fixed) => cursor.take(fixed.size as u64, "a decimal")?,
         _ => sized(cursor, "a decimal")?,
@@ -236,11 +284,19 @@ fn number(decimal: &DecimalSchema, cursor: &mut Cursor<'_>, tree: &mut Tree, sta
     let done = if bytes.len() > 16 || decimal.scale > 1_000 {
         tree.bytes(bytes)
     } else {
-        let sign = if bytes.first().is_some_and(|byte| *byte >= 0x80) { -1 } else { 0 };
+        let sign = if bytes.first().is_some_and(|byte| *byte >= 0x80) {
+            -1
+        } else {
+            0
+        };
         let whole = bytes
             .iter()
             .fold(sign, |all: i128, byte| (all << 8) | i128::from(*byte));
-        let digits = format!("{:0>width$}", whole.unsigned_abs(), width = decimal.scale + 1);
+        let digits = format!(
+            "{:0>width$}",
+            whole.unsigned_abs(),
+            width = decimal.scale + 1
+        );
         let (front, back) = digits.split_at(digits.len() - decimal.scale);
         let sign = if whole < 0 { "-" } else { "" };
         let point = if back.is_empty() { "" } else { "." };

@@ -39,7 +39,10 @@ impl<'a> Cursor<'a> {
     pub(super) fn take(&mut self, length: u64, what: &str) -> Result<&'a [u8], Broken> {
         let wanted = usize::try_from(length).unwrap_or(usize::MAX);
         if wanted > self.left() {
-            return Err(self.broken(format!("{what} of {length} bytes, and {} are left", self.left())));
+            return Err(self.broken(format!(
+                "{what} of {length} bytes, and {} are left",
+                self.left()
+            )));
         }
         let taken = &self.bytes[self.at..self.at + wanted];
         self.at += wanted;

@@ -25,7 +25,8 @@ impl Decoder {
     /// # Errors
     /// A sentence: bytes that are no descriptor set, or lack what it imports; a message that the set does not have.
     pub fn protobuf(descriptor_set: &[u8], message: Option<&str>) -> Result<Self, String> {
-        Messages::parse(descriptor_set, message).map(|messages| Self(Way::Protobuf(Box::new(messages))))
+        Messages::parse(descriptor_set, message)
+            .map(|messages| Self(Way::Protobuf(Box::new(messages))))
     }
 
     /// Avro, by the JSON of the schema that the writer used.

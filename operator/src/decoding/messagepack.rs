@@ -81,7 +81,12 @@ fn value(cursor: &mut Cursor<'_>, tree: &mut Tree) -> Result<(), Broken> {
     done.map_err(|full| start.full(full))
 }
 
-fn list(cursor: &mut Cursor<'_>, tree: &mut Tree, count: u32, start: Cursor<'_>) -> Result<(), Broken> {
+fn list(
+    cursor: &mut Cursor<'_>,
+    tree: &mut Tree,
+    count: u32,
+    start: Cursor<'_>,
+) -> Result<(), Broken> {
     tree.list().map_err(|full| start.full(full))?;
     for _ in 0..count {
         value(cursor, tree)?;
@@ -90,7 +95,12 @@ fn list(cursor: &mut Cursor<'_>, tree: &mut Tree, count: u32, start: Cursor<'_>)
     Ok(())
 }
 
-fn map(cursor: &mut Cursor<'_>, tree: &mut Tree, count: u32, start: Cursor<'_>) -> Result<(), Broken> {
+fn map(
+    cursor: &mut Cursor<'_>,
+    tree: &mut Tree,
+    count: u32,
+    start: Cursor<'_>,
+) -> Result<(), Broken> {
     tree.map().map_err(|full| start.full(full))?;
     for _ in 0..count {
         let at = *cursor;
@@ -133,7 +143,9 @@ fn key(cursor: &mut Cursor<'_>) -> Result<String, Broken> {
         | Marker::I64
         | Marker::F32
         | Marker::F64 => Ok(scalar(cursor, marker)?.to_string()),
-        _ => Err(start.broken("a key that is a list, a map or an extension, which cannot be shown")),
+        _ => {
+            Err(start.broken("a key that is a list, a map or an extension, which cannot be shown"))
+        }
     }
 }
 
@@ -204,6 +216,8 @@ fn timestamp(kind: i8, bytes: &[u8]) -> Option<String> {
         ),
         _ => return None,
     };
-    let nanoseconds = i32::try_from(nanoseconds).ok().filter(|part| *part < 1_000_000_000)?;
+    let nanoseconds = i32::try_from(nanoseconds)
+        .ok()
+        .filter(|part| *part < 1_000_000_000)?;
     Some(Timestamp::new(seconds, nanoseconds).ok()?.to_string())
 }

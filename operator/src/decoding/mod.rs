@@ -57,7 +57,9 @@ pub fn decode<'a>(body: &'a [u8], hints: Hints<'_>, decoder: Option<&Decoder>) -
         breaks_off: None,
     };
     unwrap(&mut decoded, hints, decoder);
-    if decoded.bytes.is_empty() && !matches!(decoder, Some(Decoder(Way::Protobuf(_) | Way::Avro(_)))) {
+    if decoded.bytes.is_empty()
+        && !matches!(decoder, Some(Decoder(Way::Protobuf(_) | Way::Avro(_))))
+    {
         decoded.format = Format::Empty;
         return decoded;
     }
@@ -106,14 +108,24 @@ fn is_base64_of_something(bytes: &[u8], hints: Hints<'_>, decoder: Option<&Decod
         return false;
     };
     match decoder {
-        Some(Decoder(Way::Protobuf(messages))) => return messages.fits(&inside) && !messages.fits(bytes),
+        Some(Decoder(Way::Protobuf(messages))) => {
+            return messages.fits(&inside) && !messages.fits(bytes);
+        }
         Some(Decoder(Way::Avro(schema))) => {
-            return framed_avro(&inside).any(|(at, _)| schema.decode(&inside[at..], at, &mut Tree::default()).is_ok());
+            return framed_avro(&inside).any(|(at, _)| {
+                schema
+                    .decode(&inside[at..], at, &mut Tree::default())
+                    .is_ok()
+            });
         }
         Some(Decoder(Way::Text | Way::Hex)) => return false,
         _ => {}
     }
-    if hints.content_type.is_some_and(|kind| kind.starts_with("text/")) && decoder.is_none() {
+    if hints
+        .content_type
+        .is_some_and(|kind| kind.starts_with("text/"))
+        && decoder.is_none()
+    {
         return false;
     }
     wrapping::marked(&inside).is_some()
@@ -137,7 +149,9 @@ fn said(content_type: Option<&str>) -> Option<Format> {
         "protobuf" | "google.protobuf" => Some(Format::ProtobufWire),
         other if other.ends_with("+json") => Some(Format::Json),
         other if other.ends_with("+msgpack") => Some(Format::MessagePack),
-        other if other.ends_with("+proto") || other.ends_with("+protobuf") => Some(Format::ProtobufWire),
+        other if other.ends_with("+proto") || other.ends_with("+protobuf") => {
+            Some(Format::ProtobufWire)
+        }
         _ => None,
     }
 }
@@ -184,8 +198,11 @@ fn by(way: &Way, decoded: &mut Decoded<'_>) {
         Way::Avro(schema) => {
             decoded.schema = schema.name();
             let mut at = 0;
-            let sound = framed_avro(&bytes)
-                .find(|(at, _)| schema.decode(&bytes[*at..], *at, &mut Tree::default()).is_ok());
+            let sound = framed_avro(&bytes).find(|(at, _)| {
+                schema
+                    .decode(&bytes[*at..], *at, &mut Tree::default())
+                    .is_ok()
+            });
             if let Some((start, wrapping)) = sound {
                 decoded.unwrapped.extend(wrapping);
                 at = start;
@@ -193,7 +210,11 @@ fn by(way: &Way, decoded: &mut Decoded<'_>) {
             (Format::Avro, schema.decode(&bytes[at..], at, &mut tree))
         }
         Way::Protobuf(messages) => {
-            let start = if messages.fits(&bytes) { 0 } else { registry(&bytes, messages) };
+            let start = if messages.fits(&bytes) {
+                0
+            } else {
+                registry(&bytes, messages)
+            };
             if start > 0 {
                 decoded.unwrapped.push(registry_id(&bytes));
             }
@@ -226,7 +247,8 @@ fn by(way: &Way, decoded: &mut Decoded<'_>) {
 /// Where an Avro datum may begin, and what stands before it.
 fn framed_avro(bytes: &[u8]) -> impl Iterator<Item = (usize, Option<Wrapping>)> {
     let registry = (bytes.len() >= 5 && bytes[0] == 0).then(|| (5, Some(registry_id(bytes))));
-    let single = (bytes.len() >= 10 && bytes.starts_with(&[0xc3, 0x01])).then_some((10, Some(Wrapping::SingleObject)));
+    let single = (bytes.len() >= 10 && bytes.starts_with(&[0xc3, 0x01]))
+        .then_some((10, Some(Wrapping::SingleObject)));
     std::iter::once((0, None)).chain(single).chain(registry)
 }
 
@@ -251,7 +273,11 @@ fn registry(bytes: &[u8], messages: &protobuf::Messages) -> usize {
         }
     }
     let start = cursor.position();
-    if messages.fits(&bytes[start..]) { start } else { 0 }
+    if messages.fits(&bytes[start..]) {
+        start
+    } else {
+        0
+    }
 }
 
 /// What the bytes look like, where nobody says.
@@ -277,14 +303,18 @@ fn look(decoded: &mut Decoded<'_>) {
         return;
     }
     let mut tree = Tree::default();
-    if messagepack::begins_like_one(&decoded.bytes) && messagepack::decode(&decoded.bytes, &mut tree).is_ok() {
-        (decoded.format, decoded.value, decoded.is_guess) = (Format::MessagePack, tree.finish(), true);
+    if messagepack::begins_like_one(&decoded.bytes)
+        && messagepack::decode(&decoded.bytes, &mut tree).is_ok()
+    {
+        (decoded.format, decoded.value, decoded.is_guess) =
+            (Format::MessagePack, tree.finish(), true);
         return;
     }
     if wire::is_sound(&decoded.bytes) {
         let mut tree = Tree::default();
         let done = wire::guess(&decoded.bytes, &mut tree);
-        (decoded.format, decoded.value, decoded.is_guess) = (Format::ProtobufWire, tree.finish(), true);
+        (decoded.format, decoded.value, decoded.is_guess) =
+            (Format::ProtobufWire, tree.finish(), true);
         note(decoded, Format::ProtobufWire.name(), done.err());
         return;
     }
@@ -305,7 +335,10 @@ fn text(bytes: &[u8], tree: &mut Tree) -> Result<(), Broken> {
         Err(error) => {
             let at = error.valid_up_to();
             let why = "it is not UTF-8".to_owned();
-            (std::str::from_utf8(&bytes[..at]).unwrap_or_default(), Some(Broken { at, why }))
+            (
+                std::str::from_utf8(&bytes[..at]).unwrap_or_default(),
+                Some(Broken { at, why }),
+            )
         }
     };
     tree.text(text).map_err(|full| Broken {
@@ -322,7 +355,9 @@ fn looks_like_json(bytes: &[u8]) -> bool {
 /// Text that is mostly control characters reads better as bytes.
 fn is_odd(text: &str) -> bool {
     let some = || text.chars().take(4096);
-    let odd = some().filter(|c| c.is_control() && !c.is_whitespace()).count();
+    let odd = some()
+        .filter(|c| c.is_control() && !c.is_whitespace())
+        .count();
     odd * 5 > some().count()
 }
 

@@ -95,7 +95,11 @@ impl Messages {
     }
 
     /// The message that knows most of the bytes; of those that know as much, the one with the fewest fields that did not come.
-    fn best(&self, bytes: &[u8], base: usize) -> Option<(MessageDescriptor, usize, Vec<(String, u8)>)> {
+    fn best(
+        &self,
+        bytes: &[u8],
+        base: usize,
+    ) -> Option<(MessageDescriptor, usize, Vec<(String, u8)>)> {
         let is_candidate = |message: &MessageDescriptor| {
             !message.is_map_entry() && !message.full_name().starts_with("google.protobuf.")
         };
@@ -135,7 +139,10 @@ fn named_in(pool: &DescriptorPool, name: &str) -> Result<MessageDescriptor, Stri
     if let Some(message) = pool.get_message_by_name(name.trim_start_matches('.')) {
         return Ok(message);
     }
-    let all = || pool.all_messages().filter(|message| !message.is_map_entry());
+    let all = || {
+        pool.all_messages()
+            .filter(|message| !message.is_map_entry())
+    };
     let mut alike = all().filter(|message| message.name() == name);
     match (alike.next(), alike.next()) {
         (Some(message), None) => Ok(message),
@@ -152,7 +159,10 @@ fn named_in(pool: &DescriptorPool, name: &str) -> Result<MessageDescriptor, Stri
             names.sort();
             let more = if names.len() > 10 { " and others" } else { "" };
             names.truncate(10);
-            Err(format!("it has no message `{name}`; it has {}{more}", names.join(", ")))
+            Err(format!(
+                "it has no message `{name}`; it has {}{more}",
+                names.join(", ")
+            ))
         }
     }
 }
@@ -251,11 +261,17 @@ impl Measure {
         if total == 0 {
             return 100;
         }
-        let known = total.saturating_sub(self.unknown) - self.odd.min(total - self.unknown.min(total)) / 2;
+        let known =
+            total.saturating_sub(self.unknown) - self.odd.min(total - self.unknown.min(total)) / 2;
         u8::try_from(known * 100 / total).unwrap_or(100)
     }
 
-    fn level(&mut self, message: &MessageDescriptor, mut cursor: Cursor<'_>, depth: usize) -> Result<(), Broken> {
+    fn level(
+        &mut self,
+        message: &MessageDescriptor,
+        mut cursor: Cursor<'_>,
+        depth: usize,
+    ) -> Result<(), Broken> {
         if depth >= DEEPEST {
             return Err(cursor.broken(TOO_DEEP));
         }
@@ -270,7 +286,13 @@ impl Measure {
     }
 
     /// `size` bytes of the wire are this field.
-    fn field(&mut self, message: &MessageDescriptor, field: &Field<'_>, size: usize, depth: usize) -> Result<(), Broken> {
+    fn field(
+        &mut self,
+        message: &MessageDescriptor,
+        field: &Field<'_>,
+        size: usize,
+        depth: usize,
+    ) -> Result<(), Broken> {
         self.count(1, field.at)?;
         let Some(known) = message.get_field(field.number) else {
             self.unknown += size;
@@ -278,7 +300,11 @@ impl Measure {
         };
         let wrong = || Broken {
             at: field.at,
-            why: format!("field {} (`{}`) is of another type", field.number, known.name()),
+            why: format!(
+                "field {} (`{}`) is of another type",
+                field.number,
+                known.name()
+            ),
         };
         match (field.payload, known.kind()) {
             (Payload::Bytes(bytes), Kind::Message(inner)) if !known.is_group() => {
@@ -318,14 +344,25 @@ impl Measure {
         }
     }
 
-    fn packed(&mut self, kind: &Kind, mut cursor: Cursor<'_>, field: &FieldDescriptor) -> Result<(), Broken> {
+    fn packed(
+        &mut self,
+        kind: &Kind,
+        mut cursor: Cursor<'_>,
+        field: &FieldDescriptor,
+    ) -> Result<(), Broken> {
         while cursor.left() > 0 {
             self.count(1, cursor.position())?;
             match kind {
-                Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => drop(cursor.array::<8>(field.name())?),
-                Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => drop(cursor.array::<4>(field.name())?),
+                Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => {
+                    _ = cursor.array::<8>(field.name())?
+                }
+                Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => {
+                    _ = cursor.array::<4>(field.name())?
+                }
                 Kind::String | Kind::Bytes | Kind::Message(_) => {
-                    return Err(cursor.broken(format!("field `{}` is of another type", field.name())));
+                    return Err(
+                        cursor.broken(format!("field `{}` is of another type", field.name()))
+                    );
                 }
                 _ => drop(cursor.varint(field.name())?),
             }
@@ -334,7 +371,12 @@ impl Measure {
     }
 
     /// A message of any type, which is decoded when it is shown: as deep as a body says, if nobody counts.
-    fn any(&mut self, any: &MessageDescriptor, mut cursor: Cursor<'_>, depth: usize) -> Result<(), Broken> {
+    fn any(
+        &mut self,
+        any: &MessageDescriptor,
+        mut cursor: Cursor<'_>,
+        depth: usize,
+    ) -> Result<(), Broken> {
         let (mut url, mut value) = ("", None);
         let start = cursor;
         while let Some(field) = wire::field(&mut cursor, depth)? {
@@ -350,7 +392,9 @@ impl Measure {
                 Some(value) => self.level(&message, value, depth + 1),
                 None => Ok(()),
             },
-            None => Err(start.broken(format!("an Any of a message `{name}`, which the set does not have"))),
+            None => Err(start.broken(format!(
+                "an Any of a message `{name}`, which the set does not have"
+            ))),
         }
     }
 

@@ -33,7 +33,10 @@ pub(super) struct Field<'a> {
 }
 
 /// The next field; none at the end.
-pub(super) fn field<'a>(cursor: &mut Cursor<'a>, depth: usize) -> Result<Option<Field<'a>>, Broken> {
+pub(super) fn field<'a>(
+    cursor: &mut Cursor<'a>,
+    depth: usize,
+) -> Result<Option<Field<'a>>, Broken> {
     if cursor.left() == 0 {
         return Ok(None);
     }
@@ -52,7 +55,11 @@ pub(super) fn field<'a>(cursor: &mut Cursor<'a>, depth: usize) -> Result<Option<
         }
         3 => (Payload::Group(group(cursor, number, depth)?), inside),
         4 => return Err(start.broken(format!("the end of group {number}, which did not begin"))),
-        _ => return Err(start.broken(format!("field {number} of wire type {kind}, which does not exist"))),
+        _ => {
+            return Err(start.broken(format!(
+                "field {number} of wire type {kind}, which does not exist"
+            )));
+        }
     };
     Ok(Some(Field {
         number,
@@ -151,10 +158,9 @@ fn level(cursor: Cursor<'_>, tree: &mut Tree, depth: usize) -> Result<(), Broken
 fn payload(field: &Field<'_>, tree: &mut Tree, depth: usize) -> Result<(), Broken> {
     let done = match field.payload {
         Payload::Varint(number) => tree.put(json!(number)),
-        Payload::Fixed64(bytes) => tree.put(number(
-            f64::from_le_bytes(bytes),
-            u64::from_le_bytes(bytes),
-        )),
+        Payload::Fixed64(bytes) => {
+            tree.put(number(f64::from_le_bytes(bytes), u64::from_le_bytes(bytes)))
+        }
         Payload::Fixed32(bytes) => {
             let float = f32::from_le_bytes(bytes);
             let float = float.to_string().parse().unwrap_or(f64::from(float));
@@ -193,4 +199,3 @@ fn number(fraction: f64, whole: u64) -> Value {
 fn is_plain(text: &str) -> bool {
     !text.chars().any(char::is_control)
 }
-

@@ -3,8 +3,7 @@
 use std::{borrow::Cow, fmt, io::Read};
 
 use base64::{
-    Engine,
-    alphabet,
+    Engine, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 use flate2::bufread::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
@@ -203,7 +202,9 @@ fn is_base64(byte: u8) -> bool {
 pub(super) fn maybe_base64(bytes: &[u8]) -> Option<Vec<u8>> {
     let text = bytes.trim_ascii_end();
     let sound = text.len() >= 8
-        && text.iter().all(|byte| is_base64(*byte) || matches!(byte, b'\r' | b'\n'))
+        && text
+            .iter()
+            .all(|byte| is_base64(*byte) || matches!(byte, b'\r' | b'\n'))
         && text.iter().filter(|byte| is_base64(**byte)).count() % 4 == 0;
     if !sound {
         return None;

@@ -10,11 +10,28 @@ fn outcome(body: &[u8], hints: Hints<'_>, decoder: Option<&Decoder>) -> String {
     assert!(decoded.unwrapped.len() <= MOST_WRAPPINGS + 1);
     assert!(decoded.value.is_none() || decoded.format != Format::Binary);
     let why = decoded.breaks_off.map(|broken| gist(&broken.why));
-    format!("{:?} {} {why:?}", decoded.unwrapped.first(), decoded.format.code())
+    format!(
+        "{:?} {} {why:?}",
+        decoded.unwrapped.first(),
+        decoded.format.code()
+    )
 }
 
 const WORDS: [&str; 14] = [
-    "{", "}", "[", "\"a\":", "\x08", "\x12\x03", "\x1a", "\n", "null", "\u{1}", "eyJh", "IjoxfQ==", "x/shop.Order", "x/google.protobuf.Any",
+    "{",
+    "}",
+    "[",
+    "\"a\":",
+    "\x08",
+    "\x12\x03",
+    "\x1a",
+    "\n",
+    "null",
+    "\u{1}",
+    "eyJh",
+    "IjoxfQ==",
+    "x/shop.Order",
+    "x/google.protobuf.Any",
 ];
 
 #[test]
@@ -32,8 +49,18 @@ fn any_body_is_something() {
 
 #[test]
 fn any_body_with_any_properties_is_something() {
-    let seeds: [&[u8]; 4] = [b"0{\"a\": 1}", b"1eyJhIjoxfQ==", b"2\x81\xa1a\x01", b"3\x08\x01"];
-    let types = ["application/json", "text/plain", "application/msgpack", "application/x-protobuf"];
+    let seeds: [&[u8]; 4] = [
+        b"0{\"a\": 1}",
+        b"1eyJhIjoxfQ==",
+        b"2\x81\xa1a\x01",
+        b"3\x08\x01",
+    ];
+    let types = [
+        "application/json",
+        "text/plain",
+        "application/msgpack",
+        "application/x-protobuf",
+    ];
     let encodings = ["", "base64", "gzip, base64", "deflate", "zstd"];
     fuzz(&seeds, &WORDS, |body| {
         let (first, body) = body.split_first().unwrap_or((&0, body));
@@ -53,10 +80,14 @@ fn any_body_by_a_descriptor_set_is_something() {
         b"\x42\x18\x0a\x0fx/shop.Customer\x12\x05\x08\x07\x12\x01A",
     ];
     let set = descriptor_set();
-    let all = ["shop.Order", "shop.Tree", "google.protobuf.Any"].map(|name| Decoder::protobuf(&set, Some(name)).unwrap());
+    let all = ["shop.Order", "shop.Tree", "google.protobuf.Any"]
+        .map(|name| Decoder::protobuf(&set, Some(name)).unwrap());
     let best = Decoder::protobuf(&set, None).unwrap();
     fuzz(&seeds, &WORDS, |body| {
-        let mut outcomes: Vec<String> = all.iter().map(|one| outcome(body, Hints::default(), Some(one))).collect();
+        let mut outcomes: Vec<String> = all
+            .iter()
+            .map(|one| outcome(body, Hints::default(), Some(one)))
+            .collect();
         outcomes.push(outcome(body, Hints::default(), Some(&best)));
         outcomes
     });
@@ -70,18 +101,41 @@ fn any_body_by_an_avro_schema_is_something() {
         {"name": "d", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}]},
         {"name": "t", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]}
     ]}"#;
-    let seeds: [&[u8]; 3] = [b"\x02\x00\x00\x00\x00\x02\x02\x00\x00", b"\x06\x02\x00\x00\x00\x00\x00\x02\x80\x01\x00\x00", b"\x04\x06abc\x06\x04xy\x02\x02\x07\x02\x08"];
+    let seeds: [&[u8]; 3] = [
+        b"\x02\x00\x00\x00\x00\x02\x02\x00\x00",
+        b"\x06\x02\x00\x00\x00\x00\x00\x02\x80\x01\x00\x00",
+        b"\x04\x06abc\x06\x04xy\x02\x02\x07\x02\x08",
+    ];
     let decoder = Decoder::avro(SCHEMA).unwrap();
-    fuzz(&seeds, &WORDS, |body| outcome(body, Hints::default(), Some(&decoder)));
+    fuzz(&seeds, &WORDS, |body| {
+        outcome(body, Hints::default(), Some(&decoder))
+    });
 }
 
 #[test]
 fn any_schema_is_one_or_a_sentence() {
     let set = descriptor_set();
-    let seeds: [&[u8]; 2] = [&set[set.len().saturating_sub(1_500)..], br#"{"type": "record", "name": "A", "fields": [{"name": "a", "type": ["null", "A"]}]}"#];
-    fuzz(&seeds, &["\"type\":", "\"record\"", "\"fixed\"", "\"size\": 4", "{", "[", "\"A\""], |bytes| {
-        let proto = Decoder::protobuf(bytes, None).is_ok();
-        let avro = std::str::from_utf8(bytes).ok().map(|text| Decoder::avro(text).is_ok());
-        (proto, avro)
-    });
+    let seeds: [&[u8]; 2] = [
+        &set[set.len().saturating_sub(1_500)..],
+        br#"{"type": "record", "name": "A", "fields": [{"name": "a", "type": ["null", "A"]}]}"#,
+    ];
+    fuzz(
+        &seeds,
+        &[
+            "\"type\":",
+            "\"record\"",
+            "\"fixed\"",
+            "\"size\": 4",
+            "{",
+            "[",
+            "\"A\"",
+        ],
+        |bytes| {
+            let proto = Decoder::protobuf(bytes, None).is_ok();
+            let avro = std::str::from_utf8(bytes)
+                .ok()
+                .map(|text| Decoder::avro(text).is_ok());
+            (proto, avro)
+        },
+    );
 }

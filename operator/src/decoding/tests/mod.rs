@@ -27,45 +27,81 @@ fn plain_bodies_are_what_they_are() {
     for (body, format, value) in [
         (&b""[..], Format::Empty, None),
         (b"{\"id\": 7}", Format::Json, Some(json!({"id": 7}))),
-        (b"  [1, 2.5, null]\n", Format::Json, Some(json!([1, 2.5, null]))),
+        (
+            b"  [1, 2.5, null]\n",
+            Format::Json,
+            Some(json!([1, 2.5, null])),
+        ),
         (b"hello", Format::Text, Some(json!("hello"))),
         (b"7", Format::Text, Some(json!("7"))),
         (b"\x1b[2Jpark", Format::Text, Some(json!("\u{1b}[2Jpark"))),
-        (b"deadbeefdeadbeef", Format::Text, Some(json!("deadbeefdeadbeef"))),
+        (
+            b"deadbeefdeadbeef",
+            Format::Text,
+            Some(json!("deadbeefdeadbeef")),
+        ),
         (b"\xff\x00\x41", Format::Binary, None),
     ] {
         let decoded = look_at(body);
-        assert_eq!((decoded.format, &decoded.value), (format, &value), "{}", body.escape_ascii());
+        assert_eq!(
+            (decoded.format, &decoded.value),
+            (format, &value),
+            "{}",
+            body.escape_ascii()
+        );
         assert!(decoded.unwrapped.is_empty() && decoded.breaks_off.is_none() && !decoded.is_guess);
     }
-    assert_eq!(typed(b"7", "application/json; charset=utf-8").value, Some(json!(7)));
-    assert_eq!(typed(b"\x93\x01\x02\x03", "application/x-msgpack").format, Format::MessagePack);
+    assert_eq!(
+        typed(b"7", "application/json; charset=utf-8").value,
+        Some(json!(7))
+    );
+    assert_eq!(
+        typed(b"\x93\x01\x02\x03", "application/x-msgpack").format,
+        Format::MessagePack
+    );
 }
 
 #[test]
 fn what_breaks_off_says_where_and_keeps_what_came_before() {
     let json = look_at(b"{\"a\": [1, 2,\n {\"b\": tru");
     let broken = json.breaks_off.clone().unwrap();
-    assert_eq!((json.format, broken.within.as_str(), broken.byte), (Format::Text, "JSON", 22), "{broken:?}");
+    assert_eq!(
+        (json.format, broken.within.as_str(), broken.byte),
+        (Format::Text, "JSON", 22),
+        "{broken:?}"
+    );
     assert_eq!(json.sound(), None, "half a body is nothing to choose by");
 
     let pack = typed(b"\x82\xa1a\x01\xa1b\x93\x01\xc1", "application/msgpack");
     let broken = pack.breaks_off.clone().unwrap();
-    assert_eq!((pack.format, &pack.value, broken.byte), (Format::MessagePack, &Some(json!({"a": 1, "b": [1]})), 8));
+    assert_eq!(
+        (pack.format, &pack.value, broken.byte),
+        (Format::MessagePack, &Some(json!({"a": 1, "b": [1]})), 8)
+    );
     assert!(broken.why.contains("0xc1"), "{broken:?}");
 
     let short = typed(b"\x81\xa1a\xdb\xff\xff\xff\xffx", "application/msgpack");
-    assert_eq!((short.breaks_off.unwrap().byte, short.value), (8, Some(json!({}))));
+    assert_eq!(
+        (short.breaks_off.unwrap().byte, short.value),
+        (8, Some(json!({})))
+    );
 
     let wire = typed(b"\x08\x07\x12\x05ab", "application/x-protobuf");
     let broken = wire.breaks_off.clone().unwrap();
-    assert_eq!((wire.format, wire.value, broken.byte), (Format::ProtobufWire, Some(json!({"1": 7})), 4), "{broken:?}");
+    assert_eq!(
+        (wire.format, wire.value, broken.byte),
+        (Format::ProtobufWire, Some(json!({"1": 7})), 4),
+        "{broken:?}"
+    );
 }
 
 #[test]
 fn a_wrong_content_type_is_not_believed() {
     let decoded = typed(b"\x81\xa1a\x01", "application/json");
-    assert_eq!((decoded.format, decoded.is_guess, decoded.sound()), (Format::MessagePack, true, Some(&json!({"a": 1}))));
+    assert_eq!(
+        (decoded.format, decoded.is_guess, decoded.sound()),
+        (Format::MessagePack, true, Some(&json!({"a": 1})))
+    );
     let decoded = typed(b"no such thing", "application/json");
     assert_eq!(decoded.format, Format::Text);
     assert_eq!(decoded.breaks_off.unwrap().within, "JSON");
@@ -75,7 +111,10 @@ fn a_wrong_content_type_is_not_believed() {
 fn messagepack_has_all_its_types() {
     let body = b"\x88\xa1i\xd1\xfe\xd4\xa1u\xcf\xff\xff\xff\xff\xff\xff\xff\xff\xa1f\xca\x3d\xcc\xcc\xcd\xa1n\xc0\xa1b\xc4\x02\xff\x00\xa1t\xd6\xff\x65\x53\xf1\x00\xa1x\xd4\x05\x07\x07\xa1k";
     let decoded = look_at(body);
-    assert_eq!((decoded.format, decoded.is_guess), (Format::MessagePack, true));
+    assert_eq!(
+        (decoded.format, decoded.is_guess),
+        (Format::MessagePack, true)
+    );
     assert_eq!(
         decoded.value,
         Some(json!({
@@ -90,13 +129,21 @@ fn protobuf_without_a_schema_is_guessed() {
     // 1: 150, 2: "Ada", 3: {1: "x", 2: 2.5}, 4: [1, 2], 5: bytes
     let body = b"\x08\x96\x01\x12\x03Ada\x1a\x0c\x0a\x01x\x11\x00\x00\x00\x00\x00\x00\x04\x40\x20\x01\x20\x02\x2a\x02\xff\xfe";
     let decoded = look_at(body);
-    assert_eq!((decoded.format, decoded.is_guess), (Format::ProtobufWire, true));
+    assert_eq!(
+        (decoded.format, decoded.is_guess),
+        (Format::ProtobufWire, true)
+    );
     assert_eq!(
         decoded.value,
-        Some(json!({"1": 150, "2": "Ada", "3": {"1": "x", "2": 2.5}, "4": [1, 2], "5": {"$bytes": "//4="}}))
+        Some(
+            json!({"1": 150, "2": "Ada", "3": {"1": "x", "2": 2.5}, "4": [1, 2], "5": {"$bytes": "//4="}})
+        )
     );
     // Groups of old.
-    assert_eq!(look_at(b"\x0b\x10\x07\x0c").value, Some(json!({"1": {"2": 7}})));
+    assert_eq!(
+        look_at(b"\x0b\x10\x07\x0c").value,
+        Some(json!({"1": {"2": 7}}))
+    );
 }
 
 fn any_pack() -> impl Strategy<Value = rmpv::Value> {
@@ -112,7 +159,8 @@ fn any_pack() -> impl Strategy<Value = rmpv::Value> {
     leaf.prop_recursive(5, 64, 6, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..6).prop_map(rmpv::Value::Array),
-            prop::collection::vec((any::<String>().prop_map(rmpv::Value::from), inner), 0..6).prop_map(rmpv::Value::Map),
+            prop::collection::vec((any::<String>().prop_map(rmpv::Value::from), inner), 0..6)
+                .prop_map(rmpv::Value::Map),
         ]
     })
 }

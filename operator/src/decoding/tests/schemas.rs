@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use apache_avro::{Schema, to_avro_datum, types::Record};
+use proptest::prelude::*;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
-use proptest::prelude::*;
 use serde::de::DeserializeSeed;
 use serde_json::json;
 
@@ -14,11 +14,16 @@ use super::super::*;
 /// As `protoc --descriptor_set_out=… --include_imports shop.proto` writes it.
 pub(super) fn descriptor_set() -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/decoding/tests");
-    protox::compile(["shop.proto"], [folder]).unwrap().encode_to_vec()
+    protox::compile(["shop.proto"], [folder])
+        .unwrap()
+        .encode_to_vec()
 }
 
 fn message(name: &str) -> MessageDescriptor {
-    DescriptorPool::decode(&*descriptor_set()).unwrap().get_message_by_name(name).unwrap()
+    DescriptorPool::decode(&*descriptor_set())
+        .unwrap()
+        .get_message_by_name(name)
+        .unwrap()
 }
 
 fn encode(name: &str, value: &Value) -> Vec<u8> {
@@ -47,8 +52,14 @@ fn order() -> Value {
 fn a_named_message_is_decoded_as_it() {
     let body = encode("shop.Order", &order());
     for name in ["shop.Order", ".shop.Order", "Order"] {
-        let decoded = decode_by(&body, &Decoder::protobuf(&descriptor_set(), Some(name)).unwrap());
-        assert_eq!((decoded.format, decoded.is_guess, decoded.sound()), (Format::Protobuf, false, Some(&order())));
+        let decoded = decode_by(
+            &body,
+            &Decoder::protobuf(&descriptor_set(), Some(name)).unwrap(),
+        );
+        assert_eq!(
+            (decoded.format, decoded.is_guess, decoded.sound()),
+            (Format::Protobuf, false, Some(&order()))
+        );
         assert_eq!(decoded.fit.unwrap().score, 100);
     }
 }
@@ -60,12 +71,19 @@ fn without_a_name_the_best_fit_is_found() {
         ("shop.Order", order()),
         ("shop.Customer", json!({"id": 7, "name": "Ada"})),
         ("shop.Line", json!({"sku": "A-1", "count": 2, "price": 9.5})),
-        ("shop.Invoice", json!({"number": "R-17", "amount": 995, "paid": true})),
+        (
+            "shop.Invoice",
+            json!({"number": "R-17", "amount": 995, "paid": true}),
+        ),
     ] {
         let body = encode(name, &value);
         let decoded = decode_by(&body, &decoder);
         let fit = decoded.fit.clone().unwrap();
-        assert_eq!((fit.message.as_str(), fit.score, decoded.is_guess), (name, 100, true), "{fit:?}");
+        assert_eq!(
+            (fit.message.as_str(), fit.score, decoded.is_guess),
+            (name, 100, true),
+            "{fit:?}"
+        );
         assert_eq!(decoded.sound(), Some(&value));
         assert!(fit.tried >= 5);
     }
@@ -77,12 +95,18 @@ fn without_a_name_the_best_fit_is_found() {
     assert!(fit.message == "shop.Order" && fit.score < 100, "{fit:?}");
     let framed = [&b"\0\0\0\0\x2a\0"[..], &encode("shop.Order", &order())].concat();
     let decoded = decode_by(&framed, &decoder);
-    assert_eq!((&*decoded.unwrapped, decoded.sound()), (&[Wrapping::SchemaRegistry(42)][..], Some(&order())));
+    assert_eq!(
+        (&*decoded.unwrapped, decoded.sound()),
+        (&[Wrapping::SchemaRegistry(42)][..], Some(&order()))
+    );
 }
 
 #[test]
 fn what_is_no_message_of_the_set_is_shown_as_what_it_looks_like() {
-    let decoded = decode_by(b"{\"id\": 7}", &Decoder::protobuf(&descriptor_set(), None).unwrap());
+    let decoded = decode_by(
+        b"{\"id\": 7}",
+        &Decoder::protobuf(&descriptor_set(), None).unwrap(),
+    );
     assert_eq!(decoded.format, Format::Json);
     assert!(decoded.breaks_off.unwrap().why.contains("no message"));
 }
@@ -93,8 +117,14 @@ fn a_broken_message_keeps_the_fields_before_the_break() {
     let decoder = Decoder::protobuf(&descriptor_set(), Some("shop.Order")).unwrap();
     let decoded = decode_by(&body[..20], &decoder);
     let broken = decoded.breaks_off.clone().unwrap();
-    assert!(broken.within == "protobuf" && broken.byte <= 20, "{broken:?}");
-    assert_eq!(decoded.value, Some(json!({"id": 4711, "customer": {"id": 7, "name": "Ada"}})));
+    assert!(
+        broken.within == "protobuf" && broken.byte <= 20,
+        "{broken:?}"
+    );
+    assert_eq!(
+        decoded.value,
+        Some(json!({"id": 4711, "customer": {"id": 7, "name": "Ada"}}))
+    );
     assert_eq!(decoded.sound(), None);
 }
 
@@ -103,7 +133,10 @@ fn bad_sets_and_names_are_refused_with_a_sentence() {
     let why = Decoder::protobuf(b"\xff\xff", None).unwrap_err();
     assert!(!why.is_empty());
     let why = Decoder::protobuf(&descriptor_set(), Some("shop.Ordr")).unwrap_err();
-    assert!(why.contains("`shop.Ordr`") && why.contains("`shop.Order`"), "{why}");
+    assert!(
+        why.contains("`shop.Ordr`") && why.contains("`shop.Order`"),
+        "{why}"
+    );
     assert!(Decoder::avro("{").is_err() && Decoder::avro("{\"type\": \"record\"}").is_err());
 }
 
@@ -129,7 +162,12 @@ fn datum(id: i64) -> Vec<u8> {
     record.put("id", Avro::Long(id));
     record.put("customer", customer(7));
     record.put("second", Avro::Union(1, Box::new(customer(8))));
-    record.put("lines", Avro::Array(vec![Avro::Map([("a".to_owned(), Avro::Double(2.5))].into())]));
+    record.put(
+        "lines",
+        Avro::Array(vec![Avro::Map(
+            [("a".to_owned(), Avro::Double(2.5))].into(),
+        )]),
+    );
     record.put("state", Avro::Enum(1, "PAID".into()));
     record.put("at", Avro::TimestampMillis(1_700_000_000_123));
     record.put("day", Avro::Date(20_000));
@@ -148,7 +186,10 @@ fn avro_is_read_by_its_schema() {
         "state": "PAID", "at": "2023-11-14T22:13:20.123Z", "day": "2024-10-04", "raw": {"$bytes": "/wA="}, "ok": true, "ratio": 0.1
     });
     let decoded = decode_by(&body, &decoder);
-    assert_eq!((decoded.format, decoded.sound()), (Format::Avro, Some(&expected)));
+    assert_eq!(
+        (decoded.format, decoded.sound()),
+        (Format::Avro, Some(&expected))
+    );
     assert_eq!(decoded.schema.as_deref(), Some("shop.Order"));
     for (frame, wrapping) in [
         (&b"\0\0\0\0\x07"[..], Wrapping::SchemaRegistry(7)),
@@ -156,18 +197,32 @@ fn avro_is_read_by_its_schema() {
     ] {
         let framed = [frame, &body].concat();
         let decoded = decode_by(&framed, &decoder);
-        assert_eq!((&*decoded.unwrapped, decoded.sound()), (&[wrapping][..], Some(&expected)));
+        assert_eq!(
+            (&*decoded.unwrapped, decoded.sound()),
+            (&[wrapping][..], Some(&expected))
+        );
     }
     let cut = decode_by(&body[..8], &decoder);
     let broken = cut.breaks_off.unwrap();
-    assert_eq!((cut.value, broken.byte), (Some(json!({"id": 4711, "customer": {"id": 7, "name": "Ada"}})), 8), "{broken:?}");
+    assert_eq!(
+        (cut.value, broken.byte),
+        (
+            Some(json!({"id": 4711, "customer": {"id": 7, "name": "Ada"}})),
+            8
+        ),
+        "{broken:?}"
+    );
 }
 
 #[test]
 fn decimals_are_numbers_in_texts() {
     let schema = r#"{"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}"#;
     let decoder = Decoder::avro(schema).unwrap();
-    for (body, text) in [(&b"\x04\x01\x3a"[..], "3.14"), (b"\x02\xfb", "-0.05"), (b"\x00", "0.00")] {
+    for (body, text) in [
+        (&b"\x04\x01\x3a"[..], "3.14"),
+        (b"\x02\xfb", "-0.05"),
+        (b"\x00", "0.00"),
+    ] {
         assert_eq!(decode_by(body, &decoder).value, Some(json!(text)));
     }
 }
@@ -176,8 +231,11 @@ fn decimals_are_numbers_in_texts() {
 #[test]
 fn data_that_claim_too_much_are_cut() {
     let list = Decoder::avro(r#"{"type": "array", "items": "null"}"#).unwrap();
-    let lists = Decoder::avro(r#"{"type": "array", "items": {"type": "array", "items": "null"}}"#).unwrap();
-    let itself = Decoder::avro(r#"{"type": "record", "name": "A", "fields": [{"name": "a", "type": "A"}]}"#).unwrap();
+    let lists =
+        Decoder::avro(r#"{"type": "array", "items": {"type": "array", "items": "null"}}"#).unwrap();
+    let itself =
+        Decoder::avro(r#"{"type": "record", "name": "A", "fields": [{"name": "a", "type": "A"}]}"#)
+            .unwrap();
     let tree = Decoder::protobuf(&descriptor_set(), Some("shop.Tree")).unwrap();
     let many = b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"; // 2^61 and more of them
     let mut deep = Vec::new();
@@ -190,7 +248,10 @@ fn data_that_claim_too_much_are_cut() {
     let mut anys: Vec<u8> = Vec::new();
     for _ in 0..500 {
         let mut outer = DynamicMessage::new(any.clone());
-        outer.set_field_by_number(1, prost_reflect::Value::String("x/google.protobuf.Any".into()));
+        outer.set_field_by_number(
+            1,
+            prost_reflect::Value::String("x/google.protobuf.Any".into()),
+        );
         outer.set_field_by_number(2, prost_reflect::Value::Bytes(anys.into()));
         anys = outer.encode_to_vec();
     }

@@ -2,7 +2,10 @@
 
 use std::io::Write;
 
-use flate2::{Compression, write::{DeflateEncoder, GzEncoder, ZlibEncoder}};
+use flate2::{
+    Compression,
+    write::{DeflateEncoder, GzEncoder, ZlibEncoder},
+};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use serde_json::json;
 
@@ -60,11 +63,17 @@ fn wrappings_are_taken_off_one_after_another() {
     ] {
         let decoded = look_at(&body);
         assert_eq!(decoded.unwrapped, unwrapped);
-        assert_eq!((decoded.format, decoded.sound()), (Format::Json, Some(&json!({"customer": {"id": 7}}))));
+        assert_eq!(
+            (decoded.format, decoded.sound()),
+            (Format::Json, Some(&json!({"customer": {"id": 7}})))
+        );
         assert_eq!(&*decoded.bytes, JSON);
     }
     // What a plain word may be as well.
-    assert_eq!(look_at(&base64(b"the quick brown fox")).value, Some(json!("the quick brown fox")));
+    assert_eq!(
+        look_at(&base64(b"the quick brown fox")).value,
+        Some(json!("the quick brown fox"))
+    );
 }
 
 #[test]
@@ -78,8 +87,16 @@ fn what_is_declared_is_done_in_its_order() {
         (b"eyJjdXN0b21lciI6IHsi\naWQiOiA3fX0".to_vec(), "base64", 1),
     ] {
         let decoded = encoded(&body, encoding);
-        assert_eq!(decoded.unwrapped.len(), unwrapped, "{encoding}: {decoded:?}");
-        assert_eq!(decoded.sound(), Some(&json!({"customer": {"id": 7}})), "{encoding}");
+        assert_eq!(
+            decoded.unwrapped.len(),
+            unwrapped,
+            "{encoding}: {decoded:?}"
+        );
+        assert_eq!(
+            decoded.sound(),
+            Some(&json!({"customer": {"id": 7}})),
+            "{encoding}"
+        );
     }
 }
 
@@ -87,7 +104,10 @@ fn what_is_declared_is_done_in_its_order() {
 fn what_does_not_unwrap_says_where() {
     let plain = encoded(JSON, "gzip");
     let broken = plain.breaks_off.unwrap();
-    assert_eq!((broken.within.as_str(), plain.format), ("gzip", Format::Json));
+    assert_eq!(
+        (broken.within.as_str(), plain.format),
+        ("gzip", Format::Json)
+    );
 
     let body: String = (0..2_000).map(|n| format!("{{\"n\": {n}}}\n")).collect();
     let whole = gzip(body.as_bytes());
@@ -95,7 +115,10 @@ fn what_does_not_unwrap_says_where() {
     assert_eq!(half.unwrapped, [Wrapping::Gzip]);
     assert!(!half.bytes.is_empty() && body.as_bytes().starts_with(&half.bytes));
     let broken = half.breaks_off.unwrap();
-    assert!(broken.within == "gzip" && broken.byte <= whole.len() / 2, "{broken:?}");
+    assert!(
+        broken.within == "gzip" && broken.byte <= whole.len() / 2,
+        "{broken:?}"
+    );
 
     let broken = encoded(b"abc!defg", "base64").breaks_off.unwrap();
     assert_eq!((broken.within.as_str(), broken.byte), ("base64", 3));
@@ -108,5 +131,8 @@ fn wrappings_within_wrappings_end() {
         body = gzip(&body);
     }
     let decoded = look_at(&body);
-    assert_eq!((decoded.unwrapped.len(), decoded.format), (MOST_WRAPPINGS, Format::Binary));
+    assert_eq!(
+        (decoded.unwrapped.len(), decoded.format),
+        (MOST_WRAPPINGS, Format::Binary)
+    );
 }

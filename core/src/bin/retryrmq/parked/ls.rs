@@ -1,12 +1,20 @@
 //! `retryrmq parked ls`.
 
-use std::{collections::HashMap, time::SystemTime};
+use std::{collections::HashMap, sync::Arc, time::SystemTime};
 
 use clap::Args;
 use retryrmq::{ParkReason, Record};
 use serde_json::json;
 
-use super::{order::Ordered, others::Others, record, selection::handle, stop::Stop};
+use super::{
+    filter::{Criteria, Filter},
+    order::Ordered,
+    others::Others,
+    reading::Reading,
+    record,
+    selection::handle,
+    stop::Stop,
+};
 use crate::{
     exit::Exit,
     fault::Fault,
@@ -30,12 +38,20 @@ pub(crate) struct Options {
     /// One line for each kind of failure, with counts, the most frequent first
     #[arg(long)]
     group: bool,
+
+    #[command(flatten)]
+    criteria: Criteria,
+
+    #[command(flatten)]
+    reading: Reading,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   retryrmq parked ls orders
   retryrmq parked ls orders --group            which failures, and how often
+  retryrmq parked ls orders --since 2h --error timeout
+  retryrmq parked ls orders --where 'body.customer.id == 7'
   retryrmq parked ls orders --json | jq -r .message_id
 
 The first column names a message for the other commands: #1=7c1e09ab.
@@ -43,9 +59,11 @@ The first column names a message for the other commands: #1=7c1e09ab.
 JSON, one object a line: place, mark, message_id, parked_at, reason, by_broker,
 attempts, error, error_type, fingerprint, exchange, routing_key, replays,
 body_bytes, home (the queue it is replayed to). With --group: count, fingerprint, reason, error, error_type,
-first_parked_at, last_parked_at.";
+first_parked_at, last_parked_at, example (place, mark, message_id).";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    let decoding = Arc::new(options.reading.open()?);
+    let mut filter = options.criteria.read(&options.reading, decoding)?;
     let stop = Stop::listen()?;
     let client = global.connect().await?;
     let parked = client.parked(&options.queue);
@@ -54,23 +72,32 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     };
     warn_of(&walk);
     let total = walk.browse.remaining();
-    let listed = list(&options, &mut walk, output).await;
-    let (others, stopped) = (Others::of(&walk.browse), walk.is_stopped());
+    let listed = list(&options, &mut filter, &mut walk, output).await;
+    let (others, stopped, seen) = (Others::of(&walk.browse), walk.is_stopped(), walk.place);
     let closed = walk.close().await;
     client.close().await;
-    let seen = listed?;
+    let listed = listed?;
     closed?;
+    filter.tell(output);
     if stopped {
         return Ok(Exit::Interrupted);
     }
-    if seen == 0 && !others.hold() {
+    if listed == 0 && !filter.is_empty() {
+        return Err(others.or_not_found("like that", &parked.name()));
+    }
+    if listed == 0 && !others.hold() {
         output.note(&format!(
             "nothing is parked in {}",
             visible::line(&parked.name())
         ));
     } else if seen < total as usize && options.limit > 0 {
+        let looked_at = if filter.is_empty() {
+            String::new()
+        } else {
+            format!(" of the first {seen}")
+        };
         output.note(&format!(
-            "{seen} of {total} parked messages; --limit 0 lists all of them"
+            "{listed}{looked_at} of {total} parked messages; --limit 0 lists all of them"
         ));
     }
     if others.hold() {
@@ -86,33 +113,45 @@ pub(super) fn warn_of(walk: &Ordered) {
     }
 }
 
-async fn list(options: &Options, walk: &mut Ordered, output: &Output) -> Result<usize, Fault> {
+/// How many were listed.
+async fn list(
+    options: &Options,
+    filter: &mut Filter,
+    walk: &mut Ordered,
+    output: &Output,
+) -> Result<usize, Fault> {
     let limit = if options.limit == 0 {
         usize::MAX
     } else {
         options.limit
     };
+    let progress = output.progress(Some(walk.browse.remaining().into()), "looked at");
     let mut groups = Groups::default();
     let mut rows = Vec::new();
-    let mut seen = 0;
-    while seen < limit
+    let mut listed = 0;
+    while listed < limit
         && let Some((place, record)) = walk.next().await?
     {
-        seen = place;
+        progress.set_position(place as u64);
+        if !filter.takes(place, &record) {
+            continue;
+        }
+        listed += 1;
         if options.group {
-            groups.add(&record);
+            groups.add(place, &record);
         } else if output.is_json() {
             output.json_line(&record::summary(place, &record))?;
         } else {
             rows.push(row(place, &record, output));
         }
     }
+    progress.finish_and_clear();
     if options.group {
         groups.print(output)?;
     } else if !rows.is_empty() {
         print(rows, output)?;
     }
-    Ok(seen)
+    Ok(listed)
 }
 
 /// Columns of an error in a table; `parked show` and --json have all of it.
@@ -221,10 +260,13 @@ struct Group {
     shown: String,
     first: Option<SystemTime>,
     last: Option<SystemTime>,
+    /// The oldest of them.
+    example: (usize, String),
+    example_id: Option<String>,
 }
 
 impl Groups {
-    fn add(&mut self, record: &Record) {
+    fn add(&mut self, place: usize, record: &Record) {
         let group = self
             .0
             .entry((record.fingerprint.clone(), record.reason))
@@ -235,6 +277,8 @@ impl Groups {
                 shown: error(record),
                 first: record.parked_at,
                 last: record.parked_at,
+                example: (place, record.mark.clone()),
+                example_id: record.message().message_id().map(str::to_owned),
             });
         group.count += 1;
         group.first = group.first.min(record.parked_at).or(record.parked_at);
@@ -258,31 +302,47 @@ impl Groups {
                         "error_type": group.error_type,
                         "first_parked_at": group.first.and_then(moment::rfc3339),
                         "last_parked_at": group.last.and_then(moment::rfc3339),
+                        "example": {
+                            "place": group.example.0,
+                            "mark": group.example.1,
+                            "message_id": group.example_id,
+                        },
                     }))
                 });
         }
         if groups.is_empty() {
             return Ok(());
         }
+        // Where there is little room, the reason goes: the error mostly says it, and `show` does.
+        let wide = is_wide(output);
         let age = |time: Option<SystemTime>| time.map_or_else(|| "-".to_owned(), moment::ago);
         let rows = groups.into_iter().map(|((mark, why), group)| {
-            vec![
-                Look::Bold.of(group.count),
-                reason(why),
+            let (place, example) = &group.example;
+            let example = format!("#{place}={}", example.get(..8).unwrap_or(example));
+            let mut row = vec![Look::Bold.of(group.count)];
+            if wide {
+                row.push(reason(why));
+            }
+            row.extend([
                 Look::Plain.of(age(group.first)),
                 Look::Plain.of(age(group.last)),
                 Look::Dim.of(fingerprint(&mark, output)),
+                Look::Dim.of(example),
                 Look::Plain.of(group.shown),
-            ]
+            ]);
+            row
         });
-        let columns = [
-            Column::right("count", 8),
-            Column::left("reason", 16),
+        let mut columns = vec![Column::right("count", 8)];
+        if wide {
+            columns.push(Column::left("reason", 16));
+        }
+        columns.extend([
             Column::left("first", 13),
             Column::left("last", 13),
             Column::left("fingerprint", 16),
+            Column::left("example", 18),
             Column::left("error", 0),
-        ];
+        ]);
         output.table(&columns, rows.collect())
     }
 }

@@ -1,9 +1,11 @@
 //! `retryrmq parked`: what was given up, why, and what to do about it.
 
 mod body;
+mod filter;
 mod ls;
 mod order;
 mod others;
+mod reading;
 mod record;
 mod selection;
 mod settle;

@@ -1,6 +1,7 @@
 //! A parked message in JSON, with stable names.
 
 use retryrmq::Record;
+use retryrmq_operator::decoding::Decoded;
 use serde_json::{Value, json};
 
 use crate::{json, moment};
@@ -53,4 +54,23 @@ pub(super) fn full(place: usize, record: &Record) -> Value {
         Err(_) => all["body_base64"] = json!(json::base64(message.body())),
     }
     all
+}
+
+/// What the body is, decoded.
+pub(super) fn decoded(decoded: &Decoded<'_>) -> Value {
+    let fit = decoded.fit.as_ref();
+    let unwrapped: Vec<String> = decoded.unwrapped.iter().map(ToString::to_string).collect();
+    json!({
+        "format": decoded.format.code(),
+        "guess": decoded.is_guess,
+        "unwrapped": unwrapped,
+        "type": fit.map(|fit| &fit.message).or(decoded.schema.as_ref()),
+        "score": fit.map(|fit| fit.score),
+        "value": decoded.value,
+        "breaks_off": decoded.breaks_off.as_ref().map(|broken| json!({
+            "within": broken.within,
+            "byte": broken.byte,
+            "why": broken.why,
+        })),
+    })
 }

@@ -1,16 +1,23 @@
 //! Which parked messages: by id, by place or mark, by fingerprint, by reason, or all.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use retryrmq::{ParkReason, Record};
 
-use crate::fault::Fault;
+use super::{
+    filter::{Criteria, Filter},
+    reading::{Decoding, Reading},
+};
+use crate::{fault::Fault, output::Output};
 use retryrmq::visible;
 
 /// The words that choose messages; at least one is needed.
 #[derive(Clone, Debug, Args)]
-#[group(required = true, multiple = true)]
+#[group(skip)]
+#[command(group = ArgGroup::new("words").required(true).multiple(true).args([
+    "which", "fingerprint", "reason", "all", "since", "error", "error_type", "kind", "routing_key", "header", "condition",
+]))]
 pub(super) struct Words {
     /// Message ids; or #1=MARK as `parked ls` shows it, which names one message wherever it stands; or a place alone: #1 is the
     /// oldest. An id that begins with # is `id:#…`
@@ -29,15 +36,24 @@ pub(super) struct Words {
     /// All of them
     #[arg(long, conflicts_with = "which")]
     all: bool,
+
+    #[command(flatten)]
+    criteria: Criteria,
+
+    #[command(flatten)]
+    reading: Reading,
 }
 
 /// What the words mean.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Selection {
     named: Vec<(Name, bool)>,
     fingerprint: Option<String>,
     /// `None` within: of unknown reason.
     reason: Option<Option<ParkReason>>,
+    filter: Filter,
+    /// How bodies are read.
+    pub(super) decoding: Arc<Decoding>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,11 +95,26 @@ impl Words {
                 )
             })
         });
-        Ok(Selection {
+        let decoding = Arc::new(self.reading.open()?);
+        let selection = Selection {
             named,
             fingerprint: fingerprint.transpose()?,
             reason: reason.transpose()?,
-        })
+            filter: self.criteria.read(&self.reading, Arc::clone(&decoding))?,
+            decoding,
+        };
+        if !selection.filter.is_empty() && (self.all || selection.is_named()) {
+            return Err(Fault::usage(
+                "--since, --error, --error-type, --routing-key, --header and --where choose messages by themselves: leave out --all and the ids",
+            ));
+        }
+        // --type alone chooses by error, but beside --proto it chooses nothing.
+        if !self.all && !selection.is_named() && !selection.is_a_filter() {
+            return Err(Fault::usage(
+                "which messages? Name them as `parked ls` shows them, or say --error, --where and the like, or --all",
+            ));
+        }
+        Ok(selection)
     }
 }
 
@@ -214,9 +245,23 @@ impl Name {
 }
 
 impl Selection {
-    /// Whether a kind of failure was asked for.
-    pub(super) fn wants_a_fingerprint(&self) -> bool {
-        self.fingerprint.is_some()
+    /// Whether messages are chosen by what they have in common. None at all is then not what was meant.
+    pub(super) fn is_a_filter(&self) -> bool {
+        self.fingerprint.is_some() || self.reason.is_some() || !self.filter.is_empty()
+    }
+
+    /// What they have in common, for the sentence that there are none.
+    pub(super) fn described(&self) -> &'static str {
+        match (&self.fingerprint, self.reason, self.filter.is_empty()) {
+            (Some(_), None, true) => "with this fingerprint",
+            (None, Some(_), true) => "that was parked for this reason",
+            _ => "like that",
+        }
+    }
+
+    /// Says what could not be judged.
+    pub(super) fn tell(&self, output: &Output) {
+        self.filter.tell(output);
     }
 
     /// Whether messages are chosen one by one.
@@ -307,6 +352,7 @@ impl Selection {
             .as_ref()
             .is_none_or(|start| record.fingerprint.starts_with(start.as_str()))
             && self.reason.is_none_or(|reason| record.reason == reason)
+            && self.filter.takes(place, record)
     }
 
     /// Whether a name may mean this record, if no other record that it may mean turns up: all of those are held until the end.

@@ -30,6 +30,7 @@ use retryrmq::visible;
 Examples:
   retryrmq parked replay orders order-17 '#3=7c1e09ab'
   retryrmq parked replay orders --fingerprint 3f2a9c01
+  retryrmq parked replay orders --error timeout --since 2h
   retryrmq parked replay orders --all --limit 100 --dry-run
 
 A message leaves the parking queue after its copy is confirmed: if we die in
@@ -39,7 +40,7 @@ waiting queue of your own passed on, and --to orders sends it home instead.
 The first replay to a queue takes two seconds: a younger one may forget it.
 Of more than two thousand messages --limit takes the first of the queue, which
 are not the oldest where they were looked at before; it says so.",
-    override_usage = "retryrmq parked replay [OPTIONS] <QUEUE> <ID…|--fingerprint <HEX>|--reason <REASON>|--all>"
+    override_usage = "retryrmq parked replay [OPTIONS] <QUEUE> <ID…|--error <TEXT>|--where <CONDITION>|…|--all>"
 )]
 pub(crate) struct Replay {
     #[command(flatten)]
@@ -57,13 +58,14 @@ pub(crate) struct Replay {
 Examples:
   retryrmq parked drop orders '#1=7c1e09ab'
   retryrmq parked drop orders --reason expired --yes
+  retryrmq parked drop orders --where 'body.customer.id == 7'
   retryrmq parked drop orders --all --dry-run
 
 Without --yes it asks, and needs a terminal for that. With --yes a place alone
 (#1) is refused, because places move, and so are an id that several messages have
 and the beginning of a fingerprint that several kinds of failure have. --limit
 takes the oldest of two thousand messages at most.",
-    override_usage = "retryrmq parked drop [OPTIONS] <QUEUE> <ID…|--fingerprint <HEX>|--reason <REASON>|--all>"
+    override_usage = "retryrmq parked drop [OPTIONS] <QUEUE> <ID…|--error <TEXT>|--where <CONDITION>|…|--all>"
 )]
 pub(crate) struct Drop {
     #[command(flatten)]
@@ -173,6 +175,7 @@ async fn act(
         ordered,
         selection,
         left: choice.limit.unwrap_or(u64::MAX),
+        found: false,
     };
     let mut tally = Tally::default();
     let done = if let Err(fault) = oldest_are_known(&mut walk, &choice, &deed).await {
@@ -186,6 +189,7 @@ async fn act(
         ordered,
         selection,
         left,
+        found,
         ..
     } = walk;
     let (others, stopped) = (Others::of(&ordered.browse), ordered.is_stopped());
@@ -195,7 +199,8 @@ async fn act(
     done.and(closed).map_err(|fault| fault.after(&summary))?;
     // With a limit, or when we were stopped, the rest was not looked for.
     let missing = selection.missing().filter(|_| left > 0 && !stopped);
-    let unmatched = missing.is_none() && tally.count == 0 && selection.wants_a_fingerprint();
+    let unmatched = missing.is_none() && !found && !stopped && selection.is_a_filter();
+    selection.tell(output);
     if !unmatched && (missing.is_none() || tally.count > 0) {
         tell(&tally, &summary, &deed, output)?;
     }
@@ -203,7 +208,7 @@ async fn act(
         return Ok(Exit::Interrupted);
     }
     if unmatched {
-        return Err(others.or_not_found("with this fingerprint", &parked));
+        return Err(others.or_not_found(selection.described(), &parked));
     }
     if let Some(missing) = missing {
         return Err(others.or_not_found(&missing, &parked));
@@ -221,6 +226,8 @@ struct Walk {
     left: u64,
     /// Goes to the end, whatever has been found.
     thorough: bool,
+    /// Any was chosen, whatever became of it.
+    found: bool,
 }
 
 impl Walk {
@@ -229,10 +236,12 @@ impl Walk {
             && let Some((place, record)) = self.ordered.next().await?
         {
             if self.thorough && self.selection.may_take(place, &record) {
+                self.found = true;
                 return Ok(Some((place, record)));
             }
             if !self.thorough && self.selection.takes(place, &record) {
                 self.left -= 1;
+                self.found = true;
                 return Ok(Some((place, record)));
             }
         }

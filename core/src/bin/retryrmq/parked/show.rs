@@ -3,12 +3,13 @@
 use clap::Args;
 use console::Style;
 use retryrmq::Record;
+use retryrmq_operator::decoding::Decoded;
 
 use super::{
-    body::{self, Form},
-    ls,
+    body, ls,
     order::Ordered,
     others::Others,
+    reading::Decoding,
     record,
     selection::{Words, handle},
     stop::Stop,
@@ -18,7 +19,7 @@ use retryrmq::visible;
 
 /// Show everything about parked messages: error, history, stack, headers, body
 #[derive(Clone, Debug, Args)]
-#[command(after_help = EXAMPLES, override_usage = "retryrmq parked show [OPTIONS] <QUEUE> <ID…|--fingerprint <HEX>|--reason <REASON>|--all>")]
+#[command(after_help = EXAMPLES, override_usage = "retryrmq parked show [OPTIONS] <QUEUE> <ID…|--error <TEXT>|--where <CONDITION>|…|--all>")]
 pub(crate) struct Options {
     /// The queue (its own name, not that of the parking queue)
     queue: String,
@@ -37,10 +38,13 @@ Examples:
   retryrmq parked show orders '#1'                     the oldest
   retryrmq parked show orders '#3=7c1e09ab'            as `parked ls` shows it
   retryrmq parked show orders '#1' --raw | protoc --decode_raw
-  retryrmq parked show orders --all --json | jq .headers
+  retryrmq parked show orders '#1' --proto shop.pb --type shop.Order
+  retryrmq parked show orders --where 'body.customer.id == 7'
+  retryrmq parked show orders --all --json | jq .decoded.value
 
 JSON, one object a line: as `parked ls`, and first_failed_at, stack, history,
-properties, headers, and body (text) or body_base64.";
+properties, headers, body (text) or body_base64, and decoded: format, guess,
+unwrapped, type, score, value, and breaks_off with within, byte and why.";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let mut selection = options.which.read()?;
@@ -56,7 +60,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             && let Some((place, record)) = walk.next().await?
         {
             if selection.takes(place, &record) {
-                show(&options, place, &record, shown, output)?;
+                show(&options, &selection.decoding, place, &record, shown, output)?;
                 shown += 1;
             }
         }
@@ -72,11 +76,12 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         return Ok(Exit::Interrupted);
     }
     let name = parked.name();
+    selection.tell(output);
     if let Some(missing) = selection.missing() {
         return Err(others.or_not_found(&missing, &name));
     }
     if shown == 0 {
-        return Err(others.or_not_found("like that", &name));
+        return Err(others.or_not_found(selection.described(), &name));
     }
     if others.hold() && !selection.is_named() {
         output.note(&others.sentence(&name));
@@ -87,6 +92,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 
 fn show(
     options: &Options,
+    decoding: &Decoding,
     place: usize,
     record: &Record,
     before: usize,
@@ -95,16 +101,25 @@ fn show(
     if options.raw {
         return output.raw(record.message().body());
     }
+    let message = record.message();
+    let decoded = decoding.decode(&record.home, &message);
     if output.is_json() {
-        return output.json_line(&record::full(place, record));
+        let mut all = record::full(place, record);
+        all["decoded"] = record::decoded(&decoded);
+        return output.json_line(&all);
     }
     if before > 0 {
         output.line("")?;
     }
-    people(place, record, output)
+    people(place, record, &decoded, output)
 }
 
-fn people(place: usize, record: &Record, output: &Output) -> Result<(), Fault> {
+fn people(
+    place: usize,
+    record: &Record,
+    decoded: &Decoded<'_>,
+    output: &Output,
+) -> Result<(), Fault> {
     let message = record.message();
     let id = message
         .message_id()
@@ -185,28 +200,23 @@ fn people(place: usize, record: &Record, output: &Output) -> Result<(), Fault> {
         indented(&visible::block(stack), output)?;
     }
     headers(record, output)?;
-    let (form, text, rest) = body::readable(message.body());
-    let size = indicatif::HumanBytes(message.body().len() as u64);
-    heading(
-        &format!(
-            "body  {}",
-            output.dim(if form == Form::Empty {
-                "empty".to_owned()
-            } else {
-                format!("{}, {size}", form.name())
-            })
-        ),
-        output,
-    )?;
-    if form != Form::Empty {
-        indented(&text, output)?;
+    let shown = body::shown(decoded, message.body().len());
+    heading(&format!("body  {}", output.dim(&shown.what)), output)?;
+    for remark in &shown.remarks {
+        let remark = output.paint(remark, Style::new().yellow());
+        output.line(&format!("    {remark}"))?;
     }
-    if rest > 0 {
+    indented(&shown.text, output)?;
+    if shown.rest > 0 {
         let more = format!(
-            "… {} more; --raw prints it all",
-            indicatif::HumanBytes(rest as u64)
+            "… {} more; {} prints it all",
+            indicatif::HumanBytes(shown.rest as u64),
+            if shown.is_raw { "--raw" } else { "--json" }
         );
         output.line(&format!("    {}", output.dim(more)))?;
+    }
+    if let Some(dump) = &shown.dump {
+        indented(dump, output)?;
     }
     Ok(())
 }
