@@ -3,6 +3,8 @@
 
 mod background;
 mod bad_input;
+mod choosing;
+mod decoding;
 mod ending;
 mod environment;
 mod input;

@@ -229,7 +229,7 @@ mod tests {
         let shown = readable(
             br#"{"n":12345678901234567890.10,"s":"a,\"{b}\\","e":[],"o":{ },"l":[1, {"x":null}]}"#,
         );
-        assert_eq!((shown.what.as_str(), shown.rest), ("JSON, 81 B", 0));
+        assert_eq!((shown.what.as_str(), shown.rest), ("JSON, 80 B", 0));
         assert_eq!(
             shown.text,
             "{\n  \"n\": 12345678901234567890.10,\n  \"s\": \"a,\\\"{b}\\\\\",\n  \"e\": [],\n  \"o\": {},\n  \"l\": [\n    1,\n    {\n      \"x\": null\n    }\n  ]\n}"
