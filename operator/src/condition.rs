@@ -15,7 +15,7 @@ use std::{
 };
 
 use cel::{
-    Context, Env, IdedExpr, Program, Value,
+    Context, Env, ExecutionError, IdedExpr, Program, Value,
     common::ast::{EntryExpr, Expr, IdedEntryExpr},
     objects::{Key, Map},
 };
@@ -149,7 +149,7 @@ impl Judge {
             })
             .map_err(|why| format!("there is no thread to judge it: {why}"))?;
         is_ready
-            .recv()
+            .recv_timeout(5 * DEADLINE)
             .unwrap_or_else(|_| Err("it cannot be read".to_owned()))?;
         Ok(Self { questions, answers })
     }
@@ -254,6 +254,15 @@ fn judge(program: &Program, environment: &Arc<Env>, variables: Variables) -> Res
             "it gives a {}, neither true nor false",
             other.type_of()
         )),
+        Err(ExecutionError::NoSuchOverload(error))
+            if matches!(error.function(), "_._" | "_[_]") =>
+        {
+            let what = error
+                .argument_types()
+                .first()
+                .map_or("value", String::as_str);
+            Err(format!("a {what} has no fields"))
+        }
         Err(error) => Err(short(&error.to_string())),
     }
 }
@@ -332,6 +341,7 @@ mod tests {
         for (text, words) in [
             ("body.customer == 7", "customer"),
             ("body.id", "string"),
+            ("body.id.more == 1", "a string has no fields"),
             ("body.id - 1 == 2", ""),
         ] {
             let why = on(text, body.clone()).unwrap_err();

@@ -11,6 +11,8 @@ fn parked(id: &str, at: u64, error: (&str, &str), key: &str, tenant: &str) -> Ba
     let text = |text: &str| AMQPValue::LongString(text.into());
     let mut headers = FieldTable::default();
     for (name, value) in [
+        ("x-retry-count", AMQPValue::LongLongInt(5)),
+        ("x-retry-protocol", AMQPValue::LongLongInt(1)),
         ("x-retry-parked-reason", text("exhausted")),
         ("x-retry-parked-at", AMQPValue::Timestamp(at)),
         ("x-retry-error", text(error.0)),

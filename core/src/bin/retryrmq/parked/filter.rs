@@ -22,33 +22,36 @@ use crate::{fault::Fault, json, moment, output::Output};
 
 /// The options: all that are given must hold.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Choosing messages")]
 pub(super) struct Criteria {
     /// Those parked in the last 2h (or 30m, 7d), or since a time: 2026-11-22T21:00:00Z, or 2026-11-22 and '2026-11-22 21:00'
     /// in the time zone of this machine. Those that nobody dated are not among them
-    #[arg(long, value_name = "AGE|TIME")]
+    #[arg(long, value_name = "AGE|TIME", help_heading = "Choosing messages")]
     since: Option<String>,
 
     /// Those whose error contains this text, in capitals or not
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", help_heading = "Choosing messages")]
     error: Option<String>,
 
     /// Those whose error is of this type: the whole name or what stands after its last dot
-    #[arg(long, value_name = "TYPE")]
+    #[arg(long, value_name = "TYPE", help_heading = "Choosing messages")]
     error_type: Option<String>,
 
     /// Those published with this routing key; as in a binding, * is one word and # any number of words
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", help_heading = "Choosing messages")]
     routing_key: Option<String>,
 
     /// Those with this header, of this value, in which * is any text; may be repeated, all must hold
-    #[arg(long, value_name = "NAME[=VALUE]")]
+    #[arg(long, value_name = "NAME[=VALUE]", help_heading = "Choosing messages")]
     header: Vec<String>,
 
     /// Those for which a condition holds, in CEL: 'body.customer.id == 7'. There are body (decoded), headers, properties,
     /// error, error_type, reason, fingerprint, queue, exchange, routing_key, message_id, attempts, replays and parked_at
     // A keyword of the language, hence the name.
-    #[arg(long = "where", value_name = "CONDITION")]
+    #[arg(
+        long = "where",
+        value_name = "CONDITION",
+        help_heading = "Choosing messages"
+    )]
     condition: Option<String>,
 }
 

@@ -177,7 +177,7 @@ pub(super) fn print(rows: Vec<Vec<Text>>, output: &Output) -> Result<(), Fault> 
 
 /// Whether there is room for what is only sometimes needed.
 fn is_wide(output: &Output) -> bool {
-    output.width().is_none_or(|width| width >= 100)
+    output.width().is_none_or(|width| width >= 120)
 }
 
 /// One row of it.
@@ -314,7 +314,7 @@ impl Groups {
             return Ok(());
         }
         // Where there is little room, the reason goes: the error mostly says it, and `show` does.
-        let wide = is_wide(output);
+        let wide = output.width().is_none_or(|width| width >= 100);
         let age = |time: Option<SystemTime>| time.map_or_else(|| "-".to_owned(), moment::ago);
         let rows = groups.into_iter().map(|((mark, why), group)| {
             let (place, example) = &group.example;

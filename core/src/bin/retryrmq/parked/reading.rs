@@ -14,28 +14,47 @@ use retryrmq::visible;
 
 /// The options. Without any, a body is read as its properties say, and as it looks.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Reading bodies")]
 pub(super) struct Reading {
     /// Bodies are protobuf, by this descriptor set (protoc --include_imports --descriptor_set_out=FILE); without --proto-type
     /// every message of it is tried, and the best fit is named with its score
-    #[arg(long, value_name = "FILE", conflicts_with = "avro")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "avro",
+        help_heading = "Reading bodies"
+    )]
     proto: Option<PathBuf>,
 
     /// They are this message of the descriptor set: pkg.Message
-    #[arg(long, value_name = "MESSAGE", requires = "proto")]
+    #[arg(
+        long,
+        value_name = "MESSAGE",
+        requires = "proto",
+        help_heading = "Reading bodies"
+    )]
     proto_type: Option<String>,
 
     /// Bodies are Avro, by this schema (an .avsc file)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Reading bodies")]
     avro: Option<PathBuf>,
 
     /// With --proto short for --proto-type, without it for --error-type
     // Both have a good claim to the word, and an operator knows which of the two is on the line.
-    #[arg(long = "type", value_name = "NAME", conflicts_with = "proto_type")]
+    #[arg(
+        long = "type",
+        value_name = "NAME",
+        conflicts_with = "proto_type",
+        help_heading = "Reading bodies"
+    )]
     kind: Option<String>,
 
     /// A configuration file whose `[[decoders]]` say by queue, routing key, header or content type how bodies are read
-    #[arg(long, value_name = "FILE", env = "RETRYRMQ_CONFIG")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "RETRYRMQ_CONFIG",
+        help_heading = "Reading bodies"
+    )]
     config: Option<PathBuf>,
 }
 
