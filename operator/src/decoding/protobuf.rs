@@ -43,6 +43,9 @@ pub struct Fit {
     pub others: Vec<(String, u8)>,
 }
 
+/// Messages with their scores.
+type Scores = Vec<(String, u8)>;
+
 /// What was decoded by a message.
 pub(super) struct Read {
     pub(super) fit: Fit,
@@ -95,11 +98,7 @@ impl Messages {
     }
 
     /// The message that knows most of the bytes; of those that know as much, the one with the fewest fields that did not come.
-    fn best(
-        &self,
-        bytes: &[u8],
-        base: usize,
-    ) -> Option<(MessageDescriptor, usize, Vec<(String, u8)>)> {
+    fn best(&self, bytes: &[u8], base: usize) -> Option<(MessageDescriptor, usize, Scores)> {
         let is_candidate = |message: &MessageDescriptor| {
             !message.is_map_entry() && !message.full_name().starts_with("google.protobuf.")
         };
