@@ -135,7 +135,10 @@ fn remarks(decoded: &Decoded<'_>) -> Vec<String> {
 
 /// The beginning of a long text, and how many bytes come after it.
 fn front(text: &str) -> (String, usize) {
-    let end = text.floor_char_boundary(MOST_TEXT);
+    let mut end = text.len().min(MOST_TEXT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
     (visible::block(&text[..end]).into_owned(), text.len() - end)
 }
 
