@@ -36,7 +36,7 @@ func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, optio
 	if err != nil {
 		return err
 	}
-	checked, err := native.NewOptions(&plan.wanted)
+	checked, err := native.NewOptions(plan.given)
 	if err != nil {
 		return ours(err)
 	}

@@ -647,6 +647,8 @@ func TestALostConnectionIsMadeAgain(t *testing.T) {
 				}
 			}
 		}()
+		// A subscription that is cut off while it is made fails, and Consume returns.
+		eventually(t, "it consumes", func() bool { return seen.bodies() > 0 })
 		for range 2 {
 			before := conn.Reconnects()
 			eventually(t, "a connection is closed and made again", func() bool {

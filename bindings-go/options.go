@@ -12,14 +12,14 @@ type Option func(*plan) error
 
 // A consumer to be.
 type plan struct {
-	wanted native.Wanted
-	fatal  []func(error) bool
-	tell   []listener
-	ready  []func()
+	given native.Given
+	fatal []func(error) bool
+	tell  []listener
+	ready []func()
 }
 
 func newPlan(queue string, options []Option) (*plan, error) {
-	p := &plan{wanted: native.Wanted{Queue: queue}}
+	p := &plan{given: native.Given{"queue": queue}}
 	if err := checkText("queue", queue); err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func newPlan(queue string, options []Option) (*plan, error) {
 			return nil, err
 		}
 	}
-	p.wanted.Fatal = p.fatal != nil
+	p.given["fatal"] = p.fatal != nil
 	return p, nil
 }
 
@@ -39,7 +39,7 @@ func newPlan(queue string, options []Option) (*plan, error) {
 // dead-lettering decides.
 func DLX() Option {
 	return func(p *plan) error {
-		p.wanted.DLX = to(true)
+		p.given["dlx"] = true
 		return nil
 	}
 }
@@ -48,7 +48,7 @@ func DLX() Option {
 func Retry(policy Policy) Option {
 	return func(p *plan) error {
 		read, err := policy.read()
-		p.wanted.Retry = read.Text
+		p.given["retry"] = read.Text
 		return err
 	}
 }
@@ -71,7 +71,7 @@ const (
 // Strategy is how failed messages wait.
 func Strategy(name StrategyName) Option {
 	return func(p *plan) error {
-		p.wanted.Strategy = string(name)
+		p.given["strategy"] = name
 		if name == "" {
 			return badOption("`Strategy` is empty; it is one of retry-queues, dead-letter, native and delayed-exchange")
 		}
@@ -82,13 +82,15 @@ func Strategy(name StrategyName) Option {
 // Rules choose another policy; the first that holds decides.
 func Rules(rules ...Rule) Option {
 	return func(p *plan) error {
+		all, _ := p.given["rules"].([]any)
 		for _, rule := range rules {
 			parts, err := rule.native()
 			if err != nil {
 				return err
 			}
-			p.wanted.Rules = append(p.wanted.Rules, parts)
+			all = append(all, parts)
 		}
+		p.given["rules"] = all
 		return nil
 	}
 }
@@ -99,7 +101,7 @@ func Prefetch(n int) Option {
 		if n < 1 || n > math.MaxUint16 {
 			return badOption("`Prefetch` must be between 1 and 65535, not %d", n)
 		}
-		p.wanted.Prefetch = to(uint16(n))
+		p.given["prefetch"] = n
 		return nil
 	}
 }
@@ -111,26 +113,26 @@ func Priority(n int) Option {
 		if n < math.MinInt32 || n > math.MaxInt32 {
 			return badOption("`Priority` must be between %d and %d, not %d", math.MinInt32, math.MaxInt32, n)
 		}
-		p.wanted.Priority = to(int32(n))
+		p.given["priority"] = n
 		return nil
 	}
 }
 
 // Concurrency is how many handlers run at a time; 16 by default.
 func Concurrency(n int) Option {
-	return counted("Concurrency", n, 100_000, func(p *plan) **uint32 { return &p.wanted.Concurrency })
+	return counted("Concurrency", "concurrency", n, 100_000)
 }
 
 // HandlerTimeout is how long a handler may take; longer is a failed attempt. The handler's context ends then, with this as
 // its deadline; a handler that does not look at it still takes its place among the concurrent ones. No limit by default.
 func HandlerTimeout(d time.Duration) Option {
-	return lasting("HandlerTimeout", d, func(p *plan) **uint64 { return &p.wanted.HandlerTimeout })
+	return lasting("HandlerTimeout", "handler_timeout", d)
 }
 
 // NoParking drops messages that are given up instead of parking them.
 func NoParking() Option {
 	return func(p *plan) error {
-		p.wanted.Park = to(false)
+		p.given["park"] = false
 		return nil
 	}
 }
@@ -140,23 +142,23 @@ func NoParking() Option {
 // zero stands for the default: 0.5, 20, 30 seconds.
 func Pause(failures float64, window int, d time.Duration) Option {
 	return func(p *plan) error {
-		budget := &native.Budget{}
+		budget := native.Given{}
 		if failures != 0 {
-			budget.Failures = &failures
+			budget["failures"] = failures
 		}
 		if window < 0 || window > math.MaxInt32 {
 			return badOption("the window of `Pause` must be between 1 and 10000, not %d", window)
 		}
 		if window != 0 {
-			budget.Window = to(uint32(window))
+			budget["window"] = window
 		}
 		if err := checkSpan("Pause", d); err != nil {
 			return err
 		}
 		if d != 0 {
-			budget.Pause = to(uint64(d))
+			budget["duration"] = d.Seconds()
 		}
-		p.wanted.Pause = budget
+		p.given["pause"] = budget
 		return nil
 	}
 }
@@ -226,7 +228,7 @@ func Fatal(f func(error) bool) Option {
 // NoDeclare makes no queues: they must exist already, and the user needs no permission to configure.
 func NoDeclare() Option {
 	return func(p *plan) error {
-		p.wanted.Declare = to(false)
+		p.given["declare"] = false
 		return nil
 	}
 }
@@ -235,37 +237,37 @@ func NoDeclare() Option {
 // away what is parked. Without it such a name is refused. To look at parked messages or replay them, use [Conn.Parked].
 func ReservedName() Option {
 	return func(p *plan) error {
-		p.wanted.ReservedName = to(true)
+		p.given["reserved_name"] = true
 		return nil
 	}
 }
 
 // DrainTimeout is how long the end waits for running handlers, and for all else of your code; 30 seconds by default.
 func DrainTimeout(d time.Duration) Option {
-	return lasting("DrainTimeout", d, func(p *plan) **uint64 { return &p.wanted.DrainTimeout })
+	return lasting("DrainTimeout", "drain_timeout", d)
 }
 
 // CrashLimit is after how many crashes of its consumer a message is parked; 10 by default.
 func CrashLimit(n int) Option {
-	return counted("CrashLimit", n, 1_000_000, func(p *plan) **uint32 { return &p.wanted.CrashLimit })
+	return counted("CrashLimit", "crash_limit", n, 1_000_000)
 }
 
 // DeferLimit is after how many deferrals a message is parked; 1000 by default.
 func DeferLimit(n int) Option {
-	return counted("DeferLimit", n, 1_000_000, func(p *plan) **uint32 { return &p.wanted.DeferLimit })
+	return counted("DeferLimit", "defer_limit", n, 1_000_000)
 }
 
-func counted(option string, n, most int, field func(*plan) **uint32) Option {
+func counted(option, inCore string, n, most int) Option {
 	return func(p *plan) error {
 		if n < 1 || n > most {
 			return badOption("`%s` must be between 1 and %d, not %d", option, most, n)
 		}
-		*field(p) = to(uint32(n))
+		p.given[inCore] = n
 		return nil
 	}
 }
 
-func lasting(option string, d time.Duration, field func(*plan) **uint64) Option {
+func lasting(option, inCore string, d time.Duration) Option {
 	return func(p *plan) error {
 		if err := checkSpan(option, d); err != nil {
 			return err
@@ -273,9 +275,7 @@ func lasting(option string, d time.Duration, field func(*plan) **uint64) Option 
 		if d == 0 && option == "HandlerTimeout" {
 			return badOption("`%s` must be longer than 0", option)
 		}
-		*field(p) = to(uint64(d))
+		p.given[inCore] = d.Seconds()
 		return nil
 	}
 }
-
-func to[T any](v T) *T { return &v }

@@ -100,7 +100,7 @@ type judge struct {
 }
 
 func newJudge(plan *plan, options *native.Options, log *journal) judge {
-	return judge{fatal: plan.fatal, kinds: options.HasRules, dlx: plan.wanted.DLX != nil, log: log}
+	return judge{fatal: plan.fatal, kinds: options.HasRules, dlx: plan.given["dlx"] != nil, log: log}
 }
 
 // The end of an attempt that returned err. A signal counts wherever it stands in the chain; of several, the outermost.

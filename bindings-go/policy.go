@@ -245,7 +245,7 @@ func ParseRule(text string) (Rule, error) {
 	if err != nil {
 		return rule, err
 	}
-	options, err := native.NewOptions(&native.Wanted{Queue: "any", DLX: to(true), Rules: []native.Rule{parts}})
+	options, err := native.NewOptions(native.Given{"queue": "any", "dlx": true, "rules": []any{parts}})
 	if err != nil {
 		return rule, ours(err)
 	}
@@ -271,28 +271,36 @@ func (r Rule) String() string {
 	return strings.Join(conditions, ", ") + " => " + r.Retry.String()
 }
 
-func (r Rule) native() (native.Rule, error) {
+// As the core reads it.
+func (r Rule) native() (any, error) {
 	if r.text != "" {
 		if r.RoutingKey != "" || r.Headers != nil || r.Error != "" || !r.Retry.isZero() {
-			return native.Rule{}, badOption("the fields of the rule `%s` were set, which changes nothing in a rule that was parsed; "+
+			return nil, badOption("the fields of the rule `%s` were set, which changes nothing in a rule that was parsed; "+
 				"write a retryrmq.Rule instead", head(r.text))
 		}
-		return native.Rule{Text: r.text}, checkText("Rules", r.text)
+		return r.text, checkText("Rules", r.text)
 	}
-	rule := native.Rule{RoutingKey: r.RoutingKey, Error: r.Error}
 	policy, err := r.Retry.read()
 	if err != nil {
-		return rule, err
+		return nil, err
 	}
-	rule.Policy = policy.Text
+	rule := native.Given{"policy": policy.Text}
+	if r.RoutingKey != "" {
+		rule["routing_key"] = r.RoutingKey
+	}
+	if r.Error != "" {
+		rule["error"] = r.Error
+	}
+	if r.Headers != nil {
+		rule["headers"] = r.Headers
+	}
 	texts := []string{r.RoutingKey, r.Error}
 	for name, value := range r.Headers {
-		rule.Headers = append(rule.Headers, [2]string{name, value})
 		texts = append(texts, name, value)
 	}
 	for _, text := range texts {
 		if err := checkText("Rules", text); err != nil {
-			return rule, err
+			return nil, err
 		}
 	}
 	return rule, nil

@@ -117,3 +117,5 @@ func (p *Publishing) native() (*native.Outgoing, error) {
 	}
 	return o, nil
 }
+
+func to[T any](v T) *T { return &v }

@@ -66,7 +66,7 @@ func NewSimulation(queue string, handler Handler, options ...Option) (*Simulatio
 	if err != nil {
 		return nil, err
 	}
-	checked, err := native.NewOptions(&plan.wanted)
+	checked, err := native.NewOptions(plan.given)
 	if err != nil {
 		return nil, ours(err)
 	}

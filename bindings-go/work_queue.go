@@ -19,7 +19,7 @@ import (
 func WorkQueue[W ~string | ~map[string]any](what W) Option {
 	return func(p *plan) error {
 		text, err := workQueueText(reflect.ValueOf(what))
-		p.wanted.WorkQueue = &text
+		p.given["work_queue"] = text
 		return err
 	}
 }

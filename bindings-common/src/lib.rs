@@ -30,7 +30,7 @@ pub use errors::Refusal;
 pub use events::{EVENTS, Events};
 pub use live::{Alive, Kind, living};
 pub use operation::begin;
-pub use options::{Given, Options, PauseGiven, Refused, RuleGiven};
+pub use options::{Options, Refused};
 pub use outgoing::Outgoing;
 pub use policy::PolicyText;
 pub use properties::texts;

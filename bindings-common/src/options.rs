@@ -1,39 +1,47 @@
-//! The options of a consumer, from plain values. What is not given is the core's to decide.
+//! The options of a consumer, as a language's façade writes them. What is not given is the core's to decide.
 
-use std::{str::FromStr, time::Duration};
+use std::{collections::BTreeMap, str::FromStr, time::Duration};
 
 use retryrmq::{Consumer, Error, ErrorKind, Limits, Pause, Policy, Rule};
+use serde::Deserialize;
 
-use crate::Refusal;
+use crate::{Refusal, seconds};
 
 /// A rule: its text, or its conditions and its policy.
-#[derive(Clone, Debug, Default)]
-pub struct RuleGiven {
-    /// All of it as text; then nothing else counts.
-    pub text: Option<String>,
-    /// A topic pattern for the routing key.
-    pub routing_key: Option<String>,
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum RuleGiven {
+    Text(String),
+    Parts(Parts),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Parts {
+    /// A topic pattern.
+    routing_key: Option<String>,
     /// Headers and patterns for their values.
-    pub headers: Vec<(String, String)>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
     /// A pattern for the error's type.
-    pub error: Option<String>,
-    /// The policy.
-    pub policy: String,
+    error: Option<String>,
+    policy: String,
 }
 
 impl RuleGiven {
     fn read(self) -> Result<Rule, Error> {
-        if let Some(text) = self.text {
-            return text.parse();
-        }
-        let mut rule = Rule::new(self.policy.parse::<Policy>()?);
-        if let Some(pattern) = self.routing_key {
+        let parts = match self {
+            Self::Text(text) => return text.parse(),
+            Self::Parts(parts) => parts,
+        };
+        let mut rule = Rule::new(parts.policy.parse::<Policy>()?);
+        if let Some(pattern) = parts.routing_key {
             rule = rule.routing_key(pattern);
         }
-        for (name, value) in self.headers {
+        for (name, value) in parts.headers {
             rule = rule.header(name, value);
         }
-        if let Some(pattern) = self.error {
+        if let Some(pattern) = parts.error {
             rule = rule.error(pattern);
         }
         Ok(rule)
@@ -41,52 +49,47 @@ impl RuleGiven {
 }
 
 /// When to stop taking messages for a while.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PauseGiven {
-    /// The share of failures that is too much.
-    pub failures: Option<f64>,
-    /// Of how many attempts.
-    pub window: Option<usize>,
-    /// For how long.
-    pub pause: Option<Duration>,
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PauseGiven {
+    failures: Option<f64>,
+    window: Option<usize>,
+    duration: Option<f64>,
 }
 
 impl PauseGiven {
-    fn read(self) -> Pause {
+    fn read(self) -> Result<Pause, Refused> {
         let usual = Pause::default();
-        usual
+        Ok(usual
             .failures(self.failures.unwrap_or(usual.failures))
             .window(self.window.unwrap_or(usual.window))
-            .pause(self.pause.unwrap_or(usual.pause))
+            .pause(span("pause", self.duration)?.unwrap_or(usual.pause)))
     }
 }
 
-/// What a consumer was told.
-#[derive(Clone, Debug, Default)]
-#[allow(
-    missing_docs,
-    reason = "each is the option of `Consumer` with that name"
-)]
-pub struct Given {
-    pub queue: String,
-    pub dlx: Option<bool>,
-    pub retry: Option<String>,
-    pub strategy: Option<String>,
-    pub rules: Vec<RuleGiven>,
-    pub prefetch: Option<u16>,
-    pub priority: Option<i32>,
-    pub concurrency: Option<usize>,
-    pub handler_timeout: Option<Duration>,
-    pub park: Option<bool>,
-    pub pause: Option<PauseGiven>,
-    pub declare: Option<bool>,
-    pub work_queue: Option<String>,
-    pub reserved_name: Option<bool>,
-    pub drain_timeout: Option<Duration>,
-    pub crash_limit: Option<u32>,
-    pub defer_limit: Option<u32>,
+/// What a consumer was told: each is the option of `Consumer` with that name; durations are in seconds.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Given {
+    queue: String,
+    dlx: Option<bool>,
+    retry: Option<String>,
+    strategy: Option<String>,
+    rules: Vec<RuleGiven>,
+    prefetch: Option<u16>,
+    priority: Option<i32>,
+    concurrency: Option<usize>,
+    handler_timeout: Option<f64>,
+    park: Option<bool>,
+    pause: Option<PauseGiven>,
     /// Whether the language's half knows errors that no retry can mend; it is that half that asks.
-    pub fatal: bool,
+    fatal: bool,
+    declare: Option<bool>,
+    work_queue: Option<String>,
+    reserved_name: Option<bool>,
+    drain_timeout: Option<f64>,
+    crash_limit: Option<u32>,
+    defer_limit: Option<u32>,
 }
 
 /// The options of a consumer, checked.
@@ -104,59 +107,90 @@ pub struct Refused {
     /// The option.
     pub option: Option<&'static str>,
     /// What is wrong with it.
-    pub error: Error,
+    pub why: Refusal,
 }
 
 impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {
-        refused.error.into()
+        refused.why
     }
 }
 
-fn parsed<T: FromStr<Err = Error>>(option: &'static str, text: &str) -> Result<T, Refused> {
-    text.parse().map_err(about(option))
+impl From<Refusal> for Refused {
+    fn from(why: Refusal) -> Self {
+        Self { option: None, why }
+    }
+}
+
+fn parsed<T: FromStr<Err = Error>>(
+    option: &'static str,
+    text: Option<String>,
+) -> Result<Option<T>, Refused> {
+    text.map(|text| text.parse().map_err(about(option)))
+        .transpose()
 }
 
 fn about(option: &'static str) -> impl Fn(Error) -> Refused {
     move |error| Refused {
         option: Some(option),
-        error,
+        why: error.into(),
     }
 }
 
-macro_rules! given {
-    ($consumer:ident, $given:ident, $($option:ident),*) => {
-        $(if let Some(value) = $given.$option {
-            $consumer = $consumer.$option(value);
-        })*
-    };
+fn span(option: &str, given: Option<f64>) -> Result<Option<Duration>, Refused> {
+    Ok(given.map(|given| seconds(option, given)).transpose()?)
+}
+
+impl Options {
+    /// Reads and checks them; nothing is asked of a broker. `given` is a JSON object: the options that were said by their names in
+    /// [`table`](crate::table), texts for a policy, a strategy and a work queue, seconds for durations. A rule is its text, or an object
+    /// with `policy` and its conditions `routing_key`, `headers` and `error`; `pause` is an object with `failures`, `window` and
+    /// `duration`; `fatal` says whether the language has errors that no retry can mend.
+    ///
+    /// So a new option is named here and where people type it, and not on the way between.
+    ///
+    /// # Errors
+    /// As [`Consumer::validate`], those of reading policies, rules, strategies and arguments, and `invalid_option` where the object is none
+    /// that this version knows.
+    pub fn read(given: &str) -> Result<Self, Refused> {
+        let given: Given = serde_json::from_str(given)
+            .map_err(|why| Refusal::option(format!("the options cannot be read: {why}")))?;
+        given.read()
+    }
 }
 
 impl Given {
-    /// Reads and checks them; nothing is asked of a broker.
-    ///
-    /// # Errors
-    /// As [`Consumer::validate`], and those of reading policies, rules, strategies and arguments.
-    pub fn read(self) -> Result<Options, Refused> {
+    fn read(self) -> Result<Options, Refused> {
         let mut consumer = Consumer::new(self.queue);
-        given!(
-            consumer,
-            self,
-            dlx,
-            prefetch,
-            priority,
-            concurrency,
-            handler_timeout,
-            drain_timeout,
-            park,
-            declare,
-            reserved_name
+        let (handler_timeout, drain_timeout) = (
+            span("handler_timeout", self.handler_timeout)?,
+            span("drain_timeout", self.drain_timeout)?,
         );
-        if let Some(text) = self.retry {
-            consumer = consumer.retry(parsed("retry", &text)?);
+        macro_rules! said {
+            ($($option:ident: $value:expr),* $(,)?) => {
+                $(if let Some(value) = $value {
+                    consumer = consumer.$option(value);
+                })*
+            };
         }
-        if let Some(text) = self.strategy {
-            consumer = consumer.strategy(parsed("strategy", &text)?);
+        said! {
+            dlx: self.dlx,
+            prefetch: self.prefetch,
+            priority: self.priority,
+            concurrency: self.concurrency,
+            handler_timeout: handler_timeout,
+            drain_timeout: drain_timeout,
+            park: self.park,
+            declare: self.declare,
+            reserved_name: self.reserved_name,
+            retry: parsed("retry", self.retry)?,
+            strategy: parsed("strategy", self.strategy)?,
+            // What is wrong with its text, the core says with the option's name.
+            work_queue: self.work_queue.map(|text| text.parse()).transpose().map_err(Refusal::from)?,
+            pause: self.pause.map(PauseGiven::read).transpose()?,
+        }
+        if self.fatal {
+            consumer = consumer.fatal(|_| false);
         }
         let has_rules = !self.rules.is_empty();
         let rules = self.rules.into_iter().map(RuleGiven::read);
@@ -165,19 +199,6 @@ impl Given {
                 .collect::<Result<Vec<_>, _>>()
                 .map_err(about("rules"))?,
         );
-        if let Some(pause) = self.pause {
-            consumer = consumer.pause(pause.read());
-        }
-        if let Some(text) = self.work_queue {
-            let work_queue = text.parse().map_err(|error| Refused {
-                option: None,
-                error,
-            })?;
-            consumer = consumer.work_queue(work_queue);
-        }
-        if self.fatal {
-            consumer = consumer.fatal(|_| false);
-        }
         let usual = Limits::default();
         consumer = consumer.limits(
             usual
@@ -187,7 +208,7 @@ impl Given {
         consumer.validate().map_err(|error| Refused {
             // The only option that can be too long.
             option: (error.kind() == ErrorKind::TooLarge).then_some("queue"),
-            error,
+            why: error.into(),
         })?;
         Ok(Options {
             consumer,
@@ -198,74 +219,51 @@ impl Given {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn what_is_refused_names_its_option() {
-        let given = || Given {
-            queue: "orders".into(),
-            dlx: Some(true),
-            ..Given::default()
-        };
-        given().read().unwrap();
-        let rule = RuleGiven {
-            policy: "hope".into(),
-            ..RuleGiven::default()
-        };
+        let long = "x".repeat(300);
+        Options::read(r#"{"queue": "orders", "dlx": true}"#).unwrap();
         for (given, option) in [
+            (json!({"dlx": true, "retry": "hope"}), Some("retry")),
+            (json!({"dlx": true, "strategy": "hope"}), Some("strategy")),
             (
-                Given {
-                    retry: Some("hope".into()),
-                    ..given()
-                },
-                Some("retry"),
-            ),
-            (
-                Given {
-                    strategy: Some("hope".into()),
-                    ..given()
-                },
-                Some("strategy"),
-            ),
-            (
-                Given {
-                    rules: vec![rule],
-                    ..given()
-                },
+                json!({"dlx": true, "rules": [{"policy": "hope"}]}),
                 Some("rules"),
             ),
-            (
-                Given {
-                    queue: "x".repeat(300),
-                    ..given()
-                },
-                Some("queue"),
-            ),
-            (
-                Given {
-                    work_queue: Some("hope".into()),
-                    ..given()
-                },
-                None,
-            ),
-            (
-                Given {
-                    dlx: None,
-                    fatal: true,
-                    ..given()
-                },
-                None,
-            ),
-            (
-                Given {
-                    dlx: None,
-                    park: Some(false),
-                    ..given()
-                },
-                None,
-            ),
+            (json!({"dlx": true, "rules": ["hope"]}), Some("rules")),
+            (json!({"dlx": true, "queue": long}), Some("queue")),
+            (json!({"dlx": true, "work_queue": "hope"}), None),
+            (json!({"dlx": true, "handler_timeout": -1}), None),
+            (json!({"fatal": true}), None),
+            (json!({"park": false}), None),
+            (json!({"hope": 1}), None),
+            (json!({"prefetch": 70_000}), None),
         ] {
-            assert_eq!(given.read().unwrap_err().option, option);
+            let mut all = json!({"queue": "orders"});
+            let given = given.as_object().unwrap().clone();
+            all.as_object_mut().unwrap().extend(given);
+            let refused = Options::read(&all.to_string()).unwrap_err();
+            assert_eq!(refused.option, option, "{all}");
         }
+    }
+
+    #[test]
+    fn all_that_is_said_reaches_the_consumer() {
+        let read = Options::read(
+            r#"{"queue": "orders", "dlx": true, "prefetch": 7, "concurrency": 3, "handler_timeout": 1.5, "drain_timeout": 0.25,
+                "pause": {"window": 5}, "rules": [{"policy": "fixed(1s)", "headers": {"a": "b"}}, "error=X => fixed(2s)"]}"#,
+        );
+        let Options {
+            consumer,
+            has_rules,
+        } = read.unwrap();
+        assert_eq!((consumer.window(), consumer.handlers()), (7, 3));
+        assert_eq!(consumer.limit(), Some(Duration::from_millis(1500)));
+        assert_eq!(consumer.last_call(), Duration::from_millis(250));
+        assert!(has_rules);
     }
 }

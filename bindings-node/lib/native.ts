@@ -47,44 +47,6 @@ export interface Options {
 }
 
 /** @internal */
-export interface OptionsInput {
-  queue: string
-  dlx?: boolean
-  retry?: string
-  strategy?: string
-  rules?: RuleInput[]
-  prefetch?: number
-  priority?: number
-  concurrency?: number
-  handlerTimeout?: number
-  drainTimeout?: number
-  park?: boolean
-  pause?: PauseInput
-  declare?: boolean
-  workQueue?: string
-  reservedName?: boolean
-  crashLimit?: number
-  deferLimit?: number
-  fatal?: boolean
-}
-
-/** @internal */
-export interface PauseInput {
-  failures?: number
-  window?: number
-  duration?: number
-}
-
-/** @internal */
-export interface RuleInput {
-  text?: string
-  routingKey?: string
-  headers?: string[]
-  error?: string
-  policy?: string
-}
-
-/** @internal */
 export interface Listening {
   begin(): void
 }
@@ -162,7 +124,7 @@ export interface Simulation {
 export interface Native {
   VERSION: string
   Bridge: new (wake: () => void) => Bridge
-  Options: new (given: OptionsInput) => Options
+  Options: new (given: string) => Options
   Listening: new () => Listening
   Simulation: new (options: Options) => Simulation
   connect(

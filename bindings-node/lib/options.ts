@@ -6,8 +6,8 @@ import { type Duration, milliseconds } from './duration.js'
 import { InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
 import type { Event } from './events.js'
 import type { Message } from './message.js'
-import { native, type Options, type OptionsInput, type PauseInput, type RuleInput } from './native.js'
-import { type ErrorClass, Policy, Rule, errorClass, inputOf } from './policy.js'
+import { native, type Options } from './native.js'
+import { type ErrorClass, Policy, Rule, type RuleInput, errorClass, inputOf } from './policy.js'
 import { isPlain, named } from './values.js'
 
 /** How failed messages wait. */
@@ -169,17 +169,17 @@ function policy(value: unknown): string {
   throw new InvalidTypeError(`\`retry\` must be a policy or a text such as 'fixed(5s, retries=3)', not ${kind(value)}`)
 }
 
-function rules(value: unknown): RuleInput[] {
+function rules(value: unknown): (RuleInput | string)[] {
   if (!Array.isArray(value)) throw new InvalidTypeError(`\`rules\` must be an array of rules or texts, not ${kind(value)}`)
   // Not by its own `map`, which passes over holes.
   return Array.from(value as unknown[], (rule) => {
     if (rule instanceof Rule) return inputOf(rule)
-    if (typeof rule === 'string') return { text: rule }
+    if (typeof rule === 'string') return rule
     throw new InvalidTypeError(`\`rules\` must hold rules or texts, not ${kind(rule)}`)
   })
 }
 
-function pause(value: unknown): PauseInput {
+function pause(value: unknown): object {
   const given: Pause = value === true ? {} : (value as Pause)
   if (typeof given !== 'object' || given === null) {
     throw new InvalidTypeError(`\`pause\` must be an object, true or false, not ${kind(value)}`)
@@ -193,11 +193,11 @@ function pause(value: unknown): PauseInput {
     throw new InvalidTypeError(`\`failures\` of \`pause\` must be a number, not ${kind(failures)}`)
   }
   // What is not said is the core's to decide.
-  const input: PauseInput = {}
-  if (failures !== undefined) input.failures = failures
-  if (window !== undefined) input.window = whole('window', window, 1, 10_000)
-  if (duration !== undefined) input.duration = milliseconds(duration, 'duration')
-  return input
+  return {
+    failures,
+    window: window === undefined ? undefined : whole('window', window, 1, 10_000),
+    duration: duration === undefined ? undefined : seconds(duration, 'duration'),
+  }
 }
 
 function fatal(value: unknown): readonly ErrorClass[] {
@@ -223,28 +223,37 @@ function workQueue(value: unknown): string {
   return `{${all.join(',')}}`
 }
 
-type Read = { [Name in keyof Omit<OptionsInput, 'fatal'>]-?: (value: unknown) => OptionsInput[Name] }
-
-const READ: Read = {
-  queue: (value) => string('queue', value),
-  dlx: (value) => flag('dlx', value),
-  retry: policy,
-  strategy: (value) => string('strategy', value),
-  rules,
-  prefetch: (value) => whole('prefetch', value, 1, 65_535),
-  priority: (value) => whole('priority', value, -(2 ** 31), 2 ** 31 - 1),
-  concurrency: (value) => whole('concurrency', value, 1, 100_000),
-  handlerTimeout: (value) => milliseconds(value as Duration, 'handlerTimeout'),
-  park: (value) => flag('park', value),
-  pause: (value) => (value === false ? undefined : pause(value)),
-  declare: (value) => flag('declare', value),
-  workQueue,
-  reservedName: (value) => flag('reservedName', value),
-  drainTimeout: (value) => milliseconds(value as Duration, 'drainTimeout'),
-  crashLimit: (value) => whole('crashLimit', value, 1, 1_000_000),
-  deferLimit: (value) => whole('deferLimit', value, 1, 1_000_000),
+/** As the core counts it. */
+function seconds(value: unknown, option: string): number {
+  return milliseconds(value as Duration, option) / 1000
 }
-const NATIVE = Object.keys(READ) as (keyof Read)[]
+
+/** The name that the core has for it. */
+function inCore(option: string): string {
+  return option.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
+}
+
+/** What the core reads of an option; what is undefined is its to decide. */
+const READ = {
+  queue: (value: unknown) => string('queue', value),
+  dlx: (value: unknown) => flag('dlx', value),
+  retry: policy,
+  strategy: (value: unknown) => string('strategy', value),
+  rules,
+  prefetch: (value: unknown) => whole('prefetch', value, 1, 65_535),
+  priority: (value: unknown) => whole('priority', value, -(2 ** 31), 2 ** 31 - 1),
+  concurrency: (value: unknown) => whole('concurrency', value, 1, 100_000),
+  handlerTimeout: (value: unknown) => seconds(value, 'handlerTimeout'),
+  park: (value: unknown) => flag('park', value),
+  pause: (value: unknown) => (value === false ? undefined : pause(value)),
+  declare: (value: unknown) => flag('declare', value),
+  workQueue,
+  reservedName: (value: unknown) => flag('reservedName', value),
+  drainTimeout: (value: unknown) => seconds(value, 'drainTimeout'),
+  crashLimit: (value: unknown) => whole('crashLimit', value, 1, 1_000_000),
+  deferLimit: (value: unknown) => whole('deferLimit', value, 1, 1_000_000),
+}
+const NATIVE = Object.keys(READ) as (keyof typeof READ)[]
 const KNOWN = [...NATIVE, 'onEvent', 'fatal', 'keepAlive', 'signal']
 
 /** Checks all options; throws naming the one that cannot work. @internal */
@@ -262,8 +271,7 @@ export function plan(options: ConsumerOptions, handler: Handler): Plan {
   onlyKnown(options, KNOWN)
   for (const name of NATIVE) {
     const value: unknown = options[name]
-    const read = value === undefined ? undefined : READ[name](value)
-    if (read !== undefined) input[name] = read
+    if (value !== undefined) input[inCore(name)] = READ[name](value)
   }
   const { onEvent, signal } = options
   const classes = options.fatal === undefined ? [] : fatal(options.fatal)
@@ -273,7 +281,7 @@ export function plan(options: ConsumerOptions, handler: Handler): Plan {
   }
   return {
     queue: options.queue,
-    native: asked(() => new native.Options(input as unknown as OptionsInput)),
+    native: asked(() => new native.Options(JSON.stringify(input))),
     fatal: classes,
     onEvent,
     keepAlive: options.keepAlive === undefined ? true : flag('keepAlive', options.keepAlive),

@@ -2,7 +2,7 @@
 
 import { type Duration, text } from './duration.js'
 import { InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
-import { native, type RuleInput } from './native.js'
+import { native } from './native.js'
 
 /**
  * How long a failed message waits, and how often it comes back before it is parked.
@@ -153,8 +153,16 @@ export interface Conditions {
   error?: ErrorClass | string
 }
 
+/** A rule as the core reads it. @internal */
+export interface RuleInput {
+  policy: string
+  routing_key?: string | undefined
+  headers: Record<string, string>
+  error?: string | undefined
+}
+
 let ruleOf: (input: RuleInput) => Rule
-/** What the native half makes of a rule. @internal */
+/** A rule as the core reads it. @internal */
 export let inputOf: (rule: Rule) => RuleInput
 
 /** Another policy under conditions. Made by {@link rule}. */
@@ -193,7 +201,7 @@ export function rule(conditions: Conditions, policy: Policy | string): Rule {
   if (error !== undefined && typeof error !== 'string' && typeof error !== 'function') {
     throw new InvalidTypeError(`\`error\` must be an error class or a pattern, not ${kind(error)}`)
   }
-  const pairs = Object.entries(headers ?? {}).flatMap(([name, value]) => [name, String(value)])
+  const pairs = Object.entries(headers ?? {}).map(([name, value]) => [name, String(value)] as const)
   if (routingKey === undefined && pairs.length === 0 && error === undefined) {
     throw new InvalidOptionError('a rule needs a condition: `routingKey`, `headers` or `error`')
   }
@@ -201,8 +209,10 @@ export function rule(conditions: Conditions, policy: Policy | string): Rule {
     throw new InvalidTypeError(`\`policy\` of a rule must be a policy or a text such as 'fixed(5s)', not ${kind(policy)}`)
   }
   const read = policy instanceof Policy ? policy : asked(() => native.readPolicy(policy), 'policy')
-  const input: RuleInput = { policy: read.text, headers: pairs }
-  if (routingKey !== undefined) input.routingKey = routingKey
-  if (error !== undefined) input.error = typeof error === 'string' ? error : className(errorClass('error', error))
-  return ruleOf(input)
+  return ruleOf({
+    policy: read.text,
+    routing_key: routingKey,
+    headers: Object.fromEntries(pairs),
+    error: error === undefined || typeof error === 'string' ? error : className(errorClass('error', error)),
+  })
 }

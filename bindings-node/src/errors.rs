@@ -25,9 +25,11 @@ pub(crate) fn thrown(error: impl Into<Refusal>) -> napi::Error<Code> {
     exception
 }
 
-/// The exception for an error of the core that does not name the option it is about.
-pub(crate) fn about(option: &str, error: &retryrmq::Error) -> napi::Error<Code> {
-    napi::Error::new(Code(error.code()), format!("`{option}`: {error}"))
+/// The exception for an error that does not name the option it is about.
+pub(crate) fn about(option: &str, error: impl Into<Refusal>) -> napi::Error<Code> {
+    let mut refusal = error.into();
+    refusal.message = format!("`{option}`: {}", refusal.message);
+    thrown(refusal)
 }
 
 /// An option with a value that cannot work.

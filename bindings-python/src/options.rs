@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pyo3::{FromPyObject, PyResult, Python, pyclass, pyfunction, pymethods};
 use retryrmq::{Consumer, Failure, Outcome, Policy};
-use retryrmq_bindings::{self as common, Ended, Given, PauseGiven, PolicyText, RuleGiven};
+use retryrmq_bindings::{self as common, Ended, PolicyText};
 
 use crate::errors::raised;
 
@@ -34,39 +34,6 @@ pub(crate) fn seconds(py: Python<'_>, option: &str, seconds: f64) -> PyResult<Du
     common::seconds(option, seconds).map_err(|refusal| raised(py, refusal))
 }
 
-/// A rule: its text, or routing key, header names and values, error pattern and policy.
-#[derive(FromPyObject)]
-pub(crate) enum RuleParts {
-    Text(String),
-    #[allow(clippy::type_complexity)]
-    Parts(
-        (
-            Option<String>,
-            Vec<(String, String)>,
-            Option<String>,
-            String,
-        ),
-    ),
-}
-
-impl From<RuleParts> for RuleGiven {
-    fn from(parts: RuleParts) -> Self {
-        match parts {
-            RuleParts::Text(text) => Self {
-                text: Some(text),
-                ..Self::default()
-            },
-            RuleParts::Parts((routing_key, headers, error, policy)) => Self {
-                text: None,
-                routing_key,
-                headers,
-                error,
-                policy,
-            },
-        }
-    }
-}
-
 /// The options of a consumer, checked.
 #[pyclass(frozen, module = "retryrmq._native")]
 pub(crate) struct Options {
@@ -76,71 +43,13 @@ pub(crate) struct Options {
 
 #[pymethods]
 impl Options {
+    /// What was said of them, as one JSON object.
     #[new]
-    #[pyo3(signature = (queue, *, dlx=None, retry=None, strategy=None, rules=None, prefetch=None, priority=None, concurrency=None,
-        handler_timeout=None, drain_timeout=None, park=None, pause=None, declare=None, work_queue=None, reserved_name=None,
-        crash_limit=None, defer_limit=None, fatal=false))]
-    #[allow(clippy::too_many_arguments)]
-    fn new(
-        py: Python<'_>,
-        queue: String,
-        dlx: Option<bool>,
-        retry: Option<String>,
-        strategy: Option<String>,
-        rules: Option<Vec<RuleParts>>,
-        prefetch: Option<u16>,
-        priority: Option<i32>,
-        concurrency: Option<usize>,
-        handler_timeout: Option<f64>,
-        drain_timeout: Option<f64>,
-        park: Option<bool>,
-        pause: Option<(f64, usize, f64)>,
-        declare: Option<bool>,
-        work_queue: Option<String>,
-        reserved_name: Option<bool>,
-        crash_limit: Option<u32>,
-        defer_limit: Option<u32>,
-        fatal: bool,
-    ) -> PyResult<Self> {
-        let span = |option, value: Option<f64>| {
-            let value = value.map(|value| seconds(py, option, value));
-            value.transpose()
-        };
-        let pause = pause.map(|(failures, window, pause)| {
-            Ok::<_, pyo3::PyErr>(PauseGiven {
-                failures: Some(failures),
-                window: Some(window),
-                pause: Some(seconds(py, "pause", pause)?),
-            })
-        });
-        let given = Given {
-            queue,
-            dlx,
-            retry,
-            strategy,
-            rules: rules
-                .unwrap_or_default()
-                .into_iter()
-                .map(Into::into)
-                .collect(),
-            prefetch,
-            priority,
-            concurrency,
-            handler_timeout: span("handler_timeout", handler_timeout)?,
-            drain_timeout: span("drain_timeout", drain_timeout)?,
-            park,
-            pause: pause.transpose()?,
-            declare,
-            work_queue,
-            reserved_name,
-            crash_limit,
-            defer_limit,
-            fatal,
-        };
+    fn new(py: Python<'_>, given: &str) -> PyResult<Self> {
         let common::Options {
             consumer,
             has_rules,
-        } = given.read().map_err(|refused| raised(py, refused))?;
+        } = common::Options::read(given).map_err(|refused| raised(py, refused))?;
         Ok(Self {
             consumer,
             has_rules,

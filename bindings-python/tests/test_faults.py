@@ -42,7 +42,7 @@ def test_a_simulation_is_not_locked_while_it_raises() -> None:
         from retryrmq._native import Options, Simulation
         from retryrmq.client import outgoing
 
-        simulation = Simulation(Options("orders"))
+        simulation = Simulation(Options('{"queue": "orders"}'))
         looks = []
         gc.callbacks.append(lambda phase, info: looks.append(simulation.elapsed))
         gc.set_threshold(1, 1, 1)

@@ -18,7 +18,7 @@ TABLE: dict[str, Any] = json.loads((Path(__file__).parent / "table.json").read_t
 def test_options() -> None:
     ours = retryrmq.ConsumerOptions.__optional_keys__
     assert ours == set(TABLE["options"]) - {"queue"}
-    usual = _native.Options("orders")
+    usual = _native.Options('{"queue": "orders"}')
     assert TABLE["options"]["prefetch"] == str(usual.prefetch)
     assert TABLE["options"]["concurrency"] == str(usual.concurrency)
     assert TABLE["options"]["retry"] == _native.default_policy()

@@ -24,7 +24,7 @@ pub use error::{Error, ErrorKind, Result};
 /// AMQP as lapin 4 has it, which is part of this crate's interface: properties, headers and their values are lapin's own types, so a
 /// later major version of lapin is a later major version of this crate. Take them from here, so that yours are the same.
 pub use lapin::{BasicProperties, types};
-pub use parking::{Browse, Parked, Record};
+pub use parking::{Browse, Instead, Parked, Record};
 pub use publish::Publish;
 #[doc(hidden)]
 pub use retry::RetryState;

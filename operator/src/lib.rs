@@ -4,6 +4,8 @@
 pub mod condition;
 pub mod configuration;
 pub mod decoding;
+pub mod doctor;
+pub mod enabling;
 pub mod foreign;
 pub mod management;
 pub mod pattern;

@@ -3,7 +3,6 @@ package native
 import (
 	"encoding/binary"
 	"errors"
-	"math"
 )
 
 var errShort = errors.New("retryrmq: the native half answered something else than it promises; this is a mistake in retryrmq")
@@ -129,20 +128,11 @@ func (w *Writer) Bool(v bool) {
 // Uint8 writes one byte.
 func (w *Writer) Uint8(v uint8) { w.B = append(w.B, v) }
 
-// Uint16 writes a number.
-func (w *Writer) Uint16(v uint16) { w.B = binary.BigEndian.AppendUint16(w.B, v) }
-
 // Int32 writes a number.
 func (w *Writer) Int32(v int32) { w.B = binary.BigEndian.AppendUint32(w.B, uint32(v)) }
 
-// Uint32 writes a number.
-func (w *Writer) Uint32(v uint32) { w.B = binary.BigEndian.AppendUint32(w.B, v) }
-
 // Uint64 writes a number.
 func (w *Writer) Uint64(v uint64) { w.B = binary.BigEndian.AppendUint64(w.B, v) }
-
-// Float64 writes a number.
-func (w *Writer) Float64(v float64) { w.Uint64(math.Float64bits(v)) }
 
 // String writes a text.
 func (w *Writer) String(v string) {

@@ -5,47 +5,16 @@ package native
 */
 import "C"
 
-import "math"
+import (
+	"encoding/json"
+	"math"
+)
 
 const mostBytes = math.MaxInt32
 
-// Rule is a rule: its text, or its parts.
-type Rule struct {
-	Text       string
-	RoutingKey string
-	Headers    [][2]string
-	Error      string
-	Policy     string
-}
-
-// Budget is when to pause. What is nil is the core's to decide.
-type Budget struct {
-	Failures *float64
-	Window   *uint32
-	Pause    *uint64
-}
-
-// Wanted is what a consumer was told. What is nil is the core's to decide.
-type Wanted struct {
-	Queue          string
-	DLX            *bool
-	Retry          string
-	Strategy       string
-	Rules          []Rule
-	Prefetch       *uint16
-	Priority       *int32
-	Concurrency    *uint32
-	HandlerTimeout *uint64
-	Park           *bool
-	Pause          *Budget
-	Declare        *bool
-	WorkQueue      *string
-	ReservedName   *bool
-	DrainTimeout   *uint64
-	CrashLimit     *uint32
-	DeferLimit     *uint32
-	Fatal          bool
-}
+// Given is what was said of a consumer: the options by the names that they have in the core, durations in seconds. What is not in it is
+// the core's to decide.
+type Given map[string]any
 
 // Options are the options of a consumer, checked.
 type Options struct {
@@ -61,43 +30,12 @@ type Options struct {
 }
 
 // NewOptions reads and checks them.
-func NewOptions(wanted *Wanted) (*Options, error) {
-	var w Writer
-	w.String(wanted.Queue)
-	Optional(&w, wanted.DLX, w.Bool)
-	w.OptionalString(wanted.Retry)
-	w.OptionalString(wanted.Strategy)
-	w.Int32(int32(len(wanted.Rules)))
-	for _, rule := range wanted.Rules {
-		w.OptionalString(rule.Text)
-		w.OptionalString(rule.RoutingKey)
-		w.Int32(int32(len(rule.Headers)))
-		for _, header := range rule.Headers {
-			w.String(header[0])
-			w.String(header[1])
-		}
-		w.OptionalString(rule.Error)
-		w.String(rule.Policy)
+func NewOptions(given Given) (*Options, error) {
+	text, err := json.Marshal(given)
+	if err != nil {
+		return nil, err
 	}
-	Optional(&w, wanted.Prefetch, w.Uint16)
-	Optional(&w, wanted.Priority, w.Int32)
-	Optional(&w, wanted.Concurrency, w.Uint32)
-	Optional(&w, wanted.HandlerTimeout, w.Uint64)
-	Optional(&w, wanted.Park, w.Bool)
-	Optional(&w, wanted.Pause, func(budget Budget) {
-		Optional(&w, budget.Failures, w.Float64)
-		Optional(&w, budget.Window, w.Uint32)
-		Optional(&w, budget.Pause, w.Uint64)
-	})
-	Optional(&w, wanted.Declare, w.Bool)
-	Optional(&w, wanted.WorkQueue, w.String)
-	Optional(&w, wanted.ReservedName, w.Bool)
-	Optional(&w, wanted.DrainTimeout, w.Uint64)
-	Optional(&w, wanted.CrashLimit, w.Uint32)
-	Optional(&w, wanted.DeferLimit, w.Uint32)
-	w.Bool(wanted.Fatal)
-
-	bytes, n := lent(w.B)
+	bytes, n := lent(text)
 	handle, err := valueOf(C.rr_options_new(bytes, n))
 	if err != nil {
 		return nil, err

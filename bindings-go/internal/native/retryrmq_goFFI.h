@@ -345,7 +345,7 @@ void uniffi_retryrmq_go_fn_free_options(uint64_t handle, RustCallStatus *_Nonnul
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_CONSTRUCTOR_OPTIONS_NEW
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_CONSTRUCTOR_OPTIONS_NEW
-uint64_t uniffi_retryrmq_go_fn_constructor_options_new(RustBuffer wanted, RustCallStatus *_Nonnull out_status
+uint64_t uniffi_retryrmq_go_fn_constructor_options_new(RustBuffer given, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_OPTIONS_SHAPE

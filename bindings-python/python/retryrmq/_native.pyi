@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, final
 
@@ -130,28 +130,7 @@ class Question:
 
 @final
 class Options:
-    def __new__(
-        cls,
-        queue: str,
-        *,
-        dlx: bool | None = None,
-        retry: str | None = None,
-        strategy: str | None = None,
-        rules: Sequence[Any] | None = None,
-        prefetch: int | None = None,
-        priority: int | None = None,
-        concurrency: int | None = None,
-        handler_timeout: float | None = None,
-        drain_timeout: float | None = None,
-        park: bool | None = None,
-        pause: tuple[float, int, float] | None = None,
-        declare: bool | None = None,
-        work_queue: str | None = None,
-        reserved_name: bool | None = None,
-        crash_limit: int | None = None,
-        defer_limit: int | None = None,
-        fatal: bool = False,
-    ) -> Self: ...
+    def __new__(cls, given: str) -> Self: ...
     @property
     def concurrency(self) -> int: ...
     @property

@@ -46,7 +46,7 @@ class Pause:
             raise InvalidTypeError(f"`failures` must be a number, not {type(self.failures).__name__}")
         _whole("window", self.window, 1, 10_000)
         seconds(self.duration, "duration")
-        _native.Options("orders", pause=_pause(self))  # the core checks what it makes of it
+        _native.Options(json.dumps({"queue": "orders", "pause": _pause(self)}))  # the core checks what it makes of it
 
 
 class ConsumerOptions(TypedDict, total=False):
@@ -127,13 +127,13 @@ def _rules(value: object) -> list[Any]:
     return [rule._parts if isinstance(rule, Rule) else rule for rule in value]
 
 
-def _pause(value: object) -> tuple[float, int, float] | None:
+def _pause(value: object) -> dict[str, float] | None:
     if value is False:
         return None
     pause = Pause() if value is True else value
     if not isinstance(pause, Pause):
         raise InvalidTypeError(f"`pause` must be a Pause, True or False, not {type(value).__name__}")
-    return (float(pause.failures), pause.window, seconds(pause.duration, "pause"))
+    return {"failures": pause.failures, "window": pause.window, "duration": seconds(pause.duration, "pause")}
 
 
 def _work_queue(value: object) -> str:
@@ -280,5 +280,5 @@ def plan(queue: str, handler: Handler | None, options: ConsumerOptions) -> Plan:
     read = {name: _READ[name](value) for name, value in given.items()}
     if handler is not None and not is_async(handler):
         read.setdefault("concurrency", 1)
-    native = _native.Options(queue, fatal=bool(fatal), **read)
+    native = _native.Options(json.dumps({"queue": queue, "fatal": bool(fatal), **read}))
     return Plan(queue, native, tuple(fatal), cast("Listener | None", on_event), handler)

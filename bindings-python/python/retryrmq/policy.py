@@ -187,11 +187,11 @@ class Rule:
             raise InvalidTypeError(f"`error` must be an exception class or a pattern, not {error!r}")
         if headers is not None and not isinstance(headers, Mapping):
             raise InvalidTypeError(f"`headers` must be a mapping, not {type(headers).__name__}")
-        conditions = [(str(name), str(value)) for name, value in (headers or {}).items()]
+        conditions = {str(name): str(value) for name, value in (headers or {}).items()}
         if routing_key is None and not conditions and error is None:
             raise InvalidOptionError("a rule needs a condition: `routing_key`, `headers` or `error`")
-        self._parts = (routing_key, conditions, error, str(policy))
+        self._parts = {"policy": str(policy), "routing_key": routing_key, "headers": conditions, "error": error}
 
     def __repr__(self) -> str:
-        routing_key, headers, error, policy = self._parts
-        return f"Rule({policy!r}, routing_key={routing_key!r}, headers={dict(headers)!r}, error={error!r})"
+        policy, *conditions = self._parts.items()
+        return f"Rule({policy[1]!r}, {', '.join(f'{name}={value!r}' for name, value in conditions)})"

@@ -258,6 +258,14 @@ impl Client {
         Consumer::new(queue).client(self.clone())
     }
 
+    /// The messages in `queue`, a dead-letter queue of somebody else's: the broker's own, or one that another library fills. They
+    /// are walked through with the same care as parked ones, see [`Parked::browse`]. What has no `x-death` of another queue has an
+    /// empty [`Record::home`](crate::Record::home), and is replayed with [`Browse::replay_to`](crate::Browse::replay_to) only.
+    #[must_use]
+    pub fn dead_letters(&self, queue: impl Into<String>) -> Parked {
+        Parked::dead_letters(self.clone(), queue.into())
+    }
+
     /// The messages parked for `queue`.
     #[must_use]
     pub fn parked(&self, queue: impl Into<String>) -> Parked {

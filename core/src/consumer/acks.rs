@@ -4,7 +4,10 @@
 //! hold back everything behind it. So: the prefix as one, and what is settled behind a slow one after a while one by
 //! one. Each tag is acknowledged exactly once, and tag 0 (everything!) never.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use super::engine::Moment;
 
@@ -36,6 +39,14 @@ fn batch(prefetch: u16) -> usize {
     usize::from(prefetch / 4).clamp(1, 16)
 }
 
+/// As many tags are looked through at most, and twice as many kept in a row: a handler that never ends must not make that row, and each
+/// look through it, longer with each message behind it.
+#[cfg(not(test))]
+const ROW: usize = 512;
+/// Few, so that the tests meet it.
+#[cfg(test)]
+const ROW: usize = 8;
+
 /// One `basic.ack`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ack {
@@ -46,6 +57,8 @@ pub(super) struct Ack {
 /// The delivery tags of one channel.
 #[derive(Debug)]
 pub(super) struct AckWindow {
+    /// What is left of the tags before `base`, not done: those that slow handlers have.
+    left: BTreeMap<u64, Tag>,
     /// The tag of the front of `tags`.
     base: u64,
     tags: VecDeque<Tag>,
@@ -61,6 +74,7 @@ impl AckWindow {
     /// For a channel with this prefetch: a quarter of it may be settled and unacknowledged.
     pub(super) fn new(prefetch: u16) -> Self {
         Self {
+            left: BTreeMap::new(),
             base: 1,
             tags: VecDeque::new(),
             settled: 0,
@@ -97,12 +111,12 @@ impl AckWindow {
 
     /// The message was rejected; whether this tag was still outstanding, so that it may be.
     pub(super) fn reject(&mut self, tag: u64) -> bool {
-        let outstanding = matches!(self.get_mut(tag), Some(Tag::Outstanding));
-        if outstanding && let Some(state) = self.get_mut(tag) {
-            *state = Tag::Done;
-            self.trim();
-        }
-        outstanding
+        let Some(state @ Tag::Outstanding) = self.get_mut(tag) else {
+            return false;
+        };
+        *state = Tag::Done;
+        self.trim();
+        true
     }
 
     /// How many are settled and not acknowledged yet.
@@ -123,33 +137,32 @@ impl AckWindow {
         if self.settled == 0 || !due {
             return;
         }
-        let prefix = self
-            .tags
-            .iter()
-            .position(|tag| tag.is_open())
-            .unwrap_or(self.tags.len());
-        let settled = |tag: &Tag| *tag == Tag::Settled;
-        let settled_in_prefix = self
-            .tags
-            .iter()
-            .take(prefix)
-            .filter(|tag| settled(tag))
-            .count();
-        if let Some(last) = self.tags.iter().take(prefix).rposition(settled) {
+        let (mut last, mut settled_in_prefix) = (None, 0);
+        for (tag, _) in self
+            .all()
+            .take_while(|(_, state)| !state.is_open())
+            .filter(|(_, state)| *state == Tag::Settled)
+        {
+            last = Some(tag);
+            settled_in_prefix += 1;
+        }
+        if let Some(tag) = last {
             send(Ack {
-                tag: self.base + last as u64,
+                tag,
                 multiple: settled_in_prefix > 1,
             });
         }
-        for (offset, tag) in self.tags.iter_mut().enumerate() {
-            if *tag == Tag::Settled {
-                if offset >= prefix {
-                    send(Ack {
-                        tag: self.base + offset as u64,
-                        multiple: false,
-                    });
-                }
-                *tag = Tag::Done;
+        for (tag, state) in self.all().skip_while(|(_, state)| !state.is_open()) {
+            if state == Tag::Settled {
+                send(Ack {
+                    tag,
+                    multiple: false,
+                });
+            }
+        }
+        for state in self.left.values_mut().chain(&mut self.tags) {
+            if *state == Tag::Settled {
+                *state = Tag::Done;
             }
         }
         self.settled = 0;
@@ -157,14 +170,32 @@ impl AckWindow {
         self.trim();
     }
 
+    /// Every tag that is not forgotten, in order.
+    fn all(&self) -> impl Iterator<Item = (u64, Tag)> {
+        let left = self.left.iter().map(|(tag, state)| (*tag, *state));
+        left.chain((self.base..).zip(self.tags.iter().copied()))
+    }
+
     fn get_mut(&mut self, tag: u64) -> Option<&mut Tag> {
-        let offset = usize::try_from(tag.checked_sub(self.base)?).ok()?;
-        self.tags.get_mut(offset)
+        match tag.checked_sub(self.base) {
+            Some(offset) => self.tags.get_mut(usize::try_from(offset).ok()?),
+            None => self.left.get_mut(&tag),
+        }
     }
 
     fn trim(&mut self) {
+        self.left.retain(|_, state| *state != Tag::Done);
         while self.tags.front() == Some(&Tag::Done) {
             self.tags.pop_front();
+            self.base += 1;
+        }
+        if self.tags.len() <= 2 * ROW {
+            return;
+        }
+        for state in self.tags.drain(..ROW) {
+            if state != Tag::Done {
+                self.left.insert(self.base, state);
+            }
             self.base += 1;
         }
     }
@@ -256,6 +287,27 @@ mod tests {
             }]
         );
         assert_eq!(window.deadline(), None);
+    }
+
+    #[test]
+    fn a_handler_that_never_ends_leaves_one_tag_behind() {
+        let now = Moment::ZERO;
+        let mut window = AckWindow::new(64);
+        window.delivered(1);
+        for tag in 2..10_000 {
+            window.delivered(tag);
+            window.settle(tag, now);
+            let alone = Ack {
+                tag,
+                multiple: false,
+            };
+            assert_eq!(flush(&mut window, now, true), [alone]);
+        }
+        assert_eq!(window.left.len(), 1);
+        assert!(window.tags.len() <= 2 * ROW, "{}", window.tags.len());
+        window.settle(1, now);
+        assert_eq!(flush(&mut window, now, true).len(), 1);
+        assert!(window.left.is_empty() && window.tags.is_empty());
     }
 
     proptest! {

@@ -26,9 +26,8 @@ use super::{
 use crate::{
     Client, Error, ErrorKind, Result,
     connection::{Connection, look},
-    topology::{
-        Inspection, SAFE_AGE, check_parking, inspect_parking, name, parking_queue, work_queue_of,
-    },
+    consumer::Received,
+    topology::{Inspection, SAFE_AGE, check_parking, inspect_parking, name, work_queue_of},
     visible,
 };
 
@@ -60,9 +59,10 @@ pub struct Browse {
 }
 
 impl Browse {
-    pub(super) async fn open(client: &Client, queue: &str) -> Result<Self> {
+    /// Of what is parked for `queue` in `parking`; of a dead-letter queue of somebody else's, where both are the same.
+    pub(super) async fn open(client: &Client, queue: &str, parking: &str) -> Result<Self> {
         client.same_process()?;
-        let parking = parking_queue(queue);
+        let parking = parking.to_owned();
         let wire_name = name(&parking)?;
         // A connection of its own: a walk may hold very many messages, and its end must not wait for anybody.
         let connection = Connection::open(client.addresses(), "parked").await?;
@@ -71,8 +71,8 @@ impl Browse {
             .await
             .map_err(|error| absent(error, queue, &parking))?;
         // Before anything consumes: an auto-delete queue goes with its last consumer, and a look's end would be that.
-        check_parking(&connection, queue).await?;
-        let Inspection { classic, warning } = inspect_parking(&connection, queue).await;
+        check_parking(&connection, &parking).await?;
+        let Inspection { classic, warning } = inspect_parking(&connection, queue, &parking).await;
         let (walk, total) = (fastrand::u64(..), found.message_count());
         let copies = Copies::new(client, &parking, walk);
         let wear = Wear::of(classic, total);
@@ -238,6 +238,9 @@ impl Browse {
         if let (Some(mended), Some(received)) = (mended, Arc::get_mut(&mut record.received)) {
             received.mended = Some(mended.to_owned());
         }
+        if *self.queue == *self.parking {
+            record.comes_from_elsewhere();
+        }
         record
     }
 
@@ -261,20 +264,22 @@ impl Browse {
     /// As [`replay`](Self::replay); and [`ErrorKind::InvalidOption`] for a queue in which messages wait or are parked: the record
     /// of the parking would be gone, and nobody would handle the message.
     pub async fn replay_to(&mut self, record: &Record, queue: &str) -> Result<()> {
+        let received = Arc::clone(&record.received);
+        self.replay_copy(record, &received, queue).await
+    }
+
+    /// Sends a copy of `received` in place of what the record holds.
+    pub(super) async fn replay_copy(
+        &mut self,
+        record: &Record,
+        received: &Arc<Received>,
+        queue: &str,
+    ) -> Result<()> {
         let tag = self.tag(record)?;
-        if queue != record.home
-            && let Some(work) = work_queue_of(queue)
-        {
-            return Err(Error::new(
-                ErrorKind::InvalidOption,
-                format!(
-                    "messages of `{work}` wait or are parked in `{queue}`: replay to a queue that is consumed, such as `{work}`"
-                ),
-            ));
-        }
+        self.may_go_to(record, queue)?;
         let ours = self.supply.check();
         self.unless_over(ours)?;
-        self.copies.replay(&record.received, queue).await?;
+        self.copies.replay(received, queue).await?;
         // How old the queue is nobody can tell. A young one comes back empty when its broker is killed.
         let seen = *self
             .targets
@@ -288,6 +293,29 @@ impl Browse {
             );
             Error::new(error.kind(), message).with_source(error)
         })
+    }
+
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for a queue from which nobody would take the message.
+    fn may_go_to(&self, record: &Record, queue: &str) -> Result<()> {
+        let refused = |sentence| Err(Error::new(ErrorKind::InvalidOption, sentence));
+        if queue.is_empty() {
+            return refused(
+                "this message does not say which queue it came from: name the queue to replay it to".to_owned(),
+            );
+        }
+        if queue == self.parking {
+            return refused(format!(
+                "`{}` is where this message is: replay it to a queue that is consumed",
+                visible::line(queue)
+            ));
+        }
+        match work_queue_of(queue) {
+            Some(work) if queue != record.home => refused(format!(
+                "messages of `{work}` wait or are parked in `{queue}`: replay to a queue that is consumed, such as `{work}`"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Its name before it was that of every language.
@@ -352,6 +380,10 @@ impl Browse {
 fn absent(error: Error, queue: &str, parking: &str) -> Error {
     if error.kind() != ErrorKind::QueueNotFound {
         return error;
+    }
+    if queue == parking {
+        let message = format!("there is no queue `{parking}`: check its name and the virtual host");
+        return Error::new(ErrorKind::QueueNotFound, message).with_source(error);
     }
     let message = match queue.strip_suffix(".parked") {
         Some(work) => {

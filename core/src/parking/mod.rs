@@ -3,6 +3,7 @@
 mod browse;
 mod copies;
 mod held;
+mod instead;
 mod marks;
 mod parked;
 mod record;
@@ -12,6 +13,7 @@ mod wear;
 mod window;
 
 pub use browse::Browse;
+pub use instead::Instead;
 pub use parked::Parked;
 pub use record::Record;
 

@@ -1,4 +1,4 @@
-//! The parking queue of a work queue.
+//! The parking queue of a work queue, or a dead-letter queue of somebody else's.
 
 use super::Browse;
 use crate::{Client, Result, topology::parking_queue};
@@ -19,17 +19,35 @@ use crate::{Client, Result, topology::parking_queue};
 pub struct Parked {
     client: Client,
     queue: String,
+    /// `queue` is the dead-letter queue itself.
+    itself: bool,
 }
 
 impl Parked {
     pub(crate) fn new(client: Client, queue: String) -> Self {
-        Self { client, queue }
+        Self {
+            client,
+            queue,
+            itself: false,
+        }
     }
 
-    /// The parking queue's name.
+    pub(crate) fn dead_letters(client: Client, queue: String) -> Self {
+        Self {
+            client,
+            queue,
+            itself: true,
+        }
+    }
+
+    /// The name of the queue that is walked through.
     #[must_use]
     pub fn name(&self) -> String {
-        parking_queue(&self.queue)
+        if self.itself {
+            self.queue.clone()
+        } else {
+            parking_queue(&self.queue)
+        }
     }
 
     /// Goes through the parked messages, in the order of the queue: oldest first, but for what has a priority. What is neither
@@ -39,7 +57,8 @@ impl Parked {
     /// No look is one too many, whatever limits how often a message is delivered, and however a walk ends: what was given
     /// back before is put back as a fresh copy, confirmed, before it is held again. That takes the right to publish to
     /// queues. What cannot be borne: a limit of 0; past two thousand messages, a limit of 1 and a walk that is killed; as many
-    /// walks as the limit, each killed in the moment between the delivery of a message and its renewal; and one walk that is killed
+    /// walks as the limit, past two thousand messages one less, each killed in the moment between the delivery of a share and its
+    /// renewal; and one walk that is killed
     /// while it puts messages back in a queue that is full and drops its head (`max-length` or `max-length-bytes` without
     /// `reject-publish`): originals and copies are more than the queue may hold, and what it drops are others, without a copy.
     ///
@@ -51,6 +70,6 @@ impl Parked {
     /// [`Mismatch`](crate::ErrorKind::Mismatch) for an auto-delete queue, which goes with its last reader, and for a stream;
     /// and those of a lost connection. Nothing was held then.
     pub async fn browse(&self) -> Result<Browse> {
-        Browse::open(&self.client, &self.queue).await
+        Browse::open(&self.client, &self.queue, &self.name()).await
     }
 }

@@ -13,7 +13,7 @@ use lapin::{
 
 use crate::{
     consumer::{Message, Received},
-    retry::{Counting, HistoryEntry, ParkReason, RetryState, fingerprint, headers},
+    retry::{Counting, Failure, HistoryEntry, ParkReason, Past, RetryState, fingerprint, headers},
 };
 
 /// The record of a parked message.
@@ -23,6 +23,7 @@ pub struct Record {
     /// The walk it was seen on, and its delivery tag there.
     pub(super) place: (u64, u64),
     pub(crate) received: Arc<Received>,
+    ours: bool,
     /// Why it was parked; `None` when neither we nor the broker left a reason.
     pub reason: Option<ParkReason>,
     /// When, to the second.
@@ -42,7 +43,7 @@ pub struct Record {
     /// Whether the broker dead-lettered it, rather than a consumer of ours parking it.
     pub by_broker: bool,
     /// The queue that it belongs to and is replayed to: the one whose parking queue this is, or another one out of which
-    /// the broker dead-lettered it.
+    /// the broker dead-lettered it. Empty in a [dead-letter queue](crate::Client::dead_letters) for what does not say.
     pub home: String,
     /// Sixteen hexadecimal digits that name this one message, wherever it stands: of its id, its body and the record of
     /// its parking. Only messages that are equal in all of these share it.
@@ -56,6 +57,43 @@ impl Record {
         Message(Arc::clone(&self.received))
     }
 
+    /// Whether a consumer of ours parked it. The rest the broker dead-lettered, or another library put there.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.ours
+    }
+
+    /// Takes over what another library wrote on the message when it gave it up: this says more than the broker does. The
+    /// fingerprint follows.
+    pub fn explain(&mut self, failure: &Failure) {
+        self.error.clone_from(&failure.error);
+        self.error_type.clone_from(&failure.error_type);
+        self.stack.clone_from(&failure.stack);
+        self.fingerprint = fingerprint(&failure.error_type, &failure.error);
+        self.by_broker = false;
+    }
+
+    /// Of a dead-letter queue that belongs to no work queue: it came from where it was refused. What only waited somewhere until
+    /// it expired was on its way.
+    pub(super) fn comes_from_elsewhere(&mut self) {
+        let table = self.received.properties.headers();
+        let home = table.as_ref().and_then(|table| {
+            let deaths: Vec<_> = deaths(table)
+                .into_iter()
+                .filter_map(|death| {
+                    let queue = headers::string(death, "queue")?;
+                    let expired = headers::string(death, "reason").as_deref() == Some("expired");
+                    (!queue.is_empty() && *queue != *self.received.queue)
+                        .then_some((queue, expired))
+                })
+                .collect();
+            let refused = deaths.iter().find(|(_, expired)| !expired);
+            refused.or(deaths.first()).map(|(queue, _)| queue.clone())
+        });
+        self.by_broker = !self.ours && home.is_some();
+        self.home = home.filter(|_| !self.ours).unwrap_or_default();
+    }
+
     /// Reads what `properties` say.
     pub(crate) fn read(
         place: (u64, u64),
@@ -65,7 +103,7 @@ impl Record {
         exchange: lapin::types::ShortString,
         routing_key: lapin::types::ShortString,
     ) -> Self {
-        let mut state = RetryState::read(queue, Counting::Header, false, &properties);
+        let mut state = RetryState::read(queue, Counting::Header, Past::None, &properties);
         let empty = FieldTable::default();
         let table = properties.headers().as_ref().unwrap_or(&empty);
         let deaths = deaths(table);
@@ -147,6 +185,7 @@ impl Record {
         Self {
             place,
             received: Arc::new(received),
+            ours,
             reason,
             parked_at: parked_at.map(time),
             error,

@@ -224,7 +224,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Failure, SECOND, retry::state::Counting};
+    use crate::{
+        Failure, SECOND,
+        retry::state::{Counting, Past},
+    };
 
     fn failed() -> Outcome {
         Outcome::retry(Failure::new("no"))
@@ -517,16 +520,33 @@ mod tests {
         ])
     }
 
+    fn any_past() -> impl Strategy<Value = Past> {
+        prop::sample::select(vec![Past::None, Past::Returned, Past::Uncounted])
+    }
+
+    #[test]
+    fn a_classic_queue_has_counted_nothing_whatever_a_message_says() {
+        for name in ["x-delivery-count", "x-acquired-count"] {
+            let headers = table(vec![(name.to_owned(), AMQPValue::LongLongInt(1))]);
+            let properties = BasicProperties::default().with_headers(headers);
+            let read = |past| RetryState::read("orders", Counting::Header, past, &properties);
+            assert!(read(Past::Uncounted).uncounted_crash, "{name}");
+            assert_eq!(read(Past::Uncounted).crashes, 0);
+            assert!(!read(Past::Returned).uncounted_crash, "{name}");
+            assert!(!read(Past::None).uncounted_crash, "{name}");
+        }
+    }
+
     proptest! {
         /// Whatever a publisher put into the headers: a decision is made, it counts upwards, and its delay is one that
         /// the broker takes and the topology holds.
         #[test]
         fn every_header_leads_to_a_safe_decision(
-            headers in any_headers(), counting in any_counting(), redelivered: bool, outcome in any_outcome(),
+            headers in any_headers(), counting in any_counting(), past in any_past(), outcome in any_outcome(),
             now in 0u64..4_000_000_000, draw: u64,
         ) {
             let properties = BasicProperties::default().with_headers(headers);
-            let state = RetryState::read("orders", counting, redelivered, &properties);
+            let state = RetryState::read("orders", counting, past, &properties);
             let (policy, limits) = (policy("exponential(1s, jitter=0.2, max_age=1h)"), Limits::default());
             let _ = admit(&state, &limits);
             match decide(&state, &outcome, &policy, &limits, now, draw) {
@@ -547,9 +567,9 @@ mod tests {
 
         /// A loop of failures ends, whatever the headers were at its start.
         #[test]
-        fn no_message_fails_for_ever(headers in any_headers(), counting in any_counting(), redelivered: bool) {
+        fn no_message_fails_for_ever(headers in any_headers(), counting in any_counting(), past in any_past()) {
             let properties = BasicProperties::default().with_headers(headers);
-            let mut state = RetryState::read("orders", counting, redelivered, &properties);
+            let mut state = RetryState::read("orders", counting, past, &properties);
             let policy = Policy::default();
             for _ in 0..=policy.max_retries() {
                 match decide(&state, &failed(), &policy, &Limits::default(), 0, 0) {
@@ -577,7 +597,7 @@ mod tests {
             let state = RetryState::read(
                 "orders",
                 Counting::Header,
-                false,
+                Past::None,
                 &BasicProperties::default().with_headers(headers),
             );
             assert_eq!(state.retries, 0);
@@ -604,7 +624,7 @@ mod tests {
             RetryState::read(
                 "orders",
                 counting,
-                false,
+                Past::None,
                 &BasicProperties::default().with_headers(table(entries)),
             )
             .retries
@@ -628,6 +648,17 @@ mod tests {
                 Counting::Header
             ),
             2
+        );
+        assert_eq!(
+            read(
+                vec![
+                    ("x-retries", AMQPValue::ShortInt(2)),
+                    ("x-retry-replays", AMQPValue::LongInt(1)),
+                ],
+                Counting::Header
+            ),
+            0,
+            "what was replayed counts from the start"
         );
         assert_eq!(
             read(

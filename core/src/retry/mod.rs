@@ -35,5 +35,5 @@ pub use policy::{AgeFrom, Policy};
 pub use rules::{Rule, Rules};
 pub(crate) use size::encoded_size;
 pub(crate) use stamp::{Origin, Stamp, is_renewable, waited};
-pub(crate) use state::Counting;
 pub use state::RetryState;
+pub(crate) use state::{Counting, Past};

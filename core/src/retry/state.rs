@@ -18,6 +18,27 @@ pub(crate) enum Counting {
     Deliveries,
 }
 
+/// Whether a message was delivered before, and who would have counted that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Past {
+    /// It was not: whatever its headers say of that came with it.
+    None,
+    /// It was; its queue's type is not known, or is one that counts returns.
+    Returned,
+    /// It was, by a classic queue, which counts nothing: whatever its headers say of that came with it.
+    Uncounted,
+}
+
+impl Past {
+    pub(crate) fn of(redelivered: bool, is_classic: bool) -> Self {
+        match (redelivered, is_classic) {
+            (false, _) => Self::None,
+            (true, false) => Self::Returned,
+            (true, true) => Self::Uncounted,
+        }
+    }
+}
+
 /// What is known of a message before an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetryState {
@@ -54,7 +75,7 @@ impl RetryState {
     pub(crate) fn read(
         queue: &str,
         counting: Counting,
-        redelivered: bool,
+        past: Past,
         properties: &BasicProperties,
     ) -> Self {
         let mut state = Self {
@@ -64,7 +85,7 @@ impl RetryState {
         let empty = FieldTable::default();
         let table = properties.headers().as_ref().unwrap_or(&empty);
         if table.inner().is_empty() {
-            state.uncounted_crash = redelivered;
+            state.uncounted_crash = past != Past::None;
             return state;
         }
         let own = state.believe(headers::COUNT, headers::count(table, headers::COUNT));
@@ -72,16 +93,24 @@ impl RetryState {
             headers::DEATH,
             headers::death_count(table, queue, "rejected"),
         );
-        let returns = if redelivered {
+        let returns = if past == Past::Returned {
             state.believe(
                 headers::DELIVERY_COUNT,
                 headers::count(table, headers::DELIVERY_COUNT),
             )
         } else {
-            None // whatever stands there came with the message: a first delivery has no past
+            None // whatever stands there came with the message
         };
         state.retries = match counting {
-            Counting::Header => own.or(deaths).or_else(|| state.legacy(table)).unwrap_or(0),
+            Counting::Header => {
+                // What was replayed counts from the start, whoever counted before.
+                let is_replayed = table.contains_key(headers::REPLAYS);
+                let legacy = || {
+                    let counted = (!is_replayed).then(|| state.legacy(table));
+                    counted.flatten()
+                };
+                own.or(deaths).or_else(legacy).unwrap_or(0)
+            }
             Counting::Deaths { .. } => own.unwrap_or(0).saturating_add(deaths.unwrap_or(0)),
             Counting::Deliveries => own.unwrap_or(0).saturating_add(returns.unwrap_or(0)),
         };
@@ -104,10 +133,12 @@ impl RetryState {
         let foreign = !table.contains_key(headers::PROTOCOL)
             && (returns.is_some_and(|returns| returns > 1)
                 || (table.contains_key(headers::DEATH) && deaths.is_none()));
-        state.uncounted_crash = redelivered
+        state.uncounted_crash = past != Past::None
             && match counting {
                 Counting::Header => {
-                    foreign || (returns.is_none() && !table.contains_key(headers::ACQUIRED_COUNT))
+                    past == Past::Uncounted
+                        || foreign
+                        || (returns.is_none() && !table.contains_key(headers::ACQUIRED_COUNT))
                 }
                 Counting::Deaths { .. } => returns.is_none() && deaths.is_none(),
                 Counting::Deliveries => false,

@@ -8,7 +8,7 @@ use std::{
     fmt::{self, Write as _},
     sync::{
         Mutex, MutexGuard, OnceLock, TryLockError,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicU8, AtomicU64, Ordering},
     },
 };
 
@@ -24,8 +24,8 @@ use tracing_subscriber::{
 
 pub use tracing::Level;
 
-/// As many lines wait at most; the oldest go first.
-const ROOM: usize = 1_000;
+/// As many lines wait at most, as events do; the oldest go first, and it is said how many.
+const ROOM: usize = 10_000;
 
 /// As often is a lock tried before a line is given up.
 const TRIES: usize = 1_000;
@@ -69,6 +69,8 @@ pub enum Wanted {
 
 static WAITING: Mutex<VecDeque<Line>> = Mutex::new(VecDeque::new());
 static WANTED: AtomicU8 = AtomicU8::new(Wanted::Info as u8);
+/// How many lines had no room since the last [`take`].
+static DROPPED: AtomicU64 = AtomicU64::new(0);
 static NUDGE: OnceLock<fn()> = OnceLock::new();
 
 /// Catches the log lines of this process from now on; `nudge` is called after each, from whatever thread said it, and must
@@ -86,9 +88,21 @@ pub fn want(wanted: Wanted) {
     tracing::callsite::rebuild_interest_cache();
 }
 
-/// The lines since the last call, the oldest first.
+/// The lines since the last call, the oldest first. Where lines had no room, the first one is a WARN that counts them.
 pub fn take() -> Vec<Line> {
-    waiting().map_or_else(Vec::new, |mut lines| lines.drain(..).collect())
+    let Some(mut lines) = waiting() else {
+        return Vec::new();
+    };
+    let dropped = match DROPPED.swap(0, Ordering::Relaxed) {
+        0 => None,
+        dropped => Some(Line {
+            module: "",
+            level: Level::WARN,
+            message: "log lines came faster than they were fetched: the oldest were dropped".into(),
+            fields: vec![("dropped", dropped.to_string())],
+        }),
+    };
+    dropped.into_iter().chain(lines.drain(..)).collect()
 }
 
 /// Tried and never waited for: a fork may have copied it locked, and a line less is better than a child that hangs.
@@ -125,6 +139,7 @@ impl<S: Subscriber> Layer<S> for Catcher {
         if let Some(mut lines) = waiting() {
             if lines.len() >= ROOM {
                 lines.pop_front();
+                DROPPED.fetch_add(1, Ordering::Relaxed);
             }
             lines.push_back(line);
         }
@@ -204,8 +219,10 @@ mod tests {
                 tracing::info!(target: "retryrmq::client", "{number}");
             }
             let lines = take();
-            assert_eq!(lines.len(), ROOM);
-            assert_eq!(lines[0].message, "7", "the oldest go first");
+            assert_eq!(lines.len(), 1 + ROOM);
+            assert_eq!(lines[0].fields, [("dropped", "7".to_owned())]);
+            assert_eq!(lines[1].message, "7", "the oldest go first");
+            assert_eq!(take(), []);
 
             want(Wanted::Debug);
             assert_eq!(of_attempts(), ATTEMPTS);

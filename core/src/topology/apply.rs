@@ -7,7 +7,7 @@ use lapin::{
 };
 
 use super::{
-    Item, Missing, Plan, foreign,
+    Item, Missing, Plan, QueueType, foreign,
     plan::{field_table, name},
 };
 use crate::{
@@ -23,6 +23,8 @@ pub struct Finding {
     pub item: Item,
     /// Its state on the broker.
     pub status: Status,
+    /// Of a work queue: its type, where the broker told it or it was made just now.
+    pub queue_type: Option<QueueType>,
 }
 
 /// The state of one item on the broker.
@@ -69,6 +71,7 @@ pub(crate) async fn apply(
     let mut broker = Broker {
         connection,
         channel: None,
+        told: None,
     };
     let mut findings = Vec::with_capacity(plan.items.len());
     for item in &plan.items {
@@ -109,6 +112,7 @@ pub(crate) async fn apply(
         findings.push(Finding {
             item: item.clone(),
             status,
+            queue_type: broker.told.take(),
         });
     }
     if let Some(channel) = broker.channel.take() {
@@ -199,6 +203,15 @@ fn no_exchange(exchange: &str) -> Error {
 struct Broker<'a> {
     connection: &'a Connection,
     channel: Option<OpenChannel>,
+    /// The type that the broker told of the queue in question.
+    told: Option<QueueType>,
+}
+
+/// The type of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Type {
+    Of(QueueType),
+    Stream,
 }
 
 impl Broker<'_> {
@@ -237,7 +250,7 @@ impl Broker<'_> {
             }
             if (sought.any || sought.is_work_queue)
                 && mode != Mode::Exist
-                && self.is_stream(queue).await?
+                && self.asked_for_its_type(queue).await? == Some(Type::Stream)
             {
                 return match mode {
                     Mode::Compare => Ok(Status::Differs(sought.is_a_stream())),
@@ -256,7 +269,12 @@ impl Broker<'_> {
         }
         match self.declare(&sought, present).await {
             Ok(()) if present => Ok(Status::Present),
-            Ok(()) => Ok(Status::Created),
+            Ok(()) => {
+                if sought.is_work_queue {
+                    self.asked_for_its_type(queue).await?;
+                }
+                Ok(Status::Created)
+            }
             Err(error) if error.kind() == ErrorKind::Mismatch && mode == Mode::Compare => {
                 Ok(Status::Differs(error.to_string()))
             }
@@ -323,12 +341,12 @@ impl Broker<'_> {
         Ok(false)
     }
 
-    /// Whether a queue is a stream. Consuming from an offset is refused by every other type, and by a stream without a
-    /// prefetch: no consumer comes of it in any case.
-    async fn is_stream(&mut self, queue: &str) -> Result<bool> {
+    /// The type of a queue, which the refusal of a consumer tells (fact 53): consuming from an offset is refused by every type but a
+    /// stream, and by a stream without a prefetch. No consumer comes of it in any case.
+    async fn asked_for_its_type(&mut self, queue: &str) -> Result<Option<Type>> {
         // Where it is not refused it would make a consumer, whose messages look as if they had crashed it.
         if !self.connection.server().capabilities().refuses_offsets {
-            return Ok(false);
+            return Ok(None);
         }
         let mut offset = FieldTable::default();
         offset.insert(
@@ -343,14 +361,26 @@ impl Broker<'_> {
             BasicConsumeOptions::default(),
             offset,
         );
-        match ask(Doing::Consuming(queue), consumed).await {
-            Err(error) if error.is_transient() => Err(error),
+        let refusal = match ask(Doing::Consuming(queue), consumed).await {
+            Err(error) if error.is_transient() => return Err(error),
             // Whoever may not read from it is told so when it is consumed.
-            answer => {
-                Ok(answer
-                    .is_err_and(|error| error.to_string().contains("prefetch count is not set")))
-            }
+            Err(error) => error.to_string(),
+            Ok(_) => return Ok(None),
+        };
+        let said = |words: &str| refusal.contains(words);
+        let of = if said("prefetch count is not set") {
+            Some(Type::Stream)
+        } else if said("of queue type rabbit_classic_queue") {
+            Some(Type::Of(QueueType::Classic))
+        } else if said("of queue type rabbit_quorum_queue") {
+            Some(Type::Of(QueueType::Quorum))
+        } else {
+            None
+        };
+        if let Some(Type::Of(kind)) = of {
+            self.told = Some(kind);
         }
+        Ok(of)
     }
 
     async fn exchange(

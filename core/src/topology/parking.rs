@@ -6,7 +6,7 @@ use tracing::warn;
 use super::{
     Finding, Item, Plan, QueueType, Status,
     apply::{Mode, apply},
-    plan::{exact_parking, parking, parking_queue},
+    plan::{exact_parking, parking_itself, parking_queue},
 };
 use crate::{ErrorKind, Result, connection::Connection};
 
@@ -19,13 +19,13 @@ pub(crate) struct Inspection {
     pub(crate) warning: Option<String>,
 }
 
-/// Makes sure that a look at the parking queue of `queue` can leave it as it is. What may not be asked counts as fine.
+/// Makes sure that a look at this parking queue can leave it as it is. What may not be asked counts as fine.
 ///
 /// # Errors
 /// [`ErrorKind::Mismatch`] for an auto-delete queue, which a look would delete, and for a stream; those of a lost connection.
-pub(crate) async fn check_parking(connection: &Connection, queue: &str) -> Result<()> {
+pub(crate) async fn check_parking(connection: &Connection, parking: &str) -> Result<()> {
     let plan = Plan {
-        items: vec![parking(queue, QueueType::Quorum)],
+        items: vec![parking_itself(parking, QueueType::Quorum)],
     };
     match apply(connection, &plan, Mode::Require).await {
         Err(error) if error.kind() == ErrorKind::Mismatch || error.is_transient() => Err(error),
@@ -33,25 +33,34 @@ pub(crate) async fn check_parking(connection: &Connection, queue: &str) -> Resul
     }
 }
 
-/// Looks at the parking queue of `queue`. What may not be asked counts as unknown.
-pub(crate) async fn inspect_parking(connection: &Connection, queue: &str) -> Inspection {
-    let quorum = difference(connection, queue, QueueType::Quorum).await;
+/// Looks at the parking queue of `queue`; at a dead-letter queue of somebody else's, where both are the same. What may not be
+/// asked counts as unknown.
+pub(crate) async fn inspect_parking(
+    connection: &Connection,
+    queue: &str,
+    parking: &str,
+) -> Inspection {
+    let quorum = difference(connection, parking, QueueType::Quorum).await;
     let Ok(Some(as_quorum)) = quorum else {
         return Inspection::default();
     };
-    let Ok(as_classic) = difference(connection, queue, QueueType::Classic).await else {
+    let Ok(as_classic) = difference(connection, parking, QueueType::Classic).await else {
         return Inspection::default();
     };
     let of_type = |text: &str| text.contains("arg 'x-queue-type'");
     Inspection {
         classic: as_classic.is_none() || (of_type(&as_quorum) && !as_classic.as_deref().is_some_and(of_type)),
         // The one that is not about the type says what is really different.
-        warning: as_classic.map(|as_classic| {
+        warning: as_classic.and_then(|as_classic| {
             let why = if of_type(&as_quorum) { as_classic } else { as_quorum };
-            format!(
-                "`{}` was made by somebody else, with other arguments: what is parked there may be dropped by a limit, a time to live or a dead-letter route. {why}",
-                parking_queue(queue)
-            )
+            // Nobody expects another's queue to be like ours; only what takes messages away is worth a word.
+            let takes_away = ["x-message-ttl", "x-expires", "x-max-length", "x-dead-letter-exchange"];
+            if queue == parking && !takes_away.iter().any(|argument| why.contains(argument)) {
+                return None;
+            }
+            Some(format!(
+                "`{parking}` was made by somebody else, with other arguments: what is parked there may be dropped by a limit, a time to live or a dead-letter route. {why}"
+            ))
         }),
     }
 }
@@ -67,7 +76,9 @@ pub(crate) async fn warn_of_parking(connection: &Connection, findings: &[Finding
         _ => None,
     });
     if let Some(queue) = taken_as_it_is
-        && let Some(warning) = inspect_parking(connection, queue).await.warning
+        && let Some(warning) = inspect_parking(connection, queue, &parking_queue(queue))
+            .await
+            .warning
     {
         warn!(queue, "{warning}");
     }
@@ -76,11 +87,11 @@ pub(crate) async fn warn_of_parking(connection: &Connection, findings: &[Finding
 /// In what the queue differs from ours of that type.
 async fn difference(
     connection: &Connection,
-    queue: &str,
+    parking: &str,
     queue_type: QueueType,
 ) -> Result<Option<String>> {
     let ours = Plan {
-        items: vec![exact_parking(queue, queue_type)],
+        items: vec![exact_parking(parking, queue_type)],
     };
     let findings = apply(connection, &ours, Mode::Compare).await?;
     Ok(findings

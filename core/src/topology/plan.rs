@@ -357,6 +357,11 @@ pub(super) fn detour(queue: &str, delay: Duration, queue_type: QueueType) -> Ite
 
 /// The queue in which messages of `queue` are parked.
 pub(crate) fn parking(queue: &str, queue_type: QueueType) -> Item {
+    parking_itself(&parking_queue(queue), queue_type)
+}
+
+/// The parking queue with this name.
+pub(crate) fn parking_itself(parking: &str, queue_type: QueueType) -> Item {
     let mut arguments = named([("x-queue-type", text(queue_type.as_str()))]);
     if queue_type == QueueType::Quorum {
         // RabbitMQ 4.0 and later drop a message at its 21st look-and-put-back. A number, not -1 for "unlimited":
@@ -364,7 +369,7 @@ pub(crate) fn parking(queue: &str, queue_type: QueueType) -> Item {
         arguments.push(("x-delivery-limit".into(), Argument::Number(1_000_000_000)));
     }
     Item::Queue {
-        name: parking_queue(queue),
+        name: parking.to_owned(),
         arguments,
         any_arguments: true,
         missing: Missing::Made,
@@ -378,9 +383,9 @@ pub(super) const PARKED_HERE: &str = "messages are parked here";
 /// What the purpose of a work queue begins with.
 pub(super) const WORK_QUEUE: &str = "the work queue";
 
-/// The parking queue with exactly the arguments that we give it, to see whether it is one of ours.
-pub(crate) fn exact_parking(queue: &str, queue_type: QueueType) -> Item {
-    match parking(queue, queue_type) {
+/// The parking queue of this name with exactly the arguments that we give it, to see whether it is one of ours.
+pub(crate) fn exact_parking(parking: &str, queue_type: QueueType) -> Item {
+    match parking_itself(parking, queue_type) {
         Item::Queue {
             name,
             arguments,

@@ -87,6 +87,7 @@ async fn options_that_make_no_sense_are_refused_before_connecting() {
         (&["publish", "--queue=a", "--count=0", "x"], "--count"),
         (&["publish", "--queue=a", "--lines", "x"], "--lines"),
         (&["parked", "ls", QUEUE, "--limit=few"], "--limit"),
+        (&["parked", "ls", QUEUE, "--all-queues"], "--all-queues"),
         (&["parked", "show", QUEUE], "ID"),
         (&["parked", "show", QUEUE, "#0"], "#0"),
         (&["parked", "show", QUEUE, "#x"], "#x"),
@@ -133,7 +134,7 @@ async fn options_that_make_no_sense_are_refused_before_connecting() {
         ),
         (
             &["parked", "ls"],
-            "Usage: retryrmq parked ls [OPTIONS] <QUEUE>",
+            "Usage: retryrmq parked ls [OPTIONS] <QUEUE|--all-queues>",
             "--url <URL>",
         ),
         (&["parked"], "Look at parked messages", "__"),
@@ -193,7 +194,7 @@ async fn an_error_in_json_has_a_code() {
         "what is missing is named, and no more: {sentence}"
     );
     let codes = run(&["--json", "exit-codes"]).await.exits(0).json();
-    assert_eq!(codes.as_object().unwrap().len(), 8);
+    assert_eq!(codes.as_object().unwrap().len(), 9);
     assert!(codes["4"].as_str().unwrap().contains("cannot connect"));
 }
 

@@ -122,6 +122,24 @@ async fn bodies_are_decoded_by_the_schemas_that_are_given() {
             "{best}"
         );
 
+        // What fits best is good enough to look at, and not to drop by.
+        fs::write(path("guess.toml"), "[[decoders]]\nproto = 'shop.pb'\n").unwrap();
+        let guess = path("guess.toml");
+        let drop = ["parked", "drop", QUEUE, "--where=body.customer.id == 7"];
+        for options in [["--proto", &*set], ["--config", &*guess]] {
+            let done = desk.run(&[&drop[..], &options, &["--yes"]].concat()).await;
+            let done = done.exits(2);
+            assert!(
+                done.err.contains("name the type with --proto-type"),
+                "{done:#?}"
+            );
+            let done = desk
+                .run(&[&drop[..], &options, &["--dry-run"]].concat())
+                .await;
+            assert!(done.exits(0).err.contains("would be dropped"));
+        }
+        desk.holds(PARKED, 4).await;
+
         let done = desk
             .run(&[
                 "parked",
@@ -145,6 +163,18 @@ async fn bodies_are_decoded_by_the_schemas_that_are_given() {
         let done = crate::stage::finish(command, None).await.exits(2);
         assert!(done.err.contains("line 3, column 1"), "{done:#?}");
         desk.holds(PARKED, 4).await;
+
+        // With the type it is no guess; nor is a condition on something else than the body.
+        let typed = ["--proto", &*set, "--type=shop.Order", "--yes"];
+        let typed = [&drop[..], &typed, &["--header=nope"]].concat();
+        desk.run(&typed).await.exits(3);
+        let other = ["parked", "drop", QUEUE, "--yes", "--config", &guess];
+        let done = desk
+            .run(&[&other[..], &["--where=message_id == 'order'"]].concat())
+            .await
+            .exits(0);
+        assert!(done.err.contains("1 message dropped: order"), "{done:#?}");
+        desk.holds(PARKED, 3).await;
     })
     .await;
 }

@@ -1,5 +1,7 @@
 //! The end of a consumer: counted, idle, asked for, forced, or killed.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use retryrmq_harness::{eventually, on_every_broker};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
@@ -52,6 +54,38 @@ async fn an_idle_consumer_ends() {
             .await
             .exits(0);
         assert_eq!(done.events("done").remove(0)["handled"], 1);
+    })
+    .await;
+}
+
+/// Its retry is due by then, and finds somebody.
+#[tokio::test]
+async fn a_consumer_is_idle_from_the_end_of_its_last_command_on() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        desk.amqp.publish(QUEUE, "").await;
+        let done = desk
+            .run(&[
+                "--json",
+                "consume",
+                QUEUE,
+                "--idle=1s",
+                "--",
+                "sh",
+                "-c",
+                "sleep 2; date +%s%N >&2",
+            ])
+            .await
+            .exits(0);
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .expect("it is after 1970");
+        let mut lines = done.err.lines();
+        let end: u64 = lines
+            .find_map(|line| line.trim().parse().ok())
+            .unwrap_or_else(|| panic!("no time: {done:#?}"));
+        let idle = now.saturating_sub(Duration::from_nanos(end));
+        assert!(idle >= Duration::from_secs(1), "{idle:?}");
     })
     .await;
 }

@@ -4,9 +4,14 @@
 mod background;
 mod bad_input;
 mod choosing;
+mod clinic;
 mod decoding;
+mod doctor;
+mod doctor_access;
+mod enabling;
 mod ending;
 mod environment;
+mod foreign;
 mod input;
 mod naming;
 mod outcomes;

@@ -23,6 +23,7 @@ pub(crate) fn retryrmq() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_retryrmq"));
     command
         .env_remove("RETRYRMQ_URL")
+        .env_remove("RETRYRMQ_MANAGEMENT_URL")
         .env("TZ", "UTC")
         .kill_on_drop(true);
     command

@@ -55,7 +55,7 @@ struct Conditions {
 /// What decoders are chosen by.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// The queue that the message belongs to.
+    /// The queue that the message belongs to; where nobody knows that, the one that it lies in.
     pub queue: &'a str,
     /// The key that it was published with.
     pub routing_key: &'a str,
@@ -71,6 +71,12 @@ impl Decoders {
     pub fn find(&self, facts: &Facts<'_>) -> Option<&Decoder> {
         let found = self.0.iter().find(|(conditions, _)| conditions.hold(facts));
         found.map(|(_, decoder)| decoder)
+    }
+
+    /// Whether any of them reads bodies as the protobuf message that fits best.
+    #[must_use]
+    pub fn guess_types(&self) -> bool {
+        self.0.iter().any(|(_, decoder)| decoder.guesses_type())
     }
 
     pub(super) fn read(entries: Vec<Spanned<Entry>>, source: &Source<'_>) -> Result<Self, Fault> {

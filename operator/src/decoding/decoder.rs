@@ -37,6 +37,12 @@ impl Decoder {
         AvroSchema::parse(schema).map(|schema| Self(Way::Avro(Box::new(schema))))
     }
 
+    /// Whether bodies are read as the message that fits best, because none was named.
+    #[must_use]
+    pub fn guesses_type(&self) -> bool {
+        matches!(&self.0, Way::Protobuf(messages) if !messages.are_named())
+    }
+
     /// A format without a schema: `json`, `messagepack`, `protobuf-wire`, `text` or `hex`; none for another word.
     #[must_use]
     pub fn format(word: &str) -> Option<Self> {

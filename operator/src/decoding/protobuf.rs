@@ -64,6 +64,11 @@ impl Messages {
         Ok(Self { pool, named })
     }
 
+    /// Whether it was said which message bodies are.
+    pub(super) fn are_named(&self) -> bool {
+        self.named.is_some()
+    }
+
     /// Decodes as the message that was named, or as the one that fits best; none where nothing fits at all.
     pub(super) fn decode(&self, bytes: &[u8], base: usize) -> Option<Read> {
         let (message, tried, others) = match &self.named {

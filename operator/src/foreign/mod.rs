@@ -1,1 +1,43 @@
 //! Dead letters that other libraries and the broker itself left, read as records.
+//!
+//! ```text
+//!   headers, type, body ─► easynetq ─► masstransit ─► nservicebus ─► spring ─► symfony ─► celery ─► deaths (x-death)
+//!                              │ the first that knows its own marks says
+//!                              ▼
+//!   DeadLetter: which library, out of which queue, why, with which stack, since when, and what to replay
+//! ```
+//!
+//! A library's own words come before the broker's `x-death`: they name the queue whose consumer failed, while `x-death` may tell
+//! of a waiting queue on the way. Every reader is a table from headers to a record, pure, and bounded whatever stands in them.
+
+mod celery;
+mod deaths;
+mod easynetq;
+mod letter;
+mod loose;
+mod masstransit;
+mod nservicebus;
+mod php;
+mod spring;
+mod symfony;
+mod time;
+mod value;
+
+pub use letter::{DeadLetter, Letter, Library, Properties, Replay, Source};
+pub use value::{Headers, Value};
+
+/// What a dead letter says of its past; `None` where nothing of a failure can be recognised. A message that retryrmq itself parked
+/// is for its own reader.
+#[must_use]
+pub fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
+    let said = easynetq::read(letter)
+        .or_else(|| masstransit::read(letter))
+        .or_else(|| nservicebus::read(letter))
+        .or_else(|| spring::read(letter))
+        .or_else(|| symfony::read(letter))
+        .or_else(|| celery::read(letter));
+    match said {
+        Some(said) if !deaths::came_after(letter, &said) => Some(said),
+        _ => deaths::read(letter),
+    }
+}

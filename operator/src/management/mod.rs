@@ -1,1 +1,22 @@
-//! The HTTP API of the management plugin: thin, tolerant of versions, and careful with passwords.
+//! The management API of RabbitMQ: what AMQP does not show (policies, who consumes, the arguments of a queue).
+//!
+//! Thin, and tolerant of versions: a field that is missing, null or of another type reads as unknown. Nothing here shows a password.
+
+mod address;
+mod client;
+mod error;
+mod refusal;
+mod rows;
+pub mod settings;
+mod tls;
+
+pub use address::{Address, vhost_of};
+pub use client::Management;
+pub use error::{Error, Kind};
+pub use rows::{
+    Binding, Channel, Consumer, Deprecated, Exchange, Overview, Policy, Queue, QueueKind, Scope,
+    Totals, Version,
+};
+
+/// What a call gives.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -15,12 +15,14 @@ pub(crate) enum Exit {
     Refused = 5,
     /// Others hold parked messages: what was done may not be all.
     Held = 6,
+    /// Of `doctor`: something was found.
+    Found = 8,
     /// Ctrl-C or SIGTERM: stopped before the end.
     Interrupted = 130,
 }
 
 /// What each of them means.
-const MEANINGS: [(Exit, &[&str]); 8] = [
+const MEANINGS: [(Exit, &[&str]); 9] = [
     (Exit::Ok, &["done; of `topology`: everything is there"]),
     (
         Exit::Failed,
@@ -63,6 +65,10 @@ const MEANINGS: [(Exit, &[&str]); 8] = [
             "of `parked`: others hold messages, so what was shown or done may not be",
             "all; try again when they are done",
         ],
+    ),
+    (
+        Exit::Found,
+        &["of `doctor`: something was found that loses, loops or blocks messages"],
     ),
     (
         Exit::Interrupted,

@@ -38,6 +38,11 @@ impl Fault {
         Self::new(Exit::Held, "held_by_others", sentence)
     }
 
+    /// The broker, or we on its behalf, refuse.
+    pub(crate) fn refused(sentence: impl Into<String>) -> Self {
+        Self::new(Exit::Refused, "refused", sentence)
+    }
+
     /// Anything else.
     pub(crate) fn failed(sentence: impl Into<String>) -> Self {
         Self::new(Exit::Failed, "failed", sentence)
@@ -70,6 +75,22 @@ impl Fault {
 impl From<retryrmq::Error> for Fault {
     fn from(error: retryrmq::Error) -> Self {
         Self::new(error.kind().into(), error.code(), error.to_string())
+    }
+}
+
+impl From<retryrmq_operator::management::Error> for Fault {
+    fn from(error: retryrmq_operator::management::Error) -> Self {
+        use retryrmq_operator::management::Kind;
+        let (exit, code) = match error.kind() {
+            Kind::InvalidUrl => (Exit::Usage, "invalid_url"),
+            Kind::Unreachable => (Exit::Unconnected, "unreachable"),
+            Kind::Login => (Exit::Unconnected, "authentication_failed"),
+            Kind::Forbidden => (Exit::Refused, "access_refused"),
+            Kind::NotFound => (Exit::NotFound, "not_found"),
+            Kind::Refused => (Exit::Refused, "refused"),
+            Kind::Broken => (Exit::Failed, "failed"),
+        };
+        Self::new(exit, code, error.to_string())
     }
 }
 

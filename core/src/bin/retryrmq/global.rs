@@ -60,17 +60,17 @@ pub(crate) enum When {
 impl Global {
     /// Connects.
     pub(crate) async fn connect(&self) -> Result<Client, Fault> {
-        Ok(Client::connect(self.url()).await?)
+        Ok(Client::connect(self.broker_url()).await?)
     }
 
     /// Connects for a consumer, whose waiting and parking queues are of this type.
     pub(crate) async fn connect_for(&self, queue_type: QueueType) -> Result<Client, Fault> {
         let options = ClientOptions::new().queue_type(queue_type);
-        Ok(Client::connect_with(self.url(), options).await?)
+        Ok(Client::connect_with(self.broker_url(), options).await?)
     }
 
     /// An empty variable is one that is not set.
-    fn url(&self) -> &str {
+    pub(crate) fn broker_url(&self) -> &str {
         match self.url.trim() {
             "" => "amqp://localhost",
             url => url,

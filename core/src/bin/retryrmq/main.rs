@@ -3,11 +3,15 @@
 //! No logic of retrying lives here: this reads options, runs commands and shows what the crate `retryrmq` says.
 
 mod consume;
+mod disable;
+mod doctor;
+mod enable;
 mod exit;
 mod fault;
 mod global;
 mod json;
 mod logging;
+mod management;
 mod moment;
 mod outlet;
 mod output;
@@ -52,6 +56,7 @@ Examples:
   retryrmq parked ls orders                           what was given up, and why
   retryrmq parked replay orders --all                 send it back to work
   retryrmq topology orders --retry 'fixed(5s)'        the queues it takes
+  retryrmq doctor                                     what will lose messages
 
 Durations are written 250ms, 1s, 5m or 1h30m. Exit codes: `retryrmq exit-codes`.";
 
@@ -62,6 +67,9 @@ enum Command {
     #[command(subcommand)]
     Parked(parked::Command),
     Topology(topology::Options),
+    Doctor(doctor::Options),
+    Enable(enable::Options),
+    Disable(disable::Options),
     /// What the exit codes mean
     #[command(long_about = exit::table())]
     ExitCodes,
@@ -115,6 +123,9 @@ async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit,
         Command::Publish(options) => publish::run(options, global, output).await,
         Command::Parked(command) => parked::run(command, global, output).await,
         Command::Topology(options) => topology::run(options, global, output).await,
+        Command::Doctor(options) => doctor::run(options, global, output).await,
+        Command::Enable(options) => enable::run(options, global, output).await,
+        Command::Disable(options) => disable::run(options, global, output).await,
         Command::Warden { grace } => consume::watch(Duration::from_millis(grace)).await,
         Command::ExitCodes => {
             if output.is_json() {

@@ -298,6 +298,12 @@ pub(crate) enum Look {
     In(Color),
 }
 
+impl Text {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+}
+
 impl Look {
     pub(crate) fn of(self, text: impl ToString) -> Text {
         Text {

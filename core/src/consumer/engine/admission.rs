@@ -11,7 +11,7 @@ use super::{
     flaws::{self, Flaw},
 };
 use crate::{
-    retry::{Admission, Failure, ParkReason, RetryState, admit},
+    retry::{Admission, Failure, ParkReason, Past, RetryState, admit},
     telemetry::Event,
     topology::Detour,
 };
@@ -74,7 +74,7 @@ impl Engine {
         let state = RetryState::read(
             &self.name,
             self.counting,
-            arrival.redelivered,
+            Past::of(arrival.redelivered, self.is_classic),
             &arrival.properties,
         );
         for (header, why) in &state.distrusted {
@@ -200,6 +200,7 @@ impl Engine {
     pub(super) fn hand_out(&mut self, token: Token, out: &mut Commands) {
         if let Some(entry) = self.entries.get_mut(token) {
             entry.phase = Phase::Out;
+            self.pausing.began(token);
             let message = Message(Arc::clone(&entry.received));
             out.deliveries.push(Delivery { token, message });
         }

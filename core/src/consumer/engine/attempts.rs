@@ -47,7 +47,7 @@ impl Engine {
         } else if *outcome == Outcome::Ack {
             self.counters.acked.inc();
             self.release(token, now);
-            self.note_attempt(false, now, out);
+            self.note_attempt(token, false, now, out);
             return;
         }
         let draw = self.draws.u64(..);
@@ -59,7 +59,7 @@ impl Engine {
         );
         self.follow(token, consequence, now, out);
         if failed {
-            self.note_attempt(true, now, out);
+            self.note_attempt(token, true, now, out);
         }
     }
 

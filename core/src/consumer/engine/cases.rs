@@ -19,12 +19,17 @@ struct Case {
 
 impl Case {
     fn new() -> Self {
+        Self::of(Consumer::new("orders").dlx(true))
+    }
+
+    fn of(options: Consumer) -> Self {
         let setup = Setup {
-            options: Consumer::new("orders").dlx(true),
+            options,
             origin: Origin::default(),
             counters: Counters::default(),
             counting: Counting::Header,
             nack_is_uncounted: true,
+            is_classic: false,
             queues_sleep: false,
             header_room: crate::connection::USUAL_HEADER_ROOM,
             seed: 1,
@@ -163,4 +168,33 @@ fn a_detour_of_a_lost_channel_holds_others_up_for_a_moment_only() {
     assert_eq!(case.handed_out(), [], "while the detour is on its way");
     case.after(Duration::from_secs(6));
     assert_eq!(case.handed_out().len(), 1);
+}
+
+#[test]
+fn what_began_before_a_pause_is_no_probe() {
+    let pause = crate::Pause::default()
+        .window(2)
+        .pause(Duration::from_secs(10));
+    let mut case = Case::of(Consumer::new("orders").dlx(true).pause(pause));
+    for _ in 0..3 {
+        case.comes_again(1);
+    }
+    let tokens = case.handed_out();
+    let failed = || Ending::Settled(Outcome::retry(Failure::new("no")));
+    for token in [tokens[0], tokens[1]] {
+        let ending = failed();
+        case.on(Input::Ended { token, ending });
+    }
+    assert!(case.engine.pausing.is_pausing());
+    case.after(Duration::from_secs(11));
+    case.consume();
+    let (token, ending) = (tokens[2], failed());
+    case.on(Input::Ended { token, ending });
+    assert!(case.engine.pausing.is_probing(), "it says nothing of now");
+    case.consume();
+    case.comes_again(1);
+    let token = case.handed_out()[0];
+    let ending = Ending::Settled(Outcome::Ack);
+    case.on(Input::Ended { token, ending });
+    assert!(case.engine.pausing.is_off());
 }

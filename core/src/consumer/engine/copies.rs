@@ -125,6 +125,13 @@ impl Engine {
                 };
                 let again = now.at + self.about(pause);
                 if again > since + LONGEST_KEPT {
+                    if !self.nack_is_uncounted && !self.is_classic {
+                        warn!(
+                            queue = %self.name, message_id = received.message_id(), cause = error.to_string(),
+                            "a message that cannot be stored goes back to its queue, which may count that as a delivery: at its delivery \
+                             limit the broker drops or dead-letters the message; mend the cause before"
+                        );
+                    }
                     self.agenda.add(again, token, Task::GiveBack);
                 } else {
                     self.agenda.add(again, token, Task::Resubmit);

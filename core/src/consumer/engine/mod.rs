@@ -69,6 +69,8 @@ pub(crate) struct Setup {
     pub(crate) counting: Counting,
     /// Whether quorum queues leave a `basic.nack` uncounted, as RabbitMQ 4.3 does.
     pub(crate) nack_is_uncounted: bool,
+    /// Whether the work queue is known to be a classic one, which counts no returns.
+    pub(crate) is_classic: bool,
     /// Whether a classic queue may leave its next active consumer unserved for a while, as RabbitMQ 3.10 does.
     pub(crate) queues_sleep: bool,
     /// Bytes that the headers and properties of a copy may take.
@@ -84,6 +86,7 @@ pub(crate) struct Engine {
     counters: Counters,
     counting: Counting,
     nack_is_uncounted: bool,
+    is_classic: bool,
     header_room: usize,
     draws: fastrand::Rng,
     entries: Slab<Entry>,
@@ -133,6 +136,7 @@ impl Engine {
             counters,
             counting,
             nack_is_uncounted,
+            is_classic,
             queues_sleep,
             header_room,
             seed,
@@ -145,6 +149,7 @@ impl Engine {
             counters,
             counting,
             nack_is_uncounted,
+            is_classic,
             header_room,
             draws: fastrand::Rng::with_seed(seed),
             entries: Slab::new(),
@@ -270,13 +275,15 @@ impl Engine {
         self.header_room = header_room;
     }
 
-    /// The next channel may be to another version of the broker.
+    /// The next channel may be to another version of the broker, and its queue of another type.
     pub(crate) fn set_broker(
         &mut self,
         counting: Counting,
         nack_is_uncounted: bool,
         queues_sleep: bool,
+        is_classic: bool,
     ) {
+        self.is_classic = is_classic;
         self.counting = counting;
         self.nack_is_uncounted = nack_is_uncounted;
         self.intake.set_queues_sleep(queues_sleep);

@@ -3,7 +3,10 @@
 use tracing::{info, warn};
 
 use super::{
-    super::budget::{Budget, Pause},
+    super::{
+        Token,
+        budget::{Budget, Pause},
+    },
     Command, Commands, Engine, Moment, Now,
 };
 use crate::telemetry::Event;
@@ -20,6 +23,9 @@ enum Stage {
 pub(super) struct Pausing {
     budget: Option<Budget>,
     stage: Stage,
+    /// What was handed to handlers since the probing began: one, and one more whenever that takes its time. What began before says
+    /// nothing of now.
+    probes: Vec<Token>,
 }
 
 impl Pausing {
@@ -27,6 +33,13 @@ impl Pausing {
         Self {
             budget: rule.map(Budget::new),
             stage: Stage::Off,
+            probes: Vec::new(),
+        }
+    }
+
+    pub(super) fn began(&mut self, token: Token) {
+        if self.is_probing() {
+            self.probes.push(token);
         }
     }
 
@@ -52,14 +65,22 @@ impl Pausing {
 
 impl Engine {
     /// Takes note of the end of an attempt.
-    pub(super) fn note_attempt(&mut self, failed: bool, now: Now, out: &mut Commands) {
+    pub(super) fn note_attempt(
+        &mut self,
+        token: Token,
+        failed: bool,
+        now: Now,
+        out: &mut Commands,
+    ) {
         let Some(budget) = &mut self.pausing.budget else {
             return;
         };
         let pause = budget.pause();
         match self.pausing.stage {
+            Stage::Probing if !self.pausing.probes.contains(&token) => return,
             Stage::Probing => {
                 budget.reset();
+                self.pausing.probes.clear();
                 if !failed {
                     (self.pausing.stage, self.cautious) = (Stage::Off, false);
                     info!(queue = %self.name, "the probe succeeded; taking messages again");
@@ -88,6 +109,7 @@ impl Engine {
     pub(super) fn end_pause(&mut self, now: Now) {
         if self.pausing.until().is_some_and(|until| now.at >= until) {
             (self.pausing.stage, self.cautious) = (Stage::Probing, true);
+            self.pausing.probes.clear();
         }
     }
 }

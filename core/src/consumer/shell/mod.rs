@@ -44,8 +44,8 @@ const QUIETLY: Duration = Duration::from_millis(100);
 /// What comes back to the shell from other tasks.
 enum Mail {
     Copied(Token, Result<Option<Instant>>),
-    /// A channel, and the broker that it is to.
-    Opened(u64, Result<(Box<Channel>, Server)>),
+    /// A channel, the broker that it is to, and whether the work queue is known to be classic.
+    Opened(u64, Result<(Box<Channel>, Server, bool)>),
     /// The broker refuses who we are.
     Refused(Error),
 }
@@ -73,6 +73,13 @@ pub(super) struct Shell {
     began: Instant,
     told_to_close: bool,
     told_to_abandon: bool,
+}
+
+/// Whether the work queue is known to be a classic one.
+fn is_classic(findings: &[Finding]) -> bool {
+    findings.iter().any(|finding| {
+        finding.item.is_work_queue() && finding.queue_type == Some(topology::QueueType::Classic)
+    })
 }
 
 /// A publisher that declares the queue in another way meets a 406 from now on, and looks here for the reason.
@@ -167,6 +174,7 @@ impl Shell {
             },
             counters: counters.clone(),
             nack_is_uncounted: capabilities.nack_is_uncounted,
+            is_classic: is_classic(&findings),
             queues_sleep: capabilities.queues_sleep,
             header_room: client.header_room(),
             seed: fastrand::u64(..),
@@ -413,9 +421,10 @@ impl Shell {
                     let error = Error::new(error.kind(), error.to_string());
                     let _ = mail.send(Mail::Refused(error));
                 }
-                waits.note(&findings?);
+                let findings = findings?;
+                waits.note(&findings);
                 let channel = Channel::open(connection, queue, priority, session).await?;
-                Ok((Box::new(channel), server))
+                Ok((Box::new(channel), server, is_classic(&findings)))
             };
             let _ = mail.send(Mail::Opened(session, opened.await));
         });
@@ -510,7 +519,7 @@ impl Shell {
                 let stored = stored.map(|safe| safe.map(|safe| self.moment(safe)));
                 self.tell(Input::Copied { token, stored });
             }
-            Mail::Opened(session, Ok((channel, server))) => {
+            Mail::Opened(session, Ok((channel, server, is_classic))) => {
                 // At the end too: then it is closed with everything else.
                 self.channel = Some(channel);
                 let capabilities = server.capabilities();
@@ -518,6 +527,7 @@ impl Shell {
                     self.demands.counting(&server),
                     capabilities.nack_is_uncounted,
                     capabilities.queues_sleep,
+                    is_classic,
                 );
                 self.tell(Input::Opened { session });
             }

@@ -8,7 +8,7 @@ use crate::{
         Message, Received,
         engine::{Command, Copy, Input},
     },
-    retry::{Counting, RetryState, waited},
+    retry::{Counting, Past, RetryState, waited},
     telemetry::Event,
     types::ShortString,
 };
@@ -78,7 +78,7 @@ impl Simulation {
             let state = RetryState::read(
                 &self.options.queue,
                 Counting::Header,
-                false,
+                Past::None,
                 &copy.properties,
             );
             self.parked.push_back(Message(Arc::new(Received {

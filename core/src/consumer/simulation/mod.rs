@@ -78,6 +78,7 @@ impl Simulation {
             counters: Counters::default(),
             counting: Counting::Header,
             nack_is_uncounted: true,
+            is_classic: false,
             queues_sleep: false,
             header_room: USUAL_HEADER_ROOM,
             // The same jitter in every run of a test.

@@ -91,7 +91,11 @@ fn found(name: &str, status: Status) -> Finding {
         None if name == PARKED => plan::parking("orders", QueueType::Quorum),
         None => existing(name),
     };
-    Finding { item, status }
+    Finding {
+        item,
+        status,
+        queue_type: None,
+    }
 }
 
 #[tokio::test(start_paused = true)]

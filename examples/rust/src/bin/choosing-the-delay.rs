@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
 
 use retryrmq::{
-    Backoff, Client, Event, MINUTE, Message, Publish, Signal, defer, format_duration, retry_after,
+    Backoff, Client, ClientOptions, Event, MINUTE, Message, Publish, Signal, defer,
+    format_duration, retry_after,
 };
 use tokio::sync::mpsc;
 
@@ -38,8 +39,7 @@ fn tell(event: &Event) {
 
 #[tokio::main]
 async fn main() -> retryrmq::Result<()> {
-    let url = std::env::var("RETRYRMQ_URL").unwrap_or_else(|_| "amqp://localhost".to_owned());
-    let rmq = Client::connect(&url).await?;
+    let rmq = Client::from_env(ClientOptions::new()).await?;
     let policy = Backoff::exponential(Duration::from_millis(250));
     let (done, mut ends) = mpsc::unbounded_channel();
     let done = Arc::new(done);

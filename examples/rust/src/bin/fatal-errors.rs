@@ -1,6 +1,6 @@
 //! Errors that no retry can mend: the message is parked at once, and nobody waits for it.
 
-use retryrmq::{Client, Event, Message, Publish, park};
+use retryrmq::{Client, ClientOptions, Event, Message, Publish, park};
 use tokio::sync::mpsc;
 
 const QUEUE: &str = "example.fatal";
@@ -24,8 +24,7 @@ async fn handle(message: Message) -> Result<(), Failed> {
 
 #[tokio::main]
 async fn main() -> retryrmq::Result<()> {
-    let url = std::env::var("RETRYRMQ_URL").unwrap_or_else(|_| "amqp://localhost".to_owned());
-    let rmq = Client::connect(&url).await?;
+    let rmq = Client::from_env(ClientOptions::new()).await?;
     let (parked, mut all) = mpsc::unbounded_channel();
     let running = rmq
         .consumer(QUEUE)

@@ -1,6 +1,6 @@
 //! A handler that fails twice, and a message that comes back until it succeeds. Ends with Ctrl-C.
 
-use retryrmq::{Client, Message};
+use retryrmq::{Client, ClientOptions, Message};
 
 async fn handle(message: Message) -> std::io::Result<()> {
     let order = String::from_utf8_lossy(message.body());
@@ -13,8 +13,7 @@ async fn handle(message: Message) -> std::io::Result<()> {
 
 #[tokio::main]
 async fn main() -> retryrmq::Result<()> {
-    let url = std::env::var("RETRYRMQ_URL").unwrap_or_else(|_| "amqp://localhost".to_owned());
-    let rmq = Client::connect(&url).await?;
+    let rmq = Client::from_env(ClientOptions::new()).await?;
     let ctrl_c = async {
         let _ = tokio::signal::ctrl_c().await;
     };

@@ -1,6 +1,6 @@
 //! A bug parks messages; an operator looks at them, the bug is mended, and they are replayed.
 
-use retryrmq::{Client, Event, Message, Publish};
+use retryrmq::{Client, ClientOptions, Event, Message, Publish};
 use tokio::sync::mpsc;
 
 const QUEUE: &str = "example.replay";
@@ -54,8 +54,7 @@ async fn consume(
 
 #[tokio::main]
 async fn main() -> retryrmq::Result<()> {
-    let url = std::env::var("RETRYRMQ_URL").unwrap_or_else(|_| "amqp://localhost".to_owned());
-    let rmq = Client::connect(&url).await?;
+    let rmq = Client::from_env(ClientOptions::new()).await?;
     let orders = [
         ("order-1", r#"{"price": 10, "discount": 1}"#),
         ("order-2", r#"{"price": 20}"#),

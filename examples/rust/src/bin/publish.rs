@@ -1,11 +1,10 @@
 //! Publishes: `cargo run --bin publish QUEUE BODY…`. Returns when the broker has confirmed.
 
-use retryrmq::{Client, Publish};
+use retryrmq::{Client, ClientOptions, Publish};
 
 #[tokio::main]
 async fn main() -> retryrmq::Result<()> {
-    let url = std::env::var("RETRYRMQ_URL").unwrap_or_else(|_| "amqp://localhost".to_owned());
-    let rmq = Client::connect(&url).await?;
+    let rmq = Client::from_env(ClientOptions::new()).await?;
     let mut words = std::env::args().skip(1);
     let queue = words.next().unwrap_or_else(|| "orders".to_owned());
     for body in words {

@@ -6,7 +6,7 @@ use axum::{
     http::{StatusCode, header},
     routing::{get, post},
 };
-use retryrmq::{Client, Message, Publish};
+use retryrmq::{Client, ClientOptions, Message, Publish};
 
 const QUEUE: &str = "example.web";
 
@@ -36,8 +36,7 @@ async fn handle(message: Message) -> std::io::Result<()> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let url = std::env::var("RETRYRMQ_URL").unwrap_or_else(|_| "amqp://localhost".to_owned());
-    let rmq = Client::connect(&url).await?;
+    let rmq = Client::from_env(ClientOptions::new()).await?;
     let running = rmq.consumer(QUEUE).dlx(true).start(handle).await?;
     let routes = Router::new()
         .route("/orders", post(order))

@@ -8,12 +8,10 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use retryrmq_harness::{Amqp, Broker, QueueType, eventually, on_every_broker_where};
 use std::time::Duration;
-use tokio::time::sleep;
 
 const MESSAGES: u32 = 20;
 /// Longer than a restart takes.
 const DELAY: Duration = Duration::from_secs(20);
-const HARDENED: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(120);
 
 async fn delay(amqp: &Amqp) {
@@ -70,9 +68,10 @@ async fn delay(amqp: &Amqp) {
     }
 }
 
-/// Fact 59. That nothing is left of what was confirmed a moment before is seen on a quiet machine only.
+/// Fact 59. That nothing is left of what was confirmed a moment before is seen on a quiet machine only; on a busy one the log is
+/// written later, too. So it is written here.
 #[tokio::test]
-async fn what_the_plugin_was_sent_three_seconds_before_a_kill_survives() {
+async fn what_the_plugin_was_sent_survives_a_kill_when_the_log_of_mnesia_is_written() {
     on_every_broker_where(Broker::may_have_delayed_messages, |broker| async move {
         let node = broker
             .own_node(&["plugins = rabbitmq_delayed_message_exchange"])
@@ -81,7 +80,8 @@ async fn what_the_plugin_was_sent_three_seconds_before_a_kill_survives() {
         let amqp = vhost.connect().await;
         amqp.declare("orders", QueueType::Quorum).await;
         delay(&amqp).await;
-        sleep(HARDENED).await;
+        let written = node.ctl(&["eval", "disk_log:sync(latest_log)."]).await;
+        assert_eq!(written.trim(), "ok");
         node.kill().await;
         node.start().await;
         let amqp = vhost.connect().await;

@@ -73,6 +73,10 @@ impl Http {
         }
     }
 
+    pub(super) fn base(&self) -> &str {
+        &self.base
+    }
+
     /// Asks for a path below `/api/`. An answer without a body is `Null`.
     pub(super) fn call(
         &self,

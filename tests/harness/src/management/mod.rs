@@ -24,6 +24,11 @@ impl Management {
         Management(Http::new(url))
     }
 
+    /// Where it is, without user and password.
+    pub fn url(&self) -> &str {
+        self.0.base()
+    }
+
     /// What the broker says about itself.
     pub async fn overview(&self) -> Result<Value, ManagementError> {
         self.get("overview".into()).await

@@ -70,6 +70,7 @@ pub struct Options {
     pub queue_type: Option<String>,
     pub crash_limit: Option<u32>,
     pub defer_limit: Option<u32>,
+    pub fatal: Option<bool>,
 }
 
 /// The retry budget.
@@ -215,7 +216,7 @@ mod tests {
 shows: x
 consume:
   {dlx: true, retry: 'fixed(1s)', strategy: native, rules: ['error=T => fixed(2s)'], prefetch: 3, concurrency: 2, handler_timeout: 2s,
-   pause: {window: 4, share: 0.5, for: 1s}, declare: false, queue_type: quorum, crash_limit: 3, defer_limit: 4}
+   pause: {window: 4, share: 0.5, for: 1s}, declare: false, queue_type: quorum, crash_limit: 3, defer_limit: 4, fatal: true}
 publish: [{id: a}]
 handler:
   a: [{sleep: 1s, error: {type: T, message: m}}, {fatal: f}, {retry_after: 1s}, {park: p}, {defer: 1s}, {panic: p}, exit, ok]

@@ -49,6 +49,7 @@ type options struct {
 	QueueType  *string `json:"queue_type"`
 	CrashLimit *int    `json:"crash_limit"`
 	DeferLimit *int    `json:"defer_limit"`
+	Fatal      *bool
 }
 
 type outgoing struct {
@@ -142,7 +143,10 @@ func chosen(o options) ([]retryrmq.Option, error) {
 		}),
 	}
 	if o.DLX {
-		chosen = append(chosen, retryrmq.DLX(), retryrmq.Fatal(func(err error) bool { return errors.As(err, new(hopeless)) }))
+		chosen = append(chosen, retryrmq.DLX())
+	}
+	if o.Fatal == nil && o.DLX || o.Fatal != nil && *o.Fatal { // it needs retries
+		chosen = append(chosen, retryrmq.Fatal(func(err error) bool { return errors.As(err, new(hopeless)) }))
 	}
 	if o.Retry != nil {
 		policy, err := retryrmq.ParsePolicy(*o.Retry)

@@ -125,7 +125,7 @@ function named(type, message) {
 }
 
 async function consume(order) {
-  const { queue_type: queueType, handler_timeout_ms: handlerTimeout, pause, ...rest } = order.consume
+  const { queue_type: queueType, handler_timeout_ms: handlerTimeout, pause, fatal, ...rest } = order.consume
   const camel = (name) => name.replace(/_(.)/g, (_, letter) => letter.toUpperCase())
   const options = Object.fromEntries(Object.entries(rest).map(([name, value]) => [camel(name), value]))
   if (handlerTimeout !== undefined) options.handlerTimeout = handlerTimeout
@@ -138,7 +138,7 @@ async function consume(order) {
     await rmq.consume(
       {
         queue: order.queue,
-        ...(order.consume.dlx ? { fatal: [Hopeless] } : {}), // it needs retries
+        ...((fatal ?? order.consume.dlx) ? { fatal: [Hopeless] } : {}), // it needs retries
         onEvent: (event) => say('event', { kind: event.name, ...event }),
         ...options,
       },

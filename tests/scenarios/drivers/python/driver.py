@@ -180,7 +180,7 @@ def consume(order: dict[str, Any], how: str) -> None:
         say("event", kind=event.name, **vars(event))
 
     try:
-        fatal = (Hopeless,) if options.get("dlx") else ()  # it needs retries
+        fatal = (Hopeless,) if options.pop("fatal", options.get("dlx")) else ()  # it needs retries
         app = retryrmq.App(order["url"], queue_type=queue_type)
         decorate = app.consume(order["queue"], fatal=fatal, on_event=told, **options)
         if how == "async":

@@ -123,7 +123,7 @@ impl Program {
             let _ = input.shutdown().await;
         });
         let ending = tokio::select! {
-            ending = self.follow(&mut child, &group, &mut urgency) => ending,
+            ending = self.follow(&mut child, &mut group, &mut urgency) => ending,
             never = channel.listen() => match never {},
         };
         feeding.abort();
@@ -133,6 +133,8 @@ impl Program {
         if !matches!(ending, Ending::Timeout(_)) {
             group.let_go(); // what it left behind on purpose may go on
         }
+        // Before anything else is waited for: its number may soon be another's.
+        drop(group);
         if ending.is_by_a_signal_to_all() {
             let asked = urgency.wait_for(|urgency| *urgency >= Urgency::Drain);
             let _ = timeout(LATER, asked).await;
@@ -147,7 +149,7 @@ impl Program {
     async fn follow(
         &self,
         child: &mut Child,
-        group: &Group,
+        group: &mut Group,
         urgency: &mut watch::Receiver<Urgency>,
     ) -> io::Result<Option<Ending>> {
         let too_late = async {
@@ -235,7 +237,13 @@ impl Program {
 
 /// Whether it is the machine that has nothing to spare just now: no fault of the command, and none of the message.
 fn is_shortage(error: &io::Error) -> bool {
-    let short = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
+    let short = [
+        Errno::AGAIN,
+        Errno::NOMEM,
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::TXTBSY, // it is being written just now
+    ];
     Errno::from_io_error(error).is_some_and(|errno| short.contains(&errno))
 }
 
@@ -265,7 +273,13 @@ mod tests {
 
     #[test]
     fn a_machine_with_nothing_to_spare_is_no_mistake_of_the_command() {
-        for errno in [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE] {
+        for errno in [
+            Errno::AGAIN,
+            Errno::NOMEM,
+            Errno::MFILE,
+            Errno::NFILE,
+            Errno::TXTBSY,
+        ] {
             assert!(is_shortage(&errno.into()), "{errno}");
         }
         for errno in [Errno::NOENT, Errno::ACCESS, Errno::TOOBIG] {

@@ -33,7 +33,8 @@ pub(super) struct Group {
     id: Option<Pid>,
     all: Groups,
     warden: Warden,
-    let_go: bool,
+    /// Whether nothing is killed at the end: it was let go, or has ended.
+    is_over: bool,
 }
 
 impl Group {
@@ -49,17 +50,18 @@ impl Group {
             id,
             all: all.clone(),
             warden: warden.clone(),
-            let_go: false,
+            is_over: false,
         }
     }
 
     /// What `child` left behind may go on.
     pub(super) fn let_go(&mut self) {
-        self.let_go = true;
+        self.is_over = true;
     }
 
-    /// Asks the whole group to end, and kills what is left of it when its grace is over, or at once when `now` comes.
-    pub(super) async fn end(&self, child: &mut Child, grace: Duration, now: impl Future) {
+    /// Asks the whole group to end, and kills what is left of it when its grace is over, or at once when `now` comes. A group of
+    /// which nothing is left is not signalled: its number may be another's by then.
+    pub(super) async fn end(&mut self, child: &mut Child, grace: Duration, now: impl Future) {
         self.signal(Signal::TERM);
         self.signal(Signal::CONT); // a stopped process takes no SIGTERM
         let gone = async {
@@ -68,13 +70,16 @@ impl Group {
                 sleep(PAUSE).await;
             }
         };
-        tokio::select! {
-            () = gone => {}
-            () = sleep(grace) => {}
-            _ = now => {}
+        let is_left = tokio::select! {
+            () = gone => false,
+            () = sleep(grace) => true,
+            _ = now => true,
+        };
+        if is_left {
+            self.signal(Signal::KILL);
+            let _ = child.wait().await;
         }
-        self.signal(Signal::KILL);
-        let _ = child.wait().await;
+        self.is_over = true;
     }
 
     /// Whether nobody is left, now that the command itself has been waited for.
@@ -96,7 +101,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if !self.let_go {
+        if !self.is_over {
             self.signal(Signal::KILL);
         }
         if let Some(group) = self.id {

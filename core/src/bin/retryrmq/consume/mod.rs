@@ -182,7 +182,10 @@ impl Work<'_> {
                     let told = self.report.unread();
                     self.note(told);
                 }
-                Some(attempt) = self.running.join_next() => self.settle(attempt),
+                Some(attempt) = self.running.join_next() => {
+                    idle_since = Instant::now();
+                    self.settle(attempt);
+                }
                 more = self.subscription.ready(), if takes => ended = !more,
                 () = sleep_until(idle.unwrap_or_else(Instant::now)), if idle.is_some() => self.drain(false),
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {

@@ -15,6 +15,7 @@ use retryrmq_operator::{
 use serde_json::{Value, json};
 
 use super::{
+    foreign::{self, Content},
     reading::{Decoding, Reading},
     selection::handle,
 };
@@ -83,6 +84,8 @@ pub(super) struct Filter {
     routing_key: Option<String>,
     headers: Vec<(String, Option<String>)>,
     condition: Option<Condition>,
+    /// Whether the condition is on the body.
+    reads_body: bool,
     decoding: Arc<Decoding>,
     /// How many messages the condition was tried on, and could not be judged on.
     tried: u64,
@@ -137,6 +140,11 @@ impl Criteria {
             routing_key: self.routing_key.clone(),
             headers: headers.collect::<Result<_, Fault>>()?,
             condition: condition.transpose()?,
+            // A word that only looks so refuses more than it must, and never less.
+            reads_body: self
+                .condition
+                .as_ref()
+                .is_some_and(|text| text.contains("body")),
             decoding,
             ..Filter::default()
         })
@@ -179,14 +187,32 @@ impl Filter {
             && self.condition.is_none()
     }
 
-    /// Whether this one is. What the condition cannot be judged on is not, and is counted.
-    pub(super) fn takes(&mut self, place: usize, record: &Record) -> bool {
-        self.is_alike(record) && self.holds(place, record)
+    /// # Errors
+    /// Where the condition would be judged on bodies whose type is a guess, which is nothing to destroy by.
+    pub(super) fn refuse_guesses(&self) -> Result<(), Fault> {
+        if !self.reads_body || !self.decoding.guesses_type() {
+            return Ok(());
+        }
+        Err(Fault::usage(
+            "--where would be judged on the protobuf message that fits each body best, which is a guess; nothing was dropped: name the type with --proto-type, or in the configuration file with `type` beside `proto`",
+        ))
     }
 
-    /// All but the condition, which costs most.
+    /// Whether this one of the queue `parking` is. What the condition cannot be judged on is not, and is counted.
+    pub(super) fn takes(&mut self, place: usize, record: &Record, parking: &str) -> bool {
+        if !self.is_alike(record) {
+            return false;
+        }
+        if self.routing_key.is_none() && self.headers.is_empty() && self.condition.is_none() {
+            return true;
+        }
+        let (letter, message) = (foreign::of(record, parking), record.message());
+        let content = Content::of(letter.as_ref(), &message);
+        self.was_published_so(&content) && self.holds((place, parking), record, &content)
+    }
+
+    /// All that costs little.
     fn is_alike(&self, record: &Record) -> bool {
-        let message = record.message();
         let is_of_type = |kind: &String| {
             let has = record.error_type.as_str();
             has == kind
@@ -203,17 +229,19 @@ impl Filter {
                 .as_ref()
                 .is_none_or(|text| record.error.to_lowercase().contains(text))
             && self.error_type.as_ref().is_none_or(is_of_type)
-            && self.routing_key.as_ref().is_none_or(|key| {
-                key == message.routing_key() || pattern::topic(key, message.routing_key())
-            })
-            && self.has_headers(&message)
     }
 
-    fn has_headers(&self, message: &retryrmq::Message) -> bool {
+    /// Whether it has the routing key and the headers.
+    fn was_published_so(&self, content: &Content<'_>) -> bool {
+        let has = content.routing_key;
+        let is_key = |key: &String| key == has || pattern::topic(key, has);
+        if !self.routing_key.as_ref().is_none_or(is_key) {
+            return false;
+        }
         if self.headers.is_empty() {
             return true;
         }
-        let all = message.headers().map(json::table).unwrap_or_default();
+        let all = content.headers();
         self.headers.iter().all(|(name, wanted)| {
             let Some(value) = all.get(name) else {
                 return false;
@@ -225,17 +253,27 @@ impl Filter {
         })
     }
 
-    fn holds(&mut self, place: usize, record: &Record) -> bool {
+    fn holds(
+        &mut self,
+        (place, parking): (usize, &str),
+        record: &Record,
+        content: &Content<'_>,
+    ) -> bool {
         let Some(condition) = &mut self.condition else {
             return true;
         };
         self.tried += 1;
-        match condition.holds(variables(&self.decoding, record)) {
+        match condition.holds(variables(&self.decoding, record, content)) {
             Ok(holds) => holds,
             Err(why) => {
                 self.unjudged += 1;
                 self.first.get_or_insert_with(|| {
-                    format!("{}: {}", handle(place, record), visible::line(&why))
+                    format!(
+                        "{} of {}: {}",
+                        handle(place, record),
+                        visible::line(parking),
+                        visible::line(&why)
+                    )
                 });
                 false
             }
@@ -258,22 +296,21 @@ impl Filter {
 }
 
 /// What a condition is judged on. A body that breaks off is null: half of it is nothing to choose by.
-fn variables(decoding: &Decoding, record: &Record) -> Variables {
+fn variables(decoding: &Decoding, record: &Record, content: &Content<'_>) -> Variables {
     let message = record.message();
-    let decoded = decoding.decode(&record.home, &message);
+    let decoded = decoding.decode(record, content);
     let body = decoded.sound().cloned().unwrap_or(Value::Null);
-    let headers = message.headers().map(json::table).unwrap_or_default();
     let all = [
         body,
-        Value::Object(headers),
-        Value::Object(json::properties(message.properties())),
+        Value::Object(content.headers()),
+        Value::Object(json::properties(&content.properties)),
         json!(record.error),
         json!(record.error_type),
         json!(record.reason.map(|reason| reason.as_str())),
         json!(record.fingerprint),
-        json!(record.home),
-        json!(message.exchange()),
-        json!(message.routing_key()),
+        json!((!record.home.is_empty()).then_some(&record.home)),
+        json!(content.exchange),
+        json!(content.routing_key),
         json!(message.message_id()),
         json!(record.attempts),
         json!(message.replays()),

@@ -3,13 +3,15 @@
 use std::{collections::HashMap, sync::Arc, time::SystemTime};
 
 use clap::Args;
-use retryrmq::{ParkReason, Record};
+use retryrmq::{ParkReason, Parked, Record};
 use serde_json::json;
 
 use super::{
+    every,
     filter::{Criteria, Filter},
     order::Ordered,
     others::Others,
+    place,
     reading::Reading,
     record,
     selection::handle,
@@ -19,6 +21,7 @@ use crate::{
     exit::Exit,
     fault::Fault,
     global::Global,
+    management::Management,
     moment,
     output::{Color, Column, Look, Output, Text},
 };
@@ -26,10 +29,22 @@ use retryrmq::visible;
 
 /// List parked messages, oldest first
 #[derive(Clone, Debug, Args)]
-#[command(override_usage = "retryrmq parked ls [OPTIONS] <QUEUE>", after_help = EXAMPLES)]
+#[command(override_usage = "retryrmq parked ls [OPTIONS] <QUEUE|--all-queues>", after_help = EXAMPLES)]
 pub(crate) struct Options {
     /// The queue whose parked messages to list (its own name, not that of the parking queue)
-    queue: String,
+    #[arg(required_unless_present = "all_queues")]
+    queue: Option<String>,
+
+    /// Every parking and dead-letter queue of the virtual host, one after the other; asks the management API for their names
+    #[arg(long, conflicts_with_all = ["queue", "dlq"])]
+    all_queues: bool,
+
+    #[command(flatten)]
+    management: Management,
+
+    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, EasyNetQ, Symfony, Celery
+    #[arg(long)]
+    dlq: bool,
 
     /// List this many messages at most; 0 is all of them
     #[arg(long, value_name = "N", default_value_t = 1000)]
@@ -53,44 +68,102 @@ Examples:
   retryrmq parked ls orders --since 2h --error timeout
   retryrmq parked ls orders --where 'body.customer.id == 7'
   retryrmq parked ls orders --json | jq -r .message_id
+  retryrmq parked ls orders_error --dlq        any dead-letter queue
+  retryrmq parked ls --all-queues --group      everything that died here
 
 The first column names a message for the other commands: #1=7c1e09ab.
 
 JSON, one object a line: place, mark, message_id, parked_at, reason, by_broker,
 attempts, error, error_type, fingerprint, exchange, routing_key, replays,
-body_bytes, home (the queue it is replayed to). With --group: count, fingerprint, reason, error, error_type,
-first_parked_at, last_parked_at, example (place, mark, message_id).";
+body_bytes, home (the queue it is replayed to, null where nobody knows), library
+(who left it). With --group: count, fingerprint, reason, error, error_type,
+first_parked_at, last_parked_at, example (place, mark, message_id). With
+--all-queues also queue.";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let decoding = Arc::new(options.reading.open()?);
     let mut filter = options.criteria.read(&options.reading, decoding)?;
     let stop = Stop::listen()?;
+    if let Some(queue) = options.queue.clone() {
+        let client = global.connect().await?;
+        let parked = place::parked(&client, &queue, options.dlq);
+        let listed = one(&options, &mut filter, &parked, stop, output).await;
+        client.close().await;
+        filter.tell(output);
+        return Ok(listed?.0);
+    }
+    let names = every::names(&options.management, global).await?;
     let client = global.connect().await?;
-    let parked = client.parked(&options.queue);
-    let Some(mut walk) = Ordered::open(&parked, stop).await? else {
-        return Ok(Exit::Interrupted);
+    let (mut exit, mut all) = (Exit::Ok, 0);
+    let mut failed = None;
+    for name in &names {
+        if stop.is_set() {
+            exit = Exit::Interrupted;
+            break;
+        }
+        let parked = place::parked(&client, name, true);
+        match one(&options, &mut filter, &parked, stop.clone(), output).await {
+            Ok((Exit::Ok, seen)) => all += seen,
+            Ok((other, seen)) => (exit, all) = (other, all + seen),
+            Err(fault) if fault.is_closed_pipe() => return Err(fault),
+            // It has gone meanwhile, or may not be read; the others can be.
+            Err(fault) => {
+                output.note(fault.sentence());
+                failed.get_or_insert(fault);
+            }
+        }
+    }
+    client.close().await;
+    filter.tell(output);
+    if let Some(fault) = failed {
+        return Err(fault);
+    }
+    if exit == Exit::Ok {
+        let count = names.len();
+        if all == 0 && !filter.is_empty() {
+            return Err(Fault::not_found(format!(
+                "no dead letter like that; queues that were looked through: {count}"
+            )));
+        }
+        let like = if filter.is_empty() { "" } else { " like that" };
+        output.note(&format!(
+            "{all} dead letters{like}; queues that were looked through: {count}"
+        ));
+    }
+    Ok(exit)
+}
+
+/// Lists what is in one queue, and says how many messages it was.
+async fn one(
+    options: &Options,
+    filter: &mut Filter,
+    parked: &Parked,
+    stop: Stop,
+    output: &Output,
+) -> Result<(Exit, usize), Fault> {
+    let Some(mut walk) = Ordered::open(parked, options.dlq || options.all_queues, stop).await?
+    else {
+        return Ok((Exit::Interrupted, 0));
     };
-    warn_of(&walk);
     let total = walk.browse.remaining();
-    let listed = list(&options, &mut filter, &mut walk, output).await;
+    if total > 0 || !options.all_queues {
+        warn_of(&walk);
+    }
+    let listed = list(options, filter, &mut walk, output).await;
     let (others, stopped, seen) = (Others::of(&walk.browse), walk.is_stopped(), walk.place);
     let closed = walk.close().await;
-    client.close().await;
     let listed = listed?;
     closed?;
-    filter.tell(output);
     if stopped {
-        return Ok(Exit::Interrupted);
+        return Ok((Exit::Interrupted, listed));
     }
-    if listed == 0 && !filter.is_empty() {
-        return Err(others.or_not_found("like that", &parked.name()));
+    let name = parked.name();
+    if listed == 0 && !filter.is_empty() && !options.all_queues {
+        return Err(others.or_not_found("like that", &name));
     }
-    if listed == 0 && !others.hold() {
-        output.note(&format!(
-            "nothing is parked in {}",
-            visible::line(&parked.name())
-        ));
-    } else if seen < total as usize && options.limit > 0 {
+    if listed == 0 && filter.is_empty() && !others.hold() && !options.all_queues {
+        output.note(&format!("nothing is parked in {}", visible::line(&name)));
+    } else if options.limit > 0 && listed == options.limit && seen < total as usize {
         let looked_at = if filter.is_empty() {
             String::new()
         } else {
@@ -101,9 +174,9 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         ));
     }
     if others.hold() {
-        return others.told(&parked.name(), output);
+        return Ok((others.told(&name, output)?, listed));
     }
-    Ok(Exit::Ok)
+    Ok((Exit::Ok, listed))
 }
 
 /// Tells what is wrong with the parking queue.
@@ -133,21 +206,30 @@ async fn list(
         && let Some((place, record)) = walk.next().await?
     {
         progress.set_position(place as u64);
-        if !filter.takes(place, &record) {
+        if !filter.takes(place, &record, walk.parking()) {
             continue;
         }
         listed += 1;
         if options.group {
             groups.add(place, &record);
         } else if output.is_json() {
-            output.json_line(&record::summary(place, &record))?;
+            let mut line = record::summary(place, &record);
+            record::tell_origin(&mut line, walk.letter(&record).as_ref());
+            if options.all_queues {
+                line["queue"] = json!(walk.parking());
+            }
+            output.json_line(&line)?;
         } else {
             rows.push(row(place, &record, output));
         }
     }
     progress.finish_and_clear();
+    if listed > 0 && options.all_queues && !output.is_json() {
+        let name = visible::line(walk.parking()).into_owned();
+        output.line(&output.bold(format!("{name}  {listed}")))?;
+    }
     if options.group {
-        groups.print(output)?;
+        groups.print(options.all_queues.then(|| walk.parking()), output)?;
     } else if !rows.is_empty() {
         print(rows, output)?;
     }
@@ -158,22 +240,44 @@ async fn list(
 const LONGEST_ERROR: usize = 200;
 
 /// Prints the table of `ls`; also what is shown before messages are dropped.
-pub(super) fn print(rows: Vec<Vec<Text>>, output: &Output) -> Result<(), Fault> {
+pub(super) fn print(mut rows: Vec<Vec<Text>>, output: &Output) -> Result<(), Fault> {
     let width = output.width().map_or(usize::MAX, usize::from);
-    let id = if width < 100 { 18 } else { 32 };
+    // Of another's queue it matters most where each came from; on a narrow terminal that takes the place of what matters less.
+    let are_from_elsewhere = rows
+        .iter()
+        .any(|row| row.get(FROM).is_some_and(|from| !from.is_empty()));
+    let are_cut = are_from_elsewhere && !is_wide(output);
+    let id = match width {
+        _ if are_cut => 12,
+        ..100 => 18,
+        _ => 32,
+    };
     let mut columns = vec![
         Column::left("#", 18),
         Column::left("id", id),
+        Column::left("from", if are_cut { 14 } else { 32 }),
         Column::left("parked", 42),
         Column::left("reason", 16),
         Column::right("tries", 7),
     ];
+    let left_out = match (are_from_elsewhere, are_cut) {
+        (_, true) => FROM + 2..FROM + 4,
+        (false, _) => FROM..FROM + 1,
+        _ => FROM..FROM,
+    };
+    columns.drain(left_out.clone());
+    for row in &mut rows {
+        row.drain(left_out.clone());
+    }
     if is_wide(output) {
         columns.push(Column::left("fingerprint", 16));
     }
     columns.push(Column::left("error", 0));
     output.table(&columns, rows)
 }
+
+/// The column that says where a message came from, if that is not the queue whose parked messages these are.
+const FROM: usize = 2;
 
 /// Whether there is room for what is only sometimes needed.
 fn is_wide(output: &Output) -> bool {
@@ -196,11 +300,17 @@ pub(super) fn row(place: usize, record: &Record, output: &Output) -> Vec<Text> {
     } else {
         record.attempts.to_string()
     };
+    let from = match record.home.as_str() {
+        "" => "?".into(),
+        home if home == message.queue() => "".into(),
+        home => visible::line(home),
+    };
     let mut row = vec![
         Look::Dim.of(handle(place, record)),
         message
             .message_id()
             .map_or_else(|| Look::Dim.of("-"), |id| Look::Bold.of(visible::line(id))),
+        Look::Plain.of(from),
         Look::Plain.of(parked),
         reason(record.reason),
         Look::Plain.of(attempts),
@@ -285,7 +395,7 @@ impl Groups {
         group.last = group.last.max(record.parked_at);
     }
 
-    fn print(self, output: &Output) -> Result<(), Fault> {
+    fn print(self, queue: Option<&str>, output: &Output) -> Result<(), Fault> {
         let mut groups: Vec<_> = self.0.into_iter().collect();
         groups.sort_by(|((fingerprint, _), group), ((other, _), more)| {
             more.count.cmp(&group.count).then(fingerprint.cmp(other))
@@ -294,7 +404,7 @@ impl Groups {
             return groups
                 .iter()
                 .try_for_each(|((fingerprint, reason), group)| {
-                    output.json_line(&json!({
+                    let mut line = json!({
                         "count": group.count,
                         "fingerprint": fingerprint,
                         "reason": reason.map(|reason| reason.as_str()),
@@ -307,7 +417,11 @@ impl Groups {
                             "mark": group.example.1,
                             "message_id": group.example_id,
                         },
-                    }))
+                    });
+                    if let Some(queue) = queue {
+                        line["queue"] = json!(queue);
+                    }
+                    output.json_line(&line)
                 });
         }
         if groups.is_empty() {

@@ -1,10 +1,13 @@
 //! `retryrmq parked`: what was given up, why, and what to do about it.
 
 mod body;
+mod every;
 mod filter;
+mod foreign;
 mod ls;
 mod order;
 mod others;
+mod place;
 mod reading;
 mod record;
 mod selection;
@@ -19,7 +22,7 @@ use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 
 /// Look at parked messages, replay them or drop them
 ///
-/// Looking spends nothing: every message is there afterwards. While one looks, others see the messages being looked at as
+/// What our consumers parked for a queue, or, with --dlq, any dead-letter queue. Looking spends nothing: every message is there afterwards. While one looks, others see the messages being looked at as
 /// unacknowledged. Ctrl-C, SIGTERM and SIGHUP end it in good order.
 #[derive(Clone, Debug, Subcommand)]
 #[command(override_usage = "retryrmq parked [OPTIONS] <COMMAND>")]

@@ -4,8 +4,9 @@
 use std::{collections::VecDeque, time::SystemTime};
 
 use retryrmq::{Browse, Parked, Record};
+use retryrmq_operator::foreign::DeadLetter;
 
-use super::stop::Stop;
+use super::{foreign, place, stop::Stop};
 use crate::fault::Fault;
 
 /// So many messages are put in order before the first is shown; what comes after them has the order of the queue.
@@ -19,6 +20,8 @@ pub(super) struct Ordered {
     /// How many have been handed out: the place of the last.
     pub(super) place: usize,
     sorted: Option<VecDeque<Record>>,
+    /// The queue that is walked through.
+    parking: String,
     stop: Stop,
     /// Something was still under way when we ended.
     is_cut: bool,
@@ -26,14 +29,19 @@ pub(super) struct Ordered {
 
 impl Ordered {
     /// Begins a walk; none when we are to end before that.
-    pub(super) async fn open(parked: &Parked, stop: Stop) -> Result<Option<Self>, Fault> {
+    pub(super) async fn open(
+        parked: &Parked,
+        dlq: bool,
+        stop: Stop,
+    ) -> Result<Option<Self>, Fault> {
         let Some(browse) = stop.unless_cut(parked.browse()).await else {
             return Ok(None);
         };
         Ok(Some(Self {
-            browse: browse?,
+            browse: browse.map_err(|error| place::absent(error, dlq))?,
             place: 0,
             sorted: None,
+            parking: parked.name(),
             stop,
             is_cut: false,
         }))
@@ -50,6 +58,16 @@ impl Ordered {
         Ok(self.browse.remaining() == 0)
     }
 
+    /// The queue that it goes through.
+    pub(super) fn parking(&self) -> &str {
+        &self.parking
+    }
+
+    /// What another library or the broker says of a message.
+    pub(super) fn letter(&self, record: &Record) -> Option<DeadLetter> {
+        foreign::of(record, &self.parking)
+    }
+
     /// Whether somebody wants us to end.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.is_set()
@@ -62,11 +80,14 @@ impl Ordered {
         record: &Record,
         to: Option<&str>,
     ) -> retryrmq::Result<bool> {
+        let letter = to.and_then(|_| self.letter(record));
+        let instead = letter.and_then(|letter| foreign::instead(record, &letter));
         let browse = &mut self.browse;
         let done = async {
-            match to {
-                Some(queue) => browse.replay_to(record, queue).await,
-                None => browse.drop(record).await,
+            match (to, &instead) {
+                (Some(queue), Some(instead)) => browse.replay_instead(record, instead, queue).await,
+                (Some(queue), None) => browse.replay_to(record, queue).await,
+                (None, _) => browse.drop(record).await,
             }
         };
         match self.stop.unless_cut(done).await {
@@ -116,7 +137,10 @@ impl Ordered {
     /// What comes next in the queue. What was looked at before is put back as a copy first, which takes as long as an alarm.
     async fn come(&mut self) -> Result<Option<Record>, Fault> {
         match self.stop.unless_cut(self.browse.next()).await {
-            Some(next) => Ok(next?),
+            Some(next) => Ok(next?.map(|mut record| {
+                foreign::fill(&mut record, &self.parking);
+                record
+            })),
             None => {
                 self.is_cut = true;
                 Ok(None)

@@ -3,13 +3,14 @@
 use std::{fs, path::PathBuf};
 
 use clap::Args;
-use retryrmq::Message;
+use retryrmq::Record;
 use retryrmq_operator::{
     configuration::{Configuration, Decoders, Facts},
     decoding::{self, Decoded, Decoder, Hints},
 };
 
-use crate::{fault::Fault, json};
+use super::foreign::Content;
+use crate::fault::Fault;
 use retryrmq::visible;
 
 /// The options. Without any, a body is read as its properties say, and as it looks.
@@ -121,9 +122,17 @@ impl Reading {
 }
 
 impl Decoding {
+    /// Whether protobuf may be read as the message that fits best, because nobody named the type.
+    pub(super) fn guesses_type(&self) -> bool {
+        match &self.given {
+            Some(decoder) => decoder.guesses_type(),
+            None => self.configured.guess_types(),
+        }
+    }
+
     /// Decodes a body. What was given on the command line goes before the configuration file.
-    pub(super) fn decode<'m>(&self, home: &str, message: &'m Message) -> Decoded<'m> {
-        let properties = message.properties();
+    pub(super) fn decode<'m>(&self, record: &Record, content: &Content<'m>) -> Decoded<'m> {
+        let properties = &content.properties;
         let hints = Hints {
             content_type: properties.content_type().as_ref().map(|text| text.as_str()),
             content_encoding: properties
@@ -131,14 +140,19 @@ impl Decoding {
                 .as_ref()
                 .map(|text| text.as_str()),
         };
-        let headers = message.headers().map(json::table).unwrap_or_default();
+        let headers = content.headers();
+        let message = record.message();
         let facts = Facts {
-            queue: home,
-            routing_key: message.routing_key(),
+            // Where nobody knows it, the queue that it lies in says most.
+            queue: match record.home.as_str() {
+                "" => message.queue(),
+                home => home,
+            },
+            routing_key: content.routing_key,
             content_type: hints.content_type,
             headers: &headers,
         };
         let decoder = self.given.as_ref().or_else(|| self.configured.find(&facts));
-        decoding::decode(message.body(), hints, decoder)
+        decoding::decode(content.body, hints, decoder)
     }
 }

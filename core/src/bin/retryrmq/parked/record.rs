@@ -1,10 +1,22 @@
 //! A parked message in JSON, with stable names.
 
 use retryrmq::Record;
-use retryrmq_operator::decoding::Decoded;
+use retryrmq_operator::{
+    decoding::Decoded,
+    foreign::{DeadLetter, Replay},
+};
 use serde_json::{Value, json};
 
+use super::foreign;
 use crate::{json, moment};
+
+/// Where it was first published, where another library wrote that down; what `--routing-key` chooses by.
+pub(super) fn tell_origin(line: &mut Value, letter: Option<&DeadLetter>) {
+    if let Some((exchange, routing_key)) = letter.and_then(|letter| letter.published.as_ref()) {
+        line["exchange"] = json!(exchange);
+        line["routing_key"] = json!(routing_key);
+    }
+}
 
 /// What `ls` shows of it.
 pub(super) fn summary(place: usize, record: &Record) -> Value {
@@ -24,14 +36,16 @@ pub(super) fn summary(place: usize, record: &Record) -> Value {
         "routing_key": message.routing_key(),
         "replays": message.replays(),
         "body_bytes": message.body().len(),
-        "home": record.home,
+        "home": (!record.home.is_empty()).then_some(&record.home),
+        "library": foreign::library(record),
     })
 }
 
 /// All that is known of it.
-pub(super) fn full(place: usize, record: &Record) -> Value {
+pub(super) fn full(place: usize, record: &Record, letter: Option<&DeadLetter>) -> Value {
     let message = record.message();
     let mut all = summary(place, record);
+    tell_origin(&mut all, letter);
     all["first_failed_at"] = json!(message.first_failed_at().and_then(moment::rfc3339));
     all["stack"] = json!(record.stack);
     all["history"] = record
@@ -52,6 +66,22 @@ pub(super) fn full(place: usize, record: &Record) -> Value {
     match std::str::from_utf8(message.body()) {
         Ok(text) => all["body"] = json!(text),
         Err(_) => all["body_base64"] = json!(json::base64(message.body())),
+    }
+    let Some(letter) = letter else {
+        return all;
+    };
+    all["message_type"] = json!(letter.message_type);
+    if let Replay::Original { body, properties } = &letter.replay {
+        let properties = foreign::unwrapped(properties);
+        let mut original = json!({
+            "properties": json::properties(&properties),
+            "headers": properties.headers().as_ref().map(json::table),
+        });
+        match std::str::from_utf8(body) {
+            Ok(text) => original["body"] = json!(text),
+            Err(_) => original["body_base64"] = json!(json::base64(body)),
+        }
+        all["original"] = original;
     }
     all
 }

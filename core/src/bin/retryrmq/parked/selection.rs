@@ -259,6 +259,12 @@ impl Selection {
         }
     }
 
+    /// # Errors
+    /// Where messages would be chosen by a guess.
+    pub(super) fn refuse_guesses(&self) -> Result<(), Fault> {
+        self.filter.refuse_guesses()
+    }
+
     /// Says what could not be judged.
     pub(super) fn tell(&self, output: &Output) {
         self.filter.tell(output);
@@ -335,8 +341,8 @@ impl Selection {
         )))
     }
 
-    /// Whether the record at `place` (1 is the oldest) is among them. Of several that a mark names, the first.
-    pub(super) fn takes(&mut self, place: usize, record: &Record) -> bool {
+    /// Whether the record at `place` (1 is the oldest) of the queue `parking` is among them. Of several that a mark names, the first.
+    pub(super) fn takes(&mut self, place: usize, record: &Record, parking: &str) -> bool {
         if !self.named.is_empty() {
             let mut taken = false;
             for (name, seen) in &mut self.named {
@@ -352,13 +358,13 @@ impl Selection {
             .as_ref()
             .is_none_or(|start| record.fingerprint.starts_with(start.as_str()))
             && self.reason.is_none_or(|reason| record.reason == reason)
-            && self.filter.takes(place, record)
+            && self.filter.takes(place, record, parking)
     }
 
     /// Whether a name may mean this record, if no other record that it may mean turns up: all of those are held until the end.
-    pub(super) fn may_take(&mut self, place: usize, record: &Record) -> bool {
+    pub(super) fn may_take(&mut self, place: usize, record: &Record, parking: &str) -> bool {
         if self.named.is_empty() {
-            return self.takes(place, record);
+            return self.takes(place, record, parking);
         }
         let mut taken = false;
         for (name, seen) in &mut self.named {

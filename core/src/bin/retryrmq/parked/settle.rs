@@ -7,10 +7,10 @@ use retryrmq::{ErrorKind, Record};
 use serde_json::json;
 
 use super::{
-    ls,
+    foreign, ls,
     order::Ordered,
     others::Others,
-    record,
+    place, record,
     selection::{Selection, Words, handle},
     stop::Stop,
     tally::{SHOWN, Tally},
@@ -32,11 +32,14 @@ Examples:
   retryrmq parked replay orders --fingerprint 3f2a9c01
   retryrmq parked replay orders --error timeout --since 2h
   retryrmq parked replay orders --all --limit 100 --dry-run
+  retryrmq parked replay orders_error --dlq --all    each to its own queue
 
 A message leaves the parking queue after its copy is confirmed: if we die in
 between it may come twice, it is never lost. What the broker dead-lettered out
 of another queue goes back to that queue, unless --to names one; so does what a
 waiting queue of your own passed on, and --to orders sends it home instead.
+Of another library's dead letters (--dlq) the original is replayed, without what
+was written on it as it failed; where none says which queue, --to is needed.
 The first replay to a queue takes two seconds: a younger one may forget it.
 Of more than two thousand messages --limit takes the first of the queue, which
 are not the oldest where they were looked at before; it says so.",
@@ -62,9 +65,9 @@ Examples:
   retryrmq parked drop orders --all --dry-run
 
 Without --yes it asks, and needs a terminal for that. With --yes a place alone
-(#1) is refused, because places move, and so are an id that several messages have
-and the beginning of a fingerprint that several kinds of failure have. --limit
-takes the oldest of two thousand messages at most.",
+(#1) is refused, because places move, and so are an id that several messages have,
+the beginning of a fingerprint that several kinds of failure have, and --where on
+bodies whose protobuf type nobody named (--proto-type). --limit takes the oldest of two thousand messages at most.",
     override_usage = "retryrmq parked drop [OPTIONS] <QUEUE> <ID…|--error <TEXT>|--where <CONDITION>|…|--all>"
 )]
 pub(crate) struct Drop {
@@ -80,6 +83,10 @@ pub(crate) struct Drop {
 struct Choice {
     /// The queue (its own name, not that of the parking queue)
     queue: String,
+
+    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, EasyNetQ, Symfony, Celery
+    #[arg(long)]
+    dlq: bool,
 
     #[command(flatten)]
     which: Words,
@@ -140,6 +147,9 @@ pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Res
         ));
     }
     let selection = options.choice.which.read()?;
+    if options.yes && !options.choice.dry_run {
+        selection.refuse_guesses()?;
+    }
     if let Some(place) = selection
         .bare_place()
         .filter(|_| options.yes && !options.choice.dry_run)
@@ -161,8 +171,8 @@ async fn act(
 ) -> Result<Exit, Fault> {
     let stop = Stop::listen()?;
     let client = global.connect().await?;
-    let parked = client.parked(&choice.queue);
-    let Some(ordered) = Ordered::open(&parked, stop).await? else {
+    let parked = place::parked(&client, &choice.queue, choice.dlq);
+    let Some(ordered) = Ordered::open(&parked, choice.dlq, stop).await? else {
         return Ok(Exit::Interrupted);
     };
     let parked = parked.name();
@@ -235,11 +245,15 @@ impl Walk {
         while (self.thorough || (self.left > 0 && !self.selection.ends_by(self.ordered.place)))
             && let Some((place, record)) = self.ordered.next().await?
         {
-            if self.thorough && self.selection.may_take(place, &record) {
+            if self.thorough
+                && self
+                    .selection
+                    .may_take(place, &record, self.ordered.parking())
+            {
                 self.found = true;
                 return Ok(Some((place, record)));
             }
-            if !self.thorough && self.selection.takes(place, &record) {
+            if !self.thorough && self.selection.takes(place, &record, self.ordered.parking()) {
                 self.left -= 1;
                 self.found = true;
                 return Ok(Some((place, record)));
@@ -258,6 +272,15 @@ impl Walk {
         output: &Output,
     ) -> Result<(), Refused> {
         let target = deed.target(record);
+        if let Some(target) = target {
+            let letter = self.ordered.letter(record);
+            if let Some(why) = foreign::obstacle(letter.as_ref(), target) {
+                return Err(Refused::Unfit(Fault::not_found(format!(
+                    "{}: {why}",
+                    handle(place, record)
+                ))));
+            }
+        }
         if !choice.dry_run {
             let done = self.ordered.settle(record, target).await;
             if !done.map_err(Refused::of)? {
@@ -281,6 +304,8 @@ impl Walk {
 enum Refused {
     /// With this message, which others do not share.
     This(Fault),
+    /// With this message, which goes nowhere. The fault names it.
+    Unfit(Fault),
     All(Fault),
 }
 
@@ -301,7 +326,7 @@ impl Refused {
 impl From<Refused> for Fault {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::This(fault) | Refused::All(fault) => fault,
+            Refused::This(fault) | Refused::Unfit(fault) | Refused::All(fault) => fault,
         }
     }
 }
@@ -312,8 +337,7 @@ async fn oldest_are_known(walk: &mut Walk, choice: &Choice, deed: &Deed) -> Resu
     if !asks || walk.ordered.is_of_time().await? || walk.ordered.is_stopped() {
         return Ok(());
     }
-    let parked = retryrmq::parking_queue(&choice.queue);
-    let parked = visible::line(&parked);
+    let parked = visible::line(walk.ordered.parking());
     if let Deed::Replay(_) = deed {
         tracing::warn!(
             "--limit means the oldest first, which can be told of two thousand messages at most, and {parked} has more: it takes the first of the queue"
@@ -355,7 +379,12 @@ async fn on_the_way(
                     output.note(&format!("{}: {}", handle(place, &record), fault.sentence()));
                     first.get_or_insert(fault);
                 }
-                Err(Refused::This(fault) | Refused::All(fault)) => return Err(fault),
+                Err(Refused::Unfit(fault)) if !walk.selection.is_named() => {
+                    walk.left = walk.left.saturating_add(1);
+                    output.note(fault.sentence());
+                    first.get_or_insert(fault);
+                }
+                Err(refused) => return Err(refused.into()),
             }
             progress.set_position(walk.ordered.place as u64);
         }
@@ -389,7 +418,7 @@ async fn all_at_once(
         let others = Others::of(&walk.ordered.browse);
         let for_good = matches!(deed, Deed::Drop) && sure && !choice.dry_run;
         if for_good && walk.selection.may_mean_more(&chosen) && others.hold() {
-            return Err(others.may_hold_more(&retryrmq::parking_queue(&choice.queue)));
+            return Err(others.may_hold_more(walk.ordered.parking()));
         }
         if for_good {
             walk.selection.refuse_several_kinds(&chosen)?;

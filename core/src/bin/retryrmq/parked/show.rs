@@ -3,12 +3,18 @@
 use clap::Args;
 use console::Style;
 use retryrmq::Record;
-use retryrmq_operator::decoding::Decoded;
+use retryrmq_operator::{
+    decoding::Decoded,
+    foreign::{DeadLetter, Replay, Source},
+};
 
 use super::{
-    body, ls,
+    body,
+    foreign::{self, Content},
+    ls,
     order::Ordered,
     others::Others,
+    place,
     reading::Decoding,
     record,
     selection::{Words, handle},
@@ -23,6 +29,10 @@ use retryrmq::visible;
 pub(crate) struct Options {
     /// The queue (its own name, not that of the parking queue)
     queue: String,
+
+    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, EasyNetQ, Symfony, Celery
+    #[arg(long)]
+    dlq: bool,
 
     #[command(flatten)]
     which: Words,
@@ -44,14 +54,16 @@ Examples:
 
 JSON, one object a line: as `parked ls`, and first_failed_at, stack, history,
 properties, headers, body (text) or body_base64, and decoded: format, guess,
-unwrapped, type, score, value, and breaks_off with within, byte and why.";
+unwrapped, type, score, value, and breaks_off with within, byte and why. Of
+EasyNetQ's dead letters also original, with properties, headers and body of the
+message within, which is what decoded is about.";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let mut selection = options.which.read()?;
     let stop = Stop::listen()?;
     let client = global.connect().await?;
-    let parked = client.parked(&options.queue);
-    let Some(mut walk) = Ordered::open(&parked, stop).await? else {
+    let parked = place::parked(&client, &options.queue, options.dlq);
+    let Some(mut walk) = Ordered::open(&parked, options.dlq, stop).await? else {
         return Ok(Exit::Interrupted);
     };
     let shown = async {
@@ -59,8 +71,10 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         while !selection.ends_by(walk.place)
             && let Some((place, record)) = walk.next().await?
         {
-            if selection.takes(place, &record) {
-                show(&options, &selection.decoding, place, &record, shown, output)?;
+            if selection.takes(place, &record, walk.parking()) {
+                let letter = walk.letter(&record);
+                let told = (&record, letter.as_ref());
+                show(&options, &selection.decoding, place, told, shown, output)?;
                 shown += 1;
             }
         }
@@ -94,7 +108,7 @@ fn show(
     options: &Options,
     decoding: &Decoding,
     place: usize,
-    record: &Record,
+    (record, letter): (&Record, Option<&DeadLetter>),
     before: usize,
     output: &Output,
 ) -> Result<(), Fault> {
@@ -102,21 +116,23 @@ fn show(
         return output.raw(record.message().body());
     }
     let message = record.message();
-    let decoded = decoding.decode(&record.home, &message);
+    let content = Content::of(letter, &message);
+    let decoded = decoding.decode(record, &content);
     if output.is_json() {
-        let mut all = record::full(place, record);
+        let mut all = record::full(place, record, letter);
         all["decoded"] = record::decoded(&decoded);
         return output.json_line(&all);
     }
     if before > 0 {
         output.line("")?;
     }
-    people(place, record, &decoded, output)
+    people(place, (record, letter), &content, &decoded, output)
 }
 
 fn people(
     place: usize,
-    record: &Record,
+    (record, letter): (&Record, Option<&DeadLetter>),
+    content: &Content<'_>,
     decoded: &Decoded<'_>,
     output: &Output,
 ) -> Result<(), Fault> {
@@ -140,17 +156,15 @@ fn people(
         "error",
         &output.paint(ls::error(record), Style::new().red()),
     )?;
-    if let Some(time) = record.parked_at {
-        let by = if record.by_broker {
-            "by the broker"
-        } else {
-            "by a consumer"
-        };
-        field(
-            "parked",
-            &format!("{}, {}, {by}", moment::ago(time), moment::absolute(time)),
-        )?;
-    }
+    let by = match letter {
+        Some(letter) => format!("by {}", letter.library),
+        None if record.by_broker => "by the broker".to_owned(),
+        None => "by a consumer".to_owned(),
+    };
+    let when = record
+        .parked_at
+        .map(|time| format!("{}, {}, {by}", moment::ago(time), moment::absolute(time)));
+    field("parked", &when.unwrap_or(by))?;
     if let Some(time) = message.first_failed_at() {
         field(
             "first failed",
@@ -168,7 +182,7 @@ fn people(
         times => format!(", replayed {times} times before"),
     };
     field("attempts", &format!("{attempts}{replays}"))?;
-    let exchange = match message.exchange() {
+    let exchange = match content.exchange {
         "" => "the default exchange".to_owned(),
         name => format!("exchange {}", visible::line(name)),
     };
@@ -176,16 +190,31 @@ fn people(
         "published",
         &format!(
             "to {exchange}, routing key {}",
-            visible::line(message.routing_key())
+            visible::line(content.routing_key)
         ),
     )?;
-    if record.home != message.queue() {
-        field("belongs to", &visible::line(&record.home))?;
+    let origin = letter.map(|letter| &letter.source);
+    match origin {
+        Some(Source::Unknown(hint)) if record.home.is_empty() => {
+            field(
+                "belongs to",
+                &format!("an unknown queue: {}", visible::line(hint)),
+            )?;
+        }
+        _ if record.home.is_empty() => field("belongs to", "an unknown queue")?,
+        _ if record.home != message.queue() => field("belongs to", &visible::line(&record.home))?,
+        _ => {}
+    }
+    if let Some(kind) = letter.and_then(|letter| letter.message_type.as_deref()) {
+        field("type", &visible::line(kind))?;
+    }
+    if let Some(Replay::Never(why)) = letter.map(|letter| &letter.replay) {
+        field("no replay", &visible::line(why))?;
     }
     field("fingerprint", &visible::line(&record.fingerprint))?;
-    let properties: Vec<String> = json::properties(message.properties())
+    let properties: Vec<String> = json::properties(&content.properties)
         .iter()
-        .filter(|(name, _)| *name != "message_id")
+        .filter(|(name, _)| *name != "message_id" || content.is_original)
         .map(|(name, value)| match value.as_str() {
             Some(text) => format!("{name}={}", visible::line(text)),
             None => format!("{name}={value}"),
@@ -199,9 +228,10 @@ fn people(
         heading("stack", output)?;
         indented(&visible::block(stack), output)?;
     }
-    headers(record, output)?;
-    let shown = body::shown(decoded, message.body().len());
-    heading(&format!("body  {}", output.dim(&shown.what)), output)?;
+    headers(content, letter, output)?;
+    let shown = body::shown(decoded, content.body.len());
+    let what = format!("{}{}", shown.what, wrapped(letter));
+    heading(&format!("body  {}", output.dim(what)), output)?;
     for remark in &shown.remarks {
         let remark = output.paint(remark, Style::new().yellow());
         output.line(&format!("    {remark}"))?;
@@ -211,7 +241,11 @@ fn people(
         let more = format!(
             "… {} more; {} prints it all",
             indicatif::HumanBytes(shown.rest as u64),
-            if shown.is_raw { "--raw" } else { "--json" }
+            if shown.is_raw && !content.is_original {
+                "--raw"
+            } else {
+                "--json"
+            }
         );
         output.line(&format!("    {}", output.dim(more)))?;
     }
@@ -245,12 +279,19 @@ fn history(record: &Record, output: &Output) -> Result<(), Fault> {
 }
 
 /// Our own headers are told above in words; the publisher's are what is left.
-fn headers(record: &Record, output: &Output) -> Result<(), Fault> {
-    let message = record.message();
-    let all = message.headers().map(json::table).unwrap_or_default();
+fn headers(
+    content: &Content<'_>,
+    letter: Option<&DeadLetter>,
+    output: &Output,
+) -> Result<(), Fault> {
+    let all = content.headers();
     let theirs: Vec<_> = all
         .iter()
-        .filter(|(name, _)| !name.starts_with("x-retry-") && !is_the_brokers(name))
+        .filter(|(name, _)| {
+            !name.starts_with("x-retry-")
+                && !is_the_brokers(name)
+                && !foreign::is_of_failure(letter, name)
+        })
         .collect();
     let ours = all.len() - theirs.len();
     if all.is_empty() {
@@ -279,14 +320,24 @@ fn headers(record: &Record, output: &Output) -> Result<(), Fault> {
     }
     if ours > 0 {
         let which = if ours == all.len() {
-            format!("{ours}, all about retries and dead-lettering")
+            format!("{ours}, all about its failure")
         } else {
-            format!("and {ours} about retries and dead-lettering")
+            format!("and {ours} about its failure")
         };
         let shown = output.dim(format!("{which} (--json shows them)"));
         output.line(&format!("    {shown}"))?;
     }
     Ok(())
+}
+
+/// Where the body that is shown was.
+fn wrapped(letter: Option<&DeadLetter>) -> String {
+    match letter {
+        Some(letter) if matches!(letter.replay, Replay::Original { .. }) => {
+            format!(", out of {}'s envelope", letter.library)
+        }
+        _ => String::new(),
+    }
 }
 
 /// What the broker writes about deaths and deliveries.

@@ -8,7 +8,8 @@ use super::*;
 use crate::{
     Failure, Outcome, Policy,
     retry::{
-        Action, Admission, Counting, HistoryEntry, Limits, Origin, RetryState, Stamp, admit, decide,
+        Action, Admission, Counting, HistoryEntry, Limits, Origin, Past, RetryState, Stamp, admit,
+        decide,
     },
 };
 
@@ -104,8 +105,8 @@ fn no_headers_make_a_consumer_go_wrong() {
             Counting::Deaths { carried: false },
             Counting::Deliveries,
         ] {
-            for redelivered in [false, true] {
-                let state = RetryState::read("orders", counting, redelivered, &properties);
+            for past in [Past::None, Past::Returned, Past::Uncounted] {
+                let state = RetryState::read("orders", counting, past, &properties);
                 assert!(state.attempt() > state.retries);
                 let admission = admit(&state, &limits);
                 let action = decide(&state, &failed, &policy, &limits, 1_800_000_000, 0);
@@ -123,7 +124,7 @@ fn no_headers_make_a_consumer_go_wrong() {
                     Action::Retry { retry, .. } => {
                         assert!(retry > state.retries && retry <= policy.max_retries());
                         let copy = stamp.retry(retry, &Failure::new("no"), None);
-                        let next = RetryState::read("orders", Counting::Header, false, &copy);
+                        let next = RetryState::read("orders", Counting::Header, Past::None, &copy);
                         assert_eq!(next.retries, retry);
                         let ours = |(name, _): &(&str, &str)| *name == "x-retry-count";
                         assert!(!next.distrusted.iter().any(ours), "{:?}", next.distrusted);

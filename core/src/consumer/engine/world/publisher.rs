@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use retryrmq_model::{Frame, Method, Publish};
+use retryrmq_model::{Frame, Method, Publish, QueueType};
 
 use super::{QUEUE, World, books::Kind};
 use crate::{
@@ -47,6 +47,18 @@ impl World {
             && self.random.u8(0..6) == 0
         {
             forge(&mut self.random, &mut headers);
+        }
+        // A classic queue hands on what stands there, and must not be believed to have counted: its poison would never end.
+        if self.setting.work == QueueType::Classic
+            && self.setting.strategy == Strategy::RetryQueues
+            && self.random.u8(0..3) == 0
+        {
+            let (name, count) = [
+                ("x-delivery-count", 1),
+                ("x-delivery-count", 2),
+                ("x-acquired-count", 1),
+            ][self.random.usize(..3)];
+            headers.insert(name.into(), AMQPValue::LongLongInt(count));
         }
         let mut properties = BasicProperties::default()
             .with_delivery_mode(2)

@@ -102,6 +102,7 @@ impl Scenario {
             ("queue_type", consume.queue_type.is_some()),
             ("crash_limit", consume.crash_limit.is_some()),
             ("defer_limit", consume.defer_limit.is_some()),
+            ("fatal", consume.fatal.is_some()),
             (
                 "replay",
                 self.then

@@ -169,6 +169,9 @@ pub struct Consume {
     /// So many deferrals park a message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub defer_limit: Option<u32>,
+    /// Whether the consumer is told of errors that no retry can mend; with `dlx` it is anyway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fatal: Option<bool>,
 }
 
 impl Default for Consume {
@@ -187,6 +190,7 @@ impl Default for Consume {
             queue_type: None,
             crash_limit: None,
             defer_limit: None,
+            fatal: None,
         }
     }
 }

@@ -130,6 +130,9 @@ fn with_options(mut consumer: Consumer, options: &Options) -> Result<Consumer, F
     consumer = consumer.dlx(options.dlx).on_event(|event| {
         say(&json!({"line": "event", "kind": event.name(), "is": format!("{event:?}")}));
     });
+    if options.fatal == Some(true) {
+        consumer = consumer.fatal(|_| false);
+    }
     if let Some(policy) = &options.retry {
         consumer = consumer.retry(policy.parse()?);
     }

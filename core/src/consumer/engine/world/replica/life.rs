@@ -33,6 +33,7 @@ impl World {
                 Strategy::RetryQueues | Strategy::DelayedExchange => Counting::Header,
             },
             nack_is_uncounted: setting.version >= retryrmq_model::Version::V4_3,
+            is_classic: setting.work == retryrmq_model::QueueType::Classic,
             queues_sleep: setting.version < retryrmq_model::Version::V4_0,
             header_room: crate::connection::USUAL_HEADER_ROOM,
             seed: replica.seed,

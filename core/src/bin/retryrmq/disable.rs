@@ -1,0 +1,176 @@
+//! `retryrmq disable`: takes back what `enable` did.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use retryrmq::visible;
+use retryrmq_operator::{
+    enabling::{Mark, base_of},
+    management::{Policy, Scope},
+};
+use serde_json::json;
+
+use crate::{
+    exit::Exit,
+    fault::Fault,
+    global::Global,
+    management::{self, Desk, agrees, can_ask},
+    output::Output,
+};
+
+/// How long a policy may take until it is gone everywhere.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Take back what `enable` did: the policy in force is the one of before
+///
+/// The policy that was made goes; no queue does, and what is parked stays. A policy that somebody has changed since is not touched without --force.
+#[derive(Clone, Debug, Args)]
+#[command(override_usage = "retryrmq disable [OPTIONS] <QUEUE>")]
+pub(crate) struct Options {
+    /// The queue
+    queue: String,
+
+    /// Also where somebody has changed the policy since
+    #[arg(long)]
+    force: bool,
+
+    /// Only say what would go
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+
+    #[command(flatten)]
+    management: management::Management,
+}
+
+pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    let name = &options.queue;
+    let desk = options.management.open(global)?;
+    let ours = ours(&desk, &options).await?;
+    if ours.is_empty() {
+        if output.is_json() {
+            output.json_document(&json!({"queue": name, "changed": false, "deleted": []}))?;
+        } else {
+            output.line(&format!(
+                "nothing to do: there is no policy of `retryrmq enable` for {}",
+                visible::line(name)
+            ))?;
+        }
+        return Ok(Exit::Ok);
+    }
+    let after = after(&desk, name).await?;
+    let deleted: Vec<&str> = ours.iter().map(|policy| policy.name.as_str()).collect();
+    if !output.is_json() {
+        for name in &deleted {
+            output.line(&format!(
+                "{} policy {}",
+                output.paint("-", console::Style::new().red()),
+                output.bold(visible::line(name))
+            ))?;
+        }
+        output.line(&format!("    {}", visible::line(&after)))?;
+    }
+    if !options.dry_run {
+        if !options.yes {
+            if !can_ask() {
+                return Err(Fault::usage(
+                    "this changes a policy of the broker: say --yes, or look first with --dry-run",
+                ));
+            }
+            if !agrees(&format!("Delete this policy of {name}?")).await? {
+                output.note("nothing was changed");
+                return Ok(Exit::Ok);
+            }
+        }
+        // Somebody may have changed it while we asked.
+        if self::ours(&desk, &options).await? != ours {
+            return Err(Fault::failed(
+                "the policy has changed in this moment, and nothing was done: look again",
+            ));
+        }
+        for policy in &ours {
+            desk.api.delete_policy(&desk.vhost, &policy.name).await?;
+        }
+        until_gone(&desk, name).await?;
+    }
+    if output.is_json() {
+        output.json_document(&json!({
+            "queue": name,
+            "changed": !options.dry_run,
+            "deleted": deleted,
+        }))?;
+    } else if !options.dry_run {
+        output.line("done")?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// The policies that `enable` made for the queue, as they were made.
+async fn ours(desk: &Desk, options: &Options) -> Result<Vec<Policy>, Fault> {
+    let mut ours = Vec::new();
+    for policy in desk.api.policies(&desk.vhost, Scope::Users).await? {
+        let Some(mark) = Mark::of(&policy).filter(|mark| mark.queue == options.queue) else {
+            continue;
+        };
+        if !mark.is_of(&policy) && !options.force {
+            return Err(Fault::refused(format!(
+                "somebody has changed `{}` since it was made: pattern `{}`, priority {}, {}. Nothing was done; say --force to delete it as it is",
+                policy.name,
+                policy.pattern,
+                policy.priority,
+                serde_json::Value::Object(policy.definition.clone())
+            )));
+        }
+        ours.push(policy);
+    }
+    Ok(ours)
+}
+
+/// What is in force then, in a sentence.
+async fn after(desk: &Desk, name: &str) -> Result<String, Fault> {
+    let Some(queue) = desk.api.queue(&desk.vhost, name).await? else {
+        return Ok("its queue is gone".to_owned());
+    };
+    let policies = desk.api.policies(&desk.vhost, Scope::Users).await?;
+    let dropped = "what it rejects is dropped from then on";
+    Ok(match base_of(&queue, &policies) {
+        Some(Some(base)) => {
+            let routed = base.definition.contains_key("dead-letter-exchange");
+            let consequence = if routed {
+                "which has a dead-letter route"
+            } else {
+                dropped
+            };
+            format!("then policy {} is in force: {consequence}", base.name)
+        }
+        Some(None) => format!("then no policy is in force: {dropped}"),
+        None => "then the policy is in force that the broker finds".to_owned(),
+    })
+}
+
+async fn until_gone(desk: &Desk, name: &str) -> Result<(), Fault> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let seen = desk.api.queue(&desk.vhost, name).await?;
+        let policies = desk.api.policies(&desk.vhost, Scope::Users).await?;
+        let seen = seen.and_then(|queue| queue.policy);
+        let is_ours = |policy: &Policy| Mark::of(policy).is_some_and(|mark| mark.queue == name);
+        let gone = !policies.iter().any(is_ours)
+            && seen
+                .as_ref()
+                .is_none_or(|seen| policies.iter().any(|policy| policy.name == *seen));
+        if gone {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            return Err(Fault::failed(format!(
+                "the policy was deleted, and the broker still shows `{}` on `{name}`: look with `rabbitmqctl list_policies`",
+                seen.unwrap_or_default()
+            )));
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}

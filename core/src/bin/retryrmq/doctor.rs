@@ -1,0 +1,199 @@
+//! `retryrmq doctor`: what will lose, loop or block messages on this broker.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use clap::Args;
+use console::Style;
+use retryrmq::{parking_queue, parse_duration, visible, work_queue_of};
+use retryrmq_operator::doctor::{Code, Finding, Names, Severity, Snapshot, examine};
+use serde_json::{Value, json};
+
+use crate::{
+    exit::Exit,
+    fault::Fault,
+    global::Global,
+    management::{self, Desk},
+    output::Output,
+};
+
+/// Say what will lose, loop or block messages on this broker, and how to mend it
+///
+/// Looks at the queues, policies, exchanges and consumers of the virtual host through the management API. It changes nothing and takes
+/// no message. What each code means is in docs/doctor.md.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "\
+Examples:
+  retryrmq doctor                           the whole virtual host
+  retryrmq doctor orders                    orders and its waiting and parking queues
+  retryrmq doctor --ignore RQ101,RQ112      for CI: exits with 8 if anything else is found
+  retryrmq --json doctor | jq -r '.findings[].fix'
+
+The user needs the tag `management` and any permission in the virtual host, and
+`monitoring` to see who consumes.",
+    override_usage = "retryrmq doctor [OPTIONS] [QUEUE]..."
+)]
+pub(crate) struct Options {
+    /// Only these queues, with the queues where their messages wait and are parked
+    #[arg(value_name = "QUEUE")]
+    queues: Vec<String>,
+
+    /// Codes that do not count, such as RQ104
+    #[arg(long, value_name = "CODE", value_delimiter = ',')]
+    ignore: Vec<Code>,
+
+    /// How long a handler may take: shorter timeouts of the broker are found (RQ115)
+    #[arg(long, value_name = "DURATION", default_value = "1m")]
+    handler_timeout: String,
+
+    /// How long a consumer that holds all it may can do nothing until it counts as stuck (RQ114)
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    stuck_after: String,
+
+    #[command(flatten)]
+    management: management::Management,
+}
+
+pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    let handler_timeout = duration("--handler-timeout", &options.handler_timeout)?;
+    let stuck_after = duration("--stuck-after", &options.stuck_after)?;
+    let desk = options.management.open(global)?;
+    let names = Names {
+        work_queue_of,
+        parking_queue,
+    };
+    let spinner = output.progress(None, "looking at the broker");
+    if let Ok(style) = indicatif::ProgressStyle::with_template("{spinner} {msg}") {
+        spinner.set_style(style);
+    }
+    spinner.enable_steady_tick(Duration::from_millis(120));
+    let taken = Snapshot::take(&desk.api, &desk.vhost, names, handler_timeout, stuck_after).await;
+    spinner.finish_and_clear();
+    let snapshot = taken?;
+    if let Some(missing) = options
+        .queues
+        .iter()
+        .find(|name| !snapshot.has_any_of(name))
+    {
+        return Err(desk.no_queue(missing));
+    }
+    let mut findings = examine(&snapshot);
+    findings.retain(|finding| is_asked_for(finding, &options.queues));
+    let found = findings.len();
+    findings.retain(|finding| !options.ignore.contains(&finding.code));
+    let ignored = found - findings.len();
+    if output.is_json() {
+        output.json_document(&as_json(&findings, ignored, &snapshot, &desk))?;
+    } else {
+        for finding in &findings {
+            show(finding, output)?;
+        }
+        output.line(&summary(&findings, ignored, &snapshot, &desk))?;
+        for unknown in &snapshot.unknown {
+            output.note(&format!("note: {}", unknown.sentence()));
+        }
+    }
+    Ok(if findings.is_empty() {
+        Exit::Ok
+    } else {
+        Exit::Found
+    })
+}
+
+fn duration(option: &str, text: &str) -> Result<Duration, Fault> {
+    parse_duration(text).map_err(|why| Fault::usage(format!("{option}: {why}")))
+}
+
+/// Whether it is about one of these queues, or a queue that belongs to one.
+fn is_asked_for(finding: &Finding, queues: &[String]) -> bool {
+    let named = |name: &str| queues.iter().any(|queue| queue == name);
+    queues.is_empty()
+        || finding
+            .queues
+            .iter()
+            .any(|queue| named(queue) || work_queue_of(queue).is_some_and(named))
+}
+
+fn show(finding: &Finding, output: &Output) -> Result<(), Fault> {
+    let style = match finding.severity {
+        Severity::Error => Style::new().red().bold(),
+        Severity::Warning => Style::new().yellow(),
+        Severity::Notice => Style::new().cyan(),
+    };
+    output.line(&format!(
+        "{} {} {} {}",
+        output.paint(format!("{:<7}", finding.severity), style),
+        output.bold(finding.code.to_string()),
+        finding.subject.sort(),
+        output.bold(visible::line(finding.subject.name()))
+    ))?;
+    let sentence = visible::line(&finding.sentence);
+    match output.width() {
+        Some(width) => {
+            let room = usize::from(width).saturating_sub(2).max(20);
+            for line in textwrap::wrap(&sentence, room) {
+                output.line(&format!("  {line}"))?;
+            }
+        }
+        None => output.line(&format!("  {sentence}"))?,
+    }
+    // Not wrapped: it is to be copied.
+    output.line(&format!(
+        "  {} {}",
+        output.dim("fix"),
+        visible::line(&finding.fix)
+    ))?;
+    output.line(&format!("  {} {}\n", output.dim("see"), finding.page()))
+}
+
+fn summary(findings: &[Finding], ignored: usize, snapshot: &Snapshot, desk: &Desk) -> String {
+    let queues = match snapshot.queue_count() {
+        1 => "1 queue".to_owned(),
+        count => format!("{count} queues"),
+    };
+    let place = format!("{queues} in virtual host {}", visible::line(&desk.vhost));
+    let ignored = match ignored {
+        0 => String::new(),
+        count => format!(", {count} ignored"),
+    };
+    if findings.is_empty() {
+        return format!("nothing found: {place}{ignored}");
+    }
+    let codes: BTreeSet<Code> = findings.iter().map(|finding| finding.code).collect();
+    let codes: Vec<String> = codes.iter().map(ToString::to_string).collect();
+    let things = match findings.len() {
+        1 => "1 finding".to_owned(),
+        count => format!("{count} findings"),
+    };
+    format!("{things} ({}){ignored}: {place}", codes.join(", "))
+}
+
+fn as_json(findings: &[Finding], ignored: usize, snapshot: &Snapshot, desk: &Desk) -> Value {
+    let findings: Vec<Value> = findings
+        .iter()
+        .map(|finding| {
+            json!({
+                "code": finding.code.to_string(),
+                "severity": finding.severity.to_string(),
+                "kind": finding.subject.sort(),
+                "name": finding.subject.name(),
+                "queues": finding.queues,
+                "sentence": finding.sentence,
+                "fix": finding.fix,
+                "page": finding.page(),
+            })
+        })
+        .collect();
+    let unknown: Vec<&str> = snapshot
+        .unknown
+        .iter()
+        .map(|unknown| unknown.sentence())
+        .collect();
+    json!({
+        "vhost": desk.vhost,
+        "healthy": findings.is_empty(),
+        "findings": findings,
+        "ignored": ignored,
+        "unknown": unknown,
+    })
+}

@@ -1,0 +1,317 @@
+//! `retryrmq enable`: dead-lettering for a queue whose consumers have no library, as a policy that keeps all of the one in force.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use retryrmq::{parking_queue, visible, work_queue_of};
+use retryrmq_operator::{
+    enabling::{Change, Obstacle, Plan, Target, plan},
+    management::{Policy, Queue, QueueKind, Scope},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    exit::Exit,
+    fault::Fault,
+    global::Global,
+    management::{self, Desk, agrees, can_ask},
+    output::Output,
+};
+
+/// A quorum queue that is younger than this forgets what it confirmed when its broker is killed.
+const SAFE_AGE: Duration = Duration::from_secs(2);
+/// How long a policy may take until it is in force.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Dead-letter what a queue gives up to its parking queue, by a policy: for consumers without this library
+///
+/// RabbitMQ applies one policy to a queue. So this makes one for this queue alone, with every key of the one in force, and shows the
+/// difference before it acts. No queue is deleted, and none is declared anew but the parking queue, if it is missing.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "\
+Examples:
+  retryrmq enable orders --dry-run     what would change
+  retryrmq enable orders               asks, then does it
+  retryrmq enable orders --yes
+  retryrmq disable orders              takes it back, exactly
+
+The user needs the tag `policymaker`, and to configure orders.parked where it is
+missing. A dead-letter exchange among the queue's own arguments wins over every
+policy: then nothing is changed.",
+    override_usage = "retryrmq enable [OPTIONS] <QUEUE>"
+)]
+pub(crate) struct Options {
+    /// The queue (its own name, not that of the parking queue)
+    queue: String,
+
+    /// Dead-letter to this queue, which must be there, instead of the parking queue
+    #[arg(long, value_name = "QUEUE")]
+    to: Option<String>,
+
+    /// Also where a policy already dead-letters elsewhere
+    #[arg(long)]
+    replace: bool,
+
+    /// Only show the difference
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+
+    #[command(flatten)]
+    management: management::Management,
+}
+
+pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    let name = &options.queue;
+    if let Some(work) = work_queue_of(name) {
+        return Err(Fault::usage(format!(
+            "`{name}` belongs to `{work}`: messages wait or are parked there; enable `{work}`"
+        )));
+    }
+    let target = options.to.clone().unwrap_or_else(|| parking_queue(name));
+    if target.is_empty() || target == *name || target.len() > 255 {
+        return Err(Fault::usage(format!(
+            "dead letters of `{name}` cannot go to `{target}`: --to names another queue, of 255 bytes at most"
+        )));
+    }
+    let desk = options.management.open(global)?;
+    let decided = decide(&desk, &options, &target).await?;
+    let (policy, changes, base) = match &decided {
+        Plan::Done(policy) => {
+            return already(policy.as_ref(), &target, &options, output);
+        }
+        Plan::Make {
+            policy,
+            changes,
+            base,
+            ..
+        } => (policy, changes, base.as_ref()),
+    };
+    let is_there = match desk.api.queue(&desk.vhost, &target).await? {
+        Some(queue) if queue.kind == QueueKind::Stream => {
+            return Err(Fault::refused(format!(
+                "`{target}` is a stream, which keeps what is taken from it: dead letters cannot be replayed from there"
+            )));
+        }
+        Some(_) => true,
+        None if options.to.is_some() => return Err(desk.no_queue(&target)),
+        None => false,
+    };
+    if !output.is_json() {
+        show(policy, changes, base, &target, is_there, output)?;
+    }
+    if !options.dry_run {
+        if !options.yes {
+            if !can_ask() {
+                return Err(Fault::usage(
+                    "this changes a policy of the broker: say --yes, or look first with --dry-run",
+                ));
+            }
+            if !agrees(&format!("Make this policy for {name}?")).await? {
+                output.note("nothing was changed");
+                return Ok(Exit::Ok);
+            }
+        }
+        if !is_there {
+            let parking = json!({"x-queue-type": "quorum", "x-delivery-limit": 1_000_000_000});
+            desk.api.put_queue(&desk.vhost, &target, &parking).await?;
+            tokio::time::sleep(SAFE_AGE).await;
+        }
+        // Somebody may have changed a policy while we asked.
+        if decide(&desk, &options, &target).await? != decided {
+            return Err(Fault::failed(format!(
+                "the policies of `{name}` have changed in this moment, and nothing was done: look at the difference again"
+            )));
+        }
+        apply(&desk, &decided, name).await?;
+    }
+    if output.is_json() {
+        output.json_document(&as_json(name, policy, changes, &target, !options.dry_run))?;
+    } else if !options.dry_run {
+        output.line(&format!(
+            "done: what {} gives up goes to {} from now on",
+            visible::line(name),
+            visible::line(&target)
+        ))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// What is to be done, from what is there now.
+async fn decide(desk: &Desk, options: &Options, target: &str) -> Result<Plan, Fault> {
+    let queue = desk.queue(&options.queue).await?;
+    if queue.exclusive {
+        return Err(Fault::refused(format!(
+            "`{}` belongs to one connection and goes with it: nothing is kept there anyway",
+            queue.name
+        )));
+    }
+    let policies = desk.api.policies(&desk.vhost, Scope::Users).await?;
+    let target = Target {
+        queue: target,
+        replaces: options.replace,
+    };
+    plan(&queue, &policies, &target).map_err(|obstacle| refused(&obstacle, &queue, desk))
+}
+
+fn refused(obstacle: &Obstacle, queue: &Queue, desk: &Desk) -> Fault {
+    let name = &queue.name;
+    let at = shell_words::quote(&desk.vhost);
+    Fault::refused(match obstacle {
+        Obstacle::NotAQueue => {
+            format!("`{name}` is a stream or of another type that has no dead letters")
+        }
+        Obstacle::Argument(exchange) => format!(
+            "`{name}` was declared with `x-dead-letter-exchange` `{exchange}`, which wins over every policy: nothing was changed. What it gives up goes to that exchange"
+        ),
+        Obstacle::OtherRoute(policy, exchange) => format!(
+            "policy `{policy}` already dead-letters `{name}` to exchange `{exchange}`: say --replace to send its dead letters here instead, or leave it"
+        ),
+        Obstacle::Changed(policy) => format!(
+            "somebody has changed `{policy}`, which was made for `{name}`: see it with `rabbitmqctl list_policies -p {at}`, and take it away with \
+             `retryrmq disable {} --force`",
+            shell_words::quote(name)
+        ),
+        Obstacle::Unreadable(policy) => format!(
+            "nobody but the broker can read the pattern of policy `{policy}`, so what is in force on `{name}` without our policy is not known: \
+             `retryrmq disable {}` first",
+            shell_words::quote(name)
+        ),
+    })
+}
+
+fn already(
+    policy: Option<&Policy>,
+    target: &str,
+    options: &Options,
+    output: &Output,
+) -> Result<Exit, Fault> {
+    if output.is_json() {
+        output.json_document(&json!({
+            "queue": options.queue,
+            "to": target,
+            "enabled": true,
+            "changed": false,
+            "policy": policy.map(|policy| &policy.name),
+            "changes": [],
+        }))?;
+    } else {
+        let how = match policy {
+            Some(policy) => format!(" (policy {})", visible::line(&policy.name)),
+            None => String::new(),
+        };
+        output.line(&format!(
+            "nothing to do: what {} gives up goes to {} already{how}",
+            visible::line(&options.queue),
+            visible::line(target)
+        ))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Makes the policy, waits until it is in force, and takes away what it takes the place of.
+async fn apply(desk: &Desk, decided: &Plan, queue: &str) -> Result<(), Fault> {
+    let Plan::Make {
+        policy, obsolete, ..
+    } = decided
+    else {
+        return Ok(());
+    };
+    desk.api.put_policy(&desk.vhost, policy).await?;
+    for name in obsolete {
+        desk.api.delete_policy(&desk.vhost, name).await?;
+    }
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let seen = desk.queue(queue).await?.policy;
+        if seen.as_ref() == Some(&policy.name) {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            return Err(Fault::failed(format!(
+                "the policy `{}` was made, but `{queue}` is still under {}: is there one of a higher priority? `rabbitmqctl list_policies -p {}` shows it",
+                policy.name,
+                seen.map_or_else(|| "none".to_owned(), |seen| format!("`{seen}`")),
+                shell_words::quote(&desk.vhost)
+            )));
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+fn show(
+    policy: &Policy,
+    changes: &[Change],
+    base: Option<&Policy>,
+    target: &str,
+    is_there: bool,
+    output: &Output,
+) -> Result<(), Fault> {
+    let from = match base {
+        Some(base) => format!(
+            "all of policy {} (priority {})",
+            visible::line(&base.name),
+            base.priority
+        ),
+        None => "no policy was in force".to_owned(),
+    };
+    if !is_there {
+        output.line(&format!(
+            "{} queue {} (quorum, delivery limit 1000000000)",
+            output.paint("+", console::Style::new().green()),
+            visible::line(target)
+        ))?;
+    }
+    output.line(&format!(
+        "{} policy {}",
+        output.paint("+", console::Style::new().green()),
+        output.bold(visible::line(&policy.name))
+    ))?;
+    output.line(&format!(
+        "    for {}, priority {}; {from}",
+        visible::line(&policy.pattern),
+        policy.priority
+    ))?;
+    for Change { key, before, after } in changes {
+        let said = |value: &Value| visible::line(&value.to_string()).into_owned();
+        let mark = |sign: &str, style: console::Style| output.paint(sign, style);
+        let line = match before {
+            Some(before) if before == after => format!("    {key} {}", said(after)),
+            Some(before) => format!(
+                "  {} {key} {} (was {})",
+                mark("~", console::Style::new().yellow()),
+                said(after),
+                said(before)
+            ),
+            None => format!(
+                "  {} {key} {}",
+                mark("+", console::Style::new().green()),
+                said(after)
+            ),
+        };
+        output.line(&line)?;
+    }
+    Ok(())
+}
+
+fn as_json(queue: &str, policy: &Policy, changes: &[Change], target: &str, done: bool) -> Value {
+    let changes: Vec<Value> = changes
+        .iter()
+        .map(|change| json!({"key": change.key, "before": change.before, "after": change.after}))
+        .collect();
+    json!({
+        "queue": queue,
+        "to": target,
+        "enabled": done,
+        "changed": done,
+        "policy": policy.name,
+        "pattern": policy.pattern,
+        "priority": policy.priority,
+        "definition": policy.definition,
+        "changes": changes,
+    })
+}

@@ -1,0 +1,93 @@
+//! The management API for subcommands: its options, and the question before something is changed.
+
+use std::{
+    io::{self, BufRead, IsTerminal, Write},
+    path::PathBuf,
+};
+
+use clap::Args;
+use retryrmq::{Addresses, visible};
+use retryrmq_operator::management::{self, Address, Queue};
+
+use crate::{fault::Fault, global::Global};
+
+/// Where the management API is.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Management API")]
+pub(crate) struct Management {
+    /// The management API: http://host:15672, or https://user:password@host:15671
+    ///
+    /// Unless given, it is asked where the broker is, as the same user: port 15672, or 15671 and TLS with amqps://.
+    // Not parsed by clap, whose complaint would show the password.
+    #[arg(
+        long,
+        env = "RETRYRMQ_MANAGEMENT_URL",
+        hide_env_values = true,
+        value_name = "URL"
+    )]
+    management: Option<String>,
+
+    /// A file with the CA (PEM) of its certificate; unless given, `cacertfile` of the broker's URL
+    #[arg(long, value_name = "FILE")]
+    management_ca: Option<PathBuf>,
+}
+
+/// The management API, and the virtual host that the broker's URL names.
+pub(crate) struct Desk {
+    pub(crate) api: management::Management,
+    pub(crate) vhost: String,
+}
+
+impl Management {
+    pub(crate) fn open(&self, global: &Global) -> Result<Desk, Fault> {
+        // Its complaint is that of every other subcommand.
+        global.broker_url().parse::<Addresses>()?;
+        let said = self.management.as_deref().map(str::trim);
+        let said = said.filter(|said| !said.is_empty());
+        let address = Address::new(global.broker_url(), said, self.management_ca.as_deref())?;
+        Ok(Desk {
+            api: management::Management::new(address)?,
+            vhost: management::vhost_of(global.broker_url())?,
+        })
+    }
+}
+
+impl Desk {
+    pub(crate) async fn queue(&self, name: &str) -> Result<Queue, Fault> {
+        let found = self.api.queue(&self.vhost, name).await?;
+        found.ok_or_else(|| self.no_queue(name))
+    }
+
+    pub(crate) fn no_queue(&self, name: &str) -> Fault {
+        Fault::not_found(format!(
+            "there is no queue `{name}` in virtual host `{}`; see `rabbitmqctl list_queues -p {}`",
+            self.vhost,
+            shell_words::quote(&self.vhost)
+        ))
+    }
+}
+
+/// Whether somebody is there to be asked.
+pub(crate) fn can_ask() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Asks, on the terminal. Everything but yes is no.
+pub(crate) async fn agrees(question: &str) -> Result<bool, Fault> {
+    {
+        let mut err = io::stderr().lock();
+        err.write_all(format!("{} [y/N] ", visible::line(question)).as_bytes())?;
+        err.flush()?;
+    }
+    let answer = tokio::task::spawn_blocking(|| {
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer).map(|_| answer)
+    });
+    let answer = answer
+        .await
+        .map_err(|why| Fault::failed(format!("cannot ask: {why}")))??;
+    Ok(matches!(
+        answer.trim().to_ascii_lowercase().as_str(),
+        "y" | "yes"
+    ))
+}

@@ -1,0 +1,257 @@
+//! Dead letters that another library or the broker left: AMQP values to the readers of the crate `retryrmq-operator`, what they
+//! say into the record, and what they say of a replay back to AMQP.
+
+use std::borrow::Cow;
+
+use retryrmq::{
+    BasicProperties, Failure, Instead, Message, ParkReason, Record,
+    types::{AMQPValue, FieldArray, FieldTable, LongString, ShortString},
+    visible, work_queue_of,
+};
+use retryrmq_operator::foreign::{
+    self, DeadLetter, Headers, Letter, Library, Properties, Replay, Source, Value,
+};
+use serde_json::{Map, Value as Json};
+
+use crate::json;
+
+/// What is known of a message in the queue `parking` that no consumer of ours parked.
+pub(super) fn of(record: &Record, parking: &str) -> Option<DeadLetter> {
+    if record.is_ours() {
+        return None;
+    }
+    let message = record.message();
+    let headers = message.headers().map(table).unwrap_or_default();
+    let properties = message.properties();
+    let kind = properties.kind().as_ref().map(|text| text.as_str());
+    foreign::read(&Letter {
+        queue: parking,
+        headers: &headers,
+        kind,
+        body: message.body(),
+    })
+}
+
+/// One word for who left it.
+pub(super) fn library(record: &Record) -> Option<&'static str> {
+    if record.is_ours() {
+        return Some("retryrmq");
+    }
+    // Whoever it is does not depend on where it stands.
+    of(record, "").map(|letter| letter.library.as_str())
+}
+
+/// Takes over what a library says into the record; in a dead-letter queue also what the broker says.
+pub(super) fn fill(record: &mut Record, parking: &str) {
+    let Some(letter) = of(record, parking) else {
+        return;
+    };
+    let is_dlq = record.message().queue() == parking;
+    let by_broker = letter.library == Library::Broker;
+    if by_broker && !is_dlq {
+        return; // its own reader knows which queues are of the family
+    }
+    let mut failure = Failure::new(letter.error).of_type(letter.error_type);
+    failure.stack = letter.stack;
+    record.explain(&failure);
+    record.by_broker = by_broker;
+    record.reason = letter.reason.as_deref().and_then(ParkReason::parse);
+    record.parked_at = letter.failed_at.or(record.parked_at);
+    record.attempts = letter.attempts.unwrap_or(record.attempts);
+    match letter.source {
+        Source::Queue(queue) => record.home = queue,
+        Source::Unknown(_) if is_dlq => record.home.clear(),
+        Source::Unknown(_) => {}
+    }
+}
+
+/// Why this message is not replayed to `target`, if so.
+pub(super) fn obstacle(letter: Option<&DeadLetter>, target: &str) -> Option<String> {
+    if let Some(Replay::Never(why)) = letter.map(|letter| &letter.replay) {
+        return Some(format!("it is not replayed: {}", visible::line(why)));
+    }
+    let by_broker = letter.is_none_or(|letter| letter.library == Library::Broker);
+    if let Some(work) = work_queue_of(target).filter(|_| !by_broker) {
+        return Some(format!(
+            "it would go to `{}`, where messages of `{}` wait or are parked; say --to QUEUE with a queue that is consumed",
+            visible::line(target),
+            visible::line(work)
+        ));
+    }
+    if !target.is_empty() {
+        return None;
+    }
+    let hint = match letter.map(|letter| &letter.source) {
+        Some(Source::Unknown(hint)) => hint.as_str(),
+        _ => "nothing in it says so",
+    };
+    Some(format!(
+        "nobody knows which queue it came from ({}); say --to QUEUE",
+        visible::line(hint)
+    ))
+}
+
+/// What is replayed instead of the message as it stands: the original, without what was written on it as it failed.
+pub(super) fn instead(record: &Record, letter: &DeadLetter) -> Option<Instead> {
+    let message = record.message();
+    let (properties, body) = match &letter.replay {
+        Replay::Never(_) => return None,
+        Replay::Without(names) if names.is_empty() => return None,
+        Replay::Without(names) => {
+            let mut kept = FieldTable::default();
+            for (name, value) in message.headers().into_iter().flatten() {
+                if !names.iter().any(|added| added == name.as_str()) {
+                    kept.insert(name.clone(), value.clone());
+                }
+            }
+            let properties = message.properties().clone().with_headers(kept);
+            (properties, message.body().to_vec())
+        }
+        Replay::Original { body, properties } => (unwrapped(properties), body.clone()),
+    };
+    Some(Instead {
+        properties,
+        body,
+        origin: letter.published.clone(),
+    })
+}
+
+/// A message as it was published, as far as that is known: what people are shown of it and choose by.
+pub(super) struct Content<'a> {
+    pub(super) body: &'a [u8],
+    pub(super) properties: Cow<'a, BasicProperties>,
+    pub(super) exchange: &'a str,
+    pub(super) routing_key: &'a str,
+    /// Whether it was within an envelope.
+    pub(super) is_original: bool,
+}
+
+impl<'a> Content<'a> {
+    pub(super) fn of(letter: Option<&'a DeadLetter>, message: &'a Message) -> Self {
+        let (body, properties, is_original) = match letter.map(|letter| &letter.replay) {
+            Some(Replay::Original { body, properties }) => {
+                (body.as_slice(), Cow::Owned(unwrapped(properties)), true)
+            }
+            _ => (message.body(), Cow::Borrowed(message.properties()), false),
+        };
+        let (exchange, routing_key) = match letter.and_then(|letter| letter.published.as_ref()) {
+            Some((exchange, routing_key)) => (exchange.as_str(), routing_key.as_str()),
+            None => (message.exchange(), message.routing_key()),
+        };
+        Self {
+            body,
+            properties,
+            exchange,
+            routing_key,
+            is_original,
+        }
+    }
+
+    /// Its headers in JSON.
+    pub(super) fn headers(&self) -> Map<String, Json> {
+        let headers = self.properties.headers().as_ref();
+        headers.map(json::table).unwrap_or_default()
+    }
+}
+
+/// Whether a library wrote this header when it gave the message up: that is told above the headers already.
+pub(super) fn is_of_failure(letter: Option<&DeadLetter>, name: &str) -> bool {
+    match letter.map(|letter| &letter.replay) {
+        Some(Replay::Without(names)) => names.iter().any(|added| added == name),
+        _ => false,
+    }
+}
+
+/// The properties of an original.
+pub(super) fn unwrapped(properties: &Properties) -> BasicProperties {
+    let mut all = BasicProperties::default();
+    macro_rules! keep {
+        ($($field:ident => $with:ident),*) => {$(
+            if let Some(text) = properties.$field.as_deref().and_then(short) {
+                all = all.$with(text);
+            }
+        )*};
+    }
+    keep!(
+        content_type => with_content_type, content_encoding => with_content_encoding,
+        correlation_id => with_correlation_id, reply_to => with_reply_to, message_id => with_message_id,
+        kind => with_type, app_id => with_app_id, cluster_id => with_cluster_id
+    );
+    if let Some(priority) = properties.priority {
+        all = all.with_priority(priority);
+    }
+    if let Some(seconds) = properties.timestamp {
+        all = all.with_timestamp(seconds);
+    }
+    all.with_headers(fields(&properties.headers))
+}
+
+fn short(text: &str) -> Option<ShortString> {
+    ShortString::try_new(text).ok()
+}
+
+fn fields(headers: &Headers) -> FieldTable {
+    let mut table = FieldTable::default();
+    for (name, value) in headers {
+        if let Some(name) = short(name) {
+            table.insert(name, field(value));
+        }
+    }
+    table
+}
+
+fn field(value: &Value) -> AMQPValue {
+    match value {
+        Value::Null => AMQPValue::Void,
+        Value::Flag(flag) => AMQPValue::Boolean(*flag),
+        Value::Number(number) => AMQPValue::LongLongInt(*number),
+        Value::Fraction(number) => AMQPValue::Double(*number),
+        Value::Text(text) => AMQPValue::LongString(text.as_str().into()),
+        Value::Bytes(bytes) => AMQPValue::LongString(LongString::from(bytes.clone())),
+        Value::Time(seconds) => AMQPValue::Timestamp(*seconds),
+        Value::List(items) => AMQPValue::FieldArray(FieldArray::from(
+            items.iter().map(field).collect::<Vec<_>>(),
+        )),
+        Value::Table(table) => AMQPValue::FieldTable(fields(table)),
+    }
+}
+
+fn table(table: &FieldTable) -> Headers {
+    table
+        .inner()
+        .iter()
+        .map(|(name, entry)| (name.as_str().to_owned(), value(entry)))
+        .collect()
+}
+
+/// Any value. The depth is bounded: the client cuts deeper nesting off before it gets here.
+fn value(value: &AMQPValue) -> Value {
+    let text = |bytes: &[u8]| match std::str::from_utf8(bytes) {
+        Ok(text) => Value::Text(text.to_owned()),
+        Err(_) => Value::Bytes(bytes.to_vec()),
+    };
+    match value {
+        AMQPValue::Boolean(flag) => Value::Flag(*flag),
+        AMQPValue::ShortShortInt(number) => Value::Number((*number).into()),
+        AMQPValue::ShortShortUInt(number) => Value::Number((*number).into()),
+        AMQPValue::ShortInt(number) => Value::Number((*number).into()),
+        AMQPValue::ShortUInt(number) => Value::Number((*number).into()),
+        AMQPValue::LongInt(number) => Value::Number((*number).into()),
+        AMQPValue::LongUInt(number) => Value::Number((*number).into()),
+        AMQPValue::LongLongInt(number) => Value::Number(*number),
+        AMQPValue::Float(number) => Value::Fraction((*number).into()),
+        AMQPValue::Double(number) => Value::Fraction(*number),
+        AMQPValue::DecimalValue(decimal) => {
+            Value::Fraction(f64::from(decimal.value) / 10f64.powi(decimal.scale.into()))
+        }
+        AMQPValue::ShortString(string) => Value::Text(string.as_str().to_owned()),
+        AMQPValue::LongString(string) => text(string.as_bytes()),
+        AMQPValue::ByteArray(bytes) => text(bytes.as_slice()),
+        AMQPValue::FieldArray(items) => {
+            Value::List(items.as_slice().iter().map(self::value).collect())
+        }
+        AMQPValue::Timestamp(seconds) => Value::Time(*seconds),
+        AMQPValue::FieldTable(inner) => Value::Table(table(inner)),
+        AMQPValue::Void => Value::Null,
+    }
+}

@@ -1,0 +1,29 @@
+//! Which queue is read: the parking queue of a work queue, or a dead-letter queue itself.
+
+use retryrmq::{Client, ErrorKind, Parked};
+
+use crate::fault::Fault;
+
+/// The queue to walk through.
+pub(super) fn parked(client: &Client, queue: &str, dlq: bool) -> Parked {
+    match queue
+        .strip_suffix(".parked")
+        .filter(|work| !work.is_empty())
+    {
+        _ if !dlq => client.parked(queue),
+        // One of ours, by its own name.
+        Some(work) => client.parked(work),
+        None => client.dead_letters(queue),
+    }
+}
+
+/// The error of a walk that could not begin. Who knows nothing of parking queues has named the queue with the dead letters.
+pub(super) fn absent(error: retryrmq::Error, dlq: bool) -> Fault {
+    let hint = !dlq && error.kind() == ErrorKind::QueueNotFound;
+    let fault = Fault::from(error);
+    if hint {
+        fault.after("to read a dead-letter queue itself, say --dlq")
+    } else {
+        fault
+    }
+}

@@ -1,0 +1,316 @@
+//! `retryrmq doctor`: every finding on a real fault, and none on a healthy broker.
+
+use lapin::{
+    options::{BasicConsumeOptions, BasicQosOptions},
+    types::FieldTable,
+};
+use retryrmq_harness::{Version, on_every_broker, on_every_broker_where};
+use serde_json::json;
+
+use crate::{
+    clinic::{Clinic, found},
+    stage::{Desk, QUEUE},
+};
+
+#[tokio::test]
+async fn every_fault_is_found_and_nothing_else() {
+    on_every_broker(|broker| async move {
+        let clinic = Clinic::of(&broker).await;
+        let amqp = &clinic.desk.amqp;
+        let is_4 = broker.version() >= Version::V4_0;
+        // Where dead letters may end.
+        clinic
+            .queue("dead", json!({"x-delivery-limit": 1_000_000_000}))
+            .await;
+
+        clinic
+            .queue("rejects", json!({"x-queue-type": "classic"}))
+            .await;
+        clinic
+            .queue("no-exchange", json!({"x-dead-letter-exchange": "nowhere"}))
+            .await;
+        clinic.fanout("empty").await;
+        clinic
+            .queue("unbound", json!({"x-dead-letter-exchange": "empty"}))
+            .await;
+        clinic.routed("no-target", "not-there", json!({})).await;
+        clinic
+            .routed("tick", "tock", json!({"x-message-ttl": 600_000}))
+            .await;
+        clinic
+            .routed("tock", "tick", json!({"x-message-ttl": 600_000}))
+            .await;
+        clinic
+            .queue("hidden", json!({"x-queue-type": "classic"}))
+            .await;
+        let route = json!({"dead-letter-exchange": "", "dead-letter-routing-key": "dead"});
+        clinic.policy("route", "^hidden$", 0, route).await;
+        clinic
+            .policy("above", "^hid", 5, json!({"max-length": 1000}))
+            .await;
+        clinic
+            .routed("pause", "jobs", json!({"x-queue-type": "classic"}))
+            .await;
+        clinic
+            .routed("jobs", "pause", json!({"x-queue-type": "classic"}))
+            .await;
+        let _jobs = amqp.consume("jobs", 5).await;
+        clinic
+            .queue("limited", json!({"x-delivery-limit": 5}))
+            .await;
+        clinic
+            .routed(
+                "almost",
+                "dead",
+                json!({"x-dead-letter-strategy": "at-least-once"}),
+            )
+            .await;
+        clinic.routed("orders", "orders.parked", json!({})).await;
+        let expiring = json!({"x-message-ttl": 5000, "x-expires": 600_000});
+        clinic.routed("orders.retry.5000", "orders", expiring).await;
+        clinic
+            .queue(
+                "orders.parked",
+                json!({"x-delivery-limit": 1_000_000_000, "x-message-ttl": 600_000}),
+            )
+            .await;
+        clinic.routed("stock", "stock.parked", json!({})).await;
+        clinic
+            .routed("stock.retry.1000", "stock", json!({"x-message-ttl": 1000}))
+            .await;
+        clinic
+            .queue("stock.parked", json!({"x-delivery-limit": 1_000_000_000}))
+            .await;
+        clinic
+            .policy("greedy", "^stock", 0, json!({"max-length": 1000}))
+            .await;
+        clinic.routed("unheard", "dead", json!({})).await;
+        amqp.publish("unheard", "anybody?").await;
+        clinic
+            .routed("ghost.retry.1000", "ghost", json!({"x-message-ttl": 1000}))
+            .await;
+        clinic
+            .routed(
+                "looping",
+                "looping-away",
+                json!({"x-queue-type": "classic", "x-max-length": 5}),
+            )
+            .await;
+        clinic
+            .routed("looping-away", "looping", json!({"x-message-ttl": 1000}))
+            .await;
+        clinic
+            .routed("counted", "counted-away", json!({"x-delivery-limit": 3}))
+            .await;
+        clinic
+            .routed("counted-away", "counted", json!({"x-message-ttl": 1000}))
+            .await;
+        clinic
+            .queue("itself", json!({"x-dead-letter-exchange": ""}))
+            .await;
+        clinic.routed("stuck", "dead", json!({})).await;
+        let _stuck = amqp.consume("stuck", 1).await;
+        for body in ["one", "two"] {
+            amqp.publish("stuck", body).await;
+        }
+        clinic.routed("heedless", "dead", json!({})).await;
+        let channel = amqp.new_channel().await;
+        channel
+            .basic_qos(5, BasicQosOptions::default())
+            .await
+            .unwrap();
+        let unacknowledged = BasicConsumeOptions {
+            no_ack: true,
+            ..Default::default()
+        };
+        let _heedless = channel
+            .basic_consume(
+                "heedless".into(),
+                "".into(),
+                unacknowledged,
+                FieldTable::default(),
+            )
+            .await
+            .unwrap();
+        if is_4 {
+            clinic.queue("default-limit", json!({})).await;
+            clinic
+                .routed("hasty", "dead", json!({"x-consumer-timeout": 30_000}))
+                .await;
+        }
+
+        let mut expected = found([
+            ("RQ101", "rejects"),
+            ("RQ101", "hidden"),
+            ("RQ102", "no-exchange"),
+            ("RQ103", "unbound"),
+            ("RQ103", "no-target"),
+            ("RQ104", "tick"),
+            ("RQ105", "hidden"),
+            ("RQ106", "pause"),
+            ("RQ107", "limited"),
+            ("RQ108", "almost"),
+            ("RQ109", "orders.retry.5000"),
+            ("RQ110", "orders.parked"),
+            ("RQ110", "stock.parked"),
+            ("RQ111", "stock.retry.1000"),
+            ("RQ112", "unheard"),
+            ("RQ113", "ghost.retry.1000"),
+            ("RQ114", "stuck"),
+            ("RQ118", "looping"),
+            ("RQ118", "counted"),
+            ("RQ119", "heedless"),
+            ("RQ121", "itself"),
+        ]);
+        if is_4 {
+            expected.extend(found([("RQ107", "default-limit"), ("RQ115", "hasty")]));
+        }
+        if broker.version() < Version::V4_3 {
+            // A limit that basic.nack will not reach.
+            expected.extend(found([("RQ117", "limited"), ("RQ117", "counted")]));
+        }
+        clinic.finds(&["--stuck-after=1s"], &expected).await;
+        let family = found([("RQ109", "orders.retry.5000"), ("RQ110", "orders.parked")]);
+        clinic.finds(&["orders"], &family).await;
+        clinic
+            .finds(&["orders", "--ignore=RQ110,rq109"], &found([]))
+            .await;
+
+        let shown = clinic.run(&["doctor", "orders", "rejects"]).await.exits(8);
+        for words in [
+            "error   RQ110 queue orders.parked\n",
+            "  fix retryrmq enable rejects\n",
+            "3 findings (RQ101, RQ109, RQ110): ",
+        ] {
+            assert!(shown.out.contains(words), "{words}: {}", shown.out);
+        }
+        clinic.run(&["doctor", "nobody"]).await.exits(3);
+        let ghost = found([("RQ113", "ghost.retry.1000")]);
+        clinic.finds(&["ghost"], &ghost).await;
+
+        // A fix is a command that mends.
+        if broker.is_controllable() && broker.version() >= Version::V4_3 {
+            let report = clinic
+                .run(&["--json", "doctor", "hidden"])
+                .await
+                .exits(8)
+                .json();
+            let all = report["findings"].as_array().unwrap();
+            let hidden = all
+                .iter()
+                .find(|finding| finding["code"] == "RQ105")
+                .unwrap();
+            let fix = shell_words::split(hidden["fix"].as_str().unwrap()).unwrap();
+            let words: Vec<&str> = fix.iter().map(String::as_str).collect();
+            assert_eq!(words[..2], ["rabbitmqctl", "set_policy"]);
+            broker.ctl(&words[1..]).await;
+            clinic.finds(&["hidden"], &found([])).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_healthy_broker_yields_nothing() {
+    on_every_broker(|broker| async move {
+        let clinic = Clinic::of(&broker).await;
+        let desk = &clinic.desk;
+        desk.run(&["topology", QUEUE, "--apply"]).await.exits(0);
+        let dead_letter = ["--strategy=dead-letter", "--retry=fixed(1s)", "--apply"];
+        for (queue, kind) in [("stock", "quorum"), ("bills", "classic")] {
+            let kind = format!("--queue-type={kind}");
+            let all = [&["topology", queue, &kind], &dead_letter[..]].concat();
+            desk.run(&all).await.exits(0);
+        }
+        if broker.version() >= Version::V4_3 {
+            let native = [
+                "topology",
+                "mails",
+                "--strategy=native",
+                "--retry=fixed(5s)",
+                "--apply",
+            ];
+            desk.run(&native).await.exits(0);
+        }
+        desk.amqp.publish(QUEUE, "x").await;
+        desk.consume(1, &[], "exit 65").await.exits(0);
+        desk.holds("orders.parked", 1).await;
+        clinic.finds(&[], &found([])).await;
+        let said = clinic.run(&["doctor", QUEUE]).await.exits(0);
+        assert!(said.out.starts_with("nothing found: "), "{said:#?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn deprecated_features_are_told() {
+    on_every_broker_where(
+        |broker| broker.version() >= Version::V4_0,
+        |broker| async move {
+            let clinic = Clinic::of(&broker).await;
+            let channel = clinic.desk.amqp.new_channel().await;
+            let transient = lapin::options::QueueDeclareOptions::default();
+            channel
+                .queue_declare("passing".into(), transient, FieldTable::default())
+                .await
+                .unwrap();
+            let report = clinic.run(&["--json", "doctor"]).await.exits(8).json();
+            let findings = report["findings"].as_array().unwrap();
+            let is_told = |name: &str| {
+                findings
+                    .iter()
+                    .any(|finding| finding["code"] == "RQ116" && finding["name"] == name)
+            };
+            assert!(is_told("transient_nonexcl_queues"), "{report:#}");
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn mirrored_queues_and_the_plugin_are_no_more_in_the_next_version() {
+    on_every_broker_where(
+        |broker| broker.version() < Version::V4_0,
+        |broker| async move {
+            let clinic = Clinic::of(&broker).await;
+            clinic
+                .policy("mirror", "^m", 0, json!({"ha-mode": "all"}))
+                .await;
+            clinic.finds(&[], &found([("RQ117", "mirror")])).await;
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn without_metrics_the_rest_is_found() {
+    on_every_broker_where(
+        |broker| broker.is_controllable() && broker.version() >= Version::V4_3,
+        |broker| async move {
+            let settings = ["management_agent.disable_metrics_collector = true"];
+            let node = broker.own_node(&settings).await;
+            let clinic = Clinic::of(&node).await;
+            clinic
+                .queue("dead", json!({"x-delivery-limit": 1_000_000_000}))
+                .await;
+            clinic.queue("limited", json!({})).await;
+            clinic.routed("unheard", "dead", json!({})).await;
+            clinic.routed("heard", "dead", json!({})).await;
+            let desk: &Desk = &clinic.desk;
+            let _heard = desk.amqp.consume("heard", 1).await;
+            for queue in ["heard", "heard", "unheard"] {
+                desk.amqp.publish(queue, "x").await;
+            }
+            let expected = found([("RQ107", "limited"), ("RQ112", "unheard")]);
+            clinic.finds(&[], &expected).await;
+            let report = clinic
+                .run(&["--json", "doctor", "limited"])
+                .await
+                .exits(8)
+                .json();
+            let unknown = report["unknown"][0].as_str().unwrap();
+            assert!(unknown.contains("metrics collector"), "{unknown}");
+        },
+    )
+    .await;
+}

@@ -1,0 +1,112 @@
+//! Who may not look, or looks in the wrong place, is told what to do.
+
+use retryrmq_harness::{Permissions, on_every_broker};
+
+use crate::{
+    clinic::Clinic,
+    stage::{finish, retryrmq},
+};
+
+#[tokio::test]
+async fn who_may_not_look_is_told_what_is_missing() {
+    on_every_broker(|broker| async move {
+        let clinic = Clinic::of(&broker).await;
+        let (vhost, management) = (&clinic.desk.vhost, broker.management());
+        let user = format!("{}-u", vhost.name());
+        let as_user = |password: &str| {
+            let mut command = clinic.command(&["doctor"]);
+            command.env("RETRYRMQ_URL", vhost.url_as(&user, password));
+            finish(command, None)
+        };
+        let secret = "s3cret-of-nobody";
+        let unknown = as_user(secret).await.exits(4);
+        management.create_user(&user, secret, "").await.unwrap();
+        let untagged = as_user(secret).await.exits(5);
+        management
+            .create_user(&user, secret, "management")
+            .await
+            .unwrap();
+        let outside = as_user(secret).await.exits(3);
+        management
+            .set_permissions(
+                vhost.name(),
+                &user,
+                Permissions {
+                    configure: "",
+                    write: "",
+                    read: "",
+                },
+            )
+            .await
+            .unwrap();
+        let inside = as_user(secret).await;
+        let mut enabling = clinic.command(&["enable", "orders", "--yes"]);
+        enabling.env("RETRYRMQ_URL", vhost.url_as(&user, secret));
+        clinic.queue("orders", serde_json::json!({})).await;
+        clinic.queue("orders.parked", serde_json::json!({})).await;
+        let powerless = finish(enabling, None).await.exits(5);
+        management.delete_user(&user).await.unwrap();
+        for (done, words) in [
+            (&unknown, "the user or the password is wrong"),
+            (&untagged, "tag `management`"),
+            (&outside, "no permissions in it"),
+            (&inside, "only to a user with the tag `monitoring`"),
+            (&powerless, "tag `policymaker`"),
+        ] {
+            assert!(done.err.contains(words), "{words}: {done:#?}");
+            assert!(!format!("{done:?}").contains(secret), "{done:#?}");
+        }
+        assert!(matches!(inside.status.code(), Some(0 | 8)), "{inside:#?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_looks_in_the_wrong_place_is_told_where_to_look() {
+    on_every_broker(|broker| async move {
+        let clinic = Clinic::of(&broker).await;
+        let at = |management: String| {
+            let mut command = clinic.command(&["doctor"]);
+            command.env("RETRYRMQ_MANAGEMENT_URL", management);
+            finish(command, None)
+        };
+        let amqp = clinic.desk.vhost.url().split('@').nth(1).unwrap();
+        let amqp = format!("http://{}", amqp.split('/').next().unwrap());
+        let other = at(amqp).await.exits(4);
+        assert!(other.err.contains("--management URL"), "{other:#?}");
+        let tls = broker.management().url().replace("http://", "https://");
+        let plain = at(tls).await.exits(4);
+        assert!(plain.err.contains("http://"), "{plain:#?}");
+        let page = at(format!("{}/nowhere", broker.management().url()))
+            .await
+            .exits(4);
+        assert!(
+            page.err.contains("not RabbitMQ's management API"),
+            "{page:#?}"
+        );
+        let wrong = at("http://u:s3cret@h:99999".to_owned()).await.exits(2);
+        assert!(!wrong.err.contains("s3cret"), "{wrong:#?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nothing_that_answers_is_said_with_the_plugin() {
+    let mut command = retryrmq();
+    command.args([
+        "--url=amqp://u:s3cret@127.0.0.1:1",
+        "--json",
+        "doctor",
+        "--management=http://127.0.0.1:1",
+    ]);
+    let done = finish(command, None).await.exits(4);
+    assert!(
+        done.err
+            .contains("rabbitmq-plugins enable rabbitmq_management"),
+        "{done:#?}"
+    );
+    assert!(
+        done.err.contains("\"unreachable\"") && !done.err.contains("s3cret"),
+        "{done:#?}"
+    );
+}

@@ -1,0 +1,223 @@
+//! `retryrmq enable` and `retryrmq disable`: a merged policy, made, renewed and taken back.
+
+use lapin::options::BasicRejectOptions;
+use retryrmq_harness::{Policy, Version, on_every_broker};
+use serde_json::{Value, json};
+
+use crate::{
+    clinic::{Clinic, found},
+    stage::{PARKED, QUEUE},
+};
+
+/// The policies of the vhost, by name.
+async fn policies(clinic: &Clinic) -> Vec<Value> {
+    let path = format!("policies/{}", clinic.desk.vhost.name());
+    let all = clinic.broker().management().get(path).await.unwrap();
+    all.as_array().unwrap().clone()
+}
+
+/// Takes a message and rejects it.
+async fn reject(clinic: &Clinic) {
+    let amqp = &clinic.desk.amqp;
+    amqp.publish(QUEUE, "x").await;
+    let channel = amqp.new_channel().await;
+    let got = channel.basic_get(QUEUE.into(), Default::default()).await;
+    let message = got.unwrap().expect("it is there");
+    message.reject(BasicRejectOptions::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_rejected_is_parked_and_every_key_is_kept() {
+    on_every_broker(|broker| async move {
+        let clinic = Clinic::of(&broker).await;
+        clinic.queue(QUEUE, json!({})).await;
+        let base = json!({"max-length": 1000, "overflow": "reject-publish"});
+        clinic.policy("all", "^orders$", 3, base).await;
+        let code = if broker.version() >= Version::V4_0 {
+            "RQ107"
+        } else {
+            "RQ101"
+        };
+        clinic.finds(&[QUEUE], &found([(code, QUEUE)])).await;
+
+        let refused = clinic.run(&["enable", QUEUE]).await.exits(2);
+        assert!(refused.err.contains("--yes"), "{refused:#?}");
+        let planned = clinic.run(&["enable", QUEUE, "--dry-run"]).await.exits(0);
+        for words in [
+            "+ queue orders.parked",
+            "all of policy all (priority 3)",
+            "    max-length 1000",
+            "+ dead-letter-routing-key \"orders.parked\"",
+        ] {
+            assert!(planned.out.contains(words), "{words}: {}", planned.out);
+        }
+        assert_eq!(
+            (
+                policies(&clinic).await.len(),
+                clinic.desk.amqp.depth(PARKED).await
+            ),
+            (1, None)
+        );
+
+        let done = clinic
+            .run(&["--json", "enable", QUEUE, "--yes"])
+            .await
+            .exits(0)
+            .json();
+        assert_eq!(
+            (&done["priority"], &done["pattern"], &done["definition"]),
+            (
+                &json!(4),
+                &json!("^orders$"),
+                &json!({
+                    "max-length": 1000,
+                    "overflow": "reject-publish",
+                    "dead-letter-exchange": "",
+                    "dead-letter-routing-key": PARKED,
+                    "dead-letter-strategy": "at-least-once",
+                })
+            )
+        );
+        reject(&clinic).await;
+        clinic.desk.holds(PARKED, 1).await;
+        let parked = clinic
+            .desk
+            .run(&["--json", "parked", "ls", QUEUE])
+            .await
+            .exits(0);
+        assert_eq!(parked.lines()[0]["reason"], "rejected", "{parked:#?}");
+        clinic.finds(&[], &found([])).await;
+        let again = clinic.run(&["enable", QUEUE, "--yes"]).await.exits(0);
+        assert!(again.out.contains("nothing to do"), "{again:#?}");
+        assert_eq!(policies(&clinic).await.len(), 2, "idempotent");
+
+        // What it was made from changes: it is told, and renewed.
+        clinic
+            .policy(
+                "all",
+                "^orders$",
+                3,
+                json!({"max-length": 2000, "overflow": "reject-publish"}),
+            )
+            .await;
+        let mark = done["policy"].as_str().unwrap();
+        clinic.finds(&[], &found([("RQ120", mark)])).await;
+        let renewed = clinic
+            .run(&["--json", "enable", QUEUE, "--yes"])
+            .await
+            .exits(0)
+            .json();
+        assert_eq!(renewed["definition"]["max-length"], 2000);
+        assert_eq!(policies(&clinic).await.len(), 2, "the old one is gone");
+        clinic.finds(&[], &found([])).await;
+
+        let rehearsed = clinic.run(&["disable", QUEUE, "--dry-run"]).await.exits(0);
+        assert!(
+            rehearsed.out.contains("then policy all is in force"),
+            "{rehearsed:#?}"
+        );
+        assert_eq!(policies(&clinic).await.len(), 2);
+        clinic.run(&["disable", QUEUE, "--yes"]).await.exits(0);
+        let left = policies(&clinic).await;
+        assert_eq!(
+            (left.len(), &left[0]["name"]),
+            (1, &json!("all")),
+            "as it was"
+        );
+        clinic.finds(&[QUEUE], &found([(code, QUEUE)])).await;
+        let parked = clinic.desk.amqp.depth(PARKED).await;
+        assert_eq!(parked, Some(1), "what is parked stays");
+        let again = clinic.run(&["disable", QUEUE, "--yes"]).await.exits(0);
+        assert!(again.out.contains("nothing to do"), "{again:#?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nothing_is_done_where_it_would_be_without_effect_or_undo_somebodys_work() {
+    on_every_broker(|broker| async move {
+        let clinic = Clinic::of(&broker).await;
+        let enable = |queue: &'static str| async {
+            clinic.run(&["enable", queue, "--yes"]).await.exits(5).err
+        };
+        // An argument wins over every policy.
+        clinic
+            .queue("fixed", json!({"x-dead-letter-exchange": "dlx"}))
+            .await;
+        assert!(enable("fixed").await.contains("wins over every policy"));
+        // A route of somebody else.
+        clinic.queue("routed", json!({})).await;
+        clinic
+            .policy(
+                "theirs",
+                "^routed",
+                0,
+                json!({"dead-letter-exchange": "dlx"}),
+            )
+            .await;
+        assert!(enable("routed").await.contains("--replace"));
+        clinic.queue("log", json!({"x-queue-type": "stream"})).await;
+        assert!(enable("log").await.contains("is a stream"));
+        assert_eq!(policies(&clinic).await.len(), 1);
+        assert!(clinic.desk.amqp.depth("routed.parked").await.is_none());
+        clinic
+            .run(&["enable", "routed", "--yes", "--replace"])
+            .await
+            .exits(0);
+        assert_eq!(policies(&clinic).await.len(), 2);
+        clinic
+            .run(&["enable", "orders.parked", "--yes"])
+            .await
+            .exits(2);
+        clinic.run(&["enable", "nobody", "--yes"]).await.exits(3);
+        let missing = clinic
+            .run(&["enable", "routed", "--to=nobody", "--yes", "--replace"])
+            .await
+            .exits(3);
+        assert!(missing.err.contains("nobody"), "{missing:#?}");
+        // Somebody has changed what was made.
+        let ours = policies(&clinic).await;
+        let ours = ours
+            .iter()
+            .find(|policy| policy["name"] != "theirs")
+            .unwrap();
+        let mut definition = ours["definition"].clone();
+        definition["max-length"] = json!(7);
+        let name = ours["name"].as_str().unwrap();
+        let mut changed = Policy::new("^routed$", definition);
+        changed.priority = ours["priority"].as_i64().unwrap();
+        clinic.desk.vhost.put_policy(name, &changed).await.unwrap();
+        let refused = clinic.run(&["disable", "routed", "--yes"]).await.exits(5);
+        assert!(refused.err.contains("\"max-length\":7"), "{refused:#?}");
+        assert!(enable("routed").await.contains("--force"));
+        assert_eq!(policies(&clinic).await.len(), 2);
+        clinic
+            .run(&["disable", "routed", "--yes", "--force"])
+            .await
+            .exits(0);
+        assert_eq!(policies(&clinic).await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn publishers_of_a_queue_with_a_length_meet_nothing_new() {
+    on_every_broker(|broker| async move {
+        let clinic = Clinic::of(&broker).await;
+        clinic
+            .queue("eu.orders(1)", json!({"x-max-length": 10}))
+            .await;
+        let done = clinic
+            .run(&["--json", "enable", "eu.orders(1)", "--yes"])
+            .await
+            .exits(0)
+            .json();
+        assert_eq!(
+            done["definition"],
+            json!({"dead-letter-exchange": "", "dead-letter-routing-key": "eu.orders(1).parked"})
+        );
+        let queue = clinic.desk.vhost.queue("eu.orders(1)").await.unwrap();
+        assert!(queue.arguments().get("x-overflow").is_none());
+    })
+    .await;
+}

@@ -1,0 +1,616 @@
+//! Dead letters of other libraries: looked at, and replayed to where their consumers expect them. The messages are the fixtures
+//! of `operator/tests/fixtures`, published as the libraries do.
+
+use retryrmq::types::{AMQPValue, FieldArray, FieldTable};
+use retryrmq_harness::{
+    QueueType,
+    lapin::{BasicProperties, ExchangeKind, options, options::BasicRejectOptions},
+    on_every_broker,
+};
+use serde_json::{Value, json};
+
+use crate::stage::Desk;
+
+struct Fixture(Value);
+
+impl Fixture {
+    fn named(name: &str) -> Self {
+        let path = format!(
+            "{}/../operator/tests/fixtures/{name}.json",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        Self(serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap())
+    }
+
+    fn body(&self) -> &str {
+        self.0["body"].as_str().unwrap()
+    }
+
+    /// With all headers that no broker writes.
+    fn properties(&self) -> BasicProperties {
+        let AMQPValue::FieldTable(mut headers) = field(&self.0["headers"]) else {
+            panic!("headers are a table");
+        };
+        let by_broker = |name: &str| name.contains("-death");
+        headers = headers
+            .inner()
+            .iter()
+            .filter(|(name, _)| !by_broker(name.as_str()))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect::<std::collections::BTreeMap<_, _>>()
+            .into();
+        let mut properties = BasicProperties::default().with_headers(headers);
+        let text = |name: &str| self.0["properties"][name].as_str();
+        if let Some(id) = text("message_id") {
+            properties = properties.with_message_id(id.into());
+        }
+        if let Some(kind) = text("content_type") {
+            properties = properties.with_content_type(kind.into());
+        }
+        if let Some(id) = text("correlation_id") {
+            properties = properties.with_correlation_id(id.into());
+        }
+        if let Some(kind) = text("type") {
+            properties = properties.with_type(kind.into());
+        }
+        properties
+    }
+
+    /// Puts it into this queue, as the library does.
+    async fn arrives(&self, desk: &Desk, queue: &str) {
+        desk.amqp
+            .publish_with(queue, self.body(), self.properties())
+            .await;
+    }
+}
+
+fn field(json: &Value) -> AMQPValue {
+    match json {
+        Value::Null => AMQPValue::Void,
+        Value::Bool(flag) => AMQPValue::Boolean(*flag),
+        Value::Number(number) => AMQPValue::LongLongInt(number.as_i64().unwrap()),
+        Value::String(text) => AMQPValue::LongString(text.as_str().into()),
+        Value::Array(items) => AMQPValue::FieldArray(FieldArray::from(
+            items.iter().map(field).collect::<Vec<_>>(),
+        )),
+        Value::Object(table) => match table.get("$time") {
+            Some(seconds) => AMQPValue::Timestamp(seconds.as_u64().unwrap()),
+            None => {
+                let mut fields = FieldTable::default();
+                for (name, value) in table {
+                    fields.insert(name.as_str().into(), field(value));
+                }
+                AMQPValue::FieldTable(fields)
+            }
+        },
+    }
+}
+
+/// The names of a message's headers that are not ours.
+fn names(headers: &FieldTable) -> Vec<&str> {
+    let names = headers.inner().keys().map(|name| name.as_str());
+    names.filter(|name| !name.starts_with("x-retry-")).collect()
+}
+
+#[tokio::test]
+async fn every_library_is_told_and_replayed_to_its_own_queue() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let dead = "everybody_error";
+        desk.amqp.declare(dead, QueueType::Quorum).await;
+        let came_from = [
+            ("masstransit", "submit-order"),
+            ("nservicebus", "Sales"),
+            ("spring-queue", "spring.orders"),
+            ("easynetq-newtonsoft", "Shop.OrderPlaced, Shop_billing"),
+        ];
+        for (name, queue) in came_from {
+            desk.amqp.declare(queue, QueueType::Classic).await;
+            Fixture::named(name).arrives(&desk, dead).await;
+        }
+        desk.holds(dead, 4).await;
+        let mut lines = desk
+            .run(&["--json", "parked", "ls", dead, "--dlq"])
+            .await
+            .exits(0)
+            .lines();
+        lines.sort_by_key(|line| line["library"].as_str().unwrap().to_owned());
+        let seen: Vec<_> = lines
+            .iter()
+            .map(|line| {
+                (
+                    line["library"].as_str().unwrap(),
+                    line["home"].as_str().unwrap(),
+                )
+            })
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("easynetq", "Shop.OrderPlaced, Shop_billing"),
+                ("masstransit", "submit-order"),
+                ("nservicebus", "Sales"),
+                ("spring", "spring.orders"),
+            ]
+        );
+        for line in &lines {
+            assert_eq!(
+                (&line["error"], &line["by_broker"], &line["reason"]),
+                (
+                    &json!("no such customer: 7"),
+                    &json!(false),
+                    &json!("exhausted")
+                ),
+                "{line}"
+            );
+        }
+        let shown = desk
+            .run(&["parked", "show", dead, "--dlq", "--all"])
+            .await
+            .exits(0)
+            .out;
+        for words in [
+            "by MassTransit",
+            "SubmitOrderConsumer.cs:line 21",
+            "by NServiceBus",
+            "Shop.PlaceOrder",
+            "by Spring AMQP",
+            "ListenerExecutionFailedException",
+            "out of EasyNetQ's envelope",
+            "\"Name\": \"Grüße\"",
+            "2026-07-01",
+        ] {
+            assert!(shown.contains(words), "{words} in {shown}");
+        }
+        assert!(!shown.contains("MT-Fault-Message"), "told above: {shown}");
+
+        let done = desk
+            .run(&["--json", "parked", "replay", dead, "--dlq", "--all"])
+            .await
+            .exits(0);
+        assert_eq!(done.lines().len(), 4, "{done:?}");
+        desk.holds(dead, 0).await;
+        let took = async |queue: &str| desk.amqp.take(queue).await.expect("it is there");
+        let message = took("submit-order").await;
+        let headers = message.headers();
+        assert_eq!(
+            names(&headers),
+            ["Content-Type", "MT-Fault-Address", "publishId", "tenant"]
+        );
+        assert_eq!(message.text(), Fixture::named("masstransit").body());
+        assert_eq!(message.header_int("x-retry-replays"), Some(1));
+
+        let headers = took("Sales").await.headers();
+        let is_failure = |name: &&str| {
+            name.contains("Exception") || name.contains("Retries") || name.contains("Fail")
+        };
+        assert!(!names(&headers).iter().any(is_failure), "{headers:?}");
+        assert!(names(&headers).contains(&"NServiceBus.EnclosedMessageTypes"));
+
+        let message = took("spring.orders").await;
+        assert_eq!(names(&message.headers()), ["tenant", "weight"]);
+        assert_eq!(message.text(), "{\"customer\":7}");
+
+        let message = took("Shop.OrderPlaced, Shop_billing").await;
+        assert_eq!(message.text(), "{\"Customer\":7,\"Name\":\"Grüße\"}");
+        assert_eq!(names(&message.headers()), ["fragile", "tenant", "weight"]);
+        assert_eq!(message.header_text("tenant").as_deref(), Some("acme"));
+        assert_eq!(
+            message.header_text("x-retry-routing-key").as_deref(),
+            Some("order.placed")
+        );
+        let properties = &message.properties;
+        assert_eq!(
+            (
+                message.id(),
+                properties.kind().as_ref().map(|kind| kind.as_str())
+            ),
+            (Some("m-7"), Some("Shop.OrderPlaced, Shop"))
+        );
+        assert_eq!(
+            (*properties.timestamp(), *properties.priority()),
+            (Some(1_782_899_940), None)
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_celery_rejects_goes_back_to_its_worker() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let (work, dead) = ("celery.orders", "celery.dead");
+        let mut route = FieldTable::default();
+        for (name, value) in [("exchange", ""), ("routing-key", dead)] {
+            route.insert(
+                format!("x-dead-letter-{name}").into(),
+                AMQPValue::LongString(value.into()),
+            );
+        }
+        desk.amqp
+            .declare_with(work, QueueType::Classic, route)
+            .await;
+        desk.amqp.declare(dead, QueueType::Classic).await;
+        let channel = desk.amqp.channel();
+        let exchange = channel.exchange_declare(
+            "celery.shop".into(),
+            ExchangeKind::Topic,
+            options::ExchangeDeclareOptions::default(),
+            FieldTable::default(),
+        );
+        exchange.await.unwrap();
+        let bound = channel.queue_bind(
+            work.into(),
+            "celery.shop".into(),
+            "order.#".into(),
+            options::QueueBindOptions::default(),
+            FieldTable::default(),
+        );
+        bound.await.unwrap();
+        let task = Fixture::named("celery-rejected");
+        desk.amqp
+            .publish_to(
+                "celery.shop",
+                "order.charge",
+                task.body(),
+                task.properties(),
+            )
+            .await;
+        desk.holds(work, 1).await;
+        let got = channel
+            .basic_get(work.into(), options::BasicGetOptions::default())
+            .await
+            .unwrap()
+            .unwrap();
+        got.acker
+            .reject(BasicRejectOptions { requeue: false })
+            .await
+            .unwrap();
+        desk.holds(dead, 1).await;
+        let line = desk
+            .run(&["--json", "parked", "show", dead, "--dlq", "#1"])
+            .await
+            .exits(0)
+            .json();
+        assert_eq!(
+            (&line["library"], &line["home"], &line["reason"]),
+            (&json!("celery"), &json!(work), &json!("rejected"))
+        );
+        assert_eq!(
+            (&line["attempts"], &line["message_type"]),
+            (&json!(2), &json!("shop.charge"))
+        );
+        assert!(
+            line["error"]
+                .as_str()
+                .unwrap()
+                .contains("shop.charge was rejected")
+        );
+        desk.run(&["parked", "replay", dead, "--dlq", "#1"])
+            .await
+            .exits(0);
+        desk.holds(dead, 0).await;
+        let message = desk.amqp.take(work).await.unwrap();
+        assert_eq!(message.text(), task.body());
+        assert_eq!(message.header_text("task").as_deref(), Some("shop.charge"));
+        assert!(message.header("x-death").is_none());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_goes_nowhere_stays_and_says_what_to_do() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let dead = "failed";
+        desk.amqp.declare(dead, QueueType::Quorum).await;
+        desk.amqp.declare("async.orders", QueueType::Quorum).await;
+        for name in ["spring-exchange", "symfony", "symfony-php", "masstransit"] {
+            Fixture::named(name).arrives(&desk, dead).await;
+        }
+        desk.amqp.publish(dead, "plain").await;
+        desk.holds(dead, 5).await;
+        let replay = ["parked", "replay", dead, "--dlq", "--all"];
+        let done = desk.run(&replay).await.exits(3);
+        for words in [
+            "say --to QUEUE",
+            "the exchange `shop` and the routing key `order.placed`",
+            "Symfony's transport `async`",
+            "messenger:failed:retry",
+            "submit-order",
+            "0 messages replayed",
+        ] {
+            assert!(done.err.contains(words), "{words} in {done:?}");
+        }
+        desk.holds(dead, 5).await;
+        let done = desk
+            .run(&[
+                "parked",
+                "replay",
+                dead,
+                "--dlq",
+                "--all",
+                "--to",
+                "async.orders",
+            ])
+            .await
+            .exits(3);
+        assert!(
+            done.err.contains("4 messages replayed to async.orders"),
+            "{done:?}"
+        );
+        desk.holds(dead, 1).await;
+        let arrived = desk.amqp.drain("async.orders").await;
+        assert_eq!(arrived.len(), 4);
+        let of_symfony = |message: &&retryrmq_harness::Message| message.header("type").is_some();
+        let symfony = arrived.iter().find(of_symfony).unwrap().headers();
+        let stamps = names(&symfony)
+            .into_iter()
+            .filter(|name| name.contains("Stamp"));
+        let stamps: Vec<_> = stamps.collect();
+        assert_eq!(stamps.len(), 1, "{stamps:?}");
+        assert!(stamps[0].ends_with("BusNameStamp"), "{stamps:?}");
+        // Into itself, and to nowhere.
+        let done = desk
+            .run(&["parked", "replay", dead, "--dlq", "--all", "--to", dead])
+            .await;
+        assert_ne!(done.status.code(), Some(0), "{done:?}");
+        let done = desk
+            .run(&["parked", "ls", "nowhere", "--dlq"])
+            .await
+            .exits(3);
+        assert!(done.err.contains("there is no queue `nowhere`"), "{done:?}");
+        let done = desk.run(&["parked", "ls", dead]).await.exits(3);
+        assert!(done.err.contains("--dlq"), "{done:?}");
+        desk.holds(dead, 1).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_look_at_anothers_queue_costs_nothing() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let dead = "orders_error";
+        let mut limit = FieldTable::default();
+        limit.insert("x-delivery-limit".into(), AMQPValue::LongLongInt(2));
+        desk.amqp.declare_with(dead, QueueType::Quorum, limit).await;
+        let fixture = Fixture::named("masstransit");
+        for number in 0..3 {
+            let properties = fixture
+                .properties()
+                .with_message_id(format!("m-{number}").as_str().into());
+            desk.amqp
+                .publish_with(dead, fixture.body(), properties)
+                .await;
+        }
+        desk.holds(dead, 3).await;
+        for _ in 0..4 {
+            let lines = desk
+                .run(&["--json", "parked", "ls", dead, "--dlq"])
+                .await
+                .exits(0)
+                .lines();
+            let ids: Vec<_> = lines
+                .iter()
+                .map(|line| line["message_id"].clone())
+                .collect();
+            assert_eq!(ids, ["m-0", "m-1", "m-2"]);
+        }
+        desk.holds(dead, 3).await;
+        let message = desk.amqp.take(dead).await.unwrap();
+        assert_eq!(
+            message.header_text("MT-Reason").as_deref(),
+            Some("fault"),
+            "as it was"
+        );
+        assert_eq!(message.text(), fixture.body());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn everything_that_died_in_a_virtual_host() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let mut route = FieldTable::default();
+        for (name, value) in [("exchange", ""), ("routing-key", "graveyard")] {
+            let name = format!("x-dead-letter-{name}");
+            route.insert(name.into(), AMQPValue::LongString(value.into()));
+        }
+        desk.amqp
+            .declare_with("orders", QueueType::Quorum, route)
+            .await;
+        for queue in [
+            "graveyard",
+            "mail.parked",
+            "submit-order_error",
+            "submit-order",
+        ] {
+            desk.amqp.declare(queue, QueueType::Quorum).await;
+            desk.amqp.publish(queue, "x").await;
+        }
+        let management = std::env::var("RETRYRMQ_TEST_BROKERS").unwrap();
+        let version = broker.version().to_string();
+        let line = management.lines().find(|line| line.contains(&version));
+        let management = line.and_then(|line| line.split('|').nth(2)).unwrap();
+        let queues = async |more: &[&str]| {
+            let mut words = vec![
+                "--json",
+                "parked",
+                "ls",
+                "--all-queues",
+                "--management",
+                management,
+            ];
+            words.extend(more);
+            let lines = desk.run(&words).await.exits(0).lines();
+            let mut names: Vec<_> = lines
+                .iter()
+                .map(|line| line["queue"].as_str().unwrap().to_owned())
+                .collect();
+            names.sort();
+            names
+        };
+        let all = ["graveyard", "mail.parked", "submit-order_error"];
+        assert_eq!(queues(&[]).await, all);
+        assert_eq!(queues(&["--group"]).await, all);
+        let wrong = [
+            "parked",
+            "ls",
+            "--all-queues",
+            "--management",
+            "http://guest:geheim@127.0.0.1:1",
+        ];
+        let done = desk.run(&wrong).await.exits(4);
+        assert!(
+            done.err.contains("127.0.0.1:1")
+                && done.err.contains("--management")
+                && !done.err.contains("geheim"),
+            "{done:?}"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_header_that_names_a_parking_queue_is_not_obeyed() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let (dead, parked) = ("orders_error", "orders.parked");
+        for queue in [dead, parked, "orders"] {
+            desk.amqp.declare(queue, QueueType::Classic).await;
+        }
+        let mut forged = Fixture::named("masstransit");
+        forged.0["headers"]["MT-Fault-InputAddress"] = json!("rabbitmq://localhost/orders.parked");
+        forged.arrives(&desk, dead).await;
+        desk.holds(dead, 1).await;
+        let replay = ["parked", "replay", dead, "--dlq", "--all"];
+        let done = desk.run(&replay).await.exits(3);
+        assert!(done.err.contains("say --to QUEUE"), "{done:?}");
+        assert_eq!(desk.amqp.depth(parked).await, Some(0));
+        desk.run(&["parked", "replay", dead, "--dlq", "--all", "--to=orders"])
+            .await
+            .exits(0);
+        desk.holds("orders", 1).await;
+        desk.holds(dead, 0).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_anothers_dead_letters_say_is_chosen_by_and_decoded() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let (dead, ours) = ("everybody_error", "mail.parked");
+        for queue in [dead, ours] {
+            desk.amqp.declare(queue, QueueType::Quorum).await;
+        }
+        for name in ["masstransit", "spring-queue", "easynetq-newtonsoft"] {
+            Fixture::named(name).arrives(&desk, dead).await;
+        }
+        desk.amqp.publish(ours, "{\"Customer\": 7}").await;
+        desk.holds(dead, 3).await;
+        desk.holds(ours, 1).await;
+        let ls = ["--json", "parked", "ls", dead, "--dlq"];
+        for (filter, libraries) in [
+            (
+                &["--error=NO SUCH customer"][..],
+                &["easynetq", "masstransit", "spring"][..],
+            ),
+            (
+                &["--error-type=InvalidOperationException"],
+                &["easynetq", "masstransit"],
+            ),
+            // Of an envelope: the body, the properties, the headers and the routing key of what is within.
+            (&["--where=body.Customer == 7"], &["easynetq"]),
+            (
+                &["--where=properties.message_id == 'm-7' && headers.weight == 3"],
+                &["easynetq"],
+            ),
+            (
+                &["--header=tenant=acme", "--routing-key=order.*"],
+                &["easynetq"],
+            ),
+            (&["--where=queue == 'submit-order'"], &["masstransit"]),
+        ] {
+            let lines = desk.run(&[&ls[..], filter].concat()).await.exits(0).lines();
+            let mut found: Vec<_> = lines
+                .iter()
+                .map(|line| line["library"].as_str().unwrap())
+                .collect();
+            found.sort_unstable();
+            assert_eq!(found, libraries, "{filter:?}");
+        }
+
+        let which = ["--where=body.Customer == 7"];
+        let show = ["--json", "parked", "show", dead, "--dlq"];
+        let shown = desk
+            .run(&[&show[..], &which].concat())
+            .await
+            .exits(0)
+            .json();
+        let value = json!({"Customer": 7, "Name": "Grüße"});
+        assert_eq!(
+            (&shown["decoded"]["value"], &shown["decoded"]["format"]),
+            (&value, &json!("json"))
+        );
+        assert_eq!(
+            (
+                &shown["library"],
+                &shown["home"],
+                &shown["original"]["headers"]["tenant"]
+            ),
+            (
+                &json!("easynetq"),
+                &json!("Shop.OrderPlaced, Shop_billing"),
+                &json!("acme")
+            )
+        );
+        assert_eq!(shown["body"], Fixture::named("easynetq-newtonsoft").body());
+
+        let management = std::env::var("RETRYRMQ_TEST_BROKERS").unwrap();
+        let version = broker.version().to_string();
+        let line = management.lines().find(|line| line.contains(&version));
+        let management = line.and_then(|line| line.split('|').nth(2)).unwrap();
+        let everywhere = ["parked", "ls", "--all-queues", "--management", management];
+        let lines = desk
+            .run(&[&["--json"], &everywhere[..], &which].concat())
+            .await
+            .exits(0)
+            .lines();
+        let mut queues: Vec<_> = lines
+            .iter()
+            .map(|line| line["queue"].as_str().unwrap())
+            .collect();
+        queues.sort_unstable();
+        assert_eq!(queues, [dead, ours]);
+        let done = desk
+            .run(&[&everywhere[..], &["--error=no such customer"]].concat())
+            .await
+            .exits(0);
+        assert!(done.err.contains("3 dead letters like that"), "{done:?}");
+        assert!(!done.out.contains(ours), "{done:?}");
+        let done = desk
+            .run(&[&everywhere[..], &["--where=body.Customer == 9"]].concat())
+            .await
+            .exits(3);
+        assert!(done.err.contains("no dead letter like that"), "{done:?}");
+        assert!(done.err.contains(&format!("of {dead}: ")), "{done:?}");
+
+        desk.amqp
+            .declare("Shop.OrderPlaced, Shop_billing", QueueType::Classic)
+            .await;
+        let replay = ["parked", "replay", dead, "--dlq"];
+        let done = desk.run(&[&replay[..], &which].concat()).await.exits(0);
+        assert!(done.err.contains("1 message replayed"), "{done:?}");
+        let drop = ["parked", "drop", dead, "--dlq", "--yes", "--header=tenant"];
+        let done = desk
+            .run(&[&drop[..], &["--error-type=InvalidOperationException"]].concat())
+            .await
+            .exits(0);
+        assert!(done.err.contains("1 message dropped"), "{done:?}");
+        desk.holds(dead, 1).await;
+    })
+    .await;
+}

@@ -1,0 +1,215 @@
+//! Limits that drop messages.
+
+use super::{
+    Code, Finding, Kin, Severity, Snapshot,
+    routes::{Route, graveyards, is_work_queue, route},
+};
+use crate::{
+    enabling::policy_for,
+    management::{Queue, QueueKind},
+};
+
+/// Fewer deliveries than this are few for a queue that people look into.
+const FEW_DELIVERIES: i64 = 1_000;
+
+/// RQ107.
+pub(super) fn delivery_limit_without_route(all: &Snapshot) -> Vec<Finding> {
+    let graveyards = graveyards(all);
+    all.queues
+        .values()
+        .filter(|queue| is_work_queue(all, queue) && !graveyards.contains(queue.name.as_str()))
+        .filter(|queue| route(all, queue) == Route::None)
+        .filter_map(|queue| Some((queue, all.delivery_limit(queue).filter(|limit| *limit < 1_000_000)?)))
+        .map(|(queue, limit)| {
+            let whose = match all.number(queue, "delivery-limit") {
+                Some(_) => "its delivery limit",
+                None => "the broker's default delivery limit",
+            };
+            Finding::of_queue(
+                Code::LimitWithoutRoute,
+                &queue.name,
+                format!("`{}` drops what comes back more than {limit} times ({whose}), and all that is rejected: it has no dead-letter exchange", queue.name),
+                format!("retryrmq enable {}", shell_words::quote(&queue.name)),
+            )
+        })
+        .collect()
+}
+
+/// RQ108.
+pub(super) fn at_least_once_that_is_not(all: &Snapshot) -> Vec<Finding> {
+    let wanted = |queue: &&Queue| {
+        all.text(queue, "dead-letter-strategy") == Some("at-least-once")
+            && all.setting(queue, "dead-letter-exchange").is_some()
+    };
+    let mut found = Vec::new();
+    for queue in all.queues.values().filter(wanted) {
+        let name = &queue.name;
+        let quoted = shell_words::quote(name);
+        let (why, fix) = if queue.kind != QueueKind::Quorum {
+            (
+                "only quorum queues do it",
+                format!(
+                    "retryrmq topology {quoted} --apply   # on a quorum queue: a queue's type cannot be changed"
+                ),
+            )
+        } else if all.text(queue, "overflow") != Some("reject-publish") {
+            let overflow = [("overflow", "reject-publish".into())];
+            let fix = if queue.arguments.contains_key("x-overflow") {
+                format!(
+                    "rabbitmqctl list_queues {} name arguments   # x-overflow is an argument: the queue has to be made anew",
+                    all.in_vhost()
+                )
+            } else {
+                policy_for(all.base(queue), name, &overflow, &[]).as_command(&all.vhost)
+            };
+            ("it takes the overflow `reject-publish` as well", fix)
+        } else {
+            continue;
+        };
+        found.push(Finding::of_queue(
+            Code::NotAtLeastOnce,
+            name,
+            format!("`{name}` asks for at-least-once dead-lettering and does not do it: {why}; dead letters are dropped where their queue is missing or full"),
+            fix,
+        ));
+    }
+    found
+}
+
+/// RQ109.
+pub(super) fn waiting_queue_expires(all: &Snapshot) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for queue in all.queues.values() {
+        let Some(expires) = all.number(queue, "expires") else {
+            continue;
+        };
+        let ours = matches!(all.kin(&queue.name), Some(Kin::Waiting(_)));
+        let wait = all.number(queue, "message-ttl");
+        let waits = wait.is_some() && all.setting(queue, "dead-letter-exchange").is_some();
+        let is_quorum = queue.kind == QueueKind::Quorum;
+        // A classic one lives on while it is declared anew; only one that is shorter than the wait loses by itself.
+        let loses = ours || (waits && (is_quorum || wait.is_some_and(|wait| expires <= wait)));
+        if !loses {
+            continue;
+        }
+        let by_hand = format!(
+            "rabbitmqctl list_queues {} name messages arguments   # x-expires is an argument: delete the queue when it is empty, and let it be made without",
+            all.in_vhost()
+        );
+        let fix = all.mend(
+            queue,
+            &["expires"],
+            &[("overflow", "reject-publish".into())],
+            by_hand,
+        );
+        found.push(Finding::of_queue(
+            Code::WaitingExpires,
+            &queue.name,
+            format!(
+                "`{}` is deleted with all that waits in it when nobody has used it for {expires} ms{}",
+                queue.name,
+                if is_quorum { ", and neither declaring it nor publishing to it counts as use" } else { "" }
+            ),
+            fix,
+        ));
+    }
+    found
+}
+
+/// RQ110.
+pub(super) fn parking_queue_limited(all: &Snapshot) -> Vec<Finding> {
+    let graveyards = graveyards(all);
+    let mut found = Vec::new();
+    for queue in all.queues.values() {
+        let ours = matches!(all.kin(&queue.name), Some(Kin::Parking(_)));
+        if (!ours && !graveyards.contains(queue.name.as_str())) || queue.kind == QueueKind::Stream {
+            continue;
+        }
+        let mut why = Vec::new();
+        let mut keys = Vec::new();
+        let mut say = |key: &'static str, sentence: String| {
+            keys.push(key);
+            why.push(sentence);
+        };
+        if let Some(time) = all.number(queue, "message-ttl") {
+            say("message-ttl", format!("drops them after {time} ms"));
+        }
+        if let Some(time) = all.number(queue, "expires") {
+            say(
+                "expires",
+                format!("is deleted when nobody has used it for {time} ms"),
+            );
+        }
+        let refuses = all
+            .text(queue, "overflow")
+            .is_some_and(|overflow| overflow.starts_with("reject-publish"));
+        for key in ["max-length", "max-length-bytes"] {
+            if let Some(most) = all.number(queue, key) {
+                let unit = if key == "max-length" {
+                    "messages"
+                } else {
+                    "bytes"
+                };
+                say(
+                    key,
+                    format!(
+                        "{} beyond {most} {unit}",
+                        if refuses {
+                            "takes no more"
+                        } else {
+                            "drops the oldest"
+                        }
+                    ),
+                );
+            }
+        }
+        if let Some(limit) = all
+            .delivery_limit(queue)
+            .filter(|limit| *limit < FEW_DELIVERIES)
+        {
+            say(
+                "delivery-limit",
+                format!("drops what was looked at and put back more than {limit} times"),
+            );
+        }
+        if queue.auto_delete {
+            say("", "is deleted with its last consumer".to_owned());
+        }
+        if !queue.durable {
+            say("", "does not outlive its broker".to_owned());
+        }
+        if why.is_empty() {
+            continue;
+        }
+        let by_hand = format!(
+            "rabbitmqctl list_queues {} name durable auto_delete arguments   # arguments stay: replay what is there, delete the queue, let it be made anew",
+            all.in_vhost()
+        );
+        let fix = if keys.contains(&"") {
+            by_hand
+        } else {
+            // A policy says something; without a length an overflow means nothing.
+            let harmless = if queue.kind == QueueKind::Quorum {
+                ("delivery-limit", 1_000_000_000.into())
+            } else {
+                ("overflow", "reject-publish".into())
+            };
+            all.mend(queue, &keys, &[harmless], by_hand)
+        };
+        let mut finding = Finding::of_queue(
+            Code::ParkingLimited,
+            &queue.name,
+            format!(
+                "`{}` is where dead letters end, and it {}",
+                queue.name,
+                why.join(", and ")
+            ),
+            fix,
+        );
+        if !ours {
+            finding.severity = Severity::Warning;
+        }
+        found.push(finding);
+    }
+    found
+}

@@ -1,0 +1,243 @@
+//! Policies that hide each other, or change queues they were not meant for.
+
+use serde_json::Value;
+
+use super::{
+    Code, Finding, Kin, Snapshot, Subject,
+    routes::{Route, is_work_queue, route},
+};
+use crate::{
+    enabling::{Mark, base_of, policy_for},
+    management::{Policy, Queue},
+};
+
+impl Snapshot {
+    /// The policy in force on a queue.
+    pub(super) fn base(&self, queue: &Queue) -> Option<&Policy> {
+        let name = queue.policy.as_ref()?;
+        self.policies.iter().find(|policy| policy.name == *name)
+    }
+
+    /// Who says what applies by that name; `None` when nobody does.
+    pub(super) fn source(&self, queue: &Queue, name: &str) -> Option<Source> {
+        let applied = self.setting(queue, name)?;
+        let policy = self.base(queue).and_then(|base| base.definition.get(name));
+        Some(
+            if queue.arguments.get(&format!("x-{name}")) == Some(applied) {
+                Source::Argument
+            } else if policy == Some(applied) {
+                Source::Policy
+            } else {
+                Source::Operator
+            },
+        )
+    }
+
+    /// The command that makes these keys go, or be as they are said, on a queue; `by_hand` where only making it anew does.
+    pub(super) fn mend(
+        &self,
+        queue: &Queue,
+        keys: &[&str],
+        set: &[(&str, Value)],
+        by_hand: String,
+    ) -> String {
+        let said_by = |source| {
+            keys.iter()
+                .any(|key| self.source(queue, key) == Some(source))
+        };
+        if said_by(Source::Argument) {
+            by_hand
+        } else if said_by(Source::Operator) {
+            format!(
+                "rabbitmqctl list_operator_policies {}   # narrow the pattern of the one that says {}",
+                self.in_vhost(),
+                keys.join(", ")
+            )
+        } else {
+            let gone: Vec<&str> = keys
+                .iter()
+                .copied()
+                .filter(|key| set.iter().all(|(name, _)| name != key))
+                .collect();
+            policy_for(self.base(queue), &queue.name, set, &gone).as_command(&self.vhost)
+        }
+    }
+}
+
+/// Who says what applies to a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Its declaration, for good.
+    Argument,
+    /// The policy in force.
+    Policy,
+    /// An operator policy.
+    Operator,
+}
+
+/// RQ105.
+pub(super) fn hides_a_route(all: &Snapshot) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for queue in all
+        .queues
+        .values()
+        .filter(|queue| is_work_queue(all, queue))
+    {
+        let Some(base) = all.base(queue) else {
+            continue;
+        };
+        if route(all, queue) != Route::None {
+            continue;
+        }
+        let hidden = all.policies.iter().find(|policy| {
+            policy.name != base.name
+                && policy.definition.contains_key("dead-letter-exchange")
+                && policy.is_for(queue) == Some(true)
+        });
+        let Some(hidden) = hidden else { continue };
+        let keys = hidden
+            .definition
+            .iter()
+            .filter(|(key, _)| key.starts_with("dead-letter"));
+        let keys: Vec<_> = keys
+            .map(|(key, value)| (key.as_str(), value.clone()))
+            .collect();
+        found.push(Finding::of_queue(
+            Code::HiddenRoute,
+            &queue.name,
+            format!(
+                "policy `{}` hides the dead-letter route of policy `{}` on `{}`: one policy applies to a queue, and what is rejected there is dropped",
+                base.name, hidden.name, queue.name
+            ),
+            policy_for(Some(base), &queue.name, &keys, &[]).as_command(&all.vhost),
+        ));
+    }
+    found
+}
+
+/// RQ111.
+pub(super) fn on_our_queues(all: &Snapshot) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for queue in all.queues.values() {
+        // What loses what is parked is RQ110, what makes a waiting queue expire RQ109.
+        let harmful: &[(&str, &str)] = match all.kin(&queue.name) {
+            Some(Kin::Waiting(_)) => &[
+                ("message-ttl", "brings messages back too early"),
+                ("max-length", "refuses or drops what has to wait"),
+                ("max-length-bytes", "refuses or drops what has to wait"),
+            ],
+            Some(Kin::Parking(_)) => &[
+                ("dead-letter-exchange", "sends on what is parked"),
+                ("delayed-retry-type", "hides what was looked at"),
+            ],
+            None => continue,
+        };
+        let Some(effective) = all.effective.get(&queue.name) else {
+            continue;
+        };
+        let argument = |key: &str| queue.arguments.get(&format!("x-{key}"));
+        let does: Vec<_> = harmful
+            .iter()
+            .filter(|(key, _)| match (effective.get(*key), argument(key)) {
+                (None, _) => false,
+                // The lower of two times counts, so a longer one is harmless.
+                (Some(policy), Some(argument)) => policy.as_i64() < argument.as_i64(),
+                (Some(value), None) => value != "disabled",
+            })
+            .collect();
+        if does.is_empty() {
+            continue;
+        }
+        let keys: Vec<&str> = does.iter().map(|(key, _)| *key).collect();
+        let mut says: Vec<_> = does
+            .iter()
+            .map(|(key, what)| format!("`{key}` {what}"))
+            .collect();
+        says.dedup();
+        let base = all.base(queue);
+        let by_user =
+            base.is_some_and(|base| keys.iter().any(|key| base.definition.contains_key(*key)));
+        let (who, fix) = match (base, by_user) {
+            (Some(base), true) => {
+                let harmless = match all.kin(&queue.name) {
+                    Some(Kin::Parking(_)) => ("delivery-limit", 1_000_000_000.into()),
+                    _ => ("overflow", "reject-publish".into()),
+                };
+                let policy = policy_for(Some(base), &queue.name, &[harmless], &keys);
+                (
+                    format!("policy `{}`", base.name),
+                    policy.as_command(&all.vhost),
+                )
+            }
+            _ => (
+                "an operator policy".to_owned(),
+                format!(
+                    "rabbitmqctl list_operator_policies {}   # end the pattern for the work queue with `$`",
+                    all.in_vhost()
+                ),
+            ),
+        };
+        found.push(Finding::of_queue(
+            Code::ForeignPolicy,
+            &queue.name,
+            format!(
+                "{who} is in force on `{}`, a queue of ours: {}",
+                queue.name,
+                says.join("; ")
+            ),
+            fix,
+        ));
+    }
+    found
+}
+
+/// RQ120.
+pub(super) fn enabled_drifted(all: &Snapshot) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for policy in &all.policies {
+        let Some(mark) = Mark::of(policy) else {
+            continue;
+        };
+        let quoted = shell_words::quote(&mark.queue);
+        let again = format!("retryrmq enable {quoted}");
+        let (why, fix) = match all.queues.get(&mark.queue) {
+            None => (
+                "its queue is gone".to_owned(),
+                format!("retryrmq disable {quoted}"),
+            ),
+            Some(_) if !mark.is_of(policy) => ("somebody has changed it since".to_owned(), again),
+            Some(queue) if queue.policy.as_ref() != Some(&policy.name) => {
+                let above = queue.policy.as_deref().unwrap_or("none");
+                (
+                    format!("policy `{above}` is in force on `{}` instead", mark.queue),
+                    again,
+                )
+            }
+            Some(queue) => match base_of(queue, &all.policies) {
+                Some(base) if !mark.is_made_from(base) => (
+                    match base {
+                        Some(base) => format!(
+                            "policy `{}`, which it was made from or hides, is not what it was",
+                            base.name
+                        ),
+                        None => "the policy that it was made from is gone".to_owned(),
+                    },
+                    again,
+                ),
+                _ => continue,
+            },
+        };
+        found.push(Finding {
+            code: Code::EnableDrifted,
+            severity: Code::EnableDrifted.severity(),
+            subject: Subject::Policy(policy.name.clone()),
+            sentence: format!(
+                "the policy that `retryrmq enable` made for `{}` does not fit any more: {why}",
+                mark.queue
+            ),
+            fix,
+            queues: vec![mark.queue],
+        });
+    }
+    found
+}

@@ -1,0 +1,10 @@
+//! Dead-lettering for a queue whose consumers have no library: a policy for that queue alone, which keeps every key of the one in force.
+//!
+//! RabbitMQ applies one policy to a queue, so a second one would hide the first. What was done is remembered in the policy's name, because
+//! RabbitMQ takes no key that it does not know: a fingerprint of the policy as it was made, and one of what it was made from.
+
+mod mark;
+mod plan;
+
+pub use mark::Mark;
+pub use plan::{Change, Obstacle, Plan, Target, base_of, plan, policy_for};

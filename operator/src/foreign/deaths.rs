@@ -1,0 +1,111 @@
+//! RabbitMQ's own `x-death`: an array of tables, newest first, one for each queue and reason.
+//!
+//! Documented at <https://www.rabbitmq.com/docs/dlx#effects>; measured on 3.10, 4.0 and 4.3.
+
+use std::time::{Duration, SystemTime};
+
+use super::{
+    Value,
+    letter::{DeadLetter, ERROR, Letter, Library, NAME, Replay, Source},
+    time,
+    value::{cut, text},
+};
+
+/// As many entries are looked at.
+const MOST: usize = 64;
+
+/// One entry.
+#[derive(Clone, Debug)]
+pub(crate) struct Death {
+    pub(crate) queue: String,
+    pub(crate) reason: String,
+    pub(crate) at: Option<SystemTime>,
+    published: (Option<String>, Option<String>),
+}
+
+/// All entries, newest first; none where the header is something else.
+pub(crate) fn all(letter: &Letter<'_>) -> Vec<Death> {
+    let Some(Value::List(deaths)) = letter.headers.get("x-death") else {
+        return Vec::new();
+    };
+    deaths
+        .iter()
+        .take(MOST)
+        .filter_map(|death| {
+            let Value::Table(death) = death else {
+                return None;
+            };
+            let key = match death.get("routing-keys") {
+                Some(Value::List(keys)) => keys.first().and_then(|key| key.text(NAME)),
+                _ => None,
+            };
+            Some(Death {
+                queue: text(death, "queue", NAME)?,
+                reason: text(death, "reason", NAME).unwrap_or_default(),
+                at: match death.get("time") {
+                    Some(Value::Time(seconds)) => time::of_seconds(*seconds),
+                    _ => None,
+                },
+                published: (death.get("exchange").and_then(|name| name.text(NAME)), key),
+            })
+        })
+        .collect()
+}
+
+/// The death that gave the message up: the newest in another queue that was no mere expiry. What only waited until its time to
+/// live ran out was on its way, unless nothing else happened to it.
+pub(crate) fn decisive<'a>(letter: &Letter<'_>, deaths: &'a [Death]) -> Option<&'a Death> {
+    let elsewhere = || deaths.iter().filter(|death| death.queue != letter.queue);
+    let refused = elsewhere().find(|death| death.reason != "expired");
+    refused.or_else(|| elsewhere().next())
+}
+
+/// Whether the broker gave the message up after the failure that a library wrote on it: then that is of an earlier life, as where
+/// somebody moved the message back by hand. What only expired lay in the library's own dead-letter queue.
+pub(crate) fn came_after(letter: &Letter<'_>, said: &DeadLetter) -> bool {
+    let deaths = all(letter);
+    let died = decisive(letter, &deaths).filter(|death| death.reason != "expired");
+    match (died.and_then(|death| death.at), said.failed_at) {
+        // The broker tells whole seconds.
+        (Some(died), Some(failed)) => died > failed + Duration::from_secs(1),
+        _ => false,
+    }
+}
+
+/// The exchange and routing key of its publisher: those of the oldest death.
+pub(crate) fn published(deaths: &[Death]) -> Option<(String, String)> {
+    let (exchange, key) = &deaths.last()?.published;
+    Some((exchange.clone()?, key.clone()?))
+}
+
+/// What the broker dead-lettered, and nobody else says anything of.
+pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
+    let deaths = all(letter);
+    let newest = deaths.first()?;
+    let source = match decisive(letter, &deaths) {
+        Some(death) => Source::Queue(death.queue.clone()),
+        None => Source::Unknown("its `x-death` names no other queue than this one".to_owned()),
+    };
+    let decisive = decisive(letter, &deaths).unwrap_or(newest);
+    let path: Vec<_> = deaths
+        .iter()
+        .rev()
+        .skip(deaths.len().saturating_sub(8))
+        .map(|death| format!("{} ({})", death.queue, death.reason))
+        .collect();
+    Some(DeadLetter {
+        published: published(&deaths),
+        reason: Some(decisive.reason.clone()),
+        error: cut(
+            &format!(
+                "dead-lettered by the broker out of {}",
+                path.join(", then ")
+            ),
+            ERROR,
+        ),
+        failed_at: decisive.at,
+        // The broker's headers never travel with a replay.
+        replay: Replay::Without(Vec::new()),
+        ..DeadLetter::of(Library::Broker, source)
+    })
+}

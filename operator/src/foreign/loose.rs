@@ -1,0 +1,144 @@
+//! JSON of any shape, in bounded memory: a body of some megabytes may hold millions of empty lists, each of which would take more
+//! memory than it has characters.
+
+use std::{cell::Cell, collections::BTreeMap, fmt};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+
+/// As many values are kept in all. AMQP headers have to fit a frame.
+const VALUES: usize = 4096;
+/// As many levels.
+const DEPTH: usize = 12;
+
+/// A value.
+#[derive(Clone, Debug)]
+pub(crate) enum Loose {
+    Null,
+    Flag(bool),
+    Number(i64),
+    Fraction(f64),
+    Text(String),
+    List(Vec<Loose>),
+    Table(BTreeMap<String, Loose>),
+    /// More values or levels than any headers have.
+    TooMuch,
+}
+
+impl<'de> Deserialize<'de> for Loose {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let room = Room {
+            depth: DEPTH,
+            values: &Cell::new(VALUES),
+        };
+        room.deserialize(deserializer)
+    }
+}
+
+/// How much more is kept.
+#[derive(Clone, Copy)]
+struct Room<'a> {
+    depth: usize,
+    values: &'a Cell<usize>,
+}
+
+impl Room<'_> {
+    fn below(self) -> Self {
+        Self {
+            depth: self.depth.saturating_sub(1),
+            ..self
+        }
+    }
+
+    fn is_used_up(self) -> bool {
+        self.depth == 0 || self.values.get() == 0
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Room<'_> {
+    type Value = Loose;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Loose, D::Error> {
+        if self.is_used_up() {
+            IgnoredAny::deserialize(deserializer)?;
+            return Ok(Loose::TooMuch);
+        }
+        self.values.set(self.values.get() - 1);
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Room<'_> {
+    type Value = Loose;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Loose, E> {
+        Ok(Loose::Null)
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<Loose, E> {
+        Ok(Loose::Flag(flag))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Loose, E> {
+        Ok(Loose::Number(number))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Loose, E> {
+        Ok(i64::try_from(number).map_or(Loose::TooMuch, Loose::Number))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Loose, E> {
+        Ok(Loose::Fraction(number))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Loose, E> {
+        Ok(Loose::Text(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Loose, A::Error> {
+        let mut items = Vec::new();
+        while !self.below().is_used_up() {
+            match seq.next_element_seed(self.below())? {
+                Some(item) => items.push(item),
+                None => return Ok(Loose::List(items)),
+            }
+        }
+        let mut more = false;
+        while seq.next_element::<IgnoredAny>()?.is_some() {
+            more = true;
+        }
+        Ok(if more {
+            Loose::TooMuch
+        } else {
+            Loose::List(items)
+        })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Loose, A::Error> {
+        let mut table = BTreeMap::new();
+        while !self.below().is_used_up() {
+            match map.next_key::<String>()? {
+                Some(name) => {
+                    let value = map.next_value_seed(self.below())?;
+                    table.insert(name, value);
+                }
+                None => return Ok(Loose::Table(table)),
+            }
+        }
+        let mut more = false;
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+            more = true;
+        }
+        Ok(if more {
+            Loose::TooMuch
+        } else {
+            Loose::Table(table)
+        })
+    }
+}
