@@ -59,7 +59,7 @@ SECONDS_OF_FUZZING ?= 600
 .PHONY: fuzz
 fuzz: cargo ## feed what strangers send to everything that reads it: make fuzz SECONDS_OF_FUZZING=600
 	RETRYRMQ_FUZZ_SECONDS=$(SECONDS_OF_FUZZING) \
-		cargo test --release -p retryrmq --all-features --lib --bins -- --nocapture :any_ :no_headers_ :no_stream_
+		cargo test --release -p retryrmq -p retryrmq-operator --all-features --lib --bins -- --nocapture :any_ :no_headers_ :no_stream_
 
 # How many seeds, and on which versions.
 SEEDS ?= 100

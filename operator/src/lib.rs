@@ -1,9 +1,11 @@
 //! What an operator of RabbitMQ needs beside AMQP: bodies decoded, dead letters of other libraries read, the management API
 //! asked. The command shares it; the library does without.
 
+pub mod condition;
 pub mod configuration;
 pub mod decoding;
 pub mod doctor;
 pub mod enabling;
 pub mod foreign;
 pub mod management;
+pub mod pattern;

@@ -565,3 +565,120 @@ async fn a_header_that_names_a_parking_queue_is_not_obeyed() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn what_anothers_dead_letters_say_is_chosen_by_and_decoded() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let (dead, ours) = ("everybody_error", "mail.parked");
+        for queue in [dead, ours] {
+            desk.amqp.declare(queue, QueueType::Quorum).await;
+        }
+        for name in ["masstransit", "spring-queue", "easynetq-newtonsoft"] {
+            Fixture::named(name).arrives(&desk, dead).await;
+        }
+        desk.amqp.publish(ours, "{\"Customer\": 7}").await;
+        desk.holds(dead, 3).await;
+        desk.holds(ours, 1).await;
+        let ls = ["--json", "parked", "ls", dead, "--dlq"];
+        for (filter, libraries) in [
+            (
+                &["--error=NO SUCH customer"][..],
+                &["easynetq", "masstransit", "spring"][..],
+            ),
+            (
+                &["--error-type=InvalidOperationException"],
+                &["easynetq", "masstransit"],
+            ),
+            // Of an envelope: the body, the properties, the headers and the routing key of what is within.
+            (&["--where=body.Customer == 7"], &["easynetq"]),
+            (
+                &["--where=properties.message_id == 'm-7' && headers.weight == 3"],
+                &["easynetq"],
+            ),
+            (
+                &["--header=tenant=acme", "--routing-key=order.*"],
+                &["easynetq"],
+            ),
+            (&["--where=queue == 'submit-order'"], &["masstransit"]),
+        ] {
+            let lines = desk.run(&[&ls[..], filter].concat()).await.exits(0).lines();
+            let mut found: Vec<_> = lines
+                .iter()
+                .map(|line| line["library"].as_str().unwrap())
+                .collect();
+            found.sort_unstable();
+            assert_eq!(found, libraries, "{filter:?}");
+        }
+
+        let which = ["--where=body.Customer == 7"];
+        let show = ["--json", "parked", "show", dead, "--dlq"];
+        let shown = desk
+            .run(&[&show[..], &which].concat())
+            .await
+            .exits(0)
+            .json();
+        let value = json!({"Customer": 7, "Name": "Grüße"});
+        assert_eq!(
+            (&shown["decoded"]["value"], &shown["decoded"]["format"]),
+            (&value, &json!("json"))
+        );
+        assert_eq!(
+            (
+                &shown["library"],
+                &shown["home"],
+                &shown["original"]["headers"]["tenant"]
+            ),
+            (
+                &json!("easynetq"),
+                &json!("Shop.OrderPlaced, Shop_billing"),
+                &json!("acme")
+            )
+        );
+        assert_eq!(shown["body"], Fixture::named("easynetq-newtonsoft").body());
+
+        let management = std::env::var("RETRYRMQ_TEST_BROKERS").unwrap();
+        let version = broker.version().to_string();
+        let line = management.lines().find(|line| line.contains(&version));
+        let management = line.and_then(|line| line.split('|').nth(2)).unwrap();
+        let everywhere = ["parked", "ls", "--all-queues", "--management", management];
+        let lines = desk
+            .run(&[&["--json"], &everywhere[..], &which].concat())
+            .await
+            .exits(0)
+            .lines();
+        let mut queues: Vec<_> = lines
+            .iter()
+            .map(|line| line["queue"].as_str().unwrap())
+            .collect();
+        queues.sort_unstable();
+        assert_eq!(queues, [dead, ours]);
+        let done = desk
+            .run(&[&everywhere[..], &["--error=no such customer"]].concat())
+            .await
+            .exits(0);
+        assert!(done.err.contains("3 dead letters like that"), "{done:?}");
+        assert!(!done.out.contains(ours), "{done:?}");
+        let done = desk
+            .run(&[&everywhere[..], &["--where=body.Customer == 9"]].concat())
+            .await
+            .exits(3);
+        assert!(done.err.contains("no dead letter like that"), "{done:?}");
+        assert!(done.err.contains(&format!("of {dead}: ")), "{done:?}");
+
+        desk.amqp
+            .declare("Shop.OrderPlaced, Shop_billing", QueueType::Classic)
+            .await;
+        let replay = ["parked", "replay", dead, "--dlq"];
+        let done = desk.run(&[&replay[..], &which].concat()).await.exits(0);
+        assert!(done.err.contains("1 message replayed"), "{done:?}");
+        let drop = ["parked", "drop", dead, "--dlq", "--yes", "--header=tenant"];
+        let done = desk
+            .run(&[&drop[..], &["--error-type=InvalidOperationException"]].concat())
+            .await
+            .exits(0);
+        assert!(done.err.contains("1 message dropped"), "{done:?}");
+        desk.holds(dead, 1).await;
+    })
+    .await;
+}

@@ -397,3 +397,47 @@ async fn what_is_forgotten_is_gone_and_all_else_is_as_it_was() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn what_a_customer_sent_is_forgotten_and_others_stay() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let arguments = ["topology", QUEUE, "--retry=fixed(10m)", "--apply"];
+        desk.run(&arguments).await.exits(0);
+        for (queue, count) in [(PARKED, 2), ("orders.retry.600000", 1)] {
+            for customer in [7, 8] {
+                let body = format!("{{\"customer\": {{\"id\": {customer}}}}}");
+                for _ in 0..count {
+                    desk.amqp.publish(queue, body.clone()).await;
+                }
+            }
+        }
+        desk.holds(PARKED, 4).await;
+        let condition = "body.customer.id == 7";
+        let forget = ["parked", "forget", QUEUE, "--delay=10m", "--yes", "--where"];
+        let mut arguments = forget.to_vec();
+        arguments.push(condition);
+        let done = desk.run(&arguments).await.exits(0);
+        assert!(
+            done.err
+                .contains("3 messages forgotten: 2 parked, 1 waiting"),
+            "{done:#?}"
+        );
+        desk.holds(PARKED, 2).await;
+        desk.holds("orders.retry.600000", 1).await;
+        let mut arguments = forget.to_vec();
+        arguments.extend(["body.customer.id ==", "--dry-run"]);
+        desk.run(&arguments).await.exits(2);
+        let since = [
+            "parked",
+            "forget",
+            QUEUE,
+            "--since=1h",
+            "--where",
+            condition,
+            "--yes",
+        ];
+        assert!(desk.run(&since).await.exits(2).err.contains("--since"));
+    })
+    .await;
+}

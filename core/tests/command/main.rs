@@ -3,7 +3,9 @@
 
 mod background;
 mod bad_input;
+mod choosing;
 mod clinic;
+mod decoding;
 mod doctor;
 mod doctor_access;
 mod enabling;

@@ -286,8 +286,12 @@ async fn drop_asks_and_drops_what_was_chosen() {
         let none = desk
             .run(&["parked", "drop", QUEUE, "--reason=overflow", "--yes"])
             .await
-            .exits(0);
-        assert!(none.err.contains("0 messages"), "{none:#?}");
+            .exits(3);
+        assert!(
+            none.err
+                .contains("no message that was parked for this reason"),
+            "{none:#?}"
+        );
     })
     .await;
 }

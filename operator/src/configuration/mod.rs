@@ -1,9 +1,13 @@
 //! The configuration file of the command: what each part of it is, where each value stands, and nothing of what it means.
 
+mod bodies;
+mod decoders;
 mod permissions;
 mod position;
 mod queues;
 
+pub use bodies::Bodies;
+pub use decoders::{Decoders, Facts};
 pub use permissions::Permission;
 pub use position::{Misread, Position};
 pub use queues::{Policies, Queue};

@@ -73,7 +73,7 @@ enum Command {
     Consume(Box<consume::Options>),
     Publish(publish::Options),
     #[command(subcommand)]
-    Parked(parked::Command),
+    Parked(Box<parked::Command>),
     #[command(subcommand)]
     Waiting(waiting::Command),
     Topology(topology::Options),
@@ -136,7 +136,7 @@ async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit,
     match command {
         Command::Consume(options) => consume::run(*options, global, output).await,
         Command::Publish(options) => publish::run(options, global, output).await,
-        Command::Parked(command) => parked::run(command, global, output).await,
+        Command::Parked(command) => parked::run(*command, global, output).await,
         Command::Topology(options) => topology::run(options, global, output).await,
         Command::Doctor(options) => doctor::run(options, global, output).await,
         Command::Enable(options) => enable::run(options, global, output).await,

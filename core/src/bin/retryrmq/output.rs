@@ -167,20 +167,15 @@ impl Output {
         bar.with_style(style).with_message(what)
     }
 
-    /// Prints a table without lines, columns two spaces apart. On a terminal each column is cut to what it may take, and
-    /// the last one gets the rest of the line: a row is a line.
+    /// Prints a table without lines, columns two spaces apart. On a terminal each column is cut to what it may take, and the
+    /// last one gets the rest of the line; where that is too little, the widest give way. A row is a line.
     pub(crate) fn table(&self, columns: &[Column], mut rows: Vec<Vec<Text>>) -> Result<(), Fault> {
         if let Some(width) = self.width {
-            let mut room = usize::from(width);
-            for (index, column) in columns.iter().enumerate() {
-                let last = index + 1 == columns.len();
-                let most = if last { room.max(16) } else { column.most };
-                let mut taken = console::measure_text_width(column.name);
-                for text in rows.iter_mut().filter_map(|row| row.get_mut(index)) {
-                    text.text = console::truncate_str(&text.text, most, "…").into_owned();
-                    taken = taken.max(console::measure_text_width(&text.text));
+            let widths = widths(columns, &rows, usize::from(width));
+            for row in &mut rows {
+                for (text, width) in row.iter_mut().zip(&widths) {
+                    text.text = console::truncate_str(&text.text, *width, "…").into_owned();
                 }
-                room = room.saturating_sub(taken + 2);
             }
         }
         let mut table = Table::new();
@@ -203,8 +198,9 @@ impl Output {
                 }
             }));
         }
-        for (column, wanted) in table.column_iter_mut().zip(columns) {
-            column.set_padding((0, 2));
+        for (index, (column, wanted)) in table.column_iter_mut().zip(columns).enumerate() {
+            // None behind the last: styled, it would be no end of the line that can be trimmed.
+            column.set_padding((0, if index + 1 == columns.len() { 0 } else { GAP }));
             if wanted.right {
                 column.set_cell_alignment(CellAlignment::Right);
             }
@@ -213,6 +209,50 @@ impl Output {
             .lines()
             .try_for_each(|line| self.line(line.trim_end()))
     }
+}
+
+/// Columns between two columns.
+const GAP: u16 = 2;
+/// What the last column is left at least, where others can give way.
+const LAST: usize = 16;
+
+/// How wide each column is, so that all fit into `width`. No column gets narrower than its name.
+fn widths(columns: &[Column], rows: &[Vec<Text>], width: usize) -> Vec<usize> {
+    let mut widths: Vec<usize> = columns
+        .iter()
+        .enumerate()
+        .map(|(index, column)| {
+            let texts = rows.iter().filter_map(|row| row.get(index));
+            let taken = texts
+                .map(|text| console::measure_text_width(&text.text))
+                .max()
+                .unwrap_or(0);
+            let is_last = index + 1 == columns.len();
+            let most = if is_last { usize::MAX } else { column.most };
+            taken
+                .min(most)
+                .max(console::measure_text_width(column.name))
+        })
+        .collect();
+    let Some((last, front)) = widths.split_last_mut() else {
+        return widths;
+    };
+    let gaps = usize::from(GAP) * front.len();
+    let room = |front: &[usize]| width.saturating_sub(gaps + front.iter().sum::<usize>());
+    while room(front) < (*last).min(LAST) {
+        let widest = front
+            .iter_mut()
+            .zip(columns)
+            .filter(|(taken, column)| **taken > console::measure_text_width(column.name))
+            .max_by_key(|(taken, _)| **taken);
+        let Some((taken, _)) = widest else { break };
+        *taken -= 1;
+    }
+    let least = columns
+        .last()
+        .map_or(0, |column| console::measure_text_width(column.name));
+    *last = (*last).min(room(front).max(least));
+    widths
 }
 
 /// A column of a table.
@@ -296,4 +336,39 @@ fn text_of(value: &impl Serialize, pretty: bool) -> Result<String, Fault> {
     };
     text.map(json::harmless)
         .map_err(|why| Fault::failed(format!("cannot write JSON: {why}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_fits_whatever_is_in_it() {
+        let columns = [
+            Column::left("#", 18),
+            Column::left("id", 32),
+            Column::left("parked", 42),
+            Column::right("tries", 7),
+            Column::left("error", 0),
+        ];
+        let row = |texts: [&str; 5]| texts.map(|text| Look::Plain.of(text)).to_vec();
+        let long = "x".repeat(200);
+        for rows in [
+            vec![row(["#1=06ecd05e", "a", "2 min ago", "5", "no"])],
+            vec![row(["#1000000=06ecd05e", &long, &long, "5", &long])],
+            vec![row([&long, &long, &long, &long, "no"])],
+        ] {
+            for width in [40, 80, 100] {
+                let widths = widths(&columns, &rows, width);
+                let all = widths.iter().sum::<usize>() + 8;
+                assert!(all <= width, "{widths:?} in {width}");
+            }
+        }
+        let short = vec![row(["#1=06ecd05e", "a", "2 min ago", "5", "no"])];
+        assert_eq!(
+            widths(&columns, &short, 80),
+            [11, 2, 9, 5, 5],
+            "nothing is cut without need"
+        );
+    }
 }

@@ -13,9 +13,11 @@ use serde_json::{Value, json};
 use super::{
     audit::Audit,
     doing::Log,
+    filter::Criteria,
     lossless,
     order::Ordered,
     others::Others,
+    reading::Reading,
     selection::{Selection, Words, handle},
     stop::Stop,
 };
@@ -42,6 +44,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "REASON")]
     reason: Option<String>,
 
+    #[command(flatten)]
+    criteria: Criteria,
+
+    #[command(flatten)]
+    reading: Reading,
+
     /// Take each message out of the parking queue once it is on the disk
     #[arg(long, requires = "file")]
     remove: bool,
@@ -66,7 +74,12 @@ const WAVE: usize = 256;
 const BYTES: usize = 16 * 1024 * 1024;
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
-    let words = Words::every(options.fingerprint.clone(), options.reason.clone());
+    let words = Words::every(
+        options.fingerprint.clone(),
+        options.reason.clone(),
+        options.criteria.clone(),
+        options.reading.clone(),
+    );
     let mut selection = words.read()?;
     let stop = Stop::listen()?;
     let client = global.connect().await?;
@@ -134,7 +147,7 @@ impl Export<'_> {
     ) -> Result<(), Fault> {
         while let Some((place, record)) = walk.next().await? {
             progress.set_position(place as u64);
-            if !selection.takes(place, &record) {
+            if !selection.takes(place, &record, walk.parking()) {
                 continue;
             }
             if let Some(mended) = record.message().mended() {

@@ -1,14 +1,19 @@
 //! Dead letters that another library or the broker left: AMQP values to the readers of the crate `retryrmq-operator`, what they
 //! say into the record, and what they say of a replay back to AMQP.
 
+use std::borrow::Cow;
+
 use retryrmq::{
-    BasicProperties, Failure, ParkReason, Record, Resend,
+    BasicProperties, Failure, Message, ParkReason, Record, Resend,
     types::{AMQPValue, FieldArray, FieldTable, LongString, ShortString},
     visible, work_queue_of,
 };
 use retryrmq_operator::foreign::{
     self, DeadLetter, Headers, Letter, Library, Properties, Replay, Source, Value,
 };
+use serde_json::{Map, Value as Json};
+
+use crate::json;
 
 /// What is known of a message in the queue `parking` that no consumer of ours parked.
 pub(super) fn of(record: &Record, parking: &str) -> Option<DeadLetter> {
@@ -112,11 +117,41 @@ pub(super) fn keeps_marks(letter: &DeadLetter) -> bool {
     !matches!(letter.library, Library::EasyNetQ | Library::Symfony)
 }
 
-/// The body for people: that of the original, where there is one.
-pub(super) fn body<'a>(letter: Option<&'a DeadLetter>, own: &'a [u8]) -> &'a [u8] {
-    match letter.map(|letter| &letter.replay) {
-        Some(Replay::Original { body, .. }) => body,
-        _ => own,
+/// A message as it was published, as far as that is known: what people are shown of it and choose by.
+pub(super) struct Content<'a> {
+    pub(super) body: &'a [u8],
+    pub(super) properties: Cow<'a, BasicProperties>,
+    pub(super) exchange: &'a str,
+    pub(super) routing_key: &'a str,
+    /// Whether it was within an envelope.
+    pub(super) is_original: bool,
+}
+
+impl<'a> Content<'a> {
+    pub(super) fn of(letter: Option<&'a DeadLetter>, message: &'a Message) -> Self {
+        let (body, properties, is_original) = match letter.map(|letter| &letter.replay) {
+            Some(Replay::Original { body, properties }) => {
+                (body.as_slice(), Cow::Owned(unwrapped(properties)), true)
+            }
+            _ => (message.body(), Cow::Borrowed(message.properties()), false),
+        };
+        let (exchange, routing_key) = match letter.and_then(|letter| letter.published.as_ref()) {
+            Some((exchange, routing_key)) => (exchange.as_str(), routing_key.as_str()),
+            None => (message.exchange(), message.routing_key()),
+        };
+        Self {
+            body,
+            properties,
+            exchange,
+            routing_key,
+            is_original,
+        }
+    }
+
+    /// Its headers in JSON.
+    pub(super) fn headers(&self) -> Map<String, Json> {
+        let headers = self.properties.headers().as_ref();
+        headers.map(json::table).unwrap_or_default()
     }
 }
 

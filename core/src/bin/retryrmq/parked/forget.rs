@@ -5,7 +5,7 @@ use std::{
     io::{self, BufRead, IsTerminal, Write},
 };
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use retryrmq::{Parked, Record, parse_duration, waiting_queue};
 use serde_json::{Value, json};
 
@@ -13,8 +13,10 @@ use super::{
     audit::Audit,
     canary,
     doing::Log,
+    filter::Criteria,
     order::Ordered,
     others::Others,
+    reading::Reading,
     record,
     selection::{Selection, Words},
     stop::Stop,
@@ -27,8 +29,10 @@ use retryrmq::visible;
 /// Looks through the parking queue and all waiting queues. What is ready in the work queue itself, or with a consumer, is not touched:
 /// look there as well, or run this again when that has come to its end.
 #[derive(Clone, Debug, Args)]
-#[command(override_usage = "retryrmq parked forget [OPTIONS] <QUEUE> <--id <ID>|--fingerprint <HEX>>", after_help = EXAMPLES)]
-#[group(id = "what", required = true, multiple = false, args = ["ids", "fingerprint"])]
+#[command(override_usage = "retryrmq parked forget [OPTIONS] <QUEUE> <--id <ID>|--fingerprint <HEX>|--where <CONDITION>|…>", after_help = EXAMPLES)]
+#[command(group = ArgGroup::new("what").required(true).multiple(true).args([
+    "ids", "fingerprint", "error", "error_type", "routing_key", "header", "condition",
+]))]
 pub(crate) struct Options {
     /// The queue (its own name, not that of the parking queue)
     queue: String,
@@ -40,6 +44,12 @@ pub(crate) struct Options {
     /// Those whose failures are alike: the whole fingerprint
     #[arg(long, value_name = "HEX")]
     fingerprint: Option<String>,
+
+    #[command(flatten)]
+    criteria: Criteria,
+
+    #[command(flatten)]
+    reading: Reading,
 
     /// Look also through the waiting queue of this delay, of a policy of your own; may be given several times
     #[arg(long = "delay", value_name = "DURATION")]
@@ -61,6 +71,7 @@ const EXAMPLES: &str = "\
 Examples:
   retryrmq parked forget orders --id order-17 --dry-run
   retryrmq parked forget orders --id order-17 --yes --audit forgotten.jsonl
+  retryrmq parked forget orders --where 'body.customer.id == 7'
 
 To reach one message that waits, all of its waiting queue are looked at for a
 moment. They keep their order and their time. A broker that would count more such
@@ -87,11 +98,31 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             "--fingerprint is the whole of it here, 16 hexadecimal digits, as `parked show` tells it",
         ));
     }
-    let words = match &options.fingerprint {
-        Some(fingerprint) => Words::every(Some(fingerprint.clone()), None),
-        None => Words::ids(&options.ids),
+    if options.criteria.goes_by_parking() {
+        return Err(Fault::usage(
+            "--since goes by when a message was parked, and what waits was not: say --where with something of the message itself",
+        ));
+    }
+    let alike = options.fingerprint.is_some() || !options.criteria.is_empty();
+    if alike && !options.ids.is_empty() {
+        return Err(Fault::usage(
+            "--id names messages one by one: say either that, or what they have in common",
+        ));
+    }
+    let words = if alike {
+        Words::every(
+            options.fingerprint.clone(),
+            None,
+            options.criteria.clone(),
+            options.reading.clone(),
+        )
+    } else {
+        Words::ids(&options.ids)
     };
     let mut selection = words.read()?;
+    if options.yes && !options.dry_run {
+        selection.refuse_guesses()?;
+    }
     let own = options.delays.iter().map(|text| {
         let delay = parse_duration(text);
         let delay = delay.map_err(|why| Fault::usage(format!("--delay: {why}")))?;
@@ -137,6 +168,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         looked.join(", ")
     );
     done.map_err(|fault| fault.after(&summary))?;
+    selection.tell(output);
     output.note(&looked);
     if stop.is_set() {
         output.note(&summary);
@@ -225,7 +257,7 @@ impl Forget<'_> {
     ) -> Result<Vec<(usize, Record)>, Fault> {
         let mut chosen = Vec::new();
         while let Some((place, record)) = walk.next().await? {
-            if selection.takes(place, &record) {
+            if selection.takes(place, &record, walk.parking()) {
                 chosen.push((place, record));
             }
         }
@@ -256,7 +288,7 @@ impl Forget<'_> {
                 while !stop.is_set()
                     && let Some(record) = walk.next().await?
                 {
-                    if !selection.takes(usize::MAX, &record) {
+                    if !selection.takes(usize::MAX, &record, rung) {
                         continue;
                     }
                     match &erase {

@@ -1,13 +1,21 @@
 //! `retryrmq parked ls`.
 
-use std::{collections::HashMap, time::SystemTime};
+use std::{collections::HashMap, sync::Arc, time::SystemTime};
 
 use clap::Args;
 use retryrmq::{Client, ParkReason, Parked, Record};
 use serde_json::json;
 
 use super::{
-    every, notes::Notes, order::Ordered, others::Others, place, record, selection::handle,
+    every,
+    filter::{Criteria, Filter},
+    notes::Notes,
+    order::Ordered,
+    others::Others,
+    place,
+    reading::Reading,
+    record,
+    selection::handle,
     stop::Stop,
 };
 use crate::{
@@ -46,12 +54,20 @@ pub(crate) struct Options {
     /// One line for each kind of failure, with counts, the most frequent first
     #[arg(long)]
     group: bool,
+
+    #[command(flatten)]
+    criteria: Criteria,
+
+    #[command(flatten)]
+    reading: Reading,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   retryrmq parked ls orders
   retryrmq parked ls orders --group            which failures, and how often
+  retryrmq parked ls orders --since 2h --error timeout
+  retryrmq parked ls orders --where 'body.customer.id == 7'
   retryrmq parked ls orders --json | jq -r .message_id
   retryrmq parked ls orders_error --dlq        any dead-letter queue
   retryrmq parked ls --all-queues --group      everything that died here
@@ -62,16 +78,20 @@ JSON, one object a line: place, mark, message_id, parked_at, reason, by_broker,
 attempts, error, error_type, fingerprint, exchange, routing_key, replays,
 body_bytes, home (the queue it is replayed to, null where nobody knows), library
 (who left it). With --group: count, fingerprint, reason, error, error_type,
-first_parked_at, last_parked_at, and about (note, owner, hold, by, at) where
-`parked tag` wrote it.";
+first_parked_at, last_parked_at, example (place, mark, message_id), and about
+(note, owner, hold, by, at) where `parked tag` wrote it. With --all-queues also
+queue.";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    let decoding = Arc::new(options.reading.open()?);
+    let mut filter = options.criteria.read(&options.reading, decoding)?;
     let stop = Stop::listen()?;
     if let Some(queue) = options.queue.clone() {
         let client = global.connect().await?;
         let parked = place::parked(&client, &queue, options.dlq);
-        let listed = one(&options, (&client, &parked), stop, output).await;
+        let listed = one(&options, &mut filter, (&client, &parked), stop, output).await;
         client.close().await;
+        filter.tell(output);
         return Ok(listed?.0);
     }
     let names = every::names(&options.management, global).await?;
@@ -84,7 +104,15 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             break;
         }
         let parked = place::parked(&client, name, true);
-        match one(&options, (&client, &parked), stop.clone(), output).await {
+        match one(
+            &options,
+            &mut filter,
+            (&client, &parked),
+            stop.clone(),
+            output,
+        )
+        .await
+        {
             Ok((Exit::Ok, seen)) => all += seen,
             Ok((other, seen)) => (exit, all) = (other, all + seen),
             Err(fault) if fault.is_closed_pipe() => return Err(fault),
@@ -96,13 +124,20 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         }
     }
     client.close().await;
+    filter.tell(output);
     if let Some(fault) = failed {
         return Err(fault);
     }
     if exit == Exit::Ok {
         let count = names.len();
+        if all == 0 && !filter.is_empty() {
+            return Err(Fault::not_found(format!(
+                "no dead letter like that; queues that were looked through: {count}"
+            )));
+        }
+        let like = if filter.is_empty() { "" } else { " like that" };
         output.note(&format!(
-            "{all} dead letters; queues that were looked through: {count}"
+            "{all} dead letters{like}; queues that were looked through: {count}"
         ));
     }
     Ok(exit)
@@ -111,6 +146,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 /// Lists what is in one queue, and says how many messages it was.
 async fn one(
     options: &Options,
+    filter: &mut Filter,
     (client, parked): (&Client, &Parked),
     stop: Stop,
     output: &Output,
@@ -124,30 +160,36 @@ async fn one(
         warn_of(&walk);
     }
     let listed = match notes_of(options, client).await {
-        Ok(notes) => list(options, &notes, &mut walk, output).await,
+        Ok(notes) => list(options, (filter, &notes), &mut walk, output).await,
         Err(fault) => Err(fault),
     };
-    let (others, stopped) = (Others::of(&walk.browse), walk.is_stopped());
+    let (others, stopped, seen) = (Others::of(&walk.browse), walk.is_stopped(), walk.place);
     let closed = walk.close().await;
-    let seen = listed?;
+    let listed = listed?;
     closed?;
     if stopped {
-        return Ok((Exit::Interrupted, seen));
+        return Ok((Exit::Interrupted, listed));
     }
-    if seen == 0 && !others.hold() && !options.all_queues {
+    let name = parked.name();
+    if listed == 0 && !filter.is_empty() && !options.all_queues {
+        return Err(others.or_not_found("like that", &name));
+    }
+    if listed == 0 && filter.is_empty() && !others.hold() && !options.all_queues {
+        output.note(&format!("nothing is parked in {}", visible::line(&name)));
+    } else if options.limit > 0 && listed == options.limit && seen < total as usize {
+        let looked_at = if filter.is_empty() {
+            String::new()
+        } else {
+            format!(" of the first {seen}")
+        };
         output.note(&format!(
-            "nothing is parked in {}",
-            visible::line(&parked.name())
-        ));
-    } else if seen < total as usize && options.limit > 0 {
-        output.note(&format!(
-            "{seen} of {total} parked messages; --limit 0 lists all of them"
+            "{listed}{looked_at} of {total} parked messages; --limit 0 lists all of them"
         ));
     }
     if others.hold() {
-        return Ok((others.told(&parked.name(), output)?, seen));
+        return Ok((others.told(&name, output)?, listed));
     }
-    Ok((Exit::Ok, seen))
+    Ok((Exit::Ok, listed))
 }
 
 /// What operators wrote about the groups, of one queue that is listed by group.
@@ -165,9 +207,10 @@ pub(super) fn warn_of(walk: &Ordered) {
     }
 }
 
+/// How many were listed.
 async fn list(
     options: &Options,
-    notes: &Notes,
+    (filter, notes): (&mut Filter, &Notes),
     walk: &mut Ordered,
     output: &Output,
 ) -> Result<usize, Fault> {
@@ -176,17 +219,23 @@ async fn list(
     } else {
         options.limit
     };
+    let progress = output.progress(Some(walk.browse.remaining().into()), "looked at");
     let mut groups = Groups::default();
     let mut rows = Vec::new();
-    let mut seen = 0;
-    while seen < limit
+    let mut listed = 0;
+    while listed < limit
         && let Some((place, record)) = walk.next().await?
     {
-        seen = place;
+        progress.set_position(place as u64);
+        if !filter.takes(place, &record, walk.parking()) {
+            continue;
+        }
+        listed += 1;
         if options.group {
-            groups.add(&record);
+            groups.add(place, &record);
         } else if output.is_json() {
             let mut line = record::summary(place, &record);
+            record::tell_origin(&mut line, walk.letter(&record).as_ref());
             if options.all_queues {
                 line["queue"] = json!(walk.parking());
             }
@@ -195,9 +244,10 @@ async fn list(
             rows.push(row(place, &record, output));
         }
     }
-    if seen > 0 && options.all_queues && !output.is_json() {
+    progress.finish_and_clear();
+    if listed > 0 && options.all_queues && !output.is_json() {
         let name = visible::line(walk.parking()).into_owned();
-        output.line(&output.bold(format!("{name}  {seen}")))?;
+        output.line(&output.bold(format!("{name}  {listed}")))?;
     }
     if options.group {
         let queue = options.all_queues.then(|| walk.parking());
@@ -205,7 +255,7 @@ async fn list(
     } else if !rows.is_empty() {
         print(rows, output)?;
     }
-    Ok(seen)
+    Ok(listed)
 }
 
 /// Columns of an error in a table; `parked show` and --json have all of it.
@@ -253,7 +303,7 @@ const FROM: usize = 2;
 
 /// Whether there is room for what is only sometimes needed.
 fn is_wide(output: &Output) -> bool {
-    output.width().is_none_or(|width| width >= 100)
+    output.width().is_none_or(|width| width >= 120)
 }
 
 /// One row of it.
@@ -342,10 +392,13 @@ struct Group {
     shown: String,
     first: Option<SystemTime>,
     last: Option<SystemTime>,
+    /// The oldest of them.
+    example: (usize, String),
+    example_id: Option<String>,
 }
 
 impl Groups {
-    fn add(&mut self, record: &Record) {
+    fn add(&mut self, place: usize, record: &Record) {
         let group = self
             .0
             .entry((record.fingerprint.clone(), record.reason))
@@ -356,6 +409,8 @@ impl Groups {
                 shown: error(record),
                 first: record.parked_at,
                 last: record.parked_at,
+                example: (place, record.mark.clone()),
+                example_id: record.message().message_id().map(str::to_owned),
             });
         group.count += 1;
         group.first = group.first.min(record.parked_at).or(record.parked_at);
@@ -379,6 +434,11 @@ impl Groups {
                         "error_type": group.error_type,
                         "first_parked_at": group.first.and_then(moment::rfc3339),
                         "last_parked_at": group.last.and_then(moment::rfc3339),
+                        "example": {
+                            "place": group.example.0,
+                            "mark": group.example.1,
+                            "message_id": group.example_id,
+                        },
                     });
                     if let Some(note) = notes.about(fingerprint) {
                         line["about"] = note.json();
@@ -392,28 +452,39 @@ impl Groups {
         if groups.is_empty() {
             return Ok(());
         }
+        // Where there is little room, the reason goes: the error mostly says it, and `show` does.
+        let wide = output.width().is_none_or(|width| width >= 100);
         let age = |time: Option<SystemTime>| time.map_or_else(|| "-".to_owned(), moment::ago);
         let mut marks: Vec<_> = groups.iter().map(|((mark, _), _)| mark.clone()).collect();
         marks.sort_unstable();
         marks.dedup();
         let rows = groups.into_iter().map(|((mark, why), group)| {
-            vec![
-                Look::Bold.of(group.count),
-                reason(why),
+            let (place, example) = &group.example;
+            let example = format!("#{place}={}", example.get(..8).unwrap_or(example));
+            let mut row = vec![Look::Bold.of(group.count)];
+            if wide {
+                row.push(reason(why));
+            }
+            row.extend([
                 Look::Plain.of(age(group.first)),
                 Look::Plain.of(age(group.last)),
                 Look::Dim.of(fingerprint(&mark, output)),
+                Look::Dim.of(example),
                 Look::Plain.of(group.shown),
-            ]
+            ]);
+            row
         });
-        let columns = [
-            Column::right("count", 8),
-            Column::left("reason", 16),
+        let mut columns = vec![Column::right("count", 8)];
+        if wide {
+            columns.push(Column::left("reason", 16));
+        }
+        columns.extend([
             Column::left("first", 13),
             Column::left("last", 13),
             Column::left("fingerprint", 16),
+            Column::left("example", 18),
             Column::left("error", 0),
-        ];
+        ]);
         output.table(&columns, rows.collect())?;
         notes.print(marks.iter().map(String::as_str), output)
     }

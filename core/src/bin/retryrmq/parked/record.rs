@@ -1,11 +1,22 @@
 //! A parked message in JSON, with stable names.
 
 use retryrmq::Record;
-use retryrmq_operator::foreign::{DeadLetter, Replay};
+use retryrmq_operator::{
+    decoding::Decoded,
+    foreign::{DeadLetter, Replay},
+};
 use serde_json::{Value, json};
 
 use super::foreign;
 use crate::{json, moment};
+
+/// Where it was first published, where another library wrote that down; what `--routing-key` chooses by.
+pub(super) fn tell_origin(line: &mut Value, letter: Option<&DeadLetter>) {
+    if let Some((exchange, routing_key)) = letter.and_then(|letter| letter.published.as_ref()) {
+        line["exchange"] = json!(exchange);
+        line["routing_key"] = json!(routing_key);
+    }
+}
 
 /// What `ls` shows of it.
 pub(super) fn summary(place: usize, record: &Record) -> Value {
@@ -34,6 +45,7 @@ pub(super) fn summary(place: usize, record: &Record) -> Value {
 pub(super) fn full(place: usize, record: &Record, letter: Option<&DeadLetter>) -> Value {
     let message = record.message();
     let mut all = summary(place, record);
+    tell_origin(&mut all, letter);
     all["first_failed_at"] = json!(message.first_failed_at().and_then(moment::rfc3339));
     all["stack"] = json!(record.stack);
     all["history"] = record
@@ -72,4 +84,23 @@ pub(super) fn full(place: usize, record: &Record, letter: Option<&DeadLetter>) -
         all["original"] = original;
     }
     all
+}
+
+/// What the body is, decoded.
+pub(super) fn decoded(decoded: &Decoded<'_>) -> Value {
+    let fit = decoded.fit.as_ref();
+    let unwrapped: Vec<String> = decoded.unwrapped.iter().map(ToString::to_string).collect();
+    json!({
+        "format": decoded.format.code(),
+        "guess": decoded.is_guess,
+        "unwrapped": unwrapped,
+        "type": fit.map(|fit| &fit.message).or(decoded.schema.as_ref()),
+        "score": fit.map(|fit| fit.score),
+        "value": decoded.value,
+        "breaks_off": decoded.breaks_off.as_ref().map(|broken| json!({
+            "within": broken.within,
+            "byte": broken.byte,
+            "why": broken.why,
+        })),
+    })
 }

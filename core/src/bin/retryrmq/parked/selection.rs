@@ -1,16 +1,23 @@
 //! Which parked messages: by id, by place or mark, by fingerprint, by reason, or all.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use retryrmq::{ParkReason, Record};
 
-use crate::fault::Fault;
+use super::{
+    filter::{Criteria, Filter},
+    reading::{Decoding, Reading},
+};
+use crate::{fault::Fault, output::Output};
 use retryrmq::visible;
 
 /// The words that choose messages; at least one is needed.
 #[derive(Clone, Debug, Default, Args)]
-#[group(required = true, multiple = true)]
+#[group(skip)]
+#[command(group = ArgGroup::new("words").required(true).multiple(true).args([
+    "which", "fingerprint", "reason", "all", "since", "error", "error_type", "kind", "routing_key", "header", "condition",
+]))]
 pub(super) struct Words {
     /// Message ids; or #1=MARK as `parked ls` shows it, which names one message wherever it stands; or a place alone: #1 is the
     /// oldest. An id that begins with # is `id:#…`
@@ -29,15 +36,24 @@ pub(super) struct Words {
     /// All of them
     #[arg(long, conflicts_with = "which")]
     all: bool,
+
+    #[command(flatten)]
+    criteria: Criteria,
+
+    #[command(flatten)]
+    reading: Reading,
 }
 
 /// What the words mean.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Selection {
     named: Vec<(Name, bool)>,
     fingerprint: Option<String>,
     /// `None` within: of unknown reason.
     reason: Option<Option<ParkReason>>,
+    filter: Filter,
+    /// How bodies are read.
+    pub(super) decoding: Arc<Decoding>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,11 +85,18 @@ impl Words {
     }
 
     /// All of them, or those alike.
-    pub(super) fn every(fingerprint: Option<String>, reason: Option<String>) -> Self {
+    pub(super) fn every(
+        fingerprint: Option<String>,
+        reason: Option<String>,
+        criteria: Criteria,
+        reading: Reading,
+    ) -> Self {
         Self {
-            all: fingerprint.is_none() && reason.is_none(),
+            all: fingerprint.is_none() && reason.is_none() && criteria.is_empty(),
             fingerprint,
             reason,
+            criteria,
+            reading,
             ..Self::default()
         }
     }
@@ -102,11 +125,26 @@ impl Words {
                 )
             })
         });
-        Ok(Selection {
+        let decoding = Arc::new(self.reading.open()?);
+        let selection = Selection {
             named,
             fingerprint: fingerprint.transpose()?,
             reason: reason.transpose()?,
-        })
+            filter: self.criteria.read(&self.reading, Arc::clone(&decoding))?,
+            decoding,
+        };
+        if !selection.filter.is_empty() && (self.all || selection.is_named()) {
+            return Err(Fault::usage(
+                "--since, --error, --error-type, --routing-key, --header and --where choose messages by themselves: leave out --all and the ids",
+            ));
+        }
+        // --type alone chooses by error, but beside --proto it chooses nothing.
+        if !self.all && !selection.is_named() && !selection.is_a_filter() {
+            return Err(Fault::usage(
+                "which messages? Name them as `parked ls` shows them, or say --error, --where and the like, or --all",
+            ));
+        }
+        Ok(selection)
     }
 }
 
@@ -242,9 +280,34 @@ impl Selection {
         self.fingerprint.is_some()
     }
 
+    /// Whether messages are chosen by what they have in common. None at all is then not what was meant.
+    pub(super) fn is_a_filter(&self) -> bool {
+        self.fingerprint.is_some() || self.reason.is_some() || !self.filter.is_empty()
+    }
+
+    /// What they have in common, for the sentence that there are none.
+    pub(super) fn described(&self) -> &'static str {
+        match (&self.fingerprint, self.reason, self.filter.is_empty()) {
+            (Some(_), None, true) => "with this fingerprint",
+            (None, Some(_), true) => "that was parked for this reason",
+            _ => "like that",
+        }
+    }
+
+    /// # Errors
+    /// Where messages would be chosen by a guess.
+    pub(super) fn refuse_guesses(&self) -> Result<(), Fault> {
+        self.filter.refuse_guesses()
+    }
+
+    /// Says what could not be judged.
+    pub(super) fn tell(&self, output: &Output) {
+        self.filter.tell(output);
+    }
+
     /// Whether not all of them are chosen.
     pub(super) fn is_narrow(&self) -> bool {
-        self.is_named() || self.fingerprint.is_some() || self.reason.is_some()
+        self.is_named() || self.is_a_filter()
     }
 
     /// Whether messages are chosen one by one.
@@ -318,8 +381,8 @@ impl Selection {
         )))
     }
 
-    /// Whether the record at `place` (1 is the oldest) is among them. Of several that a mark names, the first.
-    pub(super) fn takes(&mut self, place: usize, record: &Record) -> bool {
+    /// Whether the record at `place` (1 is the oldest) of the queue `parking` is among them. Of several that a mark names, the first.
+    pub(super) fn takes(&mut self, place: usize, record: &Record, parking: &str) -> bool {
         if !self.named.is_empty() {
             let mut taken = false;
             for (name, seen) in &mut self.named {
@@ -335,12 +398,13 @@ impl Selection {
             .as_ref()
             .is_none_or(|start| record.fingerprint.starts_with(start.as_str()))
             && self.reason.is_none_or(|reason| record.reason == reason)
+            && self.filter.takes(place, record, parking)
     }
 
     /// Whether a name may mean this record, if no other record that it may mean turns up: all of those are held until the end.
-    pub(super) fn may_take(&mut self, place: usize, record: &Record) -> bool {
+    pub(super) fn may_take(&mut self, place: usize, record: &Record, parking: &str) -> bool {
         if self.named.is_empty() {
-            return self.takes(place, record);
+            return self.takes(place, record, parking);
         }
         let mut taken = false;
         for (name, seen) in &mut self.named {

@@ -32,6 +32,7 @@ use retryrmq::visible;
 Examples:
   retryrmq parked replay orders order-17 '#3=7c1e09ab'
   retryrmq parked replay orders --fingerprint 3f2a9c01
+  retryrmq parked replay orders --error timeout --since 2h
   retryrmq parked replay orders --all --limit 100 --dry-run
   retryrmq parked replay orders --all --canary 5 --rate 50/s --audit replays.jsonl
   retryrmq parked replay orders order-17 --edit
@@ -51,7 +52,7 @@ was written on it as it failed; where none says which queue, --to is needed.
 The first replay to a queue takes two seconds: a younger one may forget it.
 Of more than two thousand messages --limit takes the first of the queue, which
 are not the oldest where they were looked at before; it says so.",
-    override_usage = "retryrmq parked replay [OPTIONS] <QUEUE> <ID…|--fingerprint <HEX>|--reason <REASON>|--all>"
+    override_usage = "retryrmq parked replay [OPTIONS] <QUEUE> <ID…|--error <TEXT>|--where <CONDITION>|…|--all>"
 )]
 pub(crate) struct Replay {
     #[command(flatten)]
@@ -72,13 +73,14 @@ pub(crate) struct Replay {
 Examples:
   retryrmq parked drop orders '#1=7c1e09ab'
   retryrmq parked drop orders --reason expired --yes
+  retryrmq parked drop orders --where 'body.customer.id == 7'
   retryrmq parked drop orders --all --dry-run
 
 Without --yes it asks, and needs a terminal for that. With --yes a place alone
-(#1) is refused, because places move, and so are an id that several messages have
-and the beginning of a fingerprint that several kinds of failure have. --limit
-takes the oldest of two thousand messages at most.",
-    override_usage = "retryrmq parked drop [OPTIONS] <QUEUE> <ID…|--fingerprint <HEX>|--reason <REASON>|--all>"
+(#1) is refused, because places move, and so are an id that several messages have,
+the beginning of a fingerprint that several kinds of failure have, and --where on
+bodies whose protobuf type nobody named (--proto-type). --limit takes the oldest of two thousand messages at most.",
+    override_usage = "retryrmq parked drop [OPTIONS] <QUEUE> <ID…|--error <TEXT>|--where <CONDITION>|…|--all>"
 )]
 pub(crate) struct Drop {
     #[command(flatten)]
@@ -167,6 +169,9 @@ pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Res
         ));
     }
     let selection = options.choice.which.read()?;
+    if options.yes && !options.choice.dry_run {
+        selection.refuse_guesses()?;
+    }
     if let Some(place) = selection
         .bare_place()
         .filter(|_| options.yes && !options.choice.dry_run)
@@ -211,6 +216,7 @@ async fn act(
         left: choice.limit.unwrap_or(u64::MAX),
         notes,
         spared: 0,
+        found: false,
     };
     let done = if let Err(fault) = oldest_are_known(&mut walk, &choice, &deed).await {
         Err(fault)
@@ -224,6 +230,7 @@ async fn act(
         selection,
         left,
         spared,
+        found,
         ..
     } = walk;
     let (others, stopped) = (Others::of(&ordered.browse), ordered.is_stopped());
@@ -246,7 +253,8 @@ async fn act(
     done.and(closed).map_err(|fault| fault.after(&summary))?;
     // With a limit, or when we were stopped, the rest was not looked for.
     let missing = selection.missing().filter(|_| left > 0 && !stopped);
-    let unmatched = missing.is_none() && tally.count == 0 && selection.wants_a_fingerprint();
+    let unmatched = missing.is_none() && !found && !stopped && selection.is_a_filter();
+    selection.tell(output);
     if !unmatched && (missing.is_none() || tally.count > 0) {
         tell(&tally, &summary, &deed, output)?;
     }
@@ -254,7 +262,7 @@ async fn act(
         return Ok(Exit::Interrupted);
     }
     if unmatched {
-        return Err(others.or_not_found("with this fingerprint", &name));
+        return Err(others.or_not_found(selection.described(), &name));
     }
     if let Some(missing) = missing {
         return Err(others.or_not_found(&missing, &name));
@@ -276,6 +284,8 @@ struct Walk {
     notes: Notes,
     /// How many were passed over because of that.
     spared: u64,
+    /// Any was chosen, whatever became of it.
+    found: bool,
 }
 
 impl Walk {
@@ -285,16 +295,21 @@ impl Walk {
         {
             if self.thorough
                 && !self.notes.holds(&record.fingerprint)
-                && self.selection.may_take(place, &record)
+                && self
+                    .selection
+                    .may_take(place, &record, self.ordered.parking())
             {
+                self.found = true;
                 return Ok(Some((place, record)));
             }
-            if !self.thorough && self.selection.takes(place, &record) {
+            if !self.thorough && self.selection.takes(place, &record, self.ordered.parking()) {
+                self.found = true;
                 if self.notes.holds(&record.fingerprint) {
                     self.spared += 1;
                     continue;
                 }
                 self.left -= 1;
+                self.found = true;
                 return Ok(Some((place, record)));
             }
         }

@@ -3,15 +3,21 @@
 use clap::Args;
 use console::Style;
 use retryrmq::Record;
-use retryrmq_operator::foreign::{DeadLetter, Replay, Source};
+use retryrmq_operator::{
+    decoding::Decoded,
+    foreign::{DeadLetter, Replay, Source},
+};
 
 use super::{
-    body::{self, Form},
-    foreign, ls,
+    body,
+    foreign::{self, Content},
+    ls,
     notes::Notes,
     order::Ordered,
     others::Others,
-    place, record,
+    place,
+    reading::Decoding,
+    record,
     selection::{Words, handle},
     stop::Stop,
 };
@@ -20,7 +26,7 @@ use retryrmq::visible;
 
 /// Show everything about parked messages: error, history, stack, headers, body
 #[derive(Clone, Debug, Args)]
-#[command(after_help = EXAMPLES, override_usage = "retryrmq parked show [OPTIONS] <QUEUE> <ID…|--fingerprint <HEX>|--reason <REASON>|--all>")]
+#[command(after_help = EXAMPLES, override_usage = "retryrmq parked show [OPTIONS] <QUEUE> <ID…|--error <TEXT>|--where <CONDITION>|…|--all>")]
 pub(crate) struct Options {
     /// The queue (its own name, not that of the parking queue)
     queue: String,
@@ -43,11 +49,15 @@ Examples:
   retryrmq parked show orders '#1'                     the oldest
   retryrmq parked show orders '#3=7c1e09ab'            as `parked ls` shows it
   retryrmq parked show orders '#1' --raw | protoc --decode_raw
-  retryrmq parked show orders --all --json | jq .headers
+  retryrmq parked show orders '#1' --proto shop.pb --type shop.Order
+  retryrmq parked show orders --where 'body.customer.id == 7'
+  retryrmq parked show orders --all --json | jq .decoded.value
 
 JSON, one object a line: as `parked ls`, and first_failed_at, stack, history,
-properties, headers, and body (text) or body_base64; of EasyNetQ's dead letters
-also original, with the same of the message within.";
+properties, headers, body (text) or body_base64, and decoded: format, guess,
+unwrapped, type, score, value, and breaks_off with within, byte and why. Of
+EasyNetQ's dead letters also original, with properties, headers and body of the
+message within, which is what decoded is about.";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let mut selection = options.which.read()?;
@@ -63,10 +73,11 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         while !selection.ends_by(walk.place)
             && let Some((place, record)) = walk.next().await?
         {
-            if selection.takes(place, &record) {
+            if selection.takes(place, &record, walk.parking()) {
                 let letter = walk.letter(&record);
-                let message = (&record, letter.as_ref());
-                show(&options, &notes, place, message, shown, output)?;
+                let told = (&record, letter.as_ref());
+                let about = (&*selection.decoding, &notes);
+                show(&options, about, place, told, shown, output)?;
                 shown += 1;
             }
         }
@@ -82,11 +93,12 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         return Ok(Exit::Interrupted);
     }
     let name = parked.name();
+    selection.tell(output);
     if let Some(missing) = selection.missing() {
         return Err(others.or_not_found(&missing, &name));
     }
     if shown == 0 {
-        return Err(others.or_not_found("like that", &name));
+        return Err(others.or_not_found(selection.described(), &name));
     }
     if others.hold() && !selection.is_named() {
         output.note(&others.sentence(&name));
@@ -97,7 +109,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 
 fn show(
     options: &Options,
-    notes: &Notes,
+    (decoding, notes): (&Decoding, &Notes),
     place: usize,
     (record, letter): (&Record, Option<&DeadLetter>),
     before: usize,
@@ -106,23 +118,28 @@ fn show(
     if options.raw {
         return output.raw(record.message().body());
     }
+    let message = record.message();
+    let content = Content::of(letter, &message);
+    let decoded = decoding.decode(record, &content);
     if output.is_json() {
         let mut all = record::full(place, record, letter);
         if let Some(note) = notes.about(&record.fingerprint) {
             all["about"] = note.json();
         }
+        all["decoded"] = record::decoded(&decoded);
         return output.json_line(&all);
     }
     if before > 0 {
         output.line("")?;
     }
-    people(place, (record, letter), notes, output)
+    people(place, (record, letter), notes, (&content, &decoded), output)
 }
 
 fn people(
     place: usize,
     (record, letter): (&Record, Option<&DeadLetter>),
     notes: &Notes,
+    (content, decoded): (&Content<'_>, &Decoded<'_>),
     output: &Output,
 ) -> Result<(), Fault> {
     let message = record.message();
@@ -171,20 +188,16 @@ fn people(
         times => format!(", replayed {times} times before"),
     };
     field("attempts", &format!("{attempts}{replays}"))?;
-    let origin = letter.and_then(|letter| letter.published.clone());
-    let (exchange, routing_key) = origin.unwrap_or_else(|| {
-        (
-            message.exchange().to_owned(),
-            message.routing_key().to_owned(),
-        )
-    });
-    let exchange = match exchange.as_str() {
+    let exchange = match content.exchange {
         "" => "the default exchange".to_owned(),
         name => format!("exchange {}", visible::line(name)),
     };
     field(
         "published",
-        &format!("to {exchange}, routing key {}", visible::line(&routing_key)),
+        &format!(
+            "to {exchange}, routing key {}",
+            visible::line(content.routing_key)
+        ),
     )?;
     let origin = letter.map(|letter| &letter.source);
     match origin {
@@ -208,14 +221,9 @@ fn people(
     if let Some(note) = notes.about(&record.fingerprint) {
         field("group", &output.bold(note.sentence()))?;
     }
-    let original = match letter.map(|letter| &letter.replay) {
-        Some(Replay::Original { properties, .. }) => Some(foreign::unwrapped(properties)),
-        _ => None,
-    };
-    let shown = original.as_ref().unwrap_or(message.properties());
-    let properties: Vec<String> = json::properties(shown)
+    let properties: Vec<String> = json::properties(&content.properties)
         .iter()
-        .filter(|(name, _)| *name != "message_id" || original.is_some())
+        .filter(|(name, _)| *name != "message_id" || content.is_original)
         .map(|(name, value)| match value.as_str() {
             Some(text) => format!("{name}={}", visible::line(text)),
             None => format!("{name}={value}"),
@@ -229,30 +237,29 @@ fn people(
         heading("stack", output)?;
         indented(&visible::block(stack), output)?;
     }
-    headers((record, letter), output)?;
-    let content = foreign::body(letter, message.body());
-    let (form, text, rest) = body::readable(content);
-    let size = indicatif::HumanBytes(content.len() as u64);
-    heading(
-        &format!(
-            "body  {}",
-            output.dim(if form == Form::Empty {
-                "empty".to_owned()
-            } else {
-                format!("{}, {size}{}", form.name(), wrapped(letter))
-            })
-        ),
-        output,
-    )?;
-    if form != Form::Empty {
-        indented(&text, output)?;
+    headers(content, letter, output)?;
+    let shown = body::shown(decoded, content.body.len());
+    let what = format!("{}{}", shown.what, wrapped(letter));
+    heading(&format!("body  {}", output.dim(what)), output)?;
+    for remark in &shown.remarks {
+        let remark = output.paint(remark, Style::new().yellow());
+        output.line(&format!("    {remark}"))?;
     }
-    if rest > 0 {
+    indented(&shown.text, output)?;
+    if shown.rest > 0 {
         let more = format!(
-            "… {} more; --raw prints it all",
-            indicatif::HumanBytes(rest as u64)
+            "… {} more; {} prints it all",
+            indicatif::HumanBytes(shown.rest as u64),
+            if shown.is_raw && !content.is_original {
+                "--raw"
+            } else {
+                "--json"
+            }
         );
         output.line(&format!("    {}", output.dim(more)))?;
+    }
+    if let Some(dump) = &shown.dump {
+        indented(dump, output)?;
     }
     Ok(())
 }
@@ -281,16 +288,12 @@ fn history(record: &Record, output: &Output) -> Result<(), Fault> {
 }
 
 /// Our own headers are told above in words; the publisher's are what is left.
-fn headers((record, letter): (&Record, Option<&DeadLetter>), output: &Output) -> Result<(), Fault> {
-    let message = record.message();
-    let all = match letter.map(|letter| &letter.replay) {
-        Some(Replay::Original { properties, .. }) => foreign::unwrapped(properties)
-            .headers()
-            .as_ref()
-            .map(json::table),
-        _ => message.headers().map(json::table),
-    };
-    let all = all.unwrap_or_default();
+fn headers(
+    content: &Content<'_>,
+    letter: Option<&DeadLetter>,
+    output: &Output,
+) -> Result<(), Fault> {
+    let all = content.headers();
     let theirs: Vec<_> = all
         .iter()
         .filter(|(name, _)| {

@@ -1,0 +1,362 @@
+//! What messages are chosen by: when, which error, which routing key, which headers, and a condition on the body.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use clap::Args;
+use jiff::{Timestamp, civil, tz::TimeZone};
+use retryrmq::{Record, visible};
+use retryrmq_operator::{
+    condition::{Condition, Variables},
+    pattern,
+};
+use serde_json::{Value, json};
+
+use super::{
+    foreign::{self, Content},
+    reading::{Decoding, Reading},
+    selection::handle,
+};
+use crate::{fault::Fault, json, moment, output::Output};
+
+/// The options: all that are given must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub(super) struct Criteria {
+    /// Those parked in the last 2h (or 30m, 7d), or since a time: 2026-11-22T21:00:00Z, or 2026-11-22 and '2026-11-22 21:00'
+    /// in the time zone of this machine. Those that nobody dated are not among them
+    #[arg(long, value_name = "AGE|TIME", help_heading = "Choosing messages")]
+    since: Option<String>,
+
+    /// Those whose error contains this text, in capitals or not
+    #[arg(long, value_name = "TEXT", help_heading = "Choosing messages")]
+    error: Option<String>,
+
+    /// Those whose error is of this type: the whole name or what stands after its last dot
+    #[arg(long, value_name = "TYPE", help_heading = "Choosing messages")]
+    error_type: Option<String>,
+
+    /// Those published with this routing key; as in a binding, * is one word and # any number of words
+    #[arg(long, value_name = "KEY", help_heading = "Choosing messages")]
+    routing_key: Option<String>,
+
+    /// Those with this header, of this value, in which * is any text; may be repeated, all must hold
+    #[arg(long, value_name = "NAME[=VALUE]", help_heading = "Choosing messages")]
+    header: Vec<String>,
+
+    /// Those for which a condition holds, in CEL: 'body.customer.id == 7'. There are body (decoded), headers, properties,
+    /// error, error_type, reason, fingerprint, queue, exchange, routing_key, message_id, attempts, replays and parked_at
+    // A keyword of the language, hence the name.
+    #[arg(
+        long = "where",
+        value_name = "CONDITION",
+        help_heading = "Choosing messages"
+    )]
+    condition: Option<String>,
+}
+
+/// The variables of a condition.
+const VARIABLES: [&str; 14] = [
+    "body",
+    "headers",
+    "properties",
+    "error",
+    "error_type",
+    "reason",
+    "fingerprint",
+    "queue",
+    "exchange",
+    "routing_key",
+    "message_id",
+    "attempts",
+    "replays",
+    "parked_at",
+];
+
+/// What the options mean.
+#[derive(Debug, Default)]
+pub(super) struct Filter {
+    since: Option<SystemTime>,
+    /// In small letters.
+    error: Option<String>,
+    error_type: Option<String>,
+    routing_key: Option<String>,
+    headers: Vec<(String, Option<String>)>,
+    condition: Option<Condition>,
+    /// Whether the condition is on the body.
+    reads_body: bool,
+    decoding: Arc<Decoding>,
+    /// How many messages the condition was tried on, and could not be judged on.
+    tried: u64,
+    unjudged: u64,
+    /// The first of these, and why.
+    first: Option<String>,
+}
+
+impl Criteria {
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether they go by when a message was parked, which nobody did with one that waits.
+    pub(super) fn goes_by_parking(&self) -> bool {
+        self.since.is_some()
+    }
+
+    pub(super) fn read(&self, reading: &Reading, decoding: Arc<Decoding>) -> Result<Filter, Fault> {
+        let error_type = match (&self.error_type, reading.error_type()) {
+            (Some(_), Some(_)) => {
+                return Err(Fault::usage(
+                    "--type without --proto is --error-type, and that was given as well: leave one out",
+                ));
+            }
+            (Some(kind), None) => Some(kind.clone()),
+            (None, kind) => kind.map(str::to_owned),
+        };
+        let headers = self.header.iter().map(|text| {
+            let (name, value) = match text.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_owned())),
+                None => (text.as_str(), None),
+            };
+            if name.is_empty() {
+                return Err(Fault::usage(
+                    "--header names no header: write NAME=VALUE, or NAME alone",
+                ));
+            }
+            Ok((name.to_owned(), value))
+        });
+        for (text, option) in [(&self.error, "--error"), (&error_type, "--error-type")] {
+            if text.as_deref() == Some("") {
+                return Err(Fault::usage(format!(
+                    "{option} is empty, and would choose every message"
+                )));
+            }
+        }
+        let condition = self.condition.as_deref().map(|text| {
+            Condition::parse(text, &VARIABLES).map_err(|why| {
+                Fault::usage(format!(
+                    "--where `{}`: {}",
+                    visible::line(text),
+                    visible::line(&why)
+                ))
+            })
+        });
+        Ok(Filter {
+            since: self.since.as_deref().map(since).transpose()?,
+            error: self.error.as_ref().map(|text| text.to_lowercase()),
+            error_type,
+            routing_key: self.routing_key.clone(),
+            headers: headers.collect::<Result<_, Fault>>()?,
+            condition: condition.transpose()?,
+            // A word that only looks so refuses more than it must, and never less.
+            reads_body: self
+                .condition
+                .as_ref()
+                .is_some_and(|text| text.contains("body")),
+            decoding,
+            ..Filter::default()
+        })
+    }
+}
+
+/// The moment from which on messages are meant.
+fn since(text: &str) -> Result<SystemTime, Fault> {
+    let now = SystemTime::now();
+    let whole_seconds = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
+    if let Ok(age) = retryrmq::parse_duration(text) {
+        let from = now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+        // A parking is known to the second.
+        return Ok(from.checked_sub(Duration::from_secs(1)).unwrap_or(from));
+    }
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(whole_seconds(time).into());
+    }
+    let local = text
+        .parse::<civil::DateTime>()
+        .ok()
+        .and_then(|time| time.to_zoned(TimeZone::system()).ok());
+    match local {
+        Some(time) => Ok(time.timestamp().into()),
+        None => Err(Fault::usage(format!(
+            "--since `{}` is neither an age such as 30m, 2h or 7d nor a time such as 2026-11-22T21:00:00Z or 2026-11-22",
+            visible::line(text)
+        ))),
+    }
+}
+
+impl Filter {
+    /// Whether every message is meant.
+    pub(super) fn is_empty(&self) -> bool {
+        self.since.is_none()
+            && self.error.is_none()
+            && self.error_type.is_none()
+            && self.routing_key.is_none()
+            && self.headers.is_empty()
+            && self.condition.is_none()
+    }
+
+    /// # Errors
+    /// Where the condition would be judged on bodies whose type is a guess, which is nothing to destroy by.
+    pub(super) fn refuse_guesses(&self) -> Result<(), Fault> {
+        if !self.reads_body || !self.decoding.guesses_type() {
+            return Ok(());
+        }
+        Err(Fault::usage(
+            "--where would be judged on the protobuf message that fits each body best, which is a guess; nothing was done: name the type with --proto-type, or in the configuration file with `type` beside `proto`",
+        ))
+    }
+
+    /// Whether this one of the queue `parking` is. What the condition cannot be judged on is not, and is counted.
+    pub(super) fn takes(&mut self, place: usize, record: &Record, parking: &str) -> bool {
+        if !self.is_alike(record) {
+            return false;
+        }
+        if self.routing_key.is_none() && self.headers.is_empty() && self.condition.is_none() {
+            return true;
+        }
+        let (letter, message) = (foreign::of(record, parking), record.message());
+        let content = Content::of(letter.as_ref(), &message);
+        self.was_published_so(&content) && self.holds((place, parking), record, &content)
+    }
+
+    /// All that costs little.
+    fn is_alike(&self, record: &Record) -> bool {
+        let is_of_type = |kind: &String| {
+            let has = record.error_type.as_str();
+            has == kind
+                || has
+                    .strip_suffix(kind.as_str())
+                    .is_some_and(|rest| rest.ends_with(['.', ':', '\\', '/', '$']))
+        };
+        let since = self
+            .since
+            .is_none_or(|since| record.parked_at.is_some_and(|at| at >= since));
+        since
+            && self
+                .error
+                .as_ref()
+                .is_none_or(|text| record.error.to_lowercase().contains(text))
+            && self.error_type.as_ref().is_none_or(is_of_type)
+    }
+
+    /// Whether it has the routing key and the headers.
+    fn was_published_so(&self, content: &Content<'_>) -> bool {
+        let has = content.routing_key;
+        let is_key = |key: &String| key == has || pattern::topic(key, has);
+        if !self.routing_key.as_ref().is_none_or(is_key) {
+            return false;
+        }
+        if self.headers.is_empty() {
+            return true;
+        }
+        let all = content.headers();
+        self.headers.iter().all(|(name, wanted)| {
+            let Some(value) = all.get(name) else {
+                return false;
+            };
+            wanted.as_ref().is_none_or(|wanted| match value {
+                Value::String(text) => wanted == text || pattern::glob(wanted, text),
+                other => pattern::glob(wanted, &other.to_string()),
+            })
+        })
+    }
+
+    fn holds(
+        &mut self,
+        (place, parking): (usize, &str),
+        record: &Record,
+        content: &Content<'_>,
+    ) -> bool {
+        let Some(condition) = &mut self.condition else {
+            return true;
+        };
+        self.tried += 1;
+        match condition.holds(variables(&self.decoding, record, content)) {
+            Ok(holds) => holds,
+            Err(why) => {
+                self.unjudged += 1;
+                self.first.get_or_insert_with(|| {
+                    format!(
+                        "{} of {}: {}",
+                        handle(place, record),
+                        visible::line(parking),
+                        visible::line(&why)
+                    )
+                });
+                false
+            }
+        }
+    }
+
+    /// Says on how many messages the condition could not be judged.
+    pub(super) fn tell(&self, output: &Output) {
+        let Some(first) = &self.first else { return };
+        let sentence = format!(
+            "--where could not be judged on {} of {} messages, which are therefore not among them; the first is {first}",
+            self.unjudged, self.tried
+        );
+        if output.is_json() {
+            tracing::warn!("{sentence}");
+        } else {
+            output.note(&sentence);
+        }
+    }
+}
+
+/// What a condition is judged on. A body that breaks off is null: half of it is nothing to choose by.
+fn variables(decoding: &Decoding, record: &Record, content: &Content<'_>) -> Variables {
+    let message = record.message();
+    let decoded = decoding.decode(record, content);
+    let body = decoded.sound().cloned().unwrap_or(Value::Null);
+    let all = [
+        body,
+        Value::Object(content.headers()),
+        Value::Object(json::properties(&content.properties)),
+        json!(record.error),
+        json!(record.error_type),
+        json!(record.reason.map(|reason| reason.as_str())),
+        json!(record.fingerprint),
+        json!((!record.home.is_empty()).then_some(&record.home)),
+        json!(content.exchange),
+        json!(content.routing_key),
+        json!(message.message_id()),
+        json!(record.attempts),
+        json!(message.replays()),
+        json!(record.parked_at.and_then(moment::rfc3339)),
+    ];
+    VARIABLES
+        .iter()
+        .map(|name| (*name).to_owned())
+        .zip(all)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn since_is_an_age_or_a_time() {
+        let now = SystemTime::now();
+        let from = since("2h").unwrap();
+        assert!(from < now - Duration::from_secs(7_199) && from > now - Duration::from_secs(7_300));
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        assert_eq!(since("2023-11-14T22:13:20Z").unwrap(), time);
+        assert_eq!(since("2023-11-14T23:13:20+01:00").unwrap(), time);
+        for text in ["2023-11-14", "2023-11-14 22:13", "2023-11-14T22:13:20"] {
+            let day = Duration::from_secs(86_400);
+            let found = since(text).unwrap();
+            assert!(found > time - 2 * day && found < time + 2 * day, "{text}");
+        }
+        for text in ["", "yesterday", "2 hours", "2023-13-01", "\u{1b}[2J"] {
+            assert!(
+                since(text)
+                    .unwrap_err()
+                    .sentence()
+                    .contains("neither an age"),
+                "{text}"
+            );
+        }
+    }
+}

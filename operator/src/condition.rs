@@ -1,0 +1,413 @@
+//! A condition on a message in the Common Expression Language: `body.customer.id == 7`.
+//!
+//! It is judged on a thread of its own with a large stack and a deadline. An expression can nest loops over lists that a
+//! stranger's message holds, and nothing in CEL bounds their time.
+
+use std::{
+    collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
+    thread,
+    time::Duration,
+};
+
+use cel::{
+    Context, Env, ExecutionError, IdedExpr, Program, Value,
+    common::ast::{EntryExpr, Expr, IdedEntryExpr},
+    objects::{Key, Map},
+};
+use serde_json::Value as Json;
+
+/// Bytes of an expression at most.
+const LONGEST: usize = 4096;
+/// Brackets within brackets at most: a parser goes down as deep.
+const DEEPEST: usize = 50;
+const STACK: usize = 64 << 20;
+/// How long one message may take.
+const DEADLINE: Duration = Duration::from_secs(2);
+/// So many messages may miss it; then the rest is not judged at all.
+const MOST_OVERDUE: u32 = 3;
+
+/// What an expression is judged on: values by the names of variables.
+pub type Variables = serde_json::Map<String, Json>;
+
+/// A condition that messages are chosen by.
+#[derive(Debug)]
+pub struct Condition {
+    text: String,
+    judge: Option<Judge>,
+    overdue: u32,
+}
+
+/// The thread that judges.
+#[derive(Debug)]
+struct Judge {
+    questions: Sender<Variables>,
+    answers: Receiver<Result<bool, String>>,
+}
+
+impl Condition {
+    /// Reads an expression that may use these variables.
+    ///
+    /// # Errors
+    /// A sentence with line and column, for what is no expression, or uses another variable.
+    pub fn parse(text: &str, variables: &[&str]) -> Result<Self, String> {
+        if text.len() > LONGEST {
+            return Err(format!(
+                "it has {} bytes, and {LONGEST} are the most",
+                text.len()
+            ));
+        }
+        let mut depth = 0_usize;
+        for (at, c) in text.char_indices() {
+            match c {
+                '(' | '[' | '{' => depth += 1,
+                ')' | ']' | '}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            if depth > DEEPEST {
+                return Err(format!(
+                    "at column {}: brackets are nested more than {DEEPEST} deep",
+                    at + 1
+                ));
+            }
+        }
+        let judge = Judge::start(text, variables)?;
+        Ok(Self {
+            text: text.to_owned(),
+            judge: Some(judge),
+            overdue: 0,
+        })
+    }
+
+    /// Whether it holds.
+    ///
+    /// # Errors
+    /// Why that cannot be told, in words that may quote the message: a field that is not there, values that cannot be
+    /// compared, a result that is neither true nor false, a time of more than two seconds. The message does not match then.
+    pub fn holds(&mut self, variables: Variables) -> Result<bool, String> {
+        const SLOW: &str = "it takes more than two seconds";
+        if self.overdue >= MOST_OVERDUE {
+            return Err(format!(
+                "{SLOW} for {MOST_OVERDUE} messages, so the others were not tried"
+            ));
+        }
+        let judge = match self.judge.take() {
+            Some(judge) => judge,
+            None => Judge::start(&self.text, &[])?,
+        };
+        if judge.questions.send(variables).is_err() {
+            return Err("it cannot be judged".to_owned());
+        }
+        match judge.answers.recv_timeout(DEADLINE) {
+            Ok(answer) => {
+                self.judge = Some(judge);
+                answer
+            }
+            // The thread is left behind: nobody can stop it, and it ends with the process.
+            Err(RecvTimeoutError::Timeout) => {
+                self.overdue += 1;
+                Err(SLOW.to_owned())
+            }
+            Err(RecvTimeoutError::Disconnected) => Err("it cannot be judged".to_owned()),
+        }
+    }
+}
+
+impl Judge {
+    /// Starts the thread, and waits until it has read the expression. No names: any may be used.
+    fn start(text: &str, names: &[&str]) -> Result<Self, String> {
+        let (questions, asked) = channel::<Variables>();
+        let (answer, answers) = channel();
+        let (ready, is_ready) = channel();
+        let text = text.to_owned();
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        thread::Builder::new()
+            .name("condition".to_owned())
+            .stack_size(STACK)
+            .spawn(move || {
+                let program = catch_unwind(|| read(&text, &names))
+                    .unwrap_or_else(|_| Err("it cannot be read".to_owned()));
+                let program = match program {
+                    Ok(program) => program,
+                    Err(why) => return drop(ready.send(Err(why))),
+                };
+                let _ = ready.send(Ok(())); // whoever has gone needs none
+                let environment = Arc::new(Env::stdlib());
+                while let Ok(variables) = asked.recv() {
+                    let judged = catch_unwind(AssertUnwindSafe(|| {
+                        judge(&program, &environment, variables)
+                    }));
+                    let judged = judged.unwrap_or_else(|_| Err("it cannot be judged".to_owned()));
+                    if answer.send(judged).is_err() {
+                        return;
+                    }
+                }
+            })
+            .map_err(|why| format!("there is no thread to judge it: {why}"))?;
+        is_ready
+            .recv_timeout(5 * DEADLINE)
+            .unwrap_or_else(|_| Err("it cannot be read".to_owned()))?;
+        Ok(Self { questions, answers })
+    }
+}
+
+fn read(text: &str, names: &[String]) -> Result<Program, String> {
+    let program = Program::compile(text).map_err(|errors| match errors.errors.first() {
+        Some(error) => {
+            let (line, column) = error.pos;
+            let line = if line > 1 {
+                format!("line {line}, ")
+            } else {
+                String::new()
+            };
+            format!("at {line}column {column}: {}", error.msg)
+        }
+        None => "it is no expression".to_owned(),
+    })?;
+    if names.is_empty() {
+        return Ok(program);
+    }
+    let mut bound = Vec::new();
+    loops(program.expression(), &mut bound);
+    let references = program.references();
+    let mut used = references.variables();
+    used.sort_unstable();
+    let is_known = |used: &str| {
+        TYPES.contains(&used) || bound.contains(&used) || names.iter().any(|name| name == used)
+    };
+    if let Some(other) = used.into_iter().find(|used| !is_known(used)) {
+        return Err(format!(
+            "there is no `{other}`; there are {}",
+            names.join(", ")
+        ));
+    }
+    Ok(program)
+}
+
+/// What `type(x)` is compared with.
+const TYPES: [&str; 10] = [
+    "int",
+    "uint",
+    "double",
+    "bool",
+    "string",
+    "bytes",
+    "list",
+    "map",
+    "null_type",
+    "type",
+];
+
+/// The variables that `exists`, `map` and their like bring.
+fn loops<'e>(node: &'e IdedExpr, bound: &mut Vec<&'e str>) {
+    let entries = |entries: &'e [IdedEntryExpr], bound: &mut Vec<&'e str>| {
+        for entry in entries {
+            match &entry.expr {
+                EntryExpr::StructField(field) => loops(&field.value, bound),
+                EntryExpr::MapEntry(entry) => {
+                    loops(&entry.key, bound);
+                    loops(&entry.value, bound);
+                }
+            }
+        }
+    };
+    match &node.expr {
+        Expr::Comprehension(each) => {
+            bound.push(&each.iter_var);
+            bound.extend(each.iter_var2.as_deref());
+            bound.push(&each.accu_var);
+            for part in [
+                &each.iter_range,
+                &each.accu_init,
+                &each.loop_cond,
+                &each.loop_step,
+                &each.result,
+            ] {
+                loops(part, bound);
+            }
+        }
+        Expr::Call(call) => {
+            for part in call.target.as_deref().into_iter().chain(&call.args) {
+                loops(part, bound);
+            }
+        }
+        Expr::List(list) => list.elements.iter().for_each(|item| loops(item, bound)),
+        Expr::Map(map) => entries(&map.entries, bound),
+        Expr::Struct(fields) => entries(&fields.entries, bound),
+        Expr::Select(select) => loops(&select.operand, bound),
+        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => {}
+    }
+}
+
+fn judge(program: &Program, environment: &Arc<Env>, variables: Variables) -> Result<bool, String> {
+    let mut context = Context::with_env(Arc::clone(environment));
+    for (name, value) in variables {
+        context.add_variable_from_value(name, convert(value));
+    }
+    match program.execute(&context) {
+        Ok(Value::Bool(holds)) => Ok(holds),
+        Ok(other) => Err(format!(
+            "it gives a {}, neither true nor false",
+            other.type_of()
+        )),
+        Err(ExecutionError::NoSuchOverload(error))
+            if matches!(error.function(), "_._" | "_[_]") =>
+        {
+            let what = error
+                .argument_types()
+                .first()
+                .map_or("value", String::as_str);
+            Err(format!("a {what} has no fields"))
+        }
+        Err(error) => Err(short(&error.to_string())),
+    }
+}
+
+/// An error may quote the whole body.
+fn short(text: &str) -> String {
+    match text.char_indices().nth(160) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Whole numbers are signed where they fit, so that they can be compared and counted with those of the expression.
+fn convert(value: Json) -> Value {
+    match value {
+        Json::Null => Value::Null,
+        Json::Bool(flag) => Value::Bool(flag),
+        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(number), _) => Value::Int(number),
+            (None, Some(number)) => Value::UInt(number),
+            (None, None) => Value::Float(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::String(text) => Value::String(Arc::new(text)),
+        Json::Array(items) => Value::List(Arc::new(items.into_iter().map(convert).collect())),
+        Json::Object(map) => {
+            let map: HashMap<Key, Value> = map
+                .into_iter()
+                .map(|(key, value)| (Key::String(Arc::new(key)), convert(value)))
+                .collect();
+            Value::Map(Map { map: Arc::new(map) })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use retryrmq_harness::fuzz::{fuzz, gist};
+    use serde_json::json;
+
+    use super::*;
+
+    fn on(text: &str, body: Json) -> Result<bool, String> {
+        let mut variables = Variables::new();
+        variables.insert("body".to_owned(), body);
+        Condition::parse(text, &["body", "headers"])?.holds(variables)
+    }
+
+    #[test]
+    fn conditions_hold_or_not() {
+        let body = json!({"customer": {"id": 7, "name": "Ada"}, "total": 12.5, "lines": [{"n": 1}, {"n": 30}], "big": u64::MAX});
+        for (text, expected) in [
+            ("body.customer.id == 7", true),
+            ("body.customer.id > 7", false),
+            ("body.customer.id + 1 == 8", true),
+            (
+                "body.total >= 12.5 && body.customer.name.startsWith('A')",
+                true,
+            ),
+            ("body.lines.exists(line, line.n > 20)", true),
+            ("body['lines'].size() == 2", true),
+            (
+                "has(body.nothing) || body.customer.name in ['Ada', 'Bob']",
+                true,
+            ),
+            ("body.customer.name.matches('^A.a$')", true),
+            ("body.total > 12", true),
+            ("body.big > 1u", true),
+        ] {
+            assert_eq!(on(text, body.clone()), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_judged_says_why() {
+        let body = json!({"id": "x"});
+        for (text, words) in [
+            ("body.customer == 7", "customer"),
+            ("body.id", "string"),
+            ("body.id.more == 1", "a string has no fields"),
+            ("body.id - 1 == 2", ""),
+        ] {
+            let why = on(text, body.clone()).unwrap_err();
+            assert!(why.contains(words), "{text}: {why}");
+        }
+        for (text, words) in [
+            ("body.id ==", "column"),
+            ("body.id = 7", "column 9"),
+            ("bdy.id == 7", "no `bdy`; there are body, headers"),
+            ("", "column"),
+        ] {
+            let why = Condition::parse(text, &["body", "headers"]).unwrap_err();
+            assert!(why.contains(words), "{text}: {why}");
+        }
+    }
+
+    #[test]
+    fn hostile_expressions_are_refused_or_end() {
+        let deep = format!("{}body{}", "(".repeat(2_000), ")".repeat(2_000));
+        assert!(Condition::parse(&deep, &[]).unwrap_err().contains("nested"));
+        assert!(
+            Condition::parse(&"!".repeat(5_000), &[])
+                .unwrap_err()
+                .contains("4096")
+        );
+        let _ = Condition::parse(&format!("{}true", "!".repeat(4_000)), &[]); // whatever it says, it comes back
+        let _ = Condition::parse(&format!("{}1 == 1", "-".repeat(4_000)), &[]);
+    }
+
+    #[test]
+    fn what_takes_too_long_is_given_up() {
+        let list: Vec<u32> = (0..2_000).collect();
+        let text = "body.all(a, body.all(b, body.all(c, body.all(d, a + b + c + d >= 0))))";
+        let mut condition = Condition::parse(text, &["body"]).unwrap();
+        let mut variables = Variables::new();
+        variables.insert("body".to_owned(), json!(list));
+        assert!(
+            condition
+                .holds(variables)
+                .unwrap_err()
+                .contains("two seconds")
+        );
+        // The next message is judged again.
+        let mut variables = Variables::new();
+        variables.insert("body".to_owned(), json!([1]));
+        assert_eq!(condition.holds(variables), Ok(true));
+    }
+
+    #[test]
+    fn any_text_is_a_condition_or_a_sentence() {
+        let seeds: [&[u8]; 4] = [
+            b"body.customer.id == 7",
+            b"headers['x'] in ['a', \"b\"] && !has(body.y)",
+            b"body.lines.filter(l, l.n > 2).map(l, l.n).size() >= 1u ? true : false",
+            b"duration('1h') + timestamp('2026-01-01T00:00:00Z') > timestamp(body.at)",
+        ];
+        let words = [
+            "body", "headers", ".", "[", "(", ")", "'", "==", "&&", "has(", ".map(x, ", "b'",
+            "r\"\\", "1.5e3", "?", "{", "//",
+        ];
+        fuzz(&seeds, &words, |text| {
+            let text = String::from_utf8_lossy(text);
+            gist(&match on(&text, json!({"customer": {"id": 7}})) {
+                Ok(holds) => holds.to_string(),
+                Err(why) => why,
+            })
+        });
+    }
+}
