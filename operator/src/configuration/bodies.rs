@@ -103,8 +103,8 @@ mod tests {
     use retryrmq_harness::fuzz::{fuzz, gist};
     use serde_json::json;
 
-    use super::*;
     use super::super::Facts;
+    use super::*;
     use crate::decoding::{self, Format, Hints};
 
     const SOUND: &str = "[[decoders]]\nqueue = 'orders*'\nrouting_key = 'eu.#'\nheader = { kind = 'm*' }\nformat = 'messagepack'\n\n[[decoders]]\ncontent_type = 'application/*'\nformat = 'text'\n";
