@@ -3,6 +3,7 @@ package retryrmq_test
 import (
 	"context"
 	"errors"
+	"math"
 	"fmt"
 	"io"
 	"strings"
@@ -51,10 +52,16 @@ func TestANumberWithoutAUnitIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+	for _, share := range []float64{math.NaN(), math.Inf(1)} {
+		var ours *retryrmq.Error
+		if err := consume(retryrmq.Pause(share, 20, time.Second)); !errors.As(err, &ours) || !strings.Contains(err.Error(), "`Pause`") {
+			t.Errorf("%v: %v", share, err)
+		}
+	}
 	// What is said again counts, and nothing at all has no unit.
 	for _, err := range []error{
 		retryrmq.Exponential(time.Second, 60).Max(time.Minute).Check(),
-		consume(retryrmq.DrainTimeout(0)), publish(retryrmq.Publishing{Delay: time.Millisecond}),
+		consume(retryrmq.DrainTimeout(0)), consume(retryrmq.Rules()), publish(retryrmq.Publishing{Delay: time.Millisecond}),
 	} {
 		if err != nil {
 			t.Error(err)

@@ -90,7 +90,9 @@ func Rules(rules ...Rule) Option {
 			}
 			all = append(all, parts)
 		}
-		p.given["rules"] = all
+		if all != nil {
+			p.given["rules"] = all
+		}
 		return nil
 	}
 }
@@ -143,6 +145,9 @@ func NoParking() Option {
 func Pause(failures float64, window int, d time.Duration) Option {
 	return func(p *plan) error {
 		budget := native.Given{}
+		if math.IsNaN(failures) || math.IsInf(failures, 0) {
+			return badOption("the share of `Pause` cannot be %v; it is a share of the attempts, such as 0.5", failures)
+		}
 		if failures != 0 {
 			budget["failures"] = failures
 		}

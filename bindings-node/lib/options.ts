@@ -192,6 +192,9 @@ function pause(value: unknown): object {
   if (failures !== undefined && typeof failures !== 'number') {
     throw new InvalidTypeError(`\`failures\` of \`pause\` must be a number, not ${kind(failures)}`)
   }
+  if (failures !== undefined && !Number.isFinite(failures)) {
+    throw new InvalidOptionError(`\`failures\` of \`pause\` cannot be ${failures}; it is a share of the attempts, such as 0.5`)
+  }
   // What is not said is the core's to decide.
   return {
     failures,

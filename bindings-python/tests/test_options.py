@@ -87,7 +87,9 @@ def test_what_needs_a_handler_says_so(broker: Broker, option: dict[str, Any]) ->
             consume("orders", lambda msg: None, dlx=True, **option)
 
 
-@pytest.mark.parametrize("options", [{"failures": 1.5}, {"failures": 1.0}, {"duration": "0s"}, {"window": 0}])
+@pytest.mark.parametrize(
+    "options", [{"failures": 1.5}, {"failures": 1.0}, {"failures": float("nan")}, {"duration": "0s"}, {"window": 0}]
+)
 def test_a_pause_that_cannot_work_is_refused_where_it_is_made(options: dict[str, Any]) -> None:
     with pytest.raises(retryrmq.InvalidOptionError):
         retryrmq.Pause(**options)

@@ -80,6 +80,7 @@ const VALUES = [
   [{ fatal: TypeError }, /^`fatal` needs `dlx`: without it a failed message is rejected/],
   [{ drainTimeout: 'soon' }, /`drainTimeout`: .*soon/],
   [{ pause: { window: 0 } }, /`window` must be a whole number/],
+  [{ pause: { failures: NaN } }, /`failures` of `pause` cannot be NaN/],
   [{ strategy: 'hope' }, /^`strategy`: .*hope/],
 ]
 

@@ -39,13 +39,16 @@ fn batch(prefetch: u16) -> usize {
     usize::from(prefetch / 4).clamp(1, 16)
 }
 
-/// As many tags are looked through at most, and twice as many kept in a row: a handler that never ends must not make that row, and each
-/// look through it, longer with each message behind it.
+/// How many tags leave the row at a time when they are mostly done: a handler that never ends must not make the row, and each look
+/// through it, longer with each message behind it.
 #[cfg(not(test))]
-const ROW: usize = 512;
+const PART: usize = 512;
 /// Few, so that the tests meet it.
 #[cfg(test)]
-const ROW: usize = 8;
+const PART: usize = 8;
+
+/// More than can be open at a time: a row this long is mostly done, wherever that is.
+const LONGEST: usize = 2 * 65_536;
 
 /// One `basic.ack`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +60,10 @@ pub(super) struct Ack {
 /// The delivery tags of one channel.
 #[derive(Debug)]
 pub(super) struct AckWindow {
-    /// What is left of the tags before `base`, not done: those that slow handlers have.
+    /// What is left of the tags before `base`, not done: those that slow handlers have. Never looked through, for there may be many.
     left: BTreeMap<u64, Tag>,
+    /// The settled ones of those.
+    late: Vec<u64>,
     /// The tag of the front of `tags`.
     base: u64,
     tags: VecDeque<Tag>,
@@ -75,6 +80,7 @@ impl AckWindow {
     pub(super) fn new(prefetch: u16) -> Self {
         Self {
             left: BTreeMap::new(),
+            late: Vec::new(),
             base: 1,
             tags: VecDeque::new(),
             settled: 0,
@@ -102,11 +108,15 @@ impl AckWindow {
 
     /// The message is to be acknowledged.
     pub(super) fn settle(&mut self, tag: u64, now: Moment) {
-        if let Some(state @ Tag::Outstanding) = self.get_mut(tag) {
-            *state = Tag::Settled;
-            self.settled += 1;
-            self.since.get_or_insert(now);
+        let Some(state @ Tag::Outstanding) = self.get_mut(tag) else {
+            return;
+        };
+        *state = Tag::Settled;
+        if tag < self.base {
+            self.late.push(tag);
         }
+        self.settled += 1;
+        self.since.get_or_insert(now);
     }
 
     /// The message was rejected; whether this tag was still outstanding, so that it may be.
@@ -115,7 +125,9 @@ impl AckWindow {
             return false;
         };
         *state = Tag::Done;
-        self.trim();
+        if self.left.remove(&tag).is_none() {
+            self.trim();
+        }
         true
     }
 
@@ -137,43 +149,44 @@ impl AckWindow {
         if self.settled == 0 || !due {
             return;
         }
-        let (mut last, mut settled_in_prefix) = (None, 0);
-        for (tag, _) in self
-            .all()
-            .take_while(|(_, state)| !state.is_open())
-            .filter(|(_, state)| *state == Tag::Settled)
-        {
-            last = Some(tag);
-            settled_in_prefix += 1;
-        }
-        if let Some(tag) = last {
+        self.late.sort_unstable();
+        for tag in self.late.drain(..) {
+            self.left.remove(&tag);
             send(Ack {
                 tag,
+                multiple: false,
+            });
+        }
+        // What is left before the row is open, and nothing behind it may be acknowledged as a prefix.
+        let prefix = if self.left.is_empty() {
+            self.tags.iter().position(|tag| tag.is_open())
+        } else {
+            Some(0)
+        };
+        let prefix = prefix.unwrap_or(self.tags.len());
+        let settled = |tag: &Tag| *tag == Tag::Settled;
+        let settled_in_prefix = self.tags.iter().take(prefix).filter(|tag| settled(tag));
+        let settled_in_prefix = settled_in_prefix.count();
+        if let Some(last) = self.tags.iter().take(prefix).rposition(settled) {
+            send(Ack {
+                tag: self.base + last as u64,
                 multiple: settled_in_prefix > 1,
             });
         }
-        for (tag, state) in self.all().skip_while(|(_, state)| !state.is_open()) {
-            if state == Tag::Settled {
-                send(Ack {
-                    tag,
-                    multiple: false,
-                });
-            }
-        }
-        for state in self.left.values_mut().chain(&mut self.tags) {
-            if *state == Tag::Settled {
-                *state = Tag::Done;
+        for (offset, tag) in self.tags.iter_mut().enumerate() {
+            if *tag == Tag::Settled {
+                if offset >= prefix {
+                    send(Ack {
+                        tag: self.base + offset as u64,
+                        multiple: false,
+                    });
+                }
+                *tag = Tag::Done;
             }
         }
         self.settled = 0;
         self.since = None;
         self.trim();
-    }
-
-    /// Every tag that is not forgotten, in order.
-    fn all(&self) -> impl Iterator<Item = (u64, Tag)> {
-        let left = self.left.iter().map(|(tag, state)| (*tag, *state));
-        left.chain((self.base..).zip(self.tags.iter().copied()))
     }
 
     fn get_mut(&mut self, tag: u64) -> Option<&mut Tag> {
@@ -184,19 +197,29 @@ impl AckWindow {
     }
 
     fn trim(&mut self) {
-        self.left.retain(|_, state| *state != Tag::Done);
         while self.tags.front() == Some(&Tag::Done) {
             self.tags.pop_front();
             self.base += 1;
         }
-        if self.tags.len() <= 2 * ROW {
-            return;
-        }
-        for state in self.tags.drain(..ROW) {
-            if state != Tag::Done {
-                self.left.insert(self.base, state);
+        while self.tags.len() > 2 * PART {
+            let is_left = |tag: &&Tag| **tag != Tag::Done;
+            let left = self.tags.iter().take(PART).filter(is_left).count();
+            // Where most are open the row is that long because so many were taken, and a prefix will end it.
+            if left > PART / 2 && self.tags.len() <= LONGEST {
+                return;
             }
-            self.base += 1;
+            for state in self.tags.drain(..PART) {
+                match state {
+                    Tag::Done => {}
+                    state => {
+                        if state == Tag::Settled {
+                            self.late.push(self.base);
+                        }
+                        self.left.insert(self.base, state);
+                    }
+                }
+                self.base += 1;
+            }
         }
     }
 }
@@ -304,7 +327,7 @@ mod tests {
             assert_eq!(flush(&mut window, now, true), [alone]);
         }
         assert_eq!(window.left.len(), 1);
-        assert!(window.tags.len() <= 2 * ROW, "{}", window.tags.len());
+        assert!(window.tags.len() <= 2 * PART, "{}", window.tags.len());
         window.settle(1, now);
         assert_eq!(flush(&mut window, now, true).len(), 1);
         assert!(window.left.is_empty() && window.tags.is_empty());

@@ -38,7 +38,7 @@ impl Pausing {
     }
 
     pub(super) fn began(&mut self, token: Token) {
-        if self.is_probing() {
+        if self.is_probing() && !self.probes.contains(&token) {
             self.probes.push(token);
         }
     }
