@@ -3,9 +3,9 @@ package retryrmq_test
 import (
 	"context"
 	"errors"
-	"math"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"testing"
 	"time"

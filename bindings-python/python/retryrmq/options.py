@@ -46,7 +46,9 @@ class Pause:
         if isinstance(self.failures, bool) or not isinstance(self.failures, int | float):
             raise InvalidTypeError(f"`failures` must be a number, not {type(self.failures).__name__}")
         if not math.isfinite(self.failures):
-            raise InvalidOptionError(f"`failures` cannot be {self.failures}; it is a share of the attempts, such as 0.5")
+            raise InvalidOptionError(
+                f"`failures` cannot be {self.failures}; it is a share of the attempts, such as 0.5"
+            )
         _whole("window", self.window, 1, 10_000)
         seconds(self.duration, "duration")
         _native.Options(json.dumps({"queue": "orders", "pause": _pause(self)}))  # the core checks what it makes of it
