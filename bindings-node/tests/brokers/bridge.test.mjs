@@ -74,7 +74,7 @@ test('numbers of operations and subscriptions have no end', async (t) => {
   const connected = await answer(far + 1)
   const listening = new native.Listening()
   listening.begin()
-  connected.subscribe(bridge, far + 2, new native.Options({ queue: orders }), far + 3, listening)
+  connected.subscribe(bridge, far + 2, new native.Options(JSON.stringify({ queue: orders })), far + 3, listening)
   const subscription = await answer(far + 2)
   assert.equal(subscription.listen(bridge, far + 3), 'none')
   await publish(await client(t), orders, 1)
