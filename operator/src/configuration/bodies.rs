@@ -8,7 +8,10 @@ use std::{
 use serde::{Deserialize, de::IgnoredAny};
 use toml::Spanned;
 
-use super::decoders::{self, Decoders};
+use super::{
+    Position,
+    decoders::{self, Decoders},
+};
 
 /// What a configuration file says of bodies.
 #[derive(Debug, Default)]
@@ -88,9 +91,7 @@ impl Fault {
         let why = self.why.trim_end().replace('\n', "; ");
         match &self.span {
             Some(span) => {
-                let before = text.get(..span.start).unwrap_or(text);
-                let line = before.matches('\n').count() + 1;
-                let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+                let Position { line, column } = Position::of(text, span.start);
                 format!(" line {line}, column {column}: {why}")
             }
             None => format!(": {why}"),

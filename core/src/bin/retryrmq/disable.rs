@@ -16,7 +16,7 @@ use crate::{
     global::Global,
     management::{self, Desk},
     output::Output,
-    prompt::{agrees, can_ask},
+    prompt,
 };
 
 /// How long a policy may take until it is gone everywhere.
@@ -75,16 +75,9 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         output.line(&format!("    {}", visible::line(&after)))?;
     }
     if !options.dry_run {
-        if !options.yes {
-            if !can_ask() {
-                return Err(Fault::usage(
-                    "this changes a policy of the broker: say --yes, or look first with --dry-run",
-                ));
-            }
-            if !agrees(&format!("Delete this policy of {name}?")).await? {
-                output.note("nothing was changed");
-                return Ok(Exit::Ok);
-            }
+        let question = format!("Delete this policy of {name}?");
+        if !prompt::wants(options.yes, &question, output).await? {
+            return Ok(Exit::Ok);
         }
         // Somebody may have changed it while we asked.
         if self::ours(&desk, &options).await? != ours {

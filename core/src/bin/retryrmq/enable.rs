@@ -16,7 +16,7 @@ use crate::{
     global::Global,
     management::{self, Desk},
     output::Output,
-    prompt::{agrees, can_ask},
+    prompt,
 };
 
 /// A quorum queue that is younger than this forgets what it confirmed when its broker is killed.
@@ -106,16 +106,9 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         show(policy, changes, base, &target, is_there, output)?;
     }
     if !options.dry_run {
-        if !options.yes {
-            if !can_ask() {
-                return Err(Fault::usage(
-                    "this changes a policy of the broker: say --yes, or look first with --dry-run",
-                ));
-            }
-            if !agrees(&format!("Make this policy for {name}?")).await? {
-                output.note("nothing was changed");
-                return Ok(Exit::Ok);
-            }
+        let question = format!("Make this policy for {name}?");
+        if !prompt::wants(options.yes, &question, output).await? {
+            return Ok(Exit::Ok);
         }
         if !is_there {
             let parking = json!({"x-queue-type": "quorum", "x-delivery-limit": 1_000_000_000});

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use retryrmq::visible;
 
-use crate::fault::Fault;
+use crate::{fault::Fault, output::Output};
 
 /// Whether somebody is there to be asked.
 pub(crate) fn can_ask() -> bool {
@@ -22,6 +22,26 @@ pub(crate) async fn agreed(question: &str) -> Result<bool, Fault> {
     Err(Fault::usage(format!(
         "{question} Nobody can be asked here: say --yes"
     )))
+}
+
+/// Whether the operator wants a policy of the broker changed: `sure`, or asked and agreed; what was declined is told.
+///
+/// # Errors
+/// Without a terminal nobody can be asked.
+pub(crate) async fn wants(sure: bool, question: &str, output: &Output) -> Result<bool, Fault> {
+    if sure {
+        return Ok(true);
+    }
+    if !can_ask() {
+        return Err(Fault::usage(
+            "this changes a policy of the broker: say --yes, or look first with --dry-run",
+        ));
+    }
+    let agreed = agrees(question).await?;
+    if !agreed {
+        output.note("nothing was changed");
+    }
+    Ok(agreed)
 }
 
 /// Asks, on the terminal. Everything but yes is no.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use retryrmq::{Client, Parked, Record, waiting_queue};
+use retryrmq::{Client, Parked, Policy, Record, waiting_queue};
 use tokio::time::{Instant, sleep};
 
 use super::{foreign, ls, order::Ordered};
@@ -14,8 +14,6 @@ use retryrmq::visible;
 
 /// How often the parking queue is asked.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The delays of the default policy, in milliseconds; those that a handler chooses are rungs of the ladder.
-const DEFAULT: [u64; 5] = [1_000, 4_000, 16_000, 64_000, 256_000];
 
 /// What became of the first ones.
 #[derive(Debug, PartialEq, Eq)]
@@ -146,14 +144,12 @@ async fn parked_again(parked: &Parked, ordered: &Ordered) -> Result<Vec<Record>,
 /// The target, and those of its waiting queues that exist: of the default policy and of the ladder.
 pub(super) async fn family(client: &Client, target: &str) -> Result<Vec<String>, Fault> {
     let mut all = vec![target.to_owned()];
-    let mut rungs: Vec<Duration> = DEFAULT.into_iter().map(Duration::from_millis).collect();
+    let mut rungs = Policy::default().delays();
     let mut delay = Duration::from_millis(1);
     while delay <= retryrmq::MAX_DELAY {
-        rungs.push(retryrmq::rung(delay));
+        rungs.insert(retryrmq::rung(delay));
         delay = retryrmq::rung(delay) + Duration::from_millis(1);
     }
-    rungs.sort_unstable();
-    rungs.dedup();
     all.extend(rungs.into_iter().map(|rung| waiting_queue(target, rung)));
     all.retain(|name| name.len() <= 255);
     let depths = client.depths(&all).await?;

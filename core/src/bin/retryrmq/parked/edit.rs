@@ -1,7 +1,7 @@
 //! `--edit`: a message as a file for `$VISUAL` or `$EDITOR`. Nothing is cut: what is saved is what is sent.
 
 use std::{
-    io::{self, BufRead, IsTerminal, Write},
+    io::{self, BufRead, Write},
     process::Stdio,
 };
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::{lossless, selection::handle};
-use crate::{fault::Fault, output::Output};
+use crate::{fault::Fault, output::Output, prompt};
 use retryrmq::visible;
 
 const TEXT: &str = "--- body: text, to the end of the file ---";
@@ -145,7 +145,7 @@ fn name(place: usize, record: &Record) -> String {
 
 /// Asks whether to edit again; nobody to ask is a no.
 async fn again(name: &str, why: &str) -> Result<bool, Fault> {
-    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+    if !prompt::can_ask() {
         return Ok(false);
     }
     let mut err = io::stderr().lock();

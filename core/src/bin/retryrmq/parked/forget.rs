@@ -1,9 +1,6 @@
 //! `retryrmq parked forget`.
 
-use std::{
-    collections::BTreeSet,
-    io::{self, BufRead, IsTerminal, Write},
-};
+use std::collections::BTreeSet;
 
 use clap::{ArgGroup, Args};
 use retryrmq::{Parked, Record, parse_duration, waiting_queue};
@@ -21,7 +18,7 @@ use super::{
     selection::{Selection, Words},
     stop::Stop,
 };
-use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
+use crate::{exit::Exit, fault::Fault, global::Global, output::Output, prompt};
 use retryrmq::visible;
 
 /// Erase messages for good, parked and waiting for a retry: what a person may ask for
@@ -83,8 +80,7 @@ others with --delay. It says which it looked through.";
 const MOST: u32 = 2;
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
-    let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
-    if !(options.yes || options.dry_run || can_ask) {
+    if !(options.yes || options.dry_run || prompt::can_ask()) {
         return Err(Fault::usage(
             "forgotten messages are gone for good: say --yes, or look first with --dry-run",
         ));
@@ -339,25 +335,14 @@ impl Forget<'_> {
 }
 
 async fn agreed(queue: &str, parked: usize, waiting: usize, stop: &Stop) -> Result<bool, Fault> {
-    let mut err = io::stderr().lock();
     let question = format!(
-        "Forget {} messages of {} for good, {parked} parked and {waiting} waiting? [y/N] ",
+        "Forget {} messages of {} for good, {parked} parked and {waiting} waiting?",
         parked + waiting,
         visible::line(queue)
     );
-    err.write_all(question.as_bytes())?;
-    err.flush()?;
-    drop(err);
-    let answer = tokio::task::spawn_blocking(|| {
-        let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer).map(|_| answer)
-    });
     let mut stop = stop.clone();
     tokio::select! {
-        answer = answer => Ok(matches!(
-            answer.unwrap_or_else(|_| Ok(String::new()))?.trim().to_ascii_lowercase().as_str(),
-            "y" | "yes"
-        )),
+        agreed = prompt::agrees(&question) => agreed,
         () = stop.wait() => Ok(false),
     }
 }

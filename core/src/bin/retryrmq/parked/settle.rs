@@ -1,7 +1,5 @@
 //! `retryrmq parked replay` and `retryrmq parked drop`.
 
-use std::io::{self, BufRead, IsTerminal, Write};
-
 use clap::Args;
 use retryrmq::Record;
 use serde_json::json;
@@ -22,6 +20,7 @@ use crate::{
     fault::Fault,
     global::Global,
     output::{self, Output},
+    prompt,
 };
 use retryrmq::visible;
 
@@ -162,8 +161,7 @@ pub(super) async fn replay(
 
 pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let sure = options.yes || options.choice.dry_run;
-    let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
-    if !sure && !can_ask {
+    if !sure && !prompt::can_ask() {
         return Err(Fault::usage(
             "dropped messages are gone for good: say --yes, or look first with --dry-run",
         ));
@@ -435,30 +433,14 @@ async fn agreed(
     for (place, record) in chosen {
         asked.note(*place, record, None);
     }
-    let mut err = io::stderr().lock();
-    err.write_all(
-        format!(
-            "Drop {} {plural} parked for {} for good{}? [y/N] ",
-            chosen.len(),
-            visible::line(&choice.queue),
-            asked.names()
-        )
-        .as_bytes(),
-    )?;
-    err.flush()?;
-    std::mem::drop(err);
-    let answer = tokio::task::spawn_blocking(|| {
-        let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer).map(|_| answer)
-    });
+    let question = format!(
+        "Drop {} {plural} parked for {} for good{}?",
+        chosen.len(),
+        visible::line(&choice.queue),
+        asked.names()
+    );
     tokio::select! {
-        answer = answer => match answer {
-            Ok(answer) => Ok(matches!(
-                answer?.trim().to_ascii_lowercase().as_str(),
-                "y" | "yes"
-            )),
-            Err(_) => Ok(false),
-        },
+        agreed = prompt::agrees(&question) => agreed,
         () = walk.ordered.stopped() => Ok(false),
     }
 }
