@@ -1,0 +1,75 @@
+//! What the service did with a message, or saw at a queue: what alerts, metrics and the history are made of.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Happening {
+    /// A message waits for its next attempt.
+    Retried {
+        /// The queue whose consumer failed.
+        queue: String,
+        /// The message's `message-id`.
+        message_id: Option<String>,
+        /// The attempt that failed; 1 is the first delivery.
+        attempt: u32,
+        /// How long it waits.
+        delay: Duration,
+        /// Why the broker dead-lettered it: `rejected`, `expired`, `delivery_limit`, `maxlen`.
+        reason: String,
+    },
+    /// A message was parked.
+    Parked(Box<Obituary>),
+    /// A queue is in trouble, or out of it again.
+    Troubled(Trouble),
+}
+
+/// The record of a message that was given up.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Obituary {
+    /// The queue whose consumer failed.
+    pub queue: String,
+    /// The word of the record, as `exhausted` or `fatal`.
+    pub reason: String,
+    /// The message's `message-id`.
+    pub message_id: Option<String>,
+    /// Where it was first published; empty is the default exchange.
+    pub exchange: String,
+    /// The routing key it was first published with.
+    pub routing_key: String,
+    /// The attempt that failed last; 1 is the first delivery.
+    pub attempt: u32,
+    /// What its consumer said, or why the broker dead-lettered it.
+    pub error: String,
+    /// The class of the error, if its consumer said so.
+    pub error_type: String,
+    /// Equal for equal failures.
+    pub fingerprint: String,
+    /// When it was parked.
+    pub at: Option<SystemTime>,
+    /// The message's own headers, as JSON.
+    pub headers: Value,
+    /// The type that a decoder found in the body, as `shop.Order`.
+    pub type_name: Option<String>,
+    /// The decoded body. Alerts send none of it unless they are told to.
+    pub body: Option<Value>,
+}
+
+/// Something about a queue that no message says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Trouble {
+    /// The virtual host.
+    pub vhost: String,
+    /// The queue.
+    pub queue: String,
+    /// What is wrong, one word: `no_consumer`, `parking_grows`, `work_queue_gone`, `unacknowledged`.
+    pub kind: &'static str,
+    /// One sentence for a person.
+    pub text: String,
+    /// Whether it is over.
+    pub resolved: bool,
+}
