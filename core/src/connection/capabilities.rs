@@ -23,6 +23,9 @@ pub(crate) struct Capabilities {
     pub(crate) delivery_limit: Option<u32>,
     /// Dead-letter rounds are in the delivery count, and begin anew with a return (6): quorum queues of RabbitMQ 4.0 to 4.2.
     pub(crate) counts_hold_rounds: bool,
+    /// What a classic queue gets back from a dead-letter loop it hands out as redelivered (7): RabbitMQ 4.3. Where it is not known,
+    /// it is expected: what is only a retry must not pass for a crash.
+    pub(crate) loops_look_redelivered: bool,
     /// `basic.nack` leaves the delivery count as it is (4). Where it is not known, a message is rather copied than counted.
     pub(crate) nack_is_uncounted: bool,
     /// A classic queue can hand out nothing to its next active consumer until something else happens to it (48). Where it is not
@@ -44,6 +47,7 @@ impl Capabilities {
         runs_delayed_exchange: false,
         delivery_limit: None,
         counts_hold_rounds: false,
+        loops_look_redelivered: true,
         nack_is_uncounted: false,
         queues_sleep: true,
         refuses_offsets: false,
@@ -75,6 +79,7 @@ impl Capabilities {
             runs_delayed_exchange: !v4_3,
             delivery_limit: v4_0.then_some(DELIVERY_LIMIT),
             counts_hold_rounds: v4_0 && !v4_3,
+            loops_look_redelivered: v4_3,
             nack_is_uncounted: v4_3,
             queues_sleep: !v4_0,
             refuses_offsets: true,
@@ -95,13 +100,14 @@ mod tests {
         let old = of("RabbitMQ", "3.10.8");
         assert!(old.dead_letters_at_least_once && old.queues_sleep && old.runs_delayed_exchange);
         assert!(!old.delays_returns && !old.nack_is_uncounted && !old.counts_hold_rounds);
+        assert!(!old.loops_look_redelivered && !of("RabbitMQ", "4.0.5").loops_look_redelivered);
         assert_eq!(old.delivery_limit, None);
         let middle = of("RabbitMQ", "4.0.5");
         assert!(middle.counts_hold_rounds && middle.runs_delayed_exchange);
         assert!(!middle.queues_sleep && !middle.delays_returns && !middle.nack_is_uncounted);
         assert_eq!(middle.delivery_limit, Some(20));
         let new = of("RabbitMQ", "4.3.6");
-        assert!(new.delays_returns && new.nack_is_uncounted);
+        assert!(new.delays_returns && new.nack_is_uncounted && new.loops_look_redelivered);
         assert!(!new.runs_delayed_exchange && !new.counts_hold_rounds && !new.queues_sleep);
         assert_eq!(new.delivery_limit, Some(20));
         assert!(

@@ -515,7 +515,14 @@ mod tests {
     fn any_counting() -> impl Strategy<Value = Counting> {
         prop::sample::select(vec![
             Counting::Header,
-            Counting::Deaths { carried: true },
+            Counting::Deaths {
+                carried: true,
+                looks_redelivered: false,
+            },
+            Counting::Deaths {
+                carried: false,
+                looks_redelivered: true,
+            },
             Counting::Deliveries,
         ])
     }
@@ -535,6 +542,33 @@ mod tests {
             assert!(!read(Past::Returned).uncounted_crash, "{name}");
             assert!(!read(Past::None).uncounted_crash, "{name}");
         }
+    }
+
+    #[test]
+    fn a_crash_after_a_rejection_is_seen_where_a_return_does_not_look_like_one() {
+        let death = table(vec![
+            ("queue".to_owned(), AMQPValue::LongString("orders".into())),
+            (
+                "reason".to_owned(),
+                AMQPValue::LongString("rejected".into()),
+            ),
+            ("count".to_owned(), AMQPValue::LongLongInt(1)),
+        ]);
+        let deaths = AMQPValue::FieldArray(FieldArray::from(vec![AMQPValue::FieldTable(death)]));
+        let headers = table(vec![("x-death".to_owned(), deaths)]);
+        let properties = BasicProperties::default().with_headers(headers);
+        let crashed = |past, looks_redelivered| {
+            let counting = Counting::Deaths {
+                carried: false,
+                looks_redelivered,
+            };
+            let state = RetryState::read("orders", counting, past, &properties);
+            assert_eq!(state.retries, 1);
+            state.uncounted_crash
+        };
+        assert!(crashed(Past::Uncounted, false));
+        assert!(!crashed(Past::Uncounted, true) && !crashed(Past::None, false));
+        assert!(!crashed(Past::Returned, false), "a quorum queue counts");
     }
 
     proptest! {
@@ -638,7 +672,10 @@ mod tests {
         assert_eq!(
             read(
                 vec![("x-death", deaths), ours()],
-                Counting::Deaths { carried: false }
+                Counting::Deaths {
+                    carried: false,
+                    looks_redelivered: true,
+                }
             ),
             4
         );

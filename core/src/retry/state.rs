@@ -13,6 +13,8 @@ pub(crate) enum Counting {
     Deaths {
         /// Whether the broker's delivery count holds the dead-letter rounds too (quorum queues of RabbitMQ 4.0 to 4.2).
         carried: bool,
+        /// Whether a classic queue hands out as redelivered what came back from such a round (RabbitMQ 4.3).
+        looks_redelivered: bool,
     },
     /// In the broker's `x-delivery-count`: every return is a retry.
     Deliveries,
@@ -120,7 +122,7 @@ impl RetryState {
         state.own_crashes = counted;
         state.crashes = match counting {
             Counting::Header => counted.saturating_add(returns.unwrap_or(0)),
-            Counting::Deaths { carried } => {
+            Counting::Deaths { carried, .. } => {
                 let rounds = if carried { deaths.unwrap_or(0) } else { 0 };
                 counted.saturating_add(returns.unwrap_or(0).saturating_sub(rounds))
             }
@@ -140,7 +142,12 @@ impl RetryState {
                         || foreign
                         || (returns.is_none() && !table.contains_key(headers::ACQUIRED_COUNT))
                 }
-                Counting::Deaths { .. } => returns.is_none() && deaths.is_none(),
+                Counting::Deaths {
+                    looks_redelivered, ..
+                } => {
+                    let is_told = past == Past::Uncounted && !looks_redelivered;
+                    returns.is_none() && (is_told || deaths.is_none())
+                }
                 Counting::Deliveries => false,
             };
         state.deferrals = state

@@ -19,6 +19,7 @@ impl Scheme for DeadLetter {
     fn counting(&self, server: &Server) -> Counting {
         Counting::Deaths {
             carried: server.capabilities().counts_hold_rounds,
+            looks_redelivered: server.capabilities().loops_look_redelivered,
         }
     }
 

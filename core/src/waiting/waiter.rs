@@ -94,7 +94,10 @@ impl Waiter {
             received: Arc::clone(&received),
         };
         // With `dead-letter` the broker counts, and the copy that goes on must say the sum.
-        let counting = Counting::Deaths { carried: false };
+        let counting = Counting::Deaths {
+            carried: false,
+            looks_redelivered: true,
+        };
         let mut state = RetryState::read(queue, counting, Past::None, &received.properties);
         if state.exchange.is_none() {
             (state.exchange, state.routing_key) = origin(table, queue);

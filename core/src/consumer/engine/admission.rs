@@ -160,6 +160,7 @@ impl Engine {
                     Detour::Longer
                 };
                 let consequence = self.case(&received, now).detour(crashes, how);
+                self.settle_before_suspect(token);
                 self.follow(token, consequence, now, out);
             }
             Admission::Detour { .. }
@@ -169,6 +170,7 @@ impl Engine {
             }
             Admission::Detour { crashes } => {
                 let consequence = self.case(&received, now).detour(crashes, Detour::Shortest);
+                self.settle_before_suspect(token);
                 self.follow(token, consequence, now, out);
             }
             Admission::Park(reason) => {
@@ -177,6 +179,7 @@ impl Engine {
                 let case = self.case(&received, now);
                 let consequence = case.park(reason, &failure);
                 case.say(&failure, &consequence);
+                self.settle_before_suspect(token);
                 self.follow(token, consequence, now, out);
             }
         }

@@ -74,13 +74,23 @@ impl Engine {
 
     /// A message that runs before the suspect does.
     pub(super) fn await_before_suspect(&mut self, token: Token, now: Now) {
+        self.settle_before_suspect(token);
+        if let Some(suspect) = &mut self.suspect
+            && matches!(suspect.stage, Stage::WaitsUntil(_))
+        {
+            suspect.stage = Stage::WaitsUntil(now.at + PATIENCE);
+        }
+    }
+
+    /// A message whose copy is under way when the suspect takes its consumer down would be there twice. Among many suspects
+    /// every crash would double them.
+    pub(super) fn settle_before_suspect(&mut self, token: Token) {
         if let Some(suspect) = &mut self.suspect
             && matches!(suspect.stage, Stage::WaitsUntil(_))
             && let Some(entry) = self.entries.get_mut(token)
+            && !std::mem::replace(&mut entry.awaited, true)
         {
-            entry.awaited = true;
             suspect.awaited += 1;
-            suspect.stage = Stage::WaitsUntil(now.at + PATIENCE);
         }
     }
 

@@ -101,8 +101,14 @@ fn no_headers_make_a_consumer_go_wrong() {
         let mut seen = vec![history.map_or(0, |entries| entries.len())];
         for counting in [
             Counting::Header,
-            Counting::Deaths { carried: true },
-            Counting::Deaths { carried: false },
+            Counting::Deaths {
+                carried: true,
+                looks_redelivered: true,
+            },
+            Counting::Deaths {
+                carried: false,
+                looks_redelivered: false,
+            },
             Counting::Deliveries,
         ] {
             for past in [Past::None, Past::Returned, Past::Uncounted] {

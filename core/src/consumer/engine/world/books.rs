@@ -28,6 +28,8 @@ pub(super) enum Kind {
     AnswersTwice,
     /// Takes its process along, always.
     Poison,
+    /// Fails once, and takes its process along from then on.
+    FailsThenKills,
     /// Takes its process along when it runs for the first time.
     CrashesOnce,
     /// Is fine, and came with a forged count of crashes.
@@ -51,6 +53,9 @@ impl Kind {
             10 => Self::Slow,
             11 if setting.faults.poison => Self::Poison,
             12 if setting.faults.poison => Self::CrashesOnce,
+            17 if setting.faults.poison && setting.sees_crashes_after_deaths() => {
+                Self::FailsThenKills
+            }
             15 if setting.faults.poison && random.bool() => Self::Hangs,
             16 => Self::AnswersTwice,
             13..15 => Self::Forged(random.i64(1..10)),
@@ -82,7 +87,10 @@ impl Kind {
     }
 
     fn may_be_handled(self) -> bool {
-        !matches!(self, Self::FailsAlways | Self::Parks | Self::Poison)
+        !matches!(
+            self,
+            Self::FailsAlways | Self::Parks | Self::Poison | Self::FailsThenKills
+        )
     }
 }
 

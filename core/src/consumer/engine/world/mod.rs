@@ -118,6 +118,12 @@ impl Setting {
         text.parse().expect("the policy can be read")
     }
 
+    /// Whether a crash after a rejection can be told from the retry. Not on a classic queue of 4.3, where both look alike.
+    fn sees_crashes_after_deaths(&self) -> bool {
+        self.strategy == Strategy::DeadLetter
+            && (self.work != QueueType::Classic || self.version < Version::V4_3)
+    }
+
     fn work_queue(&self) -> Declare {
         let mut work = match self.strategy {
             Strategy::RetryQueues | Strategy::DelayedExchange => Declare::durable(QUEUE, self.work),

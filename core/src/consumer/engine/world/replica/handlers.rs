@@ -54,7 +54,8 @@ impl World {
     pub(super) fn end(&mut self, at: usize, running: Running) -> Result<(), String> {
         let failure = || Failure::new("no");
         let outcome = match running.kind {
-            Kind::Poison => {
+            Kind::FailsThenKills if running.attempt == 1 => Outcome::retry(failure()),
+            Kind::Poison | Kind::FailsThenKills => {
                 self.books.hit(running.number);
                 self.note(|| format!("replica {at} dies of {}", running.number));
                 self.kill(at);

@@ -28,6 +28,7 @@ impl World {
             counting: match setting.strategy {
                 Strategy::DeadLetter => Counting::Deaths {
                     carried: setting.version == retryrmq_model::Version::V4_0,
+                    looks_redelivered: setting.version >= retryrmq_model::Version::V4_3,
                 },
                 Strategy::Native => Counting::Deliveries,
                 Strategy::RetryQueues | Strategy::DelayedExchange => Counting::Header,
