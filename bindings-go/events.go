@@ -69,7 +69,7 @@ func newEvent(t native.Told) Event {
 		int(t.Crashes)}
 }
 
-// As many events wait for a listener at most.
+// The most events that wait for a listener.
 const eventRoom = 10_000
 
 // Hears of an event; false when there was no room for it.

@@ -289,7 +289,7 @@ func ownName(err error) (name string) {
 const (
 	// Who is wrapped deeper than this is wrapped without end.
 	deepestWrapped = 1000
-	// As many errors are looked at for a signal at most.
+	// The most errors that are searched for a signal.
 	mostWrapped = 100_000
 	// And so many are named and shown.
 	mostNamed = 100

@@ -87,7 +87,7 @@ func shown(value any) string {
 }
 
 const (
-	// As many values within a value are shown at most.
+	// The most values within a value that are shown.
 	mostShown = 10_000
 	// And so deep.
 	deepest = 100

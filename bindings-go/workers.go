@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// As many acknowledgements are handed over at once at most.
+	// The most acknowledgements that are handed over at once.
 	mostAcks = 32
 	// As long a thread waits for messages at once.
 	waitSlice = 60_000
@@ -282,7 +282,7 @@ type batches struct {
 }
 
 const (
-	// As many messages are taken at once at most.
+	// The most messages that are taken at once.
 	mostTaken = 64
 	// A batch that took longer was too large.
 	quickBatch = time.Millisecond

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use retryrmq::Event;
 
-/// As many events wait for a listener at most; what comes on top is dropped and counted.
+/// How many events can wait for a listener; more are dropped and counted.
 pub const EVENTS: usize = 10_000;
 
 /// Events that nobody has fetched yet, each with the number of its listener.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use retryrmq::{Error, Policy};
 
-/// As many delays are shown at most.
+/// How many delays are shown.
 const MOST_DELAYS: u32 = 1_000;
 
 /// A policy, read and written in its full form.

@@ -16,13 +16,13 @@ import { type End, isSignal, isThenable, judged, timedOut, writeEnd } from './ou
 import { undone } from './returned.js'
 import { Writer } from './wire.js'
 
-/** As many messages are taken at once at most. */
+/** The most messages that are taken at once. */
 const MOST = 64
 /** A batch that took longer was too large; milliseconds. */
 const QUICK = 1
-/** As many acknowledgements are handed over at once at most. */
+/** The most acknowledgements that are handed over at once. */
 const ACKS = 32
-/** As many bytes of other ends are handed over at once at most. */
+/** The most bytes of other outcomes that are handed over at once. */
 const ENDS = 32_768
 /** After as many messages, or as many milliseconds, the event loop has its turn. */
 const STRETCH = 64

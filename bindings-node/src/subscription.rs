@@ -151,7 +151,7 @@ impl Subscription {
         readable
     }
 
-    /// Gives back messages that no handler has begun with.
+    /// Gives back messages that no handler has started on.
     #[napi(catch_unwind)]
     pub fn give_back(&self, tokens: &[f64]) {
         self.inner

@@ -109,7 +109,7 @@ impl Subscription {
         }
     }
 
-    /// Gives back messages that no handler has begun with.
+    /// Gives back messages that no handler has started on.
     fn give_back(&self, messages: Vec<PyRef<'_, Message>>) {
         if self.0.subscription.is_here() {
             self.0

@@ -80,7 +80,7 @@ impl Subscription {
             .settle([(Token::from_u64(token), Outcome::from(ending))]);
     }
 
-    /// Gives back messages that no handler has begun with.
+    /// Gives back messages that no handler has started on.
     pub fn give_back(&self, unstarted: Wire) {
         self.inner.give_back(tokens(&unstarted));
     }

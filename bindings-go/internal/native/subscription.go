@@ -97,7 +97,7 @@ func (s *Subscription) Settle(token uint64, ending *Ending) error {
 	return err
 }
 
-// GiveBack gives back messages that no handler has begun with.
+// GiveBack gives back messages that no handler has started on.
 func (s *Subscription) GiveBack(unstarted Tokens) {
 	if !s.enter() {
 		return

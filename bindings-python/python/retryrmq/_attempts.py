@@ -19,7 +19,7 @@ from .options import Plan
 
 logger = _logs.logger("retryrmq.handler")
 
-#: As many messages are taken at once at most.
+#: The most messages that are taken at once.
 MOST = 64
 #: As long may handlers take to end, in seconds, once they are cancelled.
 GRACE = 1.0

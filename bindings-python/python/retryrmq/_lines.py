@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from . import _logs
 
-#: As many lines wait at most; what comes on top is dropped and counted.
+#: How many lines can wait; more are dropped and counted.
 MOST = 10_000
 #: As long does the thread wait for more, in seconds.
 _LINGER = 5.0

@@ -18,7 +18,7 @@ logger = _logs.logger("retryrmq")
 #: Told of an event.
 Listener = Callable[[events.Event], None]
 
-#: As many events wait for a listener at most; what comes on top is dropped and counted.
+#: How many events can wait for a listener; more are dropped and counted.
 MOST = 10_000
 #: As long does a thread without events wait for more, in seconds.
 _LINGER = 5.0

@@ -17,7 +17,7 @@ from ._pump import Pump
 from .errors import ClosedError
 from .options import Plan
 
-#: As many acknowledgements are handed over at once at most.
+#: The most acknowledgements that are handed over at once.
 _ACKS = 32
 #: After as many messages in a row, the event loop has its turn.
 _STRETCH = 32

@@ -127,7 +127,7 @@ impl Subscription {
             .is_some_and(|patience| message.retries() >= patience || message.mended().is_some())
     }
 
-    /// Gives back messages that were taken and that no handler has begun with, at the end above all: they return to
+    /// Gives back messages that were taken and not started, above all at the end: they return to
     /// their queue as if they had never left it.
     pub fn give_back(&self, tokens: impl IntoIterator<Item = Token>) {
         self.inbox.give_back(tokens);

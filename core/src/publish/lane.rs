@@ -138,7 +138,7 @@ impl Desk {
     }
 
     /// Publishes a wave. One message that the broker refuses takes the channel, and with it the whole wave, down: then
-    /// those that may have to pay for another go again, a few together, so that only the guilty fails in the end, and few
+    /// the others of the wave are published again, a few together, so that in the end only the refused message fails, and few
     /// are published for a third time.
     async fn send(&mut self, link: &Link, channel: OpenChannel, wave: Vec<Task>) {
         let mut doubtful = self.attempt(channel, wave).await.into_iter().peekable();

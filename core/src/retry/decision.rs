@@ -10,7 +10,7 @@ use super::{AgeFrom, Counting, Outcome, ParkReason, Policy, RetryState};
 pub struct Limits {
     /// Crashes after which a message is parked as `delivery-limit`; below the broker's own limit of 20.
     pub crashes: u32,
-    /// Crashes from which a message runs alone, so that only the guilty pays for the next one.
+    /// Crashes from which a message runs alone, so that the next crash counts against it alone.
     pub suspect: u32,
     /// Deferrals after which a message is parked as `exhausted`.
     pub deferrals: u32,
@@ -100,7 +100,7 @@ pub(crate) fn admit(state: &RetryState, limits: &Limits) -> Admission {
     }
 }
 
-/// Whether a message that no handler has begun with must go back to its queue as a fresh copy with its crashes as they are.
+/// Whether an unstarted message must go back to its queue as a fresh copy with its crashes as they are.
 ///
 /// A plain return keeps its place at the head, and looks like a crash to the next reader: classic queues mark it as
 /// redelivered, quorum queues before 4.3 count it. So it is good for the first returns only: by them alone a message never

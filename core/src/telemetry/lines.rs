@@ -24,7 +24,7 @@ use tracing_subscriber::{
 
 pub use tracing::Level;
 
-/// As many lines wait at most, as events do; the oldest go first, and it is said how many.
+/// How many lines can wait, as many as events; past that the oldest are dropped, and a line says how many.
 const ROOM: usize = 10_000;
 
 /// As often is a lock tried before a line is given up.

@@ -242,7 +242,7 @@ impl Books {
         }
         if gentle && pages.repeats == 0 && report.duplicates > 0 {
             problems.push(format!(
-                "{} handled twice, although consumers were only stopped in good order",
+                "{} handled twice, although consumers were only stopped cleanly",
                 report.duplicates
             ));
         }

@@ -77,7 +77,7 @@ pub struct NodeHarm {
     pub after: Duration,
     /// Whether it is the node that holds the work queue, or leads it, or else another one.
     pub holder: bool,
-    /// Whether it is killed (SIGKILL); otherwise it is stopped in good order.
+    /// Whether it is killed (SIGKILL); otherwise it is stopped cleanly.
     pub kill: bool,
     /// How long it stays away.
     pub away: Duration,
@@ -106,7 +106,7 @@ pub struct Tally {
     pub holders_killed: u64,
     /// Other nodes killed.
     pub others_killed: u64,
-    /// Nodes stopped in good order.
+    /// Nodes stopped cleanly.
     pub nodes_stopped: u64,
     /// What an operator had to do in the end.
     pub mended: u64,

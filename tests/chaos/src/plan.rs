@@ -43,7 +43,7 @@ impl fmt::Display for Ground {
 /// How much harm is done in a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Temper {
-    /// Consumers are stopped in good order, and no handler does harm: then nothing is handled twice.
+    /// Consumers are stopped cleanly, and no handler does harm: then nothing is handled twice.
     Gentle,
     /// Consumers and their network. Brokers live, so that queues that keep nothing twice can be tried.
     Clients,

@@ -183,7 +183,7 @@ impl Broker {
         self.control().run("kill", &[]).await;
     }
 
-    /// Stops the node in good order.
+    /// Stops the node cleanly.
     pub async fn stop(&self) {
         self.control().run("stop", &[]).await;
     }

@@ -54,7 +54,7 @@ pub(crate) enum Command {
     Return { session: u64, tag: u64, how: Return },
     /// Publish a copy of this message; answered by [`Copied`](super::Input::Copied).
     Publish { token: Token, copy: Box<Copy> },
-    /// Take back what no handler has begun with; answered by [`Recalled`](super::Input::Recalled).
+    /// Take back unstarted deliveries; answered by [`Recalled`](super::Input::Recalled).
     Recall,
     /// Let handlers go that wait for messages: none will come.
     EndIntake,

@@ -1,4 +1,4 @@
-//! The end of a consumer, in good order.
+//! How a consumer drains and ends.
 
 use crate::stage::{Gate, QUEUE, Stage, WORKER, seen};
 use nix::sys::signal::Signal;

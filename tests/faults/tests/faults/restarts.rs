@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 const MESSAGES: usize = 240;
 const RESTARTS: usize = 4;
 
-/// A worker that has more prefetched than it works on is ended in good order, several times.
+/// A worker that has more prefetched than it works on is stopped cleanly, several times.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restarts_in_good_order_cost_nothing() {
     on_every_queue_type(|broker, kind| async move {

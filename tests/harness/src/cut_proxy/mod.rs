@@ -93,7 +93,7 @@ impl CutProxy {
         self.rules.send_modify(|rules| rules.resets += 1);
     }
 
-    /// Ends every connection in good order (FIN), without a word of AMQP. New ones are let through.
+    /// Closes every connection (FIN), without a word of AMQP. New ones are let through.
     pub fn close(&self) {
         self.rules.send_modify(|rules| rules.closes += 1);
     }

@@ -139,7 +139,7 @@ async fn pump(
         let passing = left.pass(&rules.borrow().way(direction), read);
         to.write_all(&piece[..passing]).await?;
         if passing < read {
-            // An end in good order, so that the first half of what was cut surely arrives.
+            // A clean close, so that the first half of what was cut surely arrives.
             return to.shutdown().await;
         }
     }

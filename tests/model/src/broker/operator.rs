@@ -219,7 +219,7 @@ impl Broker {
         }
     }
 
-    /// The broker stops in good order: connections are closed (320), and everything durable is kept.
+    /// The broker stops cleanly: connections are closed (320), and everything durable is kept.
     pub fn stop(&mut self) {
         if self.running {
             self.stop_all(false);

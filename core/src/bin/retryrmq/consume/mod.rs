@@ -324,7 +324,7 @@ impl Work<'_> {
         self.note(told);
     }
 
-    /// When nobody reads what is printed, it is time to end in good order.
+    /// When nobody reads what is printed, it is time to drain and end.
     fn note(&mut self, told: Result<(), Fault>) {
         if let Err(fault) = told {
             self.broken.get_or_insert(fault);

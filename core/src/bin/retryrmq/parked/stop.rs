@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and SIGHUP end a walk in good order: what is held goes back, and what was done is told.
+//! Ctrl-C, SIGTERM and SIGHUP end a walk cleanly: what is held goes back, and what was done is told.
 
 use std::time::Duration;
 

@@ -135,7 +135,7 @@ impl World {
         };
     }
 
-    /// Its end is wanted, in good order.
+    /// It is told to drain and end.
     pub(in super::super) fn stop(&mut self, at: usize) {
         if self.replicas[at].engine.is_none() || self.replicas[at].closing {
             return;
