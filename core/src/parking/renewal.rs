@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use lapin::message::Delivery;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 use super::{
@@ -170,7 +170,9 @@ impl Browse {
                 .iter()
                 .map(|(_, received)| Arc::clone(received))
                 .collect();
+            let asked = Instant::now();
             let sent = self.copies.renew(&messages).await;
+            self.supply.confirmed(asked);
             for ((tag, received), sent) in wave.iter().zip(sent) {
                 if may_go(Some(sent.is_ok())) {
                     self.settle(*tag).await?;

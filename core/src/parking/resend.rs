@@ -161,6 +161,7 @@ impl Browse {
         if let Err(error) = self.unless_over(ours) {
             return messages.iter().map(|_| Err(error.duplicate())).collect();
         }
+        let asked = Instant::now();
         let sent: Vec<_> = messages
             .iter()
             .map(|message| {
@@ -187,6 +188,7 @@ impl Browse {
             }
             answers.push(answer);
         }
+        self.supply.confirmed(asked);
         sleep_until(safe).await;
         answers
     }

@@ -37,6 +37,8 @@ const PUT_BACK: Duration = Duration::from_secs(1);
 const BEHIND: u32 = 30;
 /// A walk settles many at once, and each takes its time.
 const LINGER_EACH: Duration = Duration::from_millis(1);
+/// As much longer at most, where the broker takes its time for confirms, too.
+const LINGER_MORE: Duration = Duration::from_secs(10);
 
 /// What one consumer of a walk was sent.
 struct Share {
@@ -72,6 +74,8 @@ pub(crate) struct Supply {
     mended: HashMap<u64, String>,
     /// How many were settled, and when the last one was.
     settled: (u32, Instant),
+    /// How long the broker took to confirm what was published last: settlements take no less.
+    pace: Duration,
 }
 
 impl Supply {
@@ -92,6 +96,7 @@ impl Supply {
             unsettled: 0,
             mended: HashMap::new(),
             settled: (0, Instant::now()),
+            pace: Duration::ZERO,
         }
     }
 
@@ -409,20 +414,28 @@ impl Supply {
 
     /// Gives back what is held, and does not wait until the queue has it: where there is a time to live it may leave at once.
     pub(crate) async fn leave(self) {
+        self.linger().await;
+        self.channel.close().await;
+    }
+
+    /// Waits until the queue has probably heard of what was settled. AMQP has no answer to a settlement.
+    async fn linger(&self) {
         let (settled, last) = self.settled;
         if settled > BEHIND {
-            sleep_until(last + LINGER + LINGER_EACH * settled.min(4_000)).await;
+            let slow = (self.pace * 2).min(LINGER_MORE);
+            sleep_until(last + LINGER + LINGER_EACH * settled.min(4_000) + slow).await;
         }
-        self.channel.close().await;
+    }
+
+    /// Something that was published at this moment is confirmed now.
+    pub(super) fn confirmed(&mut self, since: Instant) {
+        self.pace = since.elapsed();
     }
 
     /// Gives back what is held, and waits a moment until the queue has it and knows us no longer: whoever looks next must
     /// find it, and must not take us for one of the `others` who hold something. Without a connection that is so already.
     pub(super) async fn give_back(self, connection: &Connection, others: u32) {
-        let (settled, last) = self.settled;
-        if settled > BEHIND {
-            sleep_until(last + LINGER + LINGER_EACH * settled.min(4_000)).await;
-        }
+        self.linger().await;
         self.channel.close().await;
         let Ok(channel) = connection.channel().await else {
             return;

@@ -53,7 +53,6 @@ async fn a_driver_that_is_right_passes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_flaw_is_found() {
-    let scenario = SCENARIO.replace("WITHIN", "3s");
     let flaws = [
         ("early", "expected at least 300 ms"),
         ("loses", "lost"),
@@ -73,9 +72,10 @@ async fn every_flaw_is_found() {
         ),
     ];
     let runs = flaws.map(|(flaw, complaint)| {
-        let scenario = &scenario;
+        // One run too many has to come first; what is missing is missing at the end of any time.
+        let within = if flaw == "stubborn" { "20s" } else { "3s" };
         async move {
-            for verdict in judge(scenario, flaw).await {
+            for verdict in judge(&SCENARIO.replace("WITHIN", within), flaw).await {
                 assert_eq!(
                     verdict.result,
                     Outcome::Failed,
