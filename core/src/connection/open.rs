@@ -191,6 +191,7 @@ impl Connection {
             addresses: addresses.clone(),
             address: address.clone(),
             user: login.user.clone(),
+            is_token: login.is_token(),
             purpose: purpose.to_owned(),
         };
         let lifeline = Arc::clone(&self.lifeline.0);

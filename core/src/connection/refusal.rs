@@ -221,14 +221,19 @@ fn access_refused(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
             format!("refused while {doing}: {text}"),
         );
     };
-    (
-        ErrorKind::AccessRefused,
+    let user = user.split_once('\'').map_or(user, |(user, _)| user);
+    let message = if text.contains("token has expired") {
         format!(
-            "no permission while {doing}: the user `{}` needs {} (rabbitmqctl set_permissions); the broker said: {text}",
-            user.trim_end_matches('\''),
+            "no permission while {doing}: the token of the user `{user}` has expired, and no new one came in time; the broker \
+             said: {text}"
+        )
+    } else {
+        format!(
+            "no permission while {doing}: the user `{user}` needs {} (rabbitmqctl set_permissions); the broker said: {text}",
             needed(doing, text)
-        ),
-    )
+        )
+    };
+    (ErrorKind::AccessRefused, message)
 }
 
 /// The whole of what `doing` needs, because RabbitMQ names one missing right at a time, and 3.10 not even which.
@@ -340,6 +345,13 @@ mod tests {
                 r"the user `bob` needs configure and read on `^orders(\.retry\.[0-9]+|\.parked)?$`, and write on `^amq\.default$`"
             ), "{sentence}");
         }
+        let said = "ACCESS_REFUSED - access to queue 'orders' in vhost '/' refused for user 'shop', backend \
+                    rabbit_auth_backend_oauth2 returned an error: \"Provided JWT token has expired at timestamp 1\"";
+        let (_, sentence) = access_refused(&Doing::Publishing, said);
+        assert!(
+            sentence.contains("the token of the user `shop` has expired"),
+            "{sentence}"
+        );
         let said =
             "ACCESS_REFUSED - write access to exchange 'a.b' in vhost 'v' refused for user 'bob'";
         let (_, sentence) = access_refused(&Doing::Publishing, said);

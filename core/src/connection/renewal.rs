@@ -26,6 +26,8 @@ pub(super) struct Renewal {
     pub(super) address: Address,
     /// Who is logged in, which no new secret changes.
     pub(super) user: String,
+    /// Whether the secret is a JSON Web Token. What follows it then is one, too.
+    pub(super) is_token: bool,
     pub(super) purpose: String,
 }
 
@@ -89,6 +91,13 @@ impl Renewal {
         // A token says by itself who it is for.
         if login.user != self.user && !login.is_token() {
             return Ok(Renewed::ForAnother);
+        }
+        // The broker closes the connection over a bad secret, and the old one may be good for a while.
+        if self.is_token && !login.is_token() {
+            return Err(Error::new(
+                ErrorKind::AuthenticationFailed,
+                "what came is no JSON Web Token, as the last one was; a file must be replaced whole, by renaming",
+            ));
         }
         let lifetime = login.lifetime();
         if lifetime.is_some_and(|lifetime| lifetime <= left.max(SHORTEST_PAUSE)) {

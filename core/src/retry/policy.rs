@@ -264,7 +264,7 @@ impl Policy {
         }
         if self.delays().len() > MOST_DELAYS {
             return bad(format!(
-                "needs more than {MOST_DELAYS} waiting queues; raise `step` or lower `max`"
+                "needs more than {MOST_DELAYS} waiting queues; raise `factor` or `step`, or lower `max`"
             ));
         }
         Ok(())

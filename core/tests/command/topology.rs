@@ -132,6 +132,31 @@ async fn the_work_queue_is_made_as_it_is_said() {
 }
 
 #[tokio::test]
+async fn a_consumer_makes_the_work_queue_as_it_is_said() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let run = ["consume", QUEUE, "--dlx", "--idle=100ms"];
+        let consume = async |what: &str| {
+            let what = format!("--work-queue={what}");
+            desk.run(&[&run[..], &[&what, "--", "true"]].concat()).await
+        };
+        let refused = consume("existing").await.exits(3);
+        assert!(refused.err.contains(QUEUE), "{refused:#?}");
+        assert!(desk.vhost.queue(QUEUE).await.is_none(), "it was made");
+        let refused = consume("{").await.exits(2);
+        assert!(refused.err.contains("JSON object"), "{refused:#?}");
+        consume("{\"x-max-priority\": 3}").await.exits(0);
+        let made = desk.vhost.queue(QUEUE).await.unwrap();
+        assert_eq!(made.arguments()["x-max-priority"], 3);
+        assert!(
+            !made.arguments().contains_key("x-dead-letter-exchange"),
+            "nothing was added"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_queue_with_other_arguments_is_named() {
     on_every_broker(|broker| async move {
         let desk = Desk::of(&broker).await;

@@ -13,7 +13,8 @@ pub(crate) struct Global {
     ///
     /// The virtual host is percent-encoded (`%2f` is `/`), and so is a password with `/`, `?`, `#` or `@` in it. Parameters,
     /// after a `?`: heartbeat (seconds), connection_timeout (ms), name; with amqps:// cacertfile, certfile, keyfile (PEM
-    /// files) and server_name_indication. Prefer the environment variable: other users of the machine
+    /// files) and server_name_indication; userfile, passwordfile (read at each connection) and auth_mechanism=external. Several
+    /// hosts of one cluster: amqp://a:5672,b:5672/vhost. Prefer the environment variable: other users of the machine
     /// can see the arguments of a program, not its environment.
     // Not parsed by clap, whose complaint would show the password; nor are values from the environment ever shown.
     #[arg(

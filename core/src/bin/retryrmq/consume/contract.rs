@@ -152,6 +152,7 @@ Examples:
 
 With --json: one object a line, each with `event`: consuming, handled, retried,
 deferred, parked, rejected, detoured, already_handled, publish_failed, requeued,
-disconnected, reconnected, paused, resumed, draining, lines_dropped, and at the
-end `done` with counts. Names in them: queue, message_id, attempt, delay_ms,
-error, reason, crashes, pause_ms, ms (how long it took), running, lines.";
+disconnected, reconnected, login_refused, paused, resumed, draining,
+lines_dropped, and at the end `done` with counts. Names in them: queue,
+message_id, attempt, delay_ms, error, reason, crashes, pause_ms, ms (how long it
+took), running, lines.";

@@ -45,6 +45,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     outlet::start(); // who reads what is printed must not hold up messages
     let rules = options.retrying.rules()?;
     let (strategy, queue_type) = (options.retrying.strategy()?, options.retrying.queue_type()?);
+    let work_queue = options.retrying.work_queue()?;
     let mut signals = Signals::listen()?; // before anything is taken: from now on they drain
     let _ends = child::hear_of_ends()
         .map_err(|why| Fault::failed(format!("cannot hear of the end of commands: {why}")))?;
@@ -66,6 +67,9 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         });
     if options.dlx {
         consumer = consumer.retry(rules.otherwise).rules(rules.rules);
+    }
+    if let Some(work_queue) = work_queue {
+        consumer = consumer.work_queue(work_queue);
     }
     if let Some(priority) = options.priority {
         consumer = consumer.priority(priority);
