@@ -15,6 +15,7 @@ mod environment;
 mod foreign;
 mod gc;
 mod http;
+mod http_example;
 mod http_hostile;
 mod http_safely;
 mod input;
