@@ -13,6 +13,7 @@ use futures_util::future::join_all;
 use retryrmq::{BasicProperties, Client, DAY, Publish, Record};
 use serde_json::{Value, json};
 
+use super::stop::Stop;
 use crate::{fault::Fault, json, moment};
 use retryrmq::visible;
 
@@ -41,6 +42,8 @@ const NOTHING: &str = "nothing was done";
 pub(super) struct Audit {
     file: Option<(File, PathBuf)>,
     stream: Option<(Client, String)>,
+    /// Somebody wants us to end, and does not wait for a broker with an alarm.
+    stop: Option<Stop>,
     command: &'static str,
     queue: String,
     who: String,
@@ -50,7 +53,7 @@ impl Audit {
     /// Opens file and stream, and writes that something begins: what takes nothing stops it before anything happens.
     pub(super) async fn open(
         log: Option<&Log>,
-        client: &Client,
+        (client, stop): (&Client, &Stop),
         command: &'static str,
         queue: &str,
     ) -> Result<Option<Self>, Fault> {
@@ -62,7 +65,8 @@ impl Audit {
                 return Err(Fault::usage("--audit-stream names no stream"));
             }
             Some(name) => {
-                let made = client.stream(name, KEPT, KEPT_BYTES).await;
+                let made = stop.unless_cut(client.stream(name, KEPT, KEPT_BYTES)).await;
+                let made = made.unwrap_or_else(|| Ok(()));
                 made.map_err(|why| Fault::from(why).after(NOTHING))?;
                 Some((client.clone(), name.clone()))
             }
@@ -74,6 +78,7 @@ impl Audit {
             return Ok(None);
         };
         audit.stream = stream;
+        audit.stop = Some(stop.clone());
         let begun = audit.line("begun");
         audit.append(&[begun], NOTHING).await?;
         Ok(Some(audit))
@@ -83,6 +88,7 @@ impl Audit {
         Self {
             file: None,
             stream: None,
+            stop: None,
             command,
             queue: queue.to_owned(),
             who: who(),
@@ -150,10 +156,19 @@ impl Audit {
                 .with_type(KIND.into());
             client.publish(Publish::to_queue(name, line).properties(properties))
         }));
-        match sent.await.into_iter().find_map(Result::err) {
+        let sent = match &self.stop {
+            Some(stop) => stop.unless_cut(sent).await,
+            None => Some(sent.await),
+        };
+        let stream = visible::line(name);
+        let Some(sent) = sent else {
+            return Err(Fault::failed(format!(
+                "stopped before the broker took what is for the stream {stream} of --audit-stream, which may lack it; {done}"
+            )));
+        };
+        match sent.into_iter().find_map(Result::err) {
             None => Ok(()),
             Some(why) => {
-                let stream = visible::line(name);
                 let fault = Fault::from(why);
                 Err(fault.after(&format!(
                     "the stream {stream} of --audit-stream may lack it; {done}"

@@ -36,7 +36,13 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let stop = Stop::listen()?;
     let client = global.connect().await?;
     let parked = client.parked(&options.queue);
-    let mut audit = Audit::open(Some(&options.log), &client, "compact", &options.queue).await?;
+    let mut audit = Audit::open(
+        Some(&options.log),
+        (&client, &stop),
+        "compact",
+        &options.queue,
+    )
+    .await?;
     let mut browse = parked.browse().await?;
     if let Some(warning) = browse.warning() {
         tracing::warn!("{}", visible::line(warning));

@@ -16,6 +16,7 @@ use super::{
     record,
     selection::handle,
     settle::{Choice, Deed},
+    stop::Stop,
     tally::Tally,
 };
 use crate::{
@@ -110,6 +111,7 @@ impl<'a> Doing<'a> {
     /// Nothing has happened when this fails.
     pub(super) async fn prepare(
         (client, parked): (&'a Client, &'a Parked),
+        stop: &Stop,
         choice: &'a Choice,
         deed: &'a Deed,
         manner: &Manner,
@@ -131,7 +133,7 @@ impl<'a> Doing<'a> {
             deed,
             output,
             tally: Tally::default(),
-            audit: Audit::open(log, client, deed.name(), &choice.queue).await?,
+            audit: Audit::open(log, (client, stop), deed.name(), &choice.queue).await?,
             pace: Pace::of(manner.rate),
             editor,
             keep_count: manner.keep_count,

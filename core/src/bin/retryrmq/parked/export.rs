@@ -94,7 +94,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let client = global.connect().await?;
     let parked = place::parked(&client, &options.queue, options.dlq);
     let log = options.remove.then_some(&options.log);
-    let audit = Audit::open(log, &client, "export", &options.queue).await?;
+    let audit = Audit::open(log, (&client, &stop), "export", &options.queue).await?;
     let Some(mut walk) = Ordered::open(&parked, options.dlq, stop).await? else {
         return Ok(Exit::Interrupted);
     };

@@ -158,7 +158,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         forgotten: (0, 0),
     };
     let walk = match client.depths(&[parked.name()]).await?.as_slice() {
-        [None] if options.dlq => {
+        [None] if work.is_none() => {
             client.close().await;
             return Err(Fault::not_found(format!(
                 "there is no queue `{}`",
@@ -258,7 +258,7 @@ impl Forget<'_> {
                 None
             };
             let log = Some(&options.log);
-            self.audit = Audit::open(log, self.client, "forget", &options.queue).await?;
+            self.audit = Audit::open(log, (self.client, stop), "forget", &options.queue).await?;
             // First where it may be refused. Exactly those that the question named.
             self.waiting(selection, Some(marks), MOST, stop).await?;
             for (place, record) in &chosen {

@@ -173,7 +173,13 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let found = Instant::now();
     all_exist(&client, &counts).await?;
     let of: Vec<_> = counts.keys().map(|home| home.queue.as_str()).collect();
-    let audit = Audit::open(Some(&options.log), &client, "import", &of.join(", ")).await?;
+    let audit = Audit::open(
+        Some(&options.log),
+        (&client, &stop),
+        "import",
+        &of.join(", "),
+    )
+    .await?;
     source.rewind()?;
     let mut import = Import {
         client: &client,

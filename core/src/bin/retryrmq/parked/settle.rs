@@ -203,7 +203,8 @@ async fn act(
     } else {
         Notes::of(&client, place::family(&choice.queue, choice.dlq)).await?
     };
-    let mut doing = Doing::prepare((&client, &parked), &choice, &deed, &manner, output).await?;
+    let mut doing =
+        Doing::prepare((&client, &parked), &stop, &choice, &deed, &manner, output).await?;
     let Some(ordered) = Ordered::open(&parked, choice.dlq, stop).await? else {
         return Ok(Exit::Interrupted);
     };

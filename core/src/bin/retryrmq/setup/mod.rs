@@ -281,7 +281,7 @@ fn commands(setup: &Setup, vhost: &str, output: &Output) -> Result<(), Fault> {
     }
     output.line("")?;
     output.line(&output.dim(
-        "What the services need, in this virtual host; it takes the place of what they have:",
+        "What services need in this virtual host, in place of what they have:",
     ))?;
     for grant in &setup.grants {
         output.line(&visible::line(&grant.command(vhost)))?;
