@@ -1,8 +1,9 @@
 """An endpoint for `retryrmq consume --http`, with Python's standard library alone.
 
     python3 endpoint.py 8080
-    retryrmq consume orders --dlx --pause --http http://127.0.0.1:8080/orders
+    retryrmq topology orders --apply
     retryrmq publish --queue orders --message-id 4711 '{"id": 4711}'
+    retryrmq consume orders --dlx --pause --http http://127.0.0.1:8080/orders
 
 An order without an id is parked, one that is "busy" comes back in 5 s, and each other fails once.
 """

@@ -39,6 +39,8 @@ pub type Variables = serde_json::Map<String, Json>;
 pub struct Condition {
     text: String,
     judge: Option<Judge>,
+    /// The variables that it has.
+    used: Vec<String>,
     overdue: u32,
 }
 
@@ -75,12 +77,19 @@ impl Condition {
                 ));
             }
         }
-        let judge = Judge::start(text, variables)?;
+        let (judge, used) = Judge::start(text, variables)?;
         Ok(Self {
             text: text.to_owned(),
             judge: Some(judge),
+            used,
             overdue: 0,
         })
+    }
+
+    /// Whether it goes by this variable. Others need not be given.
+    #[must_use]
+    pub fn uses(&self, variable: &str) -> bool {
+        self.used.iter().any(|used| used == variable)
     }
 
     /// Whether it holds.
@@ -97,7 +106,7 @@ impl Condition {
         }
         let judge = match self.judge.take() {
             Some(judge) => judge,
-            None => Judge::start(&self.text, &[])?,
+            None => Judge::start(&self.text, &[])?.0,
         };
         if judge.questions.send(variables).is_err() {
             return Err("it cannot be judged".to_owned());
@@ -118,8 +127,8 @@ impl Condition {
 }
 
 impl Judge {
-    /// Starts the thread, and waits until it has read the expression. No names: any may be used.
-    fn start(text: &str, names: &[&str]) -> Result<Self, String> {
+    /// Starts the thread, and waits until it has read the expression. No names: any may be used. Returns those that are.
+    fn start(text: &str, names: &[&str]) -> Result<(Self, Vec<String>), String> {
         let (questions, asked) = channel::<Variables>();
         let (answer, answers) = channel();
         let (ready, is_ready) = channel();
@@ -135,7 +144,9 @@ impl Judge {
                     Ok(program) => program,
                     Err(why) => return drop(ready.send(Err(why))),
                 };
-                let _ = ready.send(Ok(())); // whoever has gone needs none
+                let used = program.references();
+                let used = used.variables().into_iter().map(str::to_owned);
+                let _ = ready.send(Ok(used.collect())); // whoever has gone needs none
                 let environment = Arc::new(Env::stdlib());
                 while let Ok(variables) = asked.recv() {
                     let judged = catch_unwind(AssertUnwindSafe(|| {
@@ -148,10 +159,10 @@ impl Judge {
                 }
             })
             .map_err(|why| format!("there is no thread to judge it: {why}"))?;
-        is_ready
+        let used = is_ready
             .recv_timeout(5 * DEADLINE)
             .unwrap_or_else(|_| Err("it cannot be read".to_owned()))?;
-        Ok(Self { questions, answers })
+        Ok((Self { questions, answers }, used))
     }
 }
 
@@ -332,6 +343,24 @@ mod tests {
             ("body.big > 1u", true),
         ] {
             assert_eq!(on(text, body.clone()), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn it_tells_which_variables_it_goes_by() {
+        for (text, body, headers) in [
+            ("body.id == 7", true, false),
+            ("headers['body'] == 'body'", false, true),
+            ("[1].exists(body, body == 1) || headers.x", false, true),
+            ("{'a': body}.a == {headers.x: 1}", true, true),
+            ("has(body.x) ? true : headers == {}", true, true),
+            ("true", false, false),
+        ] {
+            let condition = Condition::parse(text, &["body", "headers"]).unwrap();
+            let uses = (condition.uses("body"), condition.uses("headers"));
+            // A loop's own variable may be taken for one of ours: then it is given for nothing.
+            assert!(uses.0 >= body && uses.1 >= headers, "{text}: {uses:?}");
+            assert!(text.contains("body") || !uses.0, "{text}");
         }
     }
 

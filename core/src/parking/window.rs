@@ -3,13 +3,17 @@
 //! A walk holds all that it was sent until its end, so any fixed prefetch would stall it; and without one the broker would
 //! send the whole queue at once, however little of it is wanted. So each consumer of a walk has a prefetch, and the next
 //! one's is as large as all before it together: what is held ahead of the caller is never more than what the caller has
-//! been through, or a few dozen messages, or some megabytes.
+//! been through, or a few dozen messages, or some megabytes, and never more than a sixteenth of a long walk.
 
 /// The first share, and the least.
 const FIRST: u64 = 32;
 /// What a share may hold in bytes, times the number of the share: it is the *number* of consumers that must stay small,
 /// because beyond 32 a quorum queue no longer takes back in their order.
 const BYTES: u64 = 64 * 1024 * 1024;
+/// A share is at most this part of the walk, or so many messages: each takes some kilobytes until it is asked for, and with all
+/// that led up to it these are still fewer than 32 consumers.
+const PARTS: u64 = 16;
+const LARGE: u64 = 2_048;
 
 /// The share of the consumer that is being walked through, and what led up to it.
 #[derive(Debug, Default)]
@@ -43,7 +47,9 @@ impl Window {
         self.number += 1;
         let average = self.bytes.checked_div(self.came).unwrap_or(0);
         let room = BYTES * self.number / average.max(1);
-        let share = self.came.min(room).max(FIRST).min(left.max(1).into());
+        let large = ((self.came + u64::from(left)) / PARTS).max(LARGE);
+        let share = self.came.min(room).min(large);
+        let share = share.max(FIRST).min(left.max(1).into());
         let prefetch = u16::try_from(share).unwrap_or(u16::MAX);
         (self.base, self.outstanding) = (self.came, 0);
         self.prefetch = prefetch.into();
@@ -92,6 +98,20 @@ mod tests {
         assert_eq!(shares(3, 10), [3]);
         assert_eq!(shares(300, 10), [32, 32, 64, 128, 44]);
         assert!(shares(1_000_000, 256).len() < 32);
+    }
+
+    #[test]
+    fn no_share_is_more_than_a_sixteenth_of_a_long_walk() {
+        for (total, size) in [(100_000, 256), (500_000, 256), (100_000, 64 * 1024)] {
+            let shares = shares(total, size);
+            assert!(
+                shares
+                    .iter()
+                    .all(|share| u64::from(*share) <= total / PARTS),
+                "{shares:?}"
+            );
+            assert!(shares.len() < 32, "{shares:?}");
+        }
     }
 
     #[test]

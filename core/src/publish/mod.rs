@@ -8,6 +8,7 @@ mod publisher;
 mod refused;
 mod returned;
 mod stall;
+mod stream;
 mod wave;
 
 pub(crate) use job::{Body, Job};

@@ -137,6 +137,28 @@ async fn bodies_are_decoded_by_the_schemas_that_are_given() {
                 .run(&[&drop[..], &options, &["--dry-run"]].concat())
                 .await;
             assert!(done.exits(0).err.contains("would be dropped"));
+            let replay = ["parked", "replay", QUEUE, "--where=body.customer.id == 7"];
+            let done = desk.run(&[&replay[..], &options].concat()).await.exits(2);
+            assert!(
+                done.err.contains("name the type with --proto-type"),
+                "{done:#?}"
+            );
+            let done = desk
+                .run(&[&replay[..], &options, &["--dry-run"]].concat())
+                .await;
+            assert!(done.exits(0).err.contains("would be replayed"));
+        }
+        // Without any decoder the format itself may be a guess.
+        let condition = "--where=message_id == 'order' && body != null";
+        for act in [&["replay"][..], &["drop", "--yes"]] {
+            let arguments = [&["parked"], act, &[QUEUE, condition]].concat();
+            let done = desk.run(&arguments).await.exits(3);
+            assert!(
+                done.err.contains("by a guess") && done.err.contains("--proto and --type"),
+                "{done:#?}"
+            );
+            let rehearsed = [&arguments[..], &["--dry-run"]].concat();
+            desk.run(&rehearsed).await.exits(0);
         }
         desk.holds(PARKED, 4).await;
 

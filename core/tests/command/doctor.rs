@@ -4,7 +4,7 @@ use lapin::{
     options::{BasicConsumeOptions, BasicQosOptions},
     types::FieldTable,
 };
-use retryrmq_harness::{Version, on_every_broker, on_every_broker_where};
+use retryrmq_harness::{Broker, Version, on_every_broker, on_every_broker_where};
 use serde_json::json;
 
 use crate::{
@@ -279,6 +279,27 @@ async fn mirrored_queues_and_the_plugin_are_no_more_in_the_next_version() {
             clinic.finds(&[], &found([("RQ117", "mirror")])).await;
         },
     )
+    .await;
+}
+
+#[tokio::test]
+async fn an_exchange_of_the_delayed_message_plugin_is_told() {
+    on_every_broker_where(Broker::may_have_delayed_messages, |broker| async move {
+        let settings = ["plugins = rabbitmq_delayed_message_exchange"];
+        let node = broker.own_node(&settings).await;
+        let clinic = Clinic::of(&node).await;
+        let delayed = [
+            "topology",
+            QUEUE,
+            "--strategy=delayed-exchange",
+            "--retry=fixed(5s)",
+            "--apply",
+        ];
+        clinic.desk.run(&delayed).await.exits(0);
+        clinic
+            .finds(&[], &found([("RQ117", "orders.delayed")]))
+            .await;
+    })
     .await;
 }
 

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::{replaying::edit, stage::Desk};
 
-struct Fixture(Value);
+pub(crate) struct Fixture(Value);
 
 impl Fixture {
-    fn named(name: &str) -> Self {
+    pub(crate) fn named(name: &str) -> Self {
         let path = format!(
             "{}/../operator/tests/fixtures/{name}.json",
             env!("CARGO_MANIFEST_DIR")
@@ -57,7 +57,7 @@ impl Fixture {
     }
 
     /// Puts it into this queue, as the library does.
-    async fn arrives(&self, desk: &Desk, queue: &str) {
+    pub(crate) async fn arrives(&self, desk: &Desk, queue: &str) {
         desk.amqp
             .publish_with(queue, self.body(), self.properties())
             .await;

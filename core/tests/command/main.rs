@@ -1,6 +1,7 @@
 //! The command `retryrmq` on real brokers: every test runs it against every broker of this run. A file per theme.
 #![allow(missing_docs)]
 
+mod auditing;
 mod background;
 mod bad_input;
 mod choosing;
@@ -13,8 +14,10 @@ mod ending;
 mod endpoint;
 mod environment;
 mod foreign;
+mod foreign_keeping;
 mod gc;
 mod http;
+mod http_example;
 mod http_hostile;
 mod http_safely;
 mod input;

@@ -23,7 +23,7 @@ use crate::{
 const WAVE: usize = 64;
 
 /// So many parked messages of a queue that is there.
-async fn stage(broker: &Broker, count: u32) -> Desk {
+pub(crate) async fn stage(broker: &Broker, count: u32) -> Desk {
     let desk = Desk::with_queue(broker).await;
     desk.amqp.declare(PARKED, QueueType::Quorum).await;
     let messages = (1..=count).map(|number| {

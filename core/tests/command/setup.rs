@@ -121,6 +121,106 @@ async fn a_service_that_may_make_nothing_works_with_what_was_set_up() {
 }
 
 #[tokio::test]
+async fn permissions_are_compared_and_given_in_place_of_others() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let folder = tempfile::tempdir().unwrap();
+        let management = broker.management();
+        let shop = format!("{}-shop", desk.vhost.name());
+        let text = FILE.replace("user = \"shop\"", &format!("user = \"{shop}\""));
+        let file = written(folder.path(), &text);
+        let url = format!("--management={}", management.url());
+        let setup = ["--json", "setup", &file, "--permissions", &url];
+        let run = |more: &'static [&'static str]| {
+            let arguments = [&setup[..], more].concat();
+            let desk = &desk;
+            async move { desk.run(&arguments).await }
+        };
+        let done = run(&["--dry-run"]).await.exits(3);
+        assert!(done.err.contains(&format!("no user `{shop}`")), "{done:#?}");
+        management.create_user(&shop, "pw", "").await.unwrap();
+        let done = run(&[]).await.exits(2);
+        assert!(done.err.contains("--yes"), "{done:#?}");
+        assert_eq!(desk.amqp.depth(QUEUE).await, None, "nothing was made");
+
+        desk.run(&["setup", &file]).await.exits(0);
+        let status = |done: &Value| done["permissions"][0]["status"].clone();
+        let before = run(&["--dry-run"]).await.exits(3).json();
+        assert_eq!(
+            (status(&before), &before["complete"]),
+            ("differs".into(), &true.into())
+        );
+        assert!(before["permissions"][0]["had"].is_null(), "{before}");
+        let all = Permissions {
+            configure: ".*",
+            write: ".*",
+            read: ".*",
+        };
+        let vhost = desk.vhost.name();
+        management.set_permissions(vhost, &shop, all).await.unwrap();
+        let table = desk.run(&[&setup[1..], &["--dry-run"]].concat()).await;
+        let table = table.exits(3).out;
+        assert!(
+            table.contains(&format!("permissions of {shop} in {vhost}"))
+                && table.contains("  - .*")
+                && table.contains("  + ^$"),
+            "{table}"
+        );
+
+        // Neither more nor less than what is needed.
+        let given = run(&["--yes"]).await.exits(0).json();
+        assert_eq!(status(&given), "given");
+        assert_eq!(given["permissions"][0]["had"]["configure"], ".*");
+        assert_eq!(
+            status(&run(&["--dry-run"]).await.exits(0).json()),
+            "present"
+        );
+        let mut declares = desk.command(&["topology", "other", "--apply"]);
+        declares.env("RETRYRMQ_URL", desk.vhost.url_as(&shop, "pw"));
+        finish(declares, None).await.exits(5);
+        let mut consumes = desk.command(&[
+            "consume",
+            QUEUE,
+            "--dlx",
+            "--no-declare",
+            "--retry=fixed(100ms, retries=1)",
+            "--count=1",
+            "--",
+            "true",
+        ]);
+        consumes.env("RETRYRMQ_URL", desk.vhost.url_as(&shop, "pw"));
+        desk.amqp.publish(QUEUE, "x").await;
+        finish(consumes, None).await.exits(0);
+
+        // Whoever may not change them is told which tag it takes, and nobody takes his own.
+        management
+            .create_user(&shop, "pw", "management")
+            .await
+            .unwrap();
+        let mut asks = desk.command(&["setup", &file, "--permissions", "--dry-run"]);
+        let (_, host) = management.url().split_once("://").unwrap();
+        let host = host.rsplit('@').next().unwrap();
+        asks.env(
+            "RETRYRMQ_MANAGEMENT_URL",
+            format!("http://{shop}:pw@{host}"),
+        );
+        let done = finish(asks, None).await;
+        assert!(
+            !done.status.success() && !done.err.contains(":pw"),
+            "{done:#?}"
+        );
+        management.delete_user(&shop).await.unwrap();
+        let own = written(folder.path(), &FILE.replace("\"shop\"", "\"guest\""));
+        let done = desk
+            .run(&["setup", &own, "--permissions", &url, "--yes"])
+            .await
+            .exits(2);
+        assert!(done.err.contains("the user that asks"), "{done:#?}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_file_that_is_wrong_is_refused_with_its_line_and_column() {
     let folder = tempfile::tempdir().unwrap();
     for (text, words) in [

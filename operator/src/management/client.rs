@@ -6,8 +6,8 @@ use reqwest::{Method, StatusCode, redirect};
 use serde_json::{Value, json};
 
 use super::{
-    Address, Binding, Channel, Consumer, Deprecated, Error, Exchange, Kind, Overview, Policy,
-    Queue, Result, Scope, refusal::cause, tls,
+    Address, Binding, Channel, Consumer, Deprecated, Error, Exchange, Kind, Overview, Permissions,
+    Policy, Queue, Result, Scope, refusal::cause, tls,
 };
 
 /// How long one request may take.
@@ -75,6 +75,51 @@ impl Management {
                 .map(str::to_owned)
                 .collect(),
         })
+    }
+
+    /// The name of the user that asks.
+    ///
+    /// # Errors
+    /// Those of [`Kind`].
+    pub async fn whoami(&self) -> Result<String> {
+        let found = self.get(&["whoami"], &[]).await?.unwrap_or_default();
+        let name = found["name"].as_str().map(str::to_owned);
+        name.ok_or_else(|| self.is_something_else())
+    }
+
+    /// Whether there is a user of this name.
+    ///
+    /// # Errors
+    /// [`Kind::Forbidden`] without the tag `administrator`.
+    pub async fn has_user(&self, user: &str) -> Result<bool> {
+        Ok(self.get(&["users", user], &[]).await?.is_some())
+    }
+
+    /// What a user may do in a virtual host; `None` for nothing at all.
+    ///
+    /// # Errors
+    /// [`Kind::Forbidden`] without the tag `administrator`.
+    pub async fn permissions(&self, vhost: &str, user: &str) -> Result<Option<Permissions>> {
+        let found = self.get(&["permissions", vhost, user], &[]).await?;
+        Ok(found.as_ref().and_then(Permissions::of))
+    }
+
+    /// Gives a user these permissions in place of those that he has there.
+    ///
+    /// # Errors
+    /// [`Kind::Forbidden`] without the tag `administrator`; [`Kind::NotFound`] for a virtual host that is not there.
+    pub async fn put_permissions(
+        &self,
+        vhost: &str,
+        user: &str,
+        permissions: &Permissions,
+    ) -> Result<()> {
+        let body = json!({
+            "configure": permissions.configure,
+            "write": permissions.write,
+            "read": permissions.read,
+        });
+        self.put(&["permissions", vhost, user], &body).await
     }
 
     /// All queues of a virtual host, by name, page by page. What comes and goes meanwhile may be among them or not.

@@ -14,8 +14,8 @@ pub use address::{Address, vhost_of};
 pub use client::Management;
 pub use error::{Error, Kind};
 pub use rows::{
-    Binding, Channel, Consumer, Deprecated, Exchange, Overview, Policy, Queue, QueueKind, Scope,
-    Totals, Version,
+    Binding, Channel, Consumer, Deprecated, Exchange, Overview, Permissions, Policy, Queue,
+    QueueKind, Scope, Totals, Version,
 };
 
 /// What a call gives.

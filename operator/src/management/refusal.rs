@@ -73,6 +73,11 @@ impl Management {
                 _ if reason.contains("Not management user") => {
                     tagged("management", "use the management API")
                 }
+                _ if matches!(path.first(), Some(&"users" | &"permissions"))
+                    && !reason.is_empty() =>
+                {
+                    tagged("administrator", "see or change what users may do")
+                }
                 _ if reason.contains("virtual host") => self.no_vhost(place),
                 _ if reason.contains("access object") && path.contains(&"policies") => {
                     tagged("policymaker", "change policies")

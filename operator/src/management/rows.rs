@@ -230,6 +230,28 @@ impl Channel {
     }
 }
 
+/// What a user may do in a virtual host: three regular expressions over names of queues and exchanges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Permissions {
+    /// Make, change and delete.
+    pub configure: String,
+    /// Publish and bind.
+    pub write: String,
+    /// Consume and look.
+    pub read: String,
+}
+
+impl Permissions {
+    pub(super) fn of(row: &Value) -> Option<Self> {
+        let pattern = |name: &str| row[name].as_str().map(str::to_owned);
+        Some(Self {
+            configure: pattern("configure")?,
+            write: pattern("write")?,
+            read: pattern("read")?,
+        })
+    }
+}
+
 /// Whose policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {

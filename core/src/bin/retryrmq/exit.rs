@@ -56,8 +56,8 @@ const MEANINGS: [(Exit, &[&str]); 9] = [
         Exit::Refused,
         &[
             "the broker refuses: a permission is missing, a queue has other",
-            "arguments, a strategy it cannot serve; of `topology` and `setup`: something",
-            "differs; of `gc`: some queues stay",
+            "arguments, a strategy it cannot serve; of `topology` and `setup`:",
+            "something differs; of `gc`: some queues stay",
         ],
     ),
     (

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 pub(crate) use comfy_table::Color;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, TableStyle};
-use console::Style;
+use console::{Alignment, Style};
 use indicatif::{ProgressBar, ProgressStyle};
 use retryrmq::visible;
 use serde::Serialize;
@@ -169,9 +169,17 @@ impl Output {
 
     /// Prints a table without lines, columns two spaces apart. On a terminal each column is cut to what it may take, and the
     /// last one gets the rest of the line; where that is too little, the widest give way. A row is a line.
-    pub(crate) fn table(&self, columns: &[Column], mut rows: Vec<Vec<Text>>) -> Result<(), Fault> {
+    pub(crate) fn table(&self, columns: &[Column], rows: Vec<Vec<Text>>) -> Result<(), Fault> {
+        self.page(&mut Sheet::new(columns), rows)
+    }
+
+    /// Prints the next rows of a table that is too long to be held: the first ones with the header, and no column narrower than
+    /// in the pages before.
+    pub(crate) fn page(&self, sheet: &mut Sheet, mut rows: Vec<Vec<Text>>) -> Result<(), Fault> {
+        let columns = &sheet.columns;
+        let mut widths = taken(columns, &rows, &sheet.widths);
         if let Some(width) = self.width {
-            let widths = widths(columns, &rows, usize::from(width));
+            widths = fitted(columns, widths, usize::from(width));
             for row in &mut rows {
                 for (text, width) in row.iter_mut().zip(&widths) {
                     text.text = console::truncate_str(&text.text, *width, "…").into_owned();
@@ -186,7 +194,22 @@ impl Output {
             table.enforce_styling();
         }
         let dim = |text: &str| Cell::new(text).add_attribute(Attribute::Dim);
-        table.set_header(columns.iter().map(|column| dim(column.name)));
+        // What the columns took before, they take again.
+        table.set_header(columns.iter().enumerate().map(|(index, column)| {
+            let width = sheet
+                .widths
+                .get(index)
+                .filter(|_| index + 1 < columns.len());
+            let align = if column.right {
+                Alignment::Right
+            } else {
+                Alignment::Left
+            };
+            match width {
+                Some(width) => dim(&console::pad_str(column.name, *width, align, None)),
+                None => dim(column.name),
+            }
+        }));
         for row in rows {
             table.add_row(row.into_iter().map(|text| {
                 let cell = Cell::new(text.text);
@@ -205,9 +228,28 @@ impl Output {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
+        let begun = !sheet.widths.is_empty();
+        sheet.widths = widths;
         table
             .lines()
+            .skip(usize::from(begun))
             .try_for_each(|line| self.line(line.trim_end()))
+    }
+}
+
+/// A table that is printed page by page.
+pub(crate) struct Sheet {
+    columns: Vec<Column>,
+    /// Of the pages so far.
+    widths: Vec<usize>,
+}
+
+impl Sheet {
+    pub(crate) fn new(columns: &[Column]) -> Self {
+        Self {
+            columns: columns.to_vec(),
+            widths: Vec::new(),
+        }
     }
 }
 
@@ -216,9 +258,9 @@ const GAP: u16 = 2;
 /// What the last column is left at least, where others can give way.
 const LAST: usize = 16;
 
-/// How wide each column is, so that all fit into `width`. No column gets narrower than its name.
-fn widths(columns: &[Column], rows: &[Vec<Text>], width: usize) -> Vec<usize> {
-    let mut widths: Vec<usize> = columns
+/// How wide each column would like to be: as what stands in it, and `before`.
+fn taken(columns: &[Column], rows: &[Vec<Text>], before: &[usize]) -> Vec<usize> {
+    columns
         .iter()
         .enumerate()
         .map(|(index, column)| {
@@ -232,8 +274,13 @@ fn widths(columns: &[Column], rows: &[Vec<Text>], width: usize) -> Vec<usize> {
             taken
                 .min(most)
                 .max(console::measure_text_width(column.name))
+                .max(before.get(index).copied().unwrap_or(0))
         })
-        .collect();
+        .collect()
+}
+
+/// How wide each column is, so that all fit into `width`. No column gets narrower than its name.
+fn fitted(columns: &[Column], mut widths: Vec<usize>, width: usize) -> Vec<usize> {
     let Some((last, front)) = widths.split_last_mut() else {
         return widths;
     };
@@ -359,16 +406,21 @@ mod tests {
             vec![row([&long, &long, &long, &long, "no"])],
         ] {
             for width in [40, 80, 100] {
-                let widths = widths(&columns, &rows, width);
+                let widths = fitted(&columns, taken(&columns, &rows, &[]), width);
                 let all = widths.iter().sum::<usize>() + 8;
                 assert!(all <= width, "{widths:?} in {width}");
             }
         }
         let short = vec![row(["#1=06ecd05e", "a", "2 min ago", "5", "no"])];
         assert_eq!(
-            widths(&columns, &short, 80),
+            fitted(&columns, taken(&columns, &short, &[]), 80),
             [11, 2, 9, 5, 5],
             "nothing is cut without need"
+        );
+        assert_eq!(
+            taken(&columns, &short, &[14, 1, 0, 0, 0]),
+            [14, 2, 9, 5, 5],
+            "no page is narrower than the one before"
         );
     }
 }

@@ -1,31 +1,101 @@
-//! `--audit FILE`: who did what with which message, a JSON object a line, on the disk before the message leaves its queue.
+//! `--audit FILE` and `--audit-stream NAME`: who did what with which message, a JSON object for each, written down for good before
+//! the message leaves its queue.
 
 use std::{
     fs::{File, OpenOptions},
     io::Write,
     path::{Path, PathBuf},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
-use retryrmq::Record;
+use clap::Args;
+use futures_util::future::join_all;
+use retryrmq::{BasicProperties, Client, DAY, Publish, Record};
 use serde_json::{Value, json};
 
+use super::stop::Stop;
 use crate::{fault::Fault, json, moment};
 use retryrmq::visible;
 
-/// A file that is appended to.
+/// Where what happens is written down.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct Log {
+    /// Append a JSON line for each message to this file, on the disk before the message leaves the parking queue: when, who, what
+    #[arg(long, value_name = "FILE")]
+    audit: Option<PathBuf>,
+
+    /// Publish it to this stream, a message each, confirmed before the message leaves; one that is missing is made, and keeps 5 GB
+    /// and 365 days
+    #[arg(long, value_name = "NAME")]
+    audit_stream: Option<String>,
+}
+
+/// What a stream keeps that is made here: who replayed what is asked within a year, and 5 GB are about ten million messages.
+const KEPT: Duration = DAY.saturating_mul(365);
+const KEPT_BYTES: u64 = 5_000_000_000;
+/// The property `type` of what stands in a stream.
+const KIND: &str = "retryrmq.audit";
+const NOTHING: &str = "nothing was done";
+
+/// What is written to.
 #[derive(Debug)]
 pub(super) struct Audit {
-    file: File,
-    path: PathBuf,
+    file: Option<(File, PathBuf)>,
+    stream: Option<(Client, String)>,
+    /// Somebody wants us to end, and does not wait for a broker with an alarm.
+    stop: Option<Stop>,
     command: &'static str,
     queue: String,
     who: String,
 }
 
 impl Audit {
-    /// Opens the file and writes that something begins: a file that takes nothing stops it before anything happens.
-    pub(super) fn open(
+    /// Opens file and stream, and writes that something begins: what takes nothing stops it before anything happens.
+    pub(super) async fn open(
+        log: Option<&Log>,
+        (client, stop): (&Client, &Stop),
+        command: &'static str,
+        queue: &str,
+    ) -> Result<Option<Self>, Fault> {
+        let Some(log) = log else {
+            return Ok(None);
+        };
+        let stream = match &log.audit_stream {
+            Some(name) if name.is_empty() => {
+                return Err(Fault::usage("--audit-stream names no stream"));
+            }
+            Some(name) => {
+                let made = stop.unless_cut(client.stream(name, KEPT, KEPT_BYTES)).await;
+                let made = made.unwrap_or_else(|| Ok(()));
+                made.map_err(|why| Fault::from(why).after(NOTHING))?;
+                Some((client.clone(), name.clone()))
+            }
+            None => None,
+        };
+        let Some(mut audit) = Self::to_file(log.audit.as_deref(), command, queue)?
+            .or_else(|| stream.is_some().then(|| Self::new(command, queue)))
+        else {
+            return Ok(None);
+        };
+        audit.stream = stream;
+        audit.stop = Some(stop.clone());
+        let begun = audit.line("begun");
+        audit.append(&[begun], NOTHING).await?;
+        Ok(Some(audit))
+    }
+
+    fn new(command: &'static str, queue: &str) -> Self {
+        Self {
+            file: None,
+            stream: None,
+            stop: None,
+            command,
+            queue: queue.to_owned(),
+            who: who(),
+        }
+    }
+
+    fn to_file(
         path: Option<&Path>,
         command: &'static str,
         queue: &str,
@@ -35,18 +105,9 @@ impl Audit {
         };
         let mut options = OpenOptions::new();
         let file = options.append(true).create(true).open(path);
-        let file = file.map_err(|why| unwritable(path, &why, "nothing was done"))?;
-        let mut audit = Self {
-            file,
-            path: path.to_owned(),
-            command,
-            queue: queue.to_owned(),
-            who: who(),
-        };
-        let begun = audit.line("begun");
-        audit
-            .write(&[begun])
-            .map_err(|why| unwritable(path, &why, "nothing was done"))?;
+        let file = file.map_err(|why| unwritable(path, &why, NOTHING))?;
+        let mut audit = Self::new(command, queue);
+        audit.file = Some((file, path.to_owned()));
         Ok(Some(audit))
     }
 
@@ -73,28 +134,62 @@ impl Audit {
         line
     }
 
-    /// Appends lines, and returns when they are on the disk.
-    pub(super) fn append(&mut self, lines: &[Value], done: &str) -> Result<(), Fault> {
+    /// Appends lines, and returns when they are on the disk and confirmed.
+    pub(super) async fn append(&mut self, lines: &[Value], done: &str) -> Result<(), Fault> {
         if lines.is_empty() {
             return Ok(());
         }
-        self.write(lines)
-            .map_err(|why| unwritable(&self.path, &why, done))
+        let lines: Vec<String> = lines
+            .iter()
+            .map(|line| json::harmless(line.to_string()))
+            .collect();
+        if let Some((file, path)) = &mut self.file {
+            write(file, &lines).map_err(|why| unwritable(path, &why, done))?;
+        }
+        let Some((client, name)) = &self.stream else {
+            return Ok(());
+        };
+        let sent = join_all(lines.into_iter().map(|line| {
+            let properties = BasicProperties::default()
+                .with_delivery_mode(2)
+                .with_content_type("application/json".into())
+                .with_type(KIND.into());
+            client.publish(Publish::to_queue(name, line).properties(properties))
+        }));
+        let sent = match &self.stop {
+            Some(stop) => stop.unless_cut(sent).await,
+            None => Some(sent.await),
+        };
+        let stream = visible::line(name);
+        let Some(sent) = sent else {
+            return Err(Fault::failed(format!(
+                "stopped before the broker took what is for the stream {stream} of --audit-stream, which may lack it; {done}"
+            )));
+        };
+        match sent.into_iter().find_map(Result::err) {
+            None => Ok(()),
+            Some(why) => {
+                let fault = Fault::from(why);
+                Err(fault.after(&format!(
+                    "the stream {stream} of --audit-stream may lack it; {done}"
+                )))
+            }
+        }
     }
+}
 
-    /// In one call, so that the lines of two commands do not mix.
-    fn write(&mut self, lines: &[Value]) -> std::io::Result<()> {
-        let mut text = String::new();
-        for line in lines {
-            text.push_str(&json::harmless(line.to_string()));
-            text.push('\n');
-        }
-        self.file.write_all(text.as_bytes())?;
-        match self.file.sync_data() {
-            // A pipe or a terminal has no disk to wait for.
-            Err(why) if why.kind() == std::io::ErrorKind::InvalidInput => Ok(()),
-            synced => synced,
-        }
+/// In one call, so that the lines of two commands do not mix.
+fn write(file: &mut File, lines: &[String]) -> std::io::Result<()> {
+    let mut text = String::new();
+    for line in lines {
+        text.push_str(line);
+        text.push('\n');
+    }
+    file.write_all(text.as_bytes())?;
+    match file.sync_data() {
+        // A pipe or a terminal has no disk to wait for.
+        Err(why) if why.kind() == std::io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
     }
 }
 
@@ -151,16 +246,16 @@ mod tests {
         assert_eq!(name_of(passwd, "100"), None);
     }
 
-    #[test]
-    fn lines_are_appended_and_a_file_that_takes_none_stops_it() {
+    #[tokio::test]
+    async fn lines_are_appended_and_a_file_that_takes_none_stops_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit");
         for event in ["replayed", "dropped"] {
-            let mut audit = Audit::open(Some(&path), "replay", "orders")
+            let mut audit = Audit::to_file(Some(&path), "replay", "orders")
                 .unwrap()
                 .unwrap();
-            let line = audit.line(event);
-            audit.append(&[line], "").unwrap();
+            let lines = [audit.line("begun"), audit.line(event)];
+            audit.append(&lines, "").await.unwrap();
         }
         let lines: Vec<Value> = std::fs::read_to_string(&path)
             .unwrap()
@@ -170,13 +265,18 @@ mod tests {
         let events: Vec<_> = lines.iter().map(|line| line["event"].clone()).collect();
         assert_eq!(events, ["begun", "replayed", "begun", "dropped"]);
         assert!(lines[0]["who"].as_str().unwrap().contains('@'));
-        let refused = Audit::open(Some(folder.path()), "replay", "orders").unwrap_err();
+        let refused = Audit::to_file(Some(folder.path()), "replay", "orders").unwrap_err();
         assert!(
             refused.sentence().ends_with("nothing was done"),
             "{refused:?}"
         );
         if Path::new("/dev/full").exists() {
-            Audit::open(Some(Path::new("/dev/full")), "drop", "orders").unwrap_err();
+            let mut audit = Audit::to_file(Some(Path::new("/dev/full")), "drop", "orders")
+                .unwrap()
+                .unwrap();
+            let line = audit.line("begun");
+            let refused = audit.append(&[line], NOTHING).await.unwrap_err();
+            assert!(refused.sentence().ends_with(NOTHING), "{refused:?}");
         }
     }
 }

@@ -3,7 +3,11 @@
 use clap::Args;
 use serde_json::json;
 
-use super::{audit::Audit, doing::Log, others::Others, stop::Stop};
+use super::{
+    audit::{Audit, Log},
+    others::Others,
+    stop::Stop,
+};
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 use retryrmq::visible;
 
@@ -32,7 +36,13 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let stop = Stop::listen()?;
     let client = global.connect().await?;
     let parked = client.parked(&options.queue);
-    let mut audit = Audit::open(options.log.audit.as_deref(), "compact", &options.queue)?;
+    let mut audit = Audit::open(
+        Some(&options.log),
+        (&client, &stop),
+        "compact",
+        &options.queue,
+    )
+    .await?;
     let mut browse = parked.browse().await?;
     if let Some(warning) = browse.warning() {
         tracing::warn!("{}", visible::line(warning));
@@ -49,14 +59,17 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     progress.finish_and_clear();
     let others = Others::of(&browse);
     let closed = browse.close().await;
-    client.close().await;
     let (rewritten, kept) = rewritten?;
     closed?;
+    let mut written = Ok(());
     if let Some(audit) = &mut audit {
         let mut line = audit.line("rewritten");
         line["count"] = json!(rewritten);
-        audit.append(&[line], &format!("{rewritten} messages were rewritten"))?;
+        let done = format!("{rewritten} messages were rewritten");
+        written = audit.append(&[line], &done).await;
     }
+    client.close().await;
+    written?;
     let name = parked.name();
     let remaining = u64::from(total).saturating_sub(rewritten + kept);
     let not_all = if kept == 0 {

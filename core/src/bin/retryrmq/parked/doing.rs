@@ -1,10 +1,10 @@
 //! What is done with each chosen message: waves of them are sent, confirmed, written down, and only then acknowledged.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use clap::Args;
 use retryrmq::{Client, ErrorKind, Parked, Record, Resend, parse_duration};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     audit::Audit,
@@ -16,6 +16,7 @@ use super::{
     record,
     selection::handle,
     settle::{Choice, Deed},
+    stop::Stop,
     tally::Tally,
 };
 use crate::{
@@ -52,14 +53,6 @@ pub(super) struct Manner {
     /// Keep the count of retries: a message that had spent all of them gets one attempt
     #[arg(long)]
     keep_count: bool,
-}
-
-/// Where what happens is written down.
-#[derive(Clone, Debug, Default, Args)]
-pub(super) struct Log {
-    /// Append a JSON line for each message to this file, on the disk before the message leaves the parking queue: when, who, what
-    #[arg(long, value_name = "FILE")]
-    pub(super) audit: Option<PathBuf>,
 }
 
 /// Longer than this a broker does not let a message be held: its `consumer_timeout` is 30 minutes.
@@ -116,8 +109,9 @@ pub(super) struct Doing<'a> {
 
 impl<'a> Doing<'a> {
     /// Nothing has happened when this fails.
-    pub(super) fn prepare(
+    pub(super) async fn prepare(
         (client, parked): (&'a Client, &'a Parked),
+        stop: &Stop,
         choice: &'a Choice,
         deed: &'a Deed,
         manner: &Manner,
@@ -131,7 +125,7 @@ impl<'a> Doing<'a> {
         });
         let editor = manner.edit.then(Editor::of_environment);
         let (first, editor) = (first.transpose()?, editor.transpose()?);
-        let path = choice.log.audit.as_deref().filter(|_| !choice.dry_run);
+        let log = (!choice.dry_run).then_some(&choice.log);
         Ok(Self {
             client,
             parked,
@@ -139,7 +133,7 @@ impl<'a> Doing<'a> {
             deed,
             output,
             tally: Tally::default(),
-            audit: Audit::open(path, deed.name(), &choice.queue)?,
+            audit: Audit::open(log, (client, stop), deed.name(), &choice.queue).await?,
             pace: Pace::of(manner.rate),
             editor,
             keep_count: manner.keep_count,
@@ -270,7 +264,7 @@ impl<'a> Doing<'a> {
     fn rehearse(&mut self, place: usize, record: &Record, resend: &Resend) {
         self.tally.note(place, record, self.target(resend));
         if self.output.is_json() {
-            let mut line = record::summary(place, record);
+            let mut line = self.line(place, record);
             line[self.deed.done()] = json!(false);
             if let Some(target) = self.target(resend) {
                 line["to"] = json!(target);
@@ -288,6 +282,12 @@ impl<'a> Doing<'a> {
         target.filter(|target| !target.is_empty())
     }
 
+    /// A message as `ls` lists it.
+    fn line(&self, place: usize, record: &Record) -> Value {
+        let letter = foreign::of(record, &self.parked.name());
+        record::summary(place, record, letter.as_ref())
+    }
+
     /// One outcome for each message.
     fn print(
         &mut self,
@@ -300,7 +300,7 @@ impl<'a> Doing<'a> {
         if !self.output.is_json() {
             return;
         }
-        let mut line = record::summary(place, record);
+        let mut line = self.line(place, record);
         line[self.deed.done()] = json!(outcome == self.deed.done());
         line["outcome"] = json!(outcome);
         if let Some(target) = self.target(resend) {
@@ -333,7 +333,7 @@ impl<'a> Doing<'a> {
             }
         };
         let sent = answers.iter().filter(|answer| answer.is_ok()).count() as u64;
-        self.write_down(&wave, &answers, sent)?;
+        self.write_down(&wave, &answers, sent).await?;
         let (mut fault, mut gone) = (None, 0);
         for ((place, record, resend), answer) in wave.into_iter().zip(answers) {
             let Err(error) = answer else {
@@ -365,7 +365,7 @@ impl<'a> Doing<'a> {
         fault.map_or(Ok(()), Err)
     }
 
-    fn write_down(
+    async fn write_down(
         &mut self,
         wave: &[(usize, Record, Resend)],
         answers: &[retryrmq::Result<()>],
@@ -393,7 +393,7 @@ impl<'a> Doing<'a> {
         } else {
             "what it does not name was not dropped".to_owned()
         };
-        audit.append(&lines, &done)
+        audit.append(&lines, &done).await
     }
 
     /// The walk was over when copies had gone.

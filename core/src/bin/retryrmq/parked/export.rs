@@ -11,12 +11,12 @@ use retryrmq::Record;
 use serde_json::{Value, json};
 
 use super::{
-    audit::Audit,
-    doing::Log,
+    audit::{Audit, Log},
     filter::Criteria,
     lossless,
     order::Ordered,
     others::Others,
+    place,
     reading::Reading,
     selection::{Selection, Words, handle},
     stop::Stop,
@@ -32,6 +32,10 @@ use retryrmq::visible;
 pub(crate) struct Options {
     /// The queue whose parked messages to export (its own name, not that of the parking queue)
     queue: String,
+
+    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, EasyNetQ, Symfony, Celery
+    #[arg(long)]
+    dlq: bool,
 
     /// The file to write, which must not exist yet; standard output when it is left out
     file: Option<PathBuf>,
@@ -63,9 +67,11 @@ Examples:
   retryrmq parked export orders orders.jsonl
   retryrmq parked export orders orders.jsonl --remove
   retryrmq parked export orders | gzip > orders.jsonl.gz
+  retryrmq parked export orders_error orders_error.jsonl --dlq
 
 A line is a JSON object: retryrmq (the format, 1), queue, mark, exchange and
-routing_key (where it was first published), properties, headers, body_base64.
+routing_key (where it was first published), properties, headers, body_base64; and
+dlq (true), where queue is a dead-letter queue itself.
 Types that JSON lacks say so: {\"$timestamp\": 1700000000}, {\"$int32\": 7}.";
 
 /// So many lines go to the disk together.
@@ -81,12 +87,15 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         options.reading.clone(),
     );
     let mut selection = words.read()?;
+    if options.remove {
+        selection.refuse_guesses()?;
+    }
     let stop = Stop::listen()?;
     let client = global.connect().await?;
-    let parked = client.parked(&options.queue);
-    let log = options.log.audit.as_deref().filter(|_| options.remove);
-    let audit = Audit::open(log, "export", &options.queue)?;
-    let Some(mut walk) = Ordered::open(&parked, true, stop).await? else {
+    let parked = place::parked(&client, &options.queue, options.dlq);
+    let log = options.remove.then_some(&options.log);
+    let audit = Audit::open(log, (&client, &stop), "export", &options.queue).await?;
+    let Some(mut walk) = Ordered::open(&parked, options.dlq, stop).await? else {
         return Ok(Exit::Interrupted);
     };
     let mut export = Export {
@@ -159,7 +168,7 @@ impl Export<'_> {
                 ));
                 continue;
             }
-            let line = line_of(&self.options.queue, &record).to_string();
+            let line = line_of(&self.options.queue, self.options.dlq, &record).to_string();
             self.sink.write(&json::harmless(line))?;
             self.exported += 1;
             self.bytes += record.message().body().len();
@@ -184,7 +193,8 @@ impl Export<'_> {
                 .iter()
                 .map(|record| audit.of("exported and removed", record, to.as_deref()))
                 .collect();
-            audit.append(&lines, "what it does not name was not removed")?;
+            let done = "what it does not name was not removed";
+            audit.append(&lines, done).await?;
         }
         for record in &wave {
             if walk.drop(record).await? {
@@ -215,19 +225,24 @@ impl Export<'_> {
 }
 
 /// The message, and nothing of its place in the queue.
-fn line_of(queue: &str, record: &Record) -> Value {
+fn line_of(queue: &str, dlq: bool, record: &Record) -> Value {
+    let work = place::family(queue, dlq);
     let message = record.message();
     let headers = message.headers().cloned().unwrap_or_default();
-    json!({
+    let mut line = json!({
         "retryrmq": 1,
-        "queue": queue,
+        "queue": work.unwrap_or(queue),
         "mark": record.mark,
         "exchange": message.exchange(),
         "routing_key": message.routing_key(),
         "properties": lossless::of_properties(message.properties()),
         "headers": lossless::of_table(&headers),
         "body_base64": json::base64(message.body()),
-    })
+    });
+    if work.is_none() {
+        line["dlq"] = json!(true);
+    }
+    line
 }
 
 /// Where the lines go.

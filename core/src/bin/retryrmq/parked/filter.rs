@@ -10,6 +10,7 @@ use jiff::{Timestamp, civil, tz::TimeZone};
 use retryrmq::{Record, visible};
 use retryrmq_operator::{
     condition::{Condition, Variables},
+    decoding::Format,
     pattern,
 };
 use serde_json::{Value, json};
@@ -84,8 +85,8 @@ pub(super) struct Filter {
     routing_key: Option<String>,
     headers: Vec<(String, Option<String>)>,
     condition: Option<Condition>,
-    /// Whether the condition is on the body.
-    reads_body: bool,
+    /// Whether something is done with what is chosen: a body whose format is a guess is nothing to choose by then.
+    acts: bool,
     decoding: Arc<Decoding>,
     /// How many messages the condition was tried on, and could not be judged on.
     tried: u64,
@@ -149,11 +150,6 @@ impl Criteria {
             routing_key: self.routing_key.clone(),
             headers: headers.collect::<Result<_, Fault>>()?,
             condition: condition.transpose()?,
-            // A word that only looks so refuses more than it must, and never less.
-            reads_body: self
-                .condition
-                .as_ref()
-                .is_some_and(|text| text.contains("body")),
             decoding,
             ..Filter::default()
         })
@@ -196,10 +192,15 @@ impl Filter {
             && self.condition.is_none()
     }
 
+    /// Something is done with what is chosen, and nobody is asked: from now on the condition cannot be judged on a body whose
+    /// format is a guess.
+    ///
     /// # Errors
-    /// Where the condition would be judged on bodies whose type is a guess, which is nothing to destroy by.
-    pub(super) fn refuse_guesses(&self) -> Result<(), Fault> {
-        if !self.reads_body || !self.decoding.guesses_type() {
+    /// Where the decoder itself guesses, and no message could be judged.
+    pub(super) fn refuse_guesses(&mut self) -> Result<(), Fault> {
+        self.acts = true;
+        let reads_body = self.condition.as_ref().is_some_and(|it| it.uses("body"));
+        if !reads_body || !self.decoding.guesses_type() {
             return Ok(());
         }
         Err(Fault::usage(
@@ -272,7 +273,10 @@ impl Filter {
             return true;
         };
         self.tried += 1;
-        match condition.holds(variables(&self.decoding, record, content)) {
+        let given = variables(condition, record, content, |content| {
+            body(&self.decoding, record, content, self.acts)
+        });
+        match given.and_then(|given| condition.holds(given)) {
             Ok(holds) => holds,
             Err(why) => {
                 self.unjudged += 1;
@@ -304,32 +308,63 @@ impl Filter {
     }
 }
 
-/// What a condition is judged on. A body that breaks off is null: half of it is nothing to choose by.
-fn variables(decoding: &Decoding, record: &Record, content: &Content<'_>) -> Variables {
-    let message = record.message();
+/// The decoded body. One that breaks off is null: half of it is nothing to choose by.
+///
+/// # Errors
+/// A sentence, where something is done by it (`acts`) and its format is a guess.
+fn body(
+    decoding: &Decoding,
+    record: &Record,
+    content: &Content<'_>,
+    acts: bool,
+) -> Result<Value, String> {
     let decoded = decoding.decode(record, content);
-    let body = decoded.sound().cloned().unwrap_or(Value::Null);
-    let all = [
-        body,
-        Value::Object(content.headers()),
-        Value::Object(json::properties(&content.properties)),
-        json!(record.error),
-        json!(record.error_type),
-        json!(record.reason.map(|reason| reason.as_str())),
-        json!(record.fingerprint),
-        json!((!record.home.is_empty()).then_some(&record.home)),
-        json!(content.exchange),
-        json!(content.routing_key),
-        json!(message.message_id()),
-        json!(record.attempts),
-        json!(message.replays()),
-        json!(record.parked_at.and_then(moment::rfc3339)),
-    ];
-    VARIABLES
-        .iter()
-        .map(|name| (*name).to_owned())
-        .zip(all)
-        .collect()
+    if acts && decoded.is_guess {
+        let mend = match decoded.format {
+            Format::Protobuf | Format::ProtobufWire => "name its message with --proto and --type",
+            _ => "name its format in a [[decoders]] of --config",
+        };
+        return Err(format!(
+            "its body is {} by a guess, which is enough to look at and not to act on: {mend}",
+            decoded.format.name()
+        ));
+    }
+    Ok(decoded.sound().cloned().unwrap_or(Value::Null))
+}
+
+/// What a condition is judged on: the variables that it uses.
+///
+/// # Errors
+/// That of `body`.
+fn variables(
+    condition: &Condition,
+    record: &Record,
+    content: &Content<'_>,
+    body: impl Fn(&Content<'_>) -> Result<Value, String>,
+) -> Result<Variables, String> {
+    let message = record.message();
+    let used = VARIABLES.iter().filter(|name| condition.uses(name));
+    used.map(|name| {
+        let value = match *name {
+            "body" => body(content)?,
+            "headers" => Value::Object(content.headers()),
+            "properties" => Value::Object(json::properties(&content.properties)),
+            "error" => json!(record.error),
+            "error_type" => json!(record.error_type),
+            "reason" => json!(record.reason.map(|reason| reason.as_str())),
+            "fingerprint" => json!(record.fingerprint),
+            "queue" => json!((!record.home.is_empty()).then_some(&record.home)),
+            "exchange" => json!(content.exchange),
+            "routing_key" => json!(content.routing_key),
+            "message_id" => json!(message.message_id()),
+            "attempts" => json!(record.attempts),
+            "replays" => json!(message.replays()),
+            "parked_at" => json!(record.parked_at.and_then(moment::rfc3339)),
+            other => return Err(format!("`{other}` has no value")),
+        };
+        Ok(((*name).to_owned(), value))
+    })
+    .collect()
 }
 
 #[cfg(test)]

@@ -33,12 +33,22 @@ pub(super) fn of(record: &Record, parking: &str) -> Option<DeadLetter> {
 }
 
 /// One word for who left it.
-pub(super) fn library(record: &Record) -> Option<&'static str> {
+pub(super) fn library(record: &Record, letter: Option<&DeadLetter>) -> Option<&'static str> {
     if record.is_ours() {
         return Some("retryrmq");
     }
-    // Whoever it is does not depend on where it stands.
-    of(record, "").map(|letter| letter.library.as_str())
+    letter.map(|letter| letter.library.as_str())
+}
+
+/// The exchange and the routing key that a message was first published with, as far as that is known.
+pub(super) fn published<'a>(
+    letter: Option<&'a DeadLetter>,
+    message: &'a Message,
+) -> (&'a str, &'a str) {
+    match letter.and_then(|letter| letter.published.as_ref()) {
+        Some((exchange, routing_key)) => (exchange, routing_key),
+        None => (message.exchange(), message.routing_key()),
+    }
 }
 
 /// Takes over what a library says into the record; in a dead-letter queue also what the broker says.
@@ -135,10 +145,7 @@ impl<'a> Content<'a> {
             }
             _ => (message.body(), Cow::Borrowed(message.properties()), false),
         };
-        let (exchange, routing_key) = match letter.and_then(|letter| letter.published.as_ref()) {
-            Some((exchange, routing_key)) => (exchange.as_str(), routing_key.as_str()),
-            None => (message.exchange(), message.routing_key()),
-        };
+        let (exchange, routing_key) = published(letter, message);
         Self {
             body,
             properties,

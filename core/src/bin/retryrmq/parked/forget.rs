@@ -3,16 +3,17 @@
 use std::collections::BTreeSet;
 
 use clap::{ArgGroup, Args};
-use retryrmq::{Parked, Record, parse_duration, waiting_queue};
+use retryrmq::{Client, Parked, Record, parse_duration, waiting_queue};
 use serde_json::{Value, json};
 
 use super::{
-    audit::Audit,
+    audit::{Audit, Log},
     canary,
-    doing::Log,
     filter::Criteria,
+    foreign,
     order::Ordered,
     others::Others,
+    place,
     reading::Reading,
     record,
     selection::{Selection, Words},
@@ -23,16 +24,20 @@ use retryrmq::visible;
 
 /// Erase messages for good, parked and waiting for a retry: what a person may ask for
 ///
-/// Looks through the parking queue and all waiting queues. What is ready in the work queue itself, or with a consumer, is not touched:
+/// Looks through the parking queue and all waiting queues; with --dlq through that dead-letter queue alone. What is ready in the work queue itself, or with a consumer, is not touched:
 /// look there as well, or run this again when that has come to its end.
 #[derive(Clone, Debug, Args)]
 #[command(override_usage = "retryrmq parked forget [OPTIONS] <QUEUE> <--id <ID>|--fingerprint <HEX>|--where <CONDITION>|…>", after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args([
-    "ids", "fingerprint", "error", "error_type", "routing_key", "header", "condition",
+    "ids", "fingerprint", "since", "error", "error_type", "routing_key", "header", "condition",
 ]))]
 pub(crate) struct Options {
     /// The queue (its own name, not that of the parking queue)
     queue: String,
+
+    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, EasyNetQ, Symfony, Celery
+    #[arg(long)]
+    dlq: bool,
 
     /// Messages with this id, all of them; may be given several times
     #[arg(long = "id", value_name = "ID")]
@@ -69,6 +74,7 @@ Examples:
   retryrmq parked forget orders --id order-17 --dry-run
   retryrmq parked forget orders --id order-17 --yes --audit forgotten.jsonl
   retryrmq parked forget orders --where 'body.customer.id == 7'
+  retryrmq parked forget orders_error --dlq --where 'body.customer.id == 7'
 
 To reach one message that waits, all of its waiting queue are looked at for a
 moment. They keep their order and their time. A broker that would count more such
@@ -94,7 +100,14 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             "--fingerprint is the whole of it here, 16 hexadecimal digits, as `parked show` tells it",
         ));
     }
-    if options.criteria.goes_by_parking() {
+    // Nobody knows which queues are waiting queues of a dead-letter queue that is not ours.
+    let work = place::family(&options.queue, options.dlq);
+    if work.is_none() && !options.delays.is_empty() {
+        return Err(Fault::usage(
+            "--delay names a waiting queue of a work queue, and with --dlq the dead-letter queue alone is looked through: say --delay with the name of the work queue, without --dlq",
+        ));
+    }
+    if work.is_some() && options.criteria.goes_by_parking() {
         return Err(Fault::usage(
             "--since goes by when a message was parked, and what waits was not: say --where with something of the message itself",
         ));
@@ -122,25 +135,36 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let own = options.delays.iter().map(|text| {
         let delay = parse_duration(text);
         let delay = delay.map_err(|why| Fault::usage(format!("--delay: {why}")))?;
-        Ok(waiting_queue(&options.queue, delay))
+        Ok(waiting_queue(work.unwrap_or_default(), delay))
     });
     let own = own.collect::<Result<Vec<_>, Fault>>()?;
     let stop = Stop::listen()?;
     let client = global.connect().await?;
-    let parked = client.parked(&options.queue);
-    let mut rungs = canary::family(&client, &options.queue).await?;
-    rungs.remove(0); // the work queue
+    let parked = place::parked(&client, &options.queue, options.dlq);
+    let mut rungs = match work {
+        Some(work) => canary::family(&client, work).await?.split_off(1), // without the work queue
+        None => Vec::new(),
+    };
     rungs.extend(own);
     rungs.sort_unstable();
     rungs.dedup();
     let mut forget = Forget {
+        client: &client,
         parked: &parked,
         rungs: &rungs,
         audit: None,
         output,
+        found: false,
         forgotten: (0, 0),
     };
     let walk = match client.depths(&[parked.name()]).await?.as_slice() {
+        [None] if work.is_none() => {
+            client.close().await;
+            return Err(Fault::not_found(format!(
+                "there is no queue `{}`",
+                visible::line(&parked.name())
+            )));
+        }
         [Some(_)] => match Ordered::open(&parked, true, stop.clone()).await? {
             Some(walk) => Some(walk),
             None => return Ok(Exit::Interrupted),
@@ -149,7 +173,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     };
     let done = forget.all(&options, walk, &mut selection, &stop).await;
     client.close().await;
-    let (from_parking, from_waiting) = forget.forgotten;
+    let (found, (from_parking, from_waiting)) = (forget.found, forget.forgotten);
     let would = if options.dry_run { "would be " } else { "" };
     let summary = format!(
         "{} messages {would}forgotten: {from_parking} parked, {from_waiting} waiting",
@@ -170,10 +194,16 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         output.note(&summary);
         return Ok(Exit::Interrupted);
     }
-    if let Some(missing) = selection.missing() {
+    // A filter that finds nothing was not meant so.
+    let described = selection.described().to_owned();
+    let unmatched = (!found && selection.is_a_filter()).then_some(described);
+    if let Some(missing) = selection.missing().or(unmatched) {
+        let place = match work {
+            Some(work) => format!("is parked or waits for {}", visible::line(work)),
+            None => format!("is in {}", visible::line(&options.queue)),
+        };
         return Err(Fault::not_found(format!(
-            "no message {missing} is parked or waits for {}; {summary}",
-            visible::line(&options.queue)
+            "no message {missing} {place}; {summary}"
         )));
     }
     output.note(&summary);
@@ -181,10 +211,13 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 }
 
 struct Forget<'a> {
+    client: &'a Client,
     parked: &'a Parked,
     rungs: &'a [String],
     audit: Option<Audit>,
     output: &'a Output,
+    /// Any was chosen, whatever became of it.
+    found: bool,
     /// From the parking queue, and from waiting queues.
     forgotten: (u64, u64),
 }
@@ -203,6 +236,7 @@ impl Forget<'_> {
         };
         let work = async {
             let chosen = chosen?;
+            self.found = !chosen.is_empty();
             let asks = !(options.yes || options.dry_run);
             let marks = if asks || options.dry_run {
                 // A look for the question, and one for the deed.
@@ -223,13 +257,13 @@ impl Forget<'_> {
             } else {
                 None
             };
-            let path = options.log.audit.as_deref();
-            self.audit = Audit::open(path, "forget", &options.queue)?;
+            let log = Some(&options.log);
+            self.audit = Audit::open(log, (self.client, stop), "forget", &options.queue).await?;
             // First where it may be refused. Exactly those that the question named.
             self.waiting(selection, Some(marks), MOST, stop).await?;
             for (place, record) in &chosen {
                 let Some(walk) = &mut walk else { break };
-                self.write_down(record, &self.parked.name())?;
+                self.write_down(record, &self.parked.name()).await?;
                 if walk.drop(record).await? {
                     self.forgotten.0 += 1;
                     self.print(place, record, &self.parked.name(), true)?;
@@ -287,6 +321,7 @@ impl Forget<'_> {
                     if !selection.takes(usize::MAX, &record, rung) {
                         continue;
                     }
+                    self.found = true;
                     match &erase {
                         None => {
                             count += 1;
@@ -294,7 +329,7 @@ impl Forget<'_> {
                         }
                         Some(Some(only)) if !only.contains(&record.mark) => {}
                         Some(_) => {
-                            self.write_down(&record, rung)?;
+                            self.write_down(&record, rung).await?;
                             walk.erase(&record).await?;
                             self.forgotten.1 += 1;
                             self.print(&0, &record, rung, true)?;
@@ -311,20 +346,22 @@ impl Forget<'_> {
         Ok((count, marks))
     }
 
-    fn write_down(&mut self, record: &Record, from: &str) -> Result<(), Fault> {
+    async fn write_down(&mut self, record: &Record, from: &str) -> Result<(), Fault> {
         let Some(audit) = &mut self.audit else {
             return Ok(());
         };
         let mut line = audit.of("forgotten", record, None);
         line["from"] = json!(from);
-        audit.append(&[line], "what it does not name was not forgotten")
+        let done = "what it does not name was not forgotten";
+        audit.append(&[line], done).await
     }
 
     fn print(&self, place: &usize, record: &Record, from: &str, done: bool) -> Result<(), Fault> {
         if !self.output.is_json() {
             return Ok(());
         }
-        let mut line = record::summary(*place, record);
+        let letter = foreign::of(record, from);
+        let mut line = record::summary(*place, record, letter.as_ref());
         if *place == 0 {
             line["place"] = Value::Null;
         }

@@ -10,18 +10,22 @@ use std::{
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use clap::Args;
-use retryrmq::{BasicProperties, Client, types::FieldTable};
+use retryrmq::{BasicProperties, Client, Parked, parking_queue, types::FieldTable};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
-use super::{audit::Audit, doing::Log, lossless, stop::Stop};
+use super::{
+    audit::{Audit, Log},
+    lossless, place,
+    stop::Stop,
+};
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 use retryrmq::visible;
 
 /// Park the messages of a file that `parked export` has written
 ///
-/// The whole file is read before anything happens: a bad line is named, and nothing is imported. Each message is confirmed. What is
+/// What was exported with --dlq goes back to that dead-letter queue. The whole file is read before anything happens: a bad line is named, and nothing is imported. Each message is confirmed. What is
 /// imported twice is there twice.
 #[derive(Clone, Debug, Args)]
 #[command(override_usage = "retryrmq parked import [OPTIONS] <FILE>", after_help = EXAMPLES)]
@@ -32,6 +36,10 @@ pub(crate) struct Options {
     /// Park them for this queue, whichever they were parked for
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
+
+    /// --queue names a dead-letter queue itself, whoever fills it
+    #[arg(long, requires = "queue")]
+    dlq: bool,
 
     /// Begin with this line: where an import that failed has left off
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
@@ -49,6 +57,7 @@ const EXAMPLES: &str = "\
 Examples:
   retryrmq parked import orders.jsonl
   zcat orders.jsonl.gz | retryrmq parked import - --queue orders-copy
+  retryrmq parked import orders.jsonl --queue morgue --dlq
 
 A parking queue that is missing is not made: `retryrmq topology QUEUE --apply`
 makes it. A user_id and an expiration come back as headers of ours, as in every
@@ -61,12 +70,36 @@ const WAVE: usize = 64;
 /// A younger queue forgets what it confirmed when its broker is killed.
 const SAFE_AGE: Duration = Duration::from_secs(2);
 
+/// Where messages are parked: for a work queue, or in a dead-letter queue itself.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Home {
+    queue: String,
+    dlq: bool,
+}
+
+impl Home {
+    fn parked(&self, client: &Client) -> Parked {
+        place::parked(client, &self.queue, self.dlq)
+    }
+
+    /// The queue that holds them.
+    fn parking(&self) -> String {
+        match place::family(&self.queue, self.dlq) {
+            Some(work) => parking_queue(work),
+            None => self.queue.clone(),
+        }
+    }
+}
+
 /// One line.
 #[derive(Debug, Deserialize)]
 struct Line {
     #[serde(rename = "retryrmq", deserialize_with = "format")]
     _format: u64,
+    #[serde(deserialize_with = "name")]
     queue: String,
+    #[serde(default)]
+    dlq: bool,
     #[serde(default)]
     mark: Option<String>,
     #[serde(deserialize_with = "name")]
@@ -115,16 +148,23 @@ fn body<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let mut source = Source::open(&options)?;
-    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    let mut counts: BTreeMap<Home, u64> = BTreeMap::new();
     while let Some((_, line)) = source.next().map_err(nothing)? {
-        let queue = options.queue.clone().unwrap_or(line.queue);
-        *counts.entry(queue).or_default() += 1;
+        *counts.entry(home_of(&options, &line)).or_default() += 1;
     }
     let total: u64 = counts.values().sum();
+    let by_queue = || -> BTreeMap<&str, u64> {
+        let mut by_queue = BTreeMap::new();
+        for (home, count) in &counts {
+            *by_queue.entry(home.queue.as_str()).or_default() += count;
+        }
+        by_queue
+    };
     if options.dry_run || total == 0 {
         output.note(&format!("{total} messages in the file; none imported"));
         if output.is_json() {
-            output.json_document(&json!({ "imported": 0, "lines": total, "queues": counts }))?;
+            output
+                .json_document(&json!({ "imported": 0, "lines": total, "queues": by_queue() }))?;
         }
         return Ok(Exit::Ok);
     }
@@ -132,8 +172,14 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let client = global.connect().await?;
     let found = Instant::now();
     all_exist(&client, &counts).await?;
-    let of = counts.keys().map(String::as_str).collect::<Vec<_>>();
-    let audit = Audit::open(options.log.audit.as_deref(), "import", &of.join(", "))?;
+    let of: Vec<_> = counts.keys().map(|home| home.queue.as_str()).collect();
+    let audit = Audit::open(
+        Some(&options.log),
+        (&client, &stop),
+        "import",
+        &of.join(", "),
+    )
+    .await?;
     source.rewind()?;
     let mut import = Import {
         client: &client,
@@ -157,7 +203,9 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let go_on = format!("{summary}; go on with --from-line {}", last + 1);
     done.map_err(|fault| fault.after(&go_on))?;
     if output.is_json() {
-        output.json_document(&json!({ "imported": imported, "lines": total, "queues": counts }))?;
+        output.json_document(
+            &json!({ "imported": imported, "lines": total, "queues": by_queue() }),
+        )?;
     }
     if stop.is_set() && imported < total {
         output.note(&go_on);
@@ -172,27 +220,44 @@ fn nothing(fault: Fault) -> Fault {
     fault.after("nothing was imported")
 }
 
-fn names(counts: &BTreeMap<String, u64>) -> String {
+fn home_of(options: &Options, line: &Line) -> Home {
+    match &options.queue {
+        Some(queue) => Home {
+            queue: queue.clone(),
+            dlq: options.dlq,
+        },
+        None => Home {
+            queue: line.queue.clone(),
+            dlq: line.dlq,
+        },
+    }
+}
+
+fn names(counts: &BTreeMap<Home, u64>) -> String {
     let names: Vec<_> = counts
         .keys()
-        .map(|queue| visible::line(&retryrmq::parking_queue(queue)).into_owned())
+        .map(|home| visible::line(&home.parking()).into_owned())
         .collect();
     names.join(", ")
 }
 
-async fn all_exist(client: &Client, counts: &BTreeMap<String, u64>) -> Result<(), Fault> {
-    let parking: Vec<_> = counts
-        .keys()
-        .map(|queue| retryrmq::parking_queue(queue))
-        .collect();
+async fn all_exist(client: &Client, counts: &BTreeMap<Home, u64>) -> Result<(), Fault> {
+    let parking: Vec<_> = counts.keys().map(Home::parking).collect();
     let depths = client.depths(&parking).await?;
     let missing = counts.keys().zip(depths).find(|(_, depth)| depth.is_none());
     match missing {
         None => Ok(()),
-        Some((queue, _)) => {
-            let (parking, queue) = (retryrmq::parking_queue(queue), visible::line(queue));
+        Some((home, _)) => {
+            let parking = home.parking();
+            let make = match place::family(&home.queue, home.dlq) {
+                Some(work) => format!(
+                    "make it with `retryrmq topology {} --apply`, or ",
+                    visible::line(work)
+                ),
+                None => String::new(),
+            };
             Err(Fault::not_found(format!(
-                "there is no queue `{}`; nothing was imported: make it with `retryrmq topology {queue} --apply`, or name another queue with --queue",
+                "there is no queue `{}`; nothing was imported: {make}name another queue with --queue",
                 visible::line(&parking)
             )))
         }
@@ -220,7 +285,9 @@ impl Import<'_> {
             let next = source.next()?;
             let is_end = next.is_none();
             let other = match (&next, wave.first()) {
-                (Some((_, line)), Some((_, first))) => self.queue(line) != self.queue(first),
+                (Some((_, line)), Some((_, first))) => {
+                    home_of(self.options, line) != home_of(self.options, first)
+                }
                 _ => false,
             };
             if is_end || other || wave.len() >= WAVE {
@@ -234,15 +301,11 @@ impl Import<'_> {
         }
     }
 
-    fn queue<'l>(&'l self, line: &'l Line) -> &'l str {
-        self.options.queue.as_deref().unwrap_or(&line.queue)
-    }
-
     async fn publish(&mut self, wave: Vec<(u64, Line)>) -> Result<(), Fault> {
         let Some((_, first)) = wave.first() else {
             return Ok(());
         };
-        let queue = self.queue(first).to_owned();
+        let home = home_of(self.options, first);
         let lines: Vec<_> = wave
             .iter()
             .map(|(number, line)| (*number, line.mark.clone(), id_of(line)))
@@ -254,7 +317,7 @@ impl Import<'_> {
                 (line.exchange, line.routing_key, properties, line.body)
             })
             .collect();
-        let answers = self.client.parked(&queue).restore(messages).await;
+        let answers = home.parked(self.client).restore(messages).await;
         let (mut audited, mut fault) = (Vec::new(), None);
         for ((number, mark, id), answer) in lines.into_iter().zip(answers) {
             match answer {
@@ -265,7 +328,7 @@ impl Import<'_> {
                     }
                     if let Some(audit) = &self.audit {
                         let mut line = audit.line("imported");
-                        line["to"] = json!(retryrmq::parking_queue(&queue));
+                        line["to"] = json!(home.parking());
                         line["mark"] = json!(mark);
                         line["message_id"] = json!(id);
                         audited.push(line);
@@ -279,7 +342,8 @@ impl Import<'_> {
             }
         }
         if let Some(audit) = &mut self.audit {
-            audit.append(&audited, "what it does not name may be imported")?;
+            let done = "what it does not name may be imported";
+            audit.append(&audited, done).await?;
         }
         fault.map_or(Ok(()), Err)
     }

@@ -1,6 +1,6 @@
 //! `retryrmq parked ls`.
 
-use std::{collections::HashMap, sync::Arc, time::SystemTime};
+use std::{collections::HashMap, ops::Range, sync::Arc, time::SystemTime};
 
 use clap::Args;
 use retryrmq::{Client, ParkReason, Parked, Record};
@@ -24,7 +24,7 @@ use crate::{
     global::Global,
     management::Management,
     moment,
-    output::{Color, Column, Look, Output, Text},
+    output::{Color, Column, Look, Output, Sheet, Text},
 };
 use retryrmq::visible;
 
@@ -221,7 +221,8 @@ async fn list(
     };
     let progress = output.progress(Some(walk.browse.remaining().into()), "looked at");
     let mut groups = Groups::default();
-    let mut rows = Vec::new();
+    let mut listing = Listing::default();
+    let name = visible::line(walk.parking()).into_owned();
     let mut listed = 0;
     while listed < limit
         && let Some((place, record)) = walk.next().await?
@@ -234,41 +235,88 @@ async fn list(
         if options.group {
             groups.add(place, &record);
         } else if output.is_json() {
-            let mut line = record::summary(place, &record);
-            record::tell_origin(&mut line, walk.letter(&record).as_ref());
+            let letter = walk.letter(&record);
+            let mut line = record::summary(place, &record, letter.as_ref());
             if options.all_queues {
                 line["queue"] = json!(walk.parking());
             }
             output.json_line(&line)?;
         } else {
-            rows.push(row(place, &record, output));
+            if listing.rows.len() == PAGE {
+                // How many they are is not known yet.
+                let title = (options.all_queues && listing.sheet.is_none()).then_some(&name);
+                progress.suspend(|| listing.print(title, output))?;
+            }
+            listing.rows.push(row(place, &record, output));
         }
     }
     progress.finish_and_clear();
-    if listed > 0 && options.all_queues && !output.is_json() {
-        let name = visible::line(walk.parking()).into_owned();
-        output.line(&output.bold(format!("{name}  {listed}")))?;
-    }
+    let is_titled = listing.sheet.is_some();
+    let title = format!("{name}  {listed}");
+    let title =
+        (listed > 0 && options.all_queues && !output.is_json() && !is_titled).then_some(&title);
     if options.group {
         let queue = options.all_queues.then(|| walk.parking());
+        if let Some(title) = title {
+            output.line(&output.bold(title))?;
+        }
         groups.print(queue, notes, output)?;
-    } else if !rows.is_empty() {
-        print(rows, output)?;
+    } else {
+        listing.print(title, output)?;
     }
     Ok(listed)
+}
+
+/// As many rows are held at a time.
+const PAGE: usize = 1_000;
+
+/// A table of messages, page by page.
+#[derive(Default)]
+struct Listing {
+    rows: Vec<Vec<Text>>,
+    /// What was printed so far, and whether that says where messages came from.
+    sheet: Option<(Sheet, bool)>,
+}
+
+impl Listing {
+    fn print(&mut self, title: Option<&String>, output: &Output) -> Result<(), Fault> {
+        if let Some(title) = title {
+            output.line(&output.bold(title))?;
+        }
+        let mut rows = std::mem::take(&mut self.rows);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let elsewhere = are_from_elsewhere(&rows) || self.sheet.as_ref().is_some_and(|(_, is)| *is);
+        // Another column is another table.
+        let sheet = self.sheet.take().filter(|(_, is)| *is == elsewhere);
+        let (mut sheet, _) =
+            sheet.unwrap_or_else(|| (Sheet::new(&columns(elsewhere, output)), elsewhere));
+        leave_out(&mut rows, elsewhere, output);
+        output.page(&mut sheet, rows)?;
+        self.sheet = Some((sheet, elsewhere));
+        Ok(())
+    }
 }
 
 /// Columns of an error in a table; `parked show` and --json have all of it.
 const LONGEST_ERROR: usize = 200;
 
 /// Prints the table of `ls`; also what is shown before messages are dropped.
-pub(super) fn print(mut rows: Vec<Vec<Text>>, output: &Output) -> Result<(), Fault> {
+pub(super) fn print(rows: Vec<Vec<Text>>, output: &Output) -> Result<(), Fault> {
+    let mut listing = Listing { rows, sheet: None };
+    listing.print(None, output)
+}
+
+fn are_from_elsewhere(rows: &[Vec<Text>]) -> bool {
+    rows.iter()
+        .any(|row| row.get(FROM).is_some_and(|from| !from.is_empty()))
+}
+
+/// Of another's queue it matters most where each came from; on a narrow terminal that takes the place of what matters less.
+fn columns(elsewhere: bool, output: &Output) -> Vec<Column> {
     let width = output.width().map_or(usize::MAX, usize::from);
-    // Of another's queue it matters most where each came from; on a narrow terminal that takes the place of what matters less.
-    let are_from_elsewhere = rows
-        .iter()
-        .any(|row| row.get(FROM).is_some_and(|from| !from.is_empty()));
-    let are_cut = are_from_elsewhere && !is_wide(output);
+    let are_cut = elsewhere && !is_wide(output);
     let id = match width {
         _ if are_cut => 12,
         ..100 => 18,
@@ -282,20 +330,27 @@ pub(super) fn print(mut rows: Vec<Vec<Text>>, output: &Output) -> Result<(), Fau
         Column::left("reason", 16),
         Column::right("tries", 7),
     ];
-    let left_out = match (are_from_elsewhere, are_cut) {
-        (_, true) => FROM + 2..FROM + 4,
-        (false, _) => FROM..FROM + 1,
-        _ => FROM..FROM,
-    };
-    columns.drain(left_out.clone());
-    for row in &mut rows {
-        row.drain(left_out.clone());
-    }
+    columns.drain(left_out(elsewhere, output));
     if is_wide(output) {
         columns.push(Column::left("fingerprint", 16));
     }
     columns.push(Column::left("error", 0));
-    output.table(&columns, rows)
+    columns
+}
+
+/// The columns that there is no room or no use for.
+fn left_out(elsewhere: bool, output: &Output) -> Range<usize> {
+    match (elsewhere, is_wide(output)) {
+        (true, false) => FROM + 2..FROM + 4,
+        (false, _) => FROM..FROM + 1,
+        (true, true) => FROM..FROM,
+    }
+}
+
+fn leave_out(rows: &mut [Vec<Text>], elsewhere: bool, output: &Output) {
+    for row in rows {
+        row.drain(left_out(elsewhere, output));
+    }
 }
 
 /// The column that says where a message came from, if that is not the queue whose parked messages these are.

@@ -10,17 +10,11 @@ use serde_json::{Value, json};
 use super::foreign;
 use crate::{json, moment};
 
-/// Where it was first published, where another library wrote that down; what `--routing-key` chooses by.
-pub(super) fn tell_origin(line: &mut Value, letter: Option<&DeadLetter>) {
-    if let Some((exchange, routing_key)) = letter.and_then(|letter| letter.published.as_ref()) {
-        line["exchange"] = json!(exchange);
-        line["routing_key"] = json!(routing_key);
-    }
-}
-
-/// What `ls` shows of it.
-pub(super) fn summary(place: usize, record: &Record) -> Value {
+/// What every subcommand shows of it. `letter` is what another library or the broker says of it: of these messages the exchange
+/// and the routing key are those that they were first published with, as `--routing-key` chooses.
+pub(super) fn summary(place: usize, record: &Record, letter: Option<&DeadLetter>) -> Value {
     let message = record.message();
+    let (exchange, routing_key) = foreign::published(letter, &message);
     json!({
         "place": place,
         "mark": record.mark,
@@ -32,20 +26,19 @@ pub(super) fn summary(place: usize, record: &Record) -> Value {
         "error": record.error,
         "error_type": record.error_type,
         "fingerprint": record.fingerprint,
-        "exchange": message.exchange(),
-        "routing_key": message.routing_key(),
+        "exchange": exchange,
+        "routing_key": routing_key,
         "replays": message.replays(),
         "body_bytes": message.body().len(),
         "home": (!record.home.is_empty()).then_some(&record.home),
-        "library": foreign::library(record),
+        "library": foreign::library(record, letter),
     })
 }
 
 /// All that is known of it.
 pub(super) fn full(place: usize, record: &Record, letter: Option<&DeadLetter>) -> Value {
     let message = record.message();
-    let mut all = summary(place, record);
-    tell_origin(&mut all, letter);
+    let mut all = summary(place, record, letter);
     all["first_failed_at"] = json!(message.first_failed_at().and_then(moment::rfc3339));
     all["stack"] = json!(record.stack);
     all["history"] = record

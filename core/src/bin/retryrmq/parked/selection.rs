@@ -296,7 +296,7 @@ impl Selection {
 
     /// # Errors
     /// Where messages would be chosen by a guess.
-    pub(super) fn refuse_guesses(&self) -> Result<(), Fault> {
+    pub(super) fn refuse_guesses(&mut self) -> Result<(), Fault> {
         self.filter.refuse_guesses()
     }
 

@@ -5,7 +5,8 @@ use retryrmq::Record;
 use serde_json::json;
 
 use super::{
-    doing::{Doing, Go, Log, Manner},
+    audit::Log,
+    doing::{Doing, Go, Manner},
     ls,
     notes::Notes,
     order::Ordered,
@@ -49,6 +50,7 @@ waiting queue of your own passed on, and --to orders sends it home instead.
 Of another library's dead letters (--dlq) the original is replayed, without what
 was written on it as it failed; where none says which queue, --to is needed.
 The first replay to a queue takes two seconds: a younger one may forget it.
+--where on bodies whose format or protobuf type is a guess is refused, as of `drop`.
 Of more than two thousand messages --limit takes the first of the queue, which
 are not the oldest where they were looked at before; it says so.",
     override_usage = "retryrmq parked replay [OPTIONS] <QUEUE> <ID…|--error <TEXT>|--where <CONDITION>|…|--all>"
@@ -78,7 +80,7 @@ Examples:
 Without --yes it asks, and needs a terminal for that. With --yes a place alone
 (#1) is refused, because places move, and so are an id that several messages have,
 the beginning of a fingerprint that several kinds of failure have, and --where on
-bodies whose protobuf type nobody named (--proto-type). --limit takes the oldest of two thousand messages at most.",
+bodies whose format or protobuf type is a guess (--proto, --type). --limit takes the oldest of two thousand messages at most.",
     override_usage = "retryrmq parked drop [OPTIONS] <QUEUE> <ID…|--error <TEXT>|--where <CONDITION>|…|--all>"
 )]
 pub(crate) struct Drop {
@@ -146,7 +148,10 @@ pub(super) async fn replay(
     if options.to.as_deref() == Some("") {
         return Err(Fault::usage("--to names no queue"));
     }
-    let selection = options.choice.which.read()?;
+    let mut selection = options.choice.which.read()?;
+    if !options.choice.dry_run {
+        selection.refuse_guesses()?;
+    }
     let deed = Deed::Replay(options.to);
     act(
         options.choice,
@@ -166,7 +171,7 @@ pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Res
             "dropped messages are gone for good: say --yes, or look first with --dry-run",
         ));
     }
-    let selection = options.choice.which.read()?;
+    let mut selection = options.choice.which.read()?;
     if options.yes && !options.choice.dry_run {
         selection.refuse_guesses()?;
     }
@@ -198,7 +203,8 @@ async fn act(
     } else {
         Notes::of(&client, place::family(&choice.queue, choice.dlq)).await?
     };
-    let mut doing = Doing::prepare((&client, &parked), &choice, &deed, &manner, output)?;
+    let mut doing =
+        Doing::prepare((&client, &parked), &stop, &choice, &deed, &manner, output).await?;
     let Some(ordered) = Ordered::open(&parked, choice.dlq, stop).await? else {
         return Ok(Exit::Interrupted);
     };

@@ -10,7 +10,7 @@ use crate::{exit::Exit, fault::Fault, signals::Signals};
 const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Whether somebody wants us to end.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Stop(watch::Receiver<bool>);
 
 impl Stop {

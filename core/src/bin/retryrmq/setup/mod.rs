@@ -2,6 +2,7 @@
 
 mod file;
 mod permissions;
+mod rights;
 
 use std::path::PathBuf;
 
@@ -10,19 +11,20 @@ use retryrmq::{Addresses, Finding, Item, Status, visible};
 use serde_json::{Value, json};
 
 pub(crate) use self::file::Setup;
-use self::file::Wanted;
+use self::{file::Wanted, rights::Rights};
 use crate::{
     exit::Exit,
     fault::Fault,
     global::Global,
+    management::Management,
     output::{Column, Look, Output},
-    topology,
+    prompt, topology,
 };
 
 /// Make the queues that services need, out of one file, and say which permissions they need
 ///
 /// Idempotent: what is there stays as it is, and where something differs nothing is made. The services then consume with `--no-declare`, or
-/// `declare` off, and need no right to configure.
+/// `declare` off, and need no right to configure. With --permissions they are given the rights that they need, too.
 #[derive(Clone, Debug, Args)]
 #[command(override_usage = "retryrmq setup [OPTIONS] <FILE>", after_help = EXAMPLES)]
 pub(crate) struct Options {
@@ -36,6 +38,18 @@ pub(crate) struct Options {
     /// Only compare with the broker
     #[arg(long)]
     dry_run: bool,
+
+    /// Give the users of the file exactly the permissions that they need, in place of those that they have in this virtual host;
+    /// shows the difference and asks. By the management API, as a user with the tag `administrator`
+    #[arg(long, conflicts_with = "check")]
+    permissions: bool,
+
+    /// Do not ask before permissions are changed
+    #[arg(long, requires = "permissions", conflicts_with = "dry_run")]
+    yes: bool,
+
+    #[command(flatten)]
+    management: Management,
 }
 
 const EXAMPLES: &str = "\
@@ -58,12 +72,14 @@ Examples:
   retryrmq setup retries.toml --check
   retryrmq setup retries.toml --dry-run
   retryrmq setup retries.toml
+  retryrmq setup retries.toml --permissions --dry-run
 
 Exit code 2: the file is wrong, and where. 3: of --dry-run: something is missing. 5: something
 differs, and nothing was made.
 
 JSON, one document: complete, queues (queue, strategy, items as of `topology`) and permissions
-(user, configure, write, read, command).";
+(user, configure, write, read, command; with --permissions also status: present, differs or
+given, and had).";
 
 /// A queue's plan, and how it stands on the broker.
 struct Compared<'a> {
@@ -77,6 +93,19 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     if options.check {
         return checked(&setup, &vhost, output);
     }
+    let desk = match options.permissions {
+        true => Some(options.management.open(global)?),
+        false => None,
+    };
+    if desk.is_some() && !(options.yes || options.dry_run || prompt::can_ask()) {
+        return Err(Fault::usage(
+            "--permissions changes what users may do: say --yes, or look first with --dry-run; nothing was done",
+        ));
+    }
+    let mut rights = match &desk {
+        Some(desk) => Some(Rights::read(desk, &setup.grants).await?),
+        None => None,
+    };
     let mut compared = Vec::with_capacity(setup.queues.len());
     for wanted in &setup.queues {
         let findings = examine(wanted, global, false).await?;
@@ -89,7 +118,34 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         }
         exit = verdict(&compared);
     }
-    print(&setup, &compared, &vhost, exit, output)?;
+    if !output.is_json() {
+        print(&setup, &compared, &vhost, output)?;
+    }
+    if let Some(rights) = &mut rights {
+        // Rights on queues that could not be made would be given for nothing.
+        if !output.is_json() {
+            rights.show(output)?;
+        }
+        let may = exit == Exit::Ok && !options.dry_run && !rights.are_complete();
+        if may && (options.yes || prompt::agrees(&rights.question()).await?) {
+            rights.give().await?;
+            output.note("the permissions are given");
+        } else if may {
+            output.note("no permission was changed");
+        } else if exit == Exit::Ok && rights.are_complete() {
+            output.note("every user has the permissions that he needs, and no others here");
+        }
+    }
+    if output.is_json() {
+        let permissions = match &rights {
+            Some(rights) => rights.as_json(),
+            None => grants(&setup, &vhost),
+        };
+        output.json_document(&document(&compared, exit, permissions))?;
+    }
+    if let (Some(rights), Exit::Ok) = (&rights, exit) {
+        exit = rights.exit(options.dry_run);
+    }
     match exit {
         Exit::NotFound => output.note("something is missing; without --dry-run it is made"),
         Exit::Refused => output.note(
@@ -173,26 +229,24 @@ fn checked(setup: &Setup, vhost: &str, output: &Output) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
+fn document(compared: &[Compared<'_>], exit: Exit, permissions: Vec<Value>) -> Value {
+    let queues = compared.iter().map(|queue| {
+        let findings = queue.findings.iter();
+        as_json(
+            queue.wanted,
+            findings.map(|finding| (&finding.item, Some(&finding.status))),
+        )
+    });
+    let queues: Vec<Value> = queues.collect();
+    json!({"complete": exit == Exit::Ok, "queues": queues, "permissions": permissions})
+}
+
 fn print(
     setup: &Setup,
     compared: &[Compared<'_>],
     vhost: &str,
-    exit: Exit,
     output: &Output,
 ) -> Result<(), Fault> {
-    if output.is_json() {
-        let queues = compared.iter().map(|queue| {
-            let findings = queue.findings.iter();
-            as_json(
-                queue.wanted,
-                findings.map(|finding| (&finding.item, Some(&finding.status))),
-            )
-        });
-        let queues: Vec<Value> = queues.collect();
-        return output.json_document(&json!({
-            "complete": exit == Exit::Ok, "queues": queues, "permissions": grants(setup, vhost),
-        }));
-    }
     let columns = [
         Column::left("status", 9),
         Column::left("name", 44),
@@ -227,7 +281,7 @@ fn commands(setup: &Setup, vhost: &str, output: &Output) -> Result<(), Fault> {
     }
     output.line("")?;
     output.line(&output.dim(
-        "What the services need, in this virtual host; it takes the place of what they have:",
+        "What services need in this virtual host, in place of what they have:",
     ))?;
     for grant in &setup.grants {
         output.line(&visible::line(&grant.command(vhost)))?;

@@ -1,0 +1,146 @@
+//! Streams: queues that keep what was published to them, for whoever reads it later.
+
+use std::time::Duration;
+
+use lapin::{
+    options::QueueDeclareOptions,
+    types::{AMQPValue, FieldTable},
+};
+
+use crate::{
+    Client, Error, ErrorKind, Result,
+    connection::{Connection, Doing, ask, look},
+    topology::name,
+    visible,
+};
+
+/// So many arguments of somebody else's are taken over before it is given up.
+const MOST: usize = 16;
+
+impl Client {
+    /// Makes sure that there is a stream of this name. One that is missing is made: durable, and it forgets its oldest messages
+    /// beyond `age` and `bytes`, segment by segment. One that is there is taken as it is. RabbitMQ has streams since 3.9.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Mismatch`] for a queue that is no stream, [`ErrorKind::AccessRefused`] without the right to configure it, and
+    /// those of a lost connection.
+    pub async fn stream(&self, queue: &str, age: Duration, bytes: u64) -> Result<()> {
+        let connection = Connection::open(self.addresses(), "stream").await?;
+        let made = make(&connection, queue, age, bytes).await;
+        connection.close().await;
+        made
+    }
+}
+
+async fn make(connection: &Connection, queue: &str, age: Duration, bytes: u64) -> Result<()> {
+    let wire = name(queue)?;
+    let channel = connection.channel().await?;
+    let found = look(channel.lapin(), wire.clone()).await;
+    let mut arguments = FieldTable::default();
+    arguments.insert(
+        "x-queue-type".into(),
+        AMQPValue::LongString("stream".into()),
+    );
+    match found {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::QueueNotFound => {
+            let age = format!("{}s", age.as_secs().max(1));
+            let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+            arguments.insert("x-max-age".into(), AMQPValue::LongString(age.into()));
+            arguments.insert("x-max-length-bytes".into(), AMQPValue::LongLongInt(bytes));
+        }
+        Err(error) => return Err(error),
+    }
+    for _ in 0..MOST {
+        let durable = QueueDeclareOptions {
+            durable: true,
+            ..QueueDeclareOptions::default()
+        };
+        // A refusal closes the channel.
+        let channel = connection.channel().await?;
+        let declared = channel
+            .lapin()
+            .queue_declare(wire.clone(), durable, arguments.clone());
+        let error = match ask(Doing::Declaring(queue), declared).await {
+            Ok(_) => {
+                channel.close().await;
+                return Ok(());
+            }
+            Err(error) if error.kind() == ErrorKind::Mismatch => error,
+            Err(error) => return Err(error),
+        };
+        // AMQP shows no arguments, but names the first one that differs.
+        match argument(&error.to_string()) {
+            Some((name, value)) if !arguments.contains_key(name.as_str()) => {
+                arguments.insert(name.into(), value);
+            }
+            _ => return Err(is_no_stream(queue, error)),
+        }
+    }
+    Err(Error::new(
+        ErrorKind::Mismatch,
+        format!(
+            "the stream `{}` has more than {MOST} arguments",
+            visible::line(queue)
+        ),
+    ))
+}
+
+fn is_no_stream(queue: &str, why: Error) -> Error {
+    let message = format!(
+        "the queue `{}` is there and is no stream: name another, or one that does not exist yet; {why}",
+        visible::line(queue)
+    );
+    Error::new(ErrorKind::Mismatch, message).with_source(why)
+}
+
+/// The argument that a queue has and was not declared with, and its value.
+fn argument(refusal: &str) -> Option<(String, AMQPValue)> {
+    let (_, rest) = refusal.split_once("inequivalent arg '")?;
+    let (name, rest) = rest.split_once('\'')?;
+    let (_, rest) = rest.split_once("received none but current is the value '")?;
+    let (value, rest) = rest.split_once("' of type '")?;
+    let (kind, _) = rest.split_once('\'')?;
+    let value = match kind {
+        "longstr" => AMQPValue::LongString(value.into()),
+        "bool" => AMQPValue::Boolean(value.parse().ok()?),
+        // The broker compares numbers, whatever their width.
+        _ => AMQPValue::LongLongInt(value.parse().ok()?),
+    };
+    Some((name.to_owned(), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_argument_of_somebody_elses_is_read_and_another_type_is_none() {
+        let said = |name: &str, had: &str| {
+            format!(
+                "PRECONDITION_FAILED - inequivalent arg '{name}' for queue 'a' in vhost '/': received {had}"
+            )
+        };
+        for (name, had, read) in [
+            (
+                "x-max-age",
+                "none but current is the value '7D' of type 'longstr'",
+                Some(AMQPValue::LongString("7D".into())),
+            ),
+            (
+                "x-max-length-bytes",
+                "none but current is the value '5000' of type 'long'",
+                Some(AMQPValue::LongLongInt(5_000)),
+            ),
+            (
+                "x-queue-type",
+                "the value 'stream' of type 'longstr' but current is none",
+                None,
+            ),
+            ("durable", "'true' but current is 'false'", None),
+        ] {
+            let read = read.map(|value| (name.to_owned(), value));
+            assert_eq!(argument(&said(name, had)), read, "{name}");
+        }
+    }
+}
