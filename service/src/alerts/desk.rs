@@ -265,11 +265,11 @@ impl Handle {
         let closing = self.closing.clone();
         drop(self); // the thread of the rules ends when nobody can tell it anything
         let mut tasks = tasks.into_iter();
-        if let Some(mut reporting) = tasks.next() {
-            if timeout(FAREWELL / 2, &mut reporting).await.is_err() {
-                tracing::warn!("some alerts could not be reported before the end");
-                reporting.abort();
-            }
+        if let Some(mut reporting) = tasks.next()
+            && timeout(FAREWELL / 2, &mut reporting).await.is_err()
+        {
+            tracing::warn!("some alerts could not be reported before the end");
+            reporting.abort();
         }
         closing.send_replace(true);
         for mut task in tasks {

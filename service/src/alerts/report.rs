@@ -24,7 +24,6 @@ pub(super) struct Report {
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(clippy::large_enum_variant, reason = "almost all of them are deaths")]
 pub(super) enum Entry {
     Died(Death),
     Troubled(Ailment),

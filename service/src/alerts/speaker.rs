@@ -316,8 +316,9 @@ impl Office {
     fn rise(&mut self) {
         if self.seat.take().is_some() {
             tracing::info!("this replica is silent about alerts from now on");
-            *self.board() = Board::default();
         }
+        // Also when the seat was lost while the state was kept.
+        *self.board() = Board::default();
     }
 
     fn show(&self, engine: &Engine, now: Timestamp) {

@@ -1,11 +1,17 @@
 //! Several replicas on a real broker: one speaks.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use retryrmq::Client;
 use retryrmq_harness::{
     Vhost, eventually,
-    lapin::{BasicProperties, options::BasicPublishOptions},
+    lapin::{
+        BasicProperties,
+        options::{BasicGetOptions, BasicPublishOptions},
+    },
     on_every_broker,
 };
 use retryrmq_serve::alerts::{BrokerMemory, Desk, Handle, Memory, Speaker};
@@ -61,6 +67,16 @@ async fn one_speaks(replicas: &[&Replica]) -> usize {
     .await
 }
 
+/// The ids and pages of both groups, once they are shown.
+async fn two_groups(replica: &Replica) -> BTreeMap<String, Option<String>> {
+    eventually(PATIENCE, "both groups are shown", || async {
+        let groups = replica.desk.groups().into_iter();
+        let groups: BTreeMap<_, _> = groups.map(|group| (group.id, group.page)).collect();
+        (groups.len() == 2).then_some(groups)
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies() {
     on_every_broker(|broker| async move {
@@ -104,16 +120,7 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies()
         .await;
         server.after(3).await;
         assert_eq!(server.requests()[1].body, server.requests()[2].body);
-        let mut known: Vec<_> = other
-            .desk
-            .groups()
-            .into_iter()
-            .map(|group| (group.id, group.page))
-            .collect();
-        let mut groups = groups;
-        groups.sort();
-        known.sort();
-        assert_eq!(known, groups);
+        assert_eq!(two_groups(&other).await, groups);
         other.desk.tell(parked("f1"));
         server.after(5).await;
         let mut kinds = server.kinds();
@@ -122,7 +129,7 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies()
             kinds,
             ["opened", "opened", "opened", "resolved", "resolved"]
         );
-        let pages: std::collections::BTreeSet<String> = server
+        let pages: BTreeSet<String> = server
             .requests()
             .iter()
             .map(|request| request.json()["page"].as_str().unwrap().to_owned())
@@ -177,18 +184,24 @@ async fn the_state_is_the_newest_one_wherever_a_reader_dies() {
         for _ in 0..25 {
             assert_eq!(memory.load().await, Ok(Some(b"three".to_vec())));
         }
-        // A reader holds it, and dies after it has published the copy, and before.
-        let holder = vhost.connect().await;
-        let held = holder.take(STATE).await;
-        drop(held);
+        // A reader dies while it holds it; another one that reads meanwhile waits for it.
+        let dying = vhost.connect().await;
+        let held = dying
+            .channel()
+            .basic_get(STATE.into(), BasicGetOptions { no_ack: false })
+            .await
+            .unwrap();
+        assert!(held.is_some());
         let reading = tokio::spawn({
             let memory = memory.clone();
             async move { memory.load().await }
         });
-        holder.close().await;
-        let found = reading.await.unwrap().unwrap();
-        // `take` of the harness acknowledges, so there is nothing, or it was in time.
-        assert!(found.is_none() || found == Some(b"three".to_vec()));
+        eventually(PATIENCE, "the other one reads", || async {
+            amqp.consumers(STATE).await == Some(1)
+        })
+        .await;
+        dying.close().await;
+        assert_eq!(reading.await.unwrap(), Ok(Some(b"three".to_vec())));
         memory.save("four".into()).await.unwrap();
         assert_eq!(memory.load().await, Ok(Some(b"four".to_vec())));
         client.close().await;

@@ -76,12 +76,12 @@ impl Http {
     /// Posts JSON. `secrets` are texts that no error may repeat.
     pub(super) async fn post(&self, headers: HeaderMap, body: Vec<u8>, secrets: &[&str]) -> Sent {
         let mut url = self.address().map_err(Refusal::soon)?;
-        let first = url.to_string();
-        let path = url.path().to_owned();
-        let mut hidden = secrets.to_vec();
-        hidden.push(&first);
-        // The path of a Slack URL is its secret.
-        hidden.push(&path);
+        let parts = parts(&url);
+        let hidden: Vec<&str> = secrets
+            .iter()
+            .copied()
+            .chain(parts.iter().map(String::as_str))
+            .collect();
         for _ in 0..=REDIRECTS {
             let request = self
                 .client
@@ -108,6 +108,20 @@ impl Http {
             origin(&url)
         )))
     }
+}
+
+/// What may be secret in a URL, as an answer could repeat it: the path of a Slack URL is, and a token in a query.
+fn parts(url: &Url) -> Vec<String> {
+    let mut parts = vec![
+        url.to_string(),
+        format!("{}?{}", url.path(), url.query().unwrap_or_default()),
+        url.path().to_owned(),
+        url.username().to_owned(),
+        url.password().unwrap_or_default().to_owned(),
+    ];
+    parts.extend(url.query().map(str::to_owned));
+    parts.extend(url.query_pairs().map(|(_, value)| value.into_owned()));
+    parts
 }
 
 async fn refusal(url: &Url, response: Response, hidden: &[&str]) -> Refusal {

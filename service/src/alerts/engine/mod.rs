@@ -17,7 +17,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -591,7 +591,7 @@ impl Engine {
                 silenced: self.is_silenced(group, now),
             })
             .collect();
-        views.sort_by(|a, b| (b.page.is_some(), b.last).cmp(&(a.page.is_some(), a.last)));
+        views.sort_by_key(|view| Reverse((view.page.is_some(), view.last)));
         views
     }
 

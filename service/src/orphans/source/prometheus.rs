@@ -212,8 +212,11 @@ fn take(text: &str, vhost: &str, queues: &mut BTreeMap<String, Counts>) {
     // A channel may consume a queue that is led elsewhere, and says nothing else of it.
 }
 
+/// Name, labels and value.
+type Sample<'t> = (&'t str, Vec<(&'t str, String)>, u64);
+
 /// `name{label="value",…} 12`, as the text format of Prometheus has it.
-fn sample(line: &str) -> Option<(&str, Vec<(&str, String)>, u64)> {
+fn sample(line: &str) -> Option<Sample<'_>> {
     let (name, mut rest) = line.split_once('{')?;
     let mut labels = Vec::new();
     while !rest.starts_with('}') {
