@@ -105,12 +105,7 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies()
         // What the other one saw is told by the speaker.
         other.desk.tell(parked("f2"));
         server.after(2).await;
-        let groups: Vec<_> = speaker
-            .desk
-            .groups()
-            .into_iter()
-            .map(|group| (group.id, group.page))
-            .collect();
+        let groups = two_groups(&speaker).await;
         speaker.die().await;
 
         // The state goes on with the other one: no page anew, what was not delivered is, and both are over in the end.
