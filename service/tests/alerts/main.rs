@@ -31,11 +31,13 @@ async fn alone(text: &str, folder: &Path) -> Handle {
 const WAKE: &str = "[[rules]]\nname = \"all\"\nseverity = \"wake\"\n";
 
 fn parked(fingerprint: &str) -> Happening {
-    let mut death = Obituary::default();
-    death.queue = "orders".to_owned();
-    death.reason = "exhausted".to_owned();
-    death.fingerprint = fingerprint.to_owned();
-    death.error = format!("no answer of {fingerprint}");
-    death.error_type = "db.Timeout".to_owned();
+    let death = Obituary {
+        queue: "orders".to_owned(),
+        reason: "exhausted".to_owned(),
+        fingerprint: fingerprint.to_owned(),
+        error: format!("no answer of {fingerprint}"),
+        error_type: "db.Timeout".to_owned(),
+        ..Obituary::default()
+    };
     Happening::Parked(Box::new(death))
 }
