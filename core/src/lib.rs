@@ -15,7 +15,7 @@ mod topology;
 pub mod visible;
 mod waiting;
 
-pub use client::{Client, ClientOptions, runtime};
+pub use client::{Client, ClientOptions, QueueTotals, runtime};
 pub use connection::{
     Address, Addresses, Credentials, Login, Server, permission_for, permission_pattern,
 };

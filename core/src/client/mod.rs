@@ -19,6 +19,7 @@ use tracing::warn;
 
 mod depths;
 mod runtime;
+mod totals;
 
 use self::{depths::Depths, runtime::same_process};
 use crate::{
@@ -36,6 +37,7 @@ use crate::{
 };
 
 pub use runtime::runtime;
+pub use totals::QueueTotals;
 
 /// What a client is told beyond the URL.
 ///

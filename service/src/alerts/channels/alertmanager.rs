@@ -1,0 +1,163 @@
+//! Alertmanager of Prometheus: its API, version 2.
+
+use std::{path::PathBuf, time::Duration};
+
+use jiff::Timestamp;
+use reqwest::header::{AUTHORIZATION, HeaderMap};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Sent, attempt::Refusal, http::Http, secret::Source, webhook::bearer};
+use crate::alerts::{Kind, Notice, Severity, Span};
+
+/// Posts alerts, and ends them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Alertmanager {
+    /// Where it is, without `/api/v2/alerts`.
+    pub url: Option<String>,
+    /// A file that holds the URL.
+    pub url_file: Option<PathBuf>,
+    /// An environment variable that holds the URL.
+    pub url_env: Option<String>,
+    /// A file that holds a bearer token.
+    pub token_file: Option<PathBuf>,
+    /// An environment variable that holds the token.
+    pub token_env: Option<String>,
+    /// A PEM file of the only authorities that count; otherwise those of the system.
+    pub ca: Option<PathBuf>,
+    /// How long one try may take; 10 s.
+    pub timeout: Option<Span>,
+}
+
+/// Alertmanager takes an alert without an end for resolved when it is not said again within minutes. So each has an end, far away.
+const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+#[derive(Debug)]
+pub(super) struct Posting {
+    http: Http,
+    token: Option<Source>,
+}
+
+impl Alertmanager {
+    pub(super) fn open(&self) -> Result<Posting, String> {
+        let url = Source::of(
+            "url",
+            self.url.as_deref(),
+            self.url_file.as_deref(),
+            self.url_env.as_deref(),
+        )?
+        .ok_or("it needs `url`, `url_file` or `url_env`")?;
+        let token = Source::of(
+            "token",
+            None,
+            self.token_file.as_deref(),
+            self.token_env.as_deref(),
+        )?;
+        if let Some(token) = &token {
+            bearer(&token.read()?)?;
+        }
+        Ok(Posting {
+            http: Http::new(
+                url,
+                "/api/v2/alerts",
+                self.ca.as_deref(),
+                super::timeout(self.timeout),
+            )?,
+            token,
+        })
+    }
+}
+
+impl Posting {
+    pub(super) async fn send(&self, notice: &Notice) -> Sent {
+        let body = payload(notice).to_string().into_bytes();
+        let mut headers = HeaderMap::new();
+        let token = self.token.as_ref().map(Source::read).transpose();
+        let token = token.map_err(Refusal::soon)?;
+        if let Some(token) = &token {
+            headers.insert(AUTHORIZATION, bearer(token).map_err(Refusal::soon)?);
+        }
+        let secrets: Vec<&str> = token.iter().map(String::as_str).collect();
+        self.http.post(headers, body, &secrets).await
+    }
+}
+
+fn payload(notice: &Notice) -> Value {
+    let alert = |severity: Severity, ends: Timestamp| {
+        // An alert is known by its labels: nothing among them may change while it lasts.
+        let mut labels = json!({
+            "alertname": match notice.vhost {
+                Some(_) => "RetryrmqQueueInTrouble",
+                None => "RetryrmqMessagesParked",
+            },
+            "service": notice.service,
+            "queue": notice.queue,
+            "group": notice.group,
+            "page": notice.page,
+            "severity": severity,
+        });
+        if let Some(vhost) = &notice.vhost {
+            labels["vhost"] = json!(vhost);
+            labels["kind"] = json!(notice.reason);
+        } else {
+            labels["fingerprint"] = json!(notice.fingerprint);
+        }
+        if let Value::Object(labels) = &mut labels {
+            labels.retain(|_, value| value != ""); // Alertmanager refuses those
+        }
+        let mut annotations = json!({
+            "summary": notice.summary,
+            "error": notice.error,
+            "error_type": notice.error_type,
+            "reason": notice.reason,
+            "rule": notice.rule,
+            "count": notice.count.to_string(),
+        });
+        for (name, value) in &notice.fields {
+            annotations[name.as_str()] = json!(value);
+        }
+        json!({
+            "labels": labels,
+            "annotations": annotations,
+            "startsAt": notice.opened.to_string(),
+            "endsAt": ends.to_string(),
+        })
+    };
+    let later = notice.at.checked_add(LIFETIME).unwrap_or(notice.at);
+    match notice.kind {
+        Kind::Resolved => json!([alert(notice.severity, notice.at)]),
+        // Its severity is a label: the less important one ends.
+        Kind::Raised => json!([
+            alert(Severity::Morning, notice.at),
+            alert(notice.severity, later)
+        ]),
+        Kind::Opened | Kind::Updated => json!([alert(notice.severity, later)]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::notice, *};
+
+    #[test]
+    fn an_alert_ends_under_the_labels_it_had() {
+        let opened = payload(&notice());
+        let resolved = payload(&Notice {
+            kind: Kind::Resolved,
+            count: 99,
+            error: "another".to_owned(),
+            ..notice()
+        });
+        assert_eq!(opened[0]["labels"], resolved[0]["labels"]);
+        assert_eq!(resolved[0]["endsAt"], notice().at.to_string());
+        assert!(opened[0]["endsAt"].as_str() > resolved[0]["endsAt"].as_str());
+        let raised = payload(&Notice {
+            kind: Kind::Raised,
+            ..notice()
+        });
+        assert_eq!(raised[0]["labels"]["severity"], "morning");
+        assert_eq!(raised[1]["labels"], opened[0]["labels"]);
+    }
+}

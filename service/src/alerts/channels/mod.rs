@@ -1,0 +1,204 @@
+//! Channels: the ways in which people are told.
+
+mod alertmanager;
+mod attempt;
+mod http;
+mod log;
+mod pagerduty;
+mod secret;
+mod signature;
+mod slack;
+mod smtp;
+mod webhook;
+mod worker;
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use self::attempt::Sent;
+pub(super) use self::worker::{Done, Patience, Worker};
+pub use self::{
+    alertmanager::Alertmanager,
+    log::Log,
+    pagerduty::PagerDuty,
+    slack::Slack,
+    smtp::{Security, Smtp},
+    webhook::Webhook,
+};
+use super::{Notice, Severity, Span, text::HIDDEN};
+
+/// A channel: which severities it takes, and exactly one way to tell.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Channel {
+    /// What it takes; both `wake` and `morning` without it.
+    pub severities: Option<Vec<Severity>>,
+    /// The log of the service.
+    pub log: Option<Log>,
+    /// JSON to a URL.
+    pub webhook: Option<Webhook>,
+    /// Slack.
+    pub slack: Option<Slack>,
+    /// PagerDuty.
+    pub pagerduty: Option<PagerDuty>,
+    /// Alertmanager of Prometheus.
+    pub alertmanager: Option<Alertmanager>,
+    /// Mail.
+    pub smtp: Option<Smtp>,
+}
+
+/// A way to tell people.
+#[derive(Debug)]
+pub(super) struct Line(Way);
+
+#[derive(Debug)]
+enum Way {
+    Log,
+    Webhook(webhook::Posting),
+    Slack(slack::Posting),
+    PagerDuty(pagerduty::Posting),
+    Alertmanager(alertmanager::Posting),
+    Smtp(Box<smtp::Posting>),
+}
+
+impl Channel {
+    /// Makes it ready. Secrets are read once, to see that they are there.
+    ///
+    /// # Errors
+    /// A sentence that names what to change, without a secret.
+    pub(super) fn open(&self) -> Result<Line, String> {
+        let mut ways = Vec::new();
+        if self.log.is_some() {
+            ways.push(Way::Log);
+        }
+        if let Some(webhook) = &self.webhook {
+            ways.push(Way::Webhook(webhook.open()?));
+        }
+        if let Some(slack) = &self.slack {
+            ways.push(Way::Slack(slack.open()?));
+        }
+        if let Some(pagerduty) = &self.pagerduty {
+            ways.push(Way::PagerDuty(pagerduty.open()?));
+        }
+        if let Some(alertmanager) = &self.alertmanager {
+            ways.push(Way::Alertmanager(alertmanager.open()?));
+        }
+        if let Some(smtp) = &self.smtp {
+            ways.push(Way::Smtp(Box::new(smtp.open()?)));
+        }
+        match (ways.pop(), ways.is_empty()) {
+            (Some(way), true) => Ok(Line(way)),
+            _ => Err("it needs exactly one of `log`, `webhook`, `slack`, `pagerduty`, `alertmanager` and `smtp`".to_owned()),
+        }
+    }
+}
+
+impl Line {
+    async fn send(&self, notice: &Notice) -> Sent {
+        match &self.0 {
+            Way::Log => {
+                log::write(notice);
+                Ok(())
+            }
+            Way::Webhook(posting) => posting.send(notice).await,
+            Way::Slack(posting) => posting.send(notice).await,
+            Way::PagerDuty(posting) => posting.send(notice).await,
+            Way::Alertmanager(posting) => posting.send(notice).await,
+            Way::Smtp(posting) => posting.send(notice).await,
+        }
+    }
+}
+
+fn timeout(said: Option<Span>) -> Duration {
+    said.unwrap_or(Span::seconds(10)).0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::alerts::{Kind, Trigger};
+
+    pub(super) fn notice() -> Notice {
+        let at = |second: i64| jiff::Timestamp::from_second(1_800_000_000 + second).unwrap();
+        Notice {
+            number: 7,
+            page: "shop-0123456789abcdef-1800000000000".to_owned(),
+            group: "0123456789abcdef".to_owned(),
+            kind: Kind::Opened,
+            trigger: Trigger::First,
+            severity: Severity::Wake,
+            service: "shop".to_owned(),
+            summary: "new: orders: db.Timeout: no answer (exhausted); 1 message".to_owned(),
+            vhost: None,
+            queue: "orders".to_owned(),
+            fingerprint: "f1".to_owned(),
+            reason: "exhausted".to_owned(),
+            error: "no answer".to_owned(),
+            error_type: "db.Timeout".to_owned(),
+            routing_key: "order.new".to_owned(),
+            message_id: Some("m-1".to_owned()),
+            type_name: None,
+            fields: BTreeMap::new(),
+            rule: "payments".to_owned(),
+            count: 1,
+            per_minute: 1,
+            opened: at(0),
+            first: at(0),
+            last: at(1),
+            at: at(2),
+            channels: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_channel_is_exactly_one() {
+        let why = Channel::default().open().unwrap_err();
+        assert!(why.contains("exactly one"));
+        let two = Channel {
+            log: Some(Log {}),
+            webhook: Some(Webhook {
+                url: Some("http://127.0.0.1:1/".to_owned()),
+                ..Webhook::default()
+            }),
+            ..Channel::default()
+        };
+        assert!(two.open().unwrap_err().contains("exactly one"));
+    }
+
+    #[test]
+    fn what_cannot_work_says_so_without_the_url() {
+        let url = |url: &str| Channel {
+            webhook: Some(Webhook {
+                url: Some(url.to_owned()),
+                ..Webhook::default()
+            }),
+            ..Channel::default()
+        };
+        for bad in [
+            "s3cret",
+            "ftp://s3cret",
+            "http://s3cret:x:y",
+            "file:///s3cret",
+        ] {
+            let why = url(bad).open().unwrap_err();
+            assert!(
+                why.contains("https://host/path") && !why.contains("s3cret"),
+                "{why}"
+            );
+        }
+        let slack = Channel {
+            slack: Some(Slack::default()),
+            ..Channel::default()
+        };
+        assert!(
+            slack
+                .open()
+                .unwrap_err()
+                .contains("`url_file` or `url_env`")
+        );
+    }
+}

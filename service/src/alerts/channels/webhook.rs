@@ -1,0 +1,118 @@
+//! A webhook: the notice as JSON, signed.
+
+use std::{path::PathBuf, time::SystemTime};
+
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Sent, attempt::Refusal, http::Http, secret::Source, signature};
+use crate::alerts::{Notice, Span};
+
+/// Posts each notice as JSON.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Webhook {
+    /// Where to; one that holds a secret belongs into `url_file` or `url_env`.
+    pub url: Option<String>,
+    /// A file that holds the URL.
+    pub url_file: Option<PathBuf>,
+    /// An environment variable that holds the URL.
+    pub url_env: Option<String>,
+    /// A file that holds the secret of the signature, `whsec_…`. Without a secret nothing is signed.
+    pub secret_file: Option<PathBuf>,
+    /// An environment variable that holds the secret.
+    pub secret_env: Option<String>,
+    /// A file that holds a bearer token.
+    pub token_file: Option<PathBuf>,
+    /// An environment variable that holds the token.
+    pub token_env: Option<String>,
+    /// A PEM file of the only authorities that count; otherwise those of the system.
+    pub ca: Option<PathBuf>,
+    /// How long one try may take; 10 s.
+    pub timeout: Option<Span>,
+}
+
+#[derive(Debug)]
+pub(super) struct Posting {
+    http: Http,
+    secret: Option<Source>,
+    token: Option<Source>,
+}
+
+impl Webhook {
+    pub(super) fn open(&self) -> Result<Posting, String> {
+        let url = Source::of(
+            "url",
+            self.url.as_deref(),
+            self.url_file.as_deref(),
+            self.url_env.as_deref(),
+        )?
+        .ok_or("it needs `url`, `url_file` or `url_env`")?;
+        let secret = Source::of(
+            "secret",
+            None,
+            self.secret_file.as_deref(),
+            self.secret_env.as_deref(),
+        )?;
+        if let Some(secret) = &secret {
+            signature::key(&secret.read()?)?;
+        }
+        let token = Source::of(
+            "token",
+            None,
+            self.token_file.as_deref(),
+            self.token_env.as_deref(),
+        )?;
+        if let Some(token) = &token {
+            bearer(&token.read()?)?;
+        }
+        Ok(Posting {
+            http: Http::new(url, "", self.ca.as_deref(), super::timeout(self.timeout))?,
+            secret,
+            token,
+        })
+    }
+}
+
+/// The value of the header `Authorization`.
+pub(super) fn bearer(token: &str) -> Result<HeaderValue, String> {
+    if !token.chars().all(|c| c.is_ascii_graphic()) {
+        return Err("the token must be one word of ASCII, without `Bearer` before it".to_owned());
+    }
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+        .map_err(|_| "the token is none".to_owned())?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+impl Posting {
+    pub(super) async fn send(&self, notice: &Notice) -> Sent {
+        let body = payload(notice).to_string().into_bytes();
+        let mut headers = HeaderMap::new();
+        let read = |source: &Option<Source>| source.as_ref().map(Source::read).transpose();
+        let token = read(&self.token).map_err(Refusal::soon)?;
+        if let Some(token) = &token {
+            headers.insert(AUTHORIZATION, bearer(token).map_err(Refusal::soon)?);
+        }
+        let secret = read(&self.secret).map_err(Refusal::soon)?;
+        if let Some(secret) = &secret {
+            let key = signature::key(secret).map_err(Refusal::soon)?;
+            // The same at each try, so that the other side can tell that it has it.
+            let id = format!("{}-{}", notice.page.replace('.', "_"), notice.number);
+            signature::sign(&mut headers, &key, &id, SystemTime::now(), &body);
+        }
+        let secrets: Vec<&str> = token.iter().chain(&secret).map(String::as_str).collect();
+        self.http.post(headers, body, &secrets).await
+    }
+}
+
+fn payload(notice: &Notice) -> Value {
+    let mut payload = serde_json::to_value(notice).unwrap_or_else(|_| json!({}));
+    if let Value::Object(payload) = &mut payload {
+        payload.remove("channels");
+        payload.insert("version".to_owned(), json!(1));
+    }
+    payload
+}

@@ -1,0 +1,303 @@
+//! The desk: what the program starts, and tells what happened.
+
+use std::{
+    collections::BTreeMap,
+    mem,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::timeout,
+};
+
+use super::{
+    ChannelCounts, Configuration, Counts, GroupView, Memory, Silence, Speaker,
+    report::{Entry, Request},
+    reporter::Reporter,
+    rule::Bench,
+    speaker::Office,
+};
+use crate::Happening;
+
+/// Happenings that wait for the rules.
+const TOLD: usize = 10_000;
+/// Entries that wait to be reported.
+const ENTRIES: usize = 1_000;
+/// Bytes of bodies and headers that wait for the rules, roughly. What is beyond is told without.
+const BYTES: usize = 64 << 20;
+/// How long the end waits for what was told.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// Starts alerts.
+#[derive(Debug)]
+pub struct Desk;
+
+/// What is told to the thread that judges.
+enum Told {
+    Happened(Box<Happening>, usize),
+    Asked(Request),
+}
+
+/// What the parts of a desk share.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    told: AtomicU64,
+    dropped: AtomicU64,
+    /// Those dropped that no report has mentioned yet.
+    pub(super) unmentioned: AtomicU64,
+    unjudged: AtomicU64,
+    bytes: AtomicUsize,
+    pub(super) board: Mutex<Board>,
+    pub(super) channels: BTreeMap<String, Arc<Mutex<ChannelCounts>>>,
+}
+
+/// What the speaker shows. Empty on the others.
+#[derive(Debug, Default)]
+pub(super) struct Board {
+    pub(super) counts: Counts,
+    pub(super) groups: Vec<GroupView>,
+    pub(super) silences: Vec<Silence>,
+}
+
+impl Desk {
+    /// Checks the configuration, and starts. In a runtime of tokio only.
+    ///
+    /// To change the configuration, [`stop`](Handle::stop) it and start another one with the same memory: it goes on where this one was.
+    ///
+    /// # Errors
+    /// What [`Configuration::check`] says, or why the queue of reports cannot be made.
+    pub async fn start(
+        configuration: &Configuration,
+        memory: Arc<dyn Memory>,
+        speaker: Speaker,
+    ) -> Result<Handle, String> {
+        // Conditions are compiled by threads, and files are read.
+        let configuration = configuration.clone();
+        let ready = tokio::task::spawn_blocking(move || configuration.ready())
+            .await
+            .unwrap_or_else(|_| Err("the configuration of the alerts cannot be read".to_owned()))?;
+        let shared = Arc::new(Shared {
+            channels: ready
+                .lines
+                .keys()
+                .map(|name| (name.clone(), Arc::default()))
+                .collect(),
+            ..Shared::default()
+        });
+        let (outlet, intake) = speaker.open().await?;
+        let (told, waiting) = mpsc::channel(TOLD);
+        let (entries, judged) = mpsc::channel(ENTRIES);
+        let (closing, is_closing) = watch::channel(false);
+        let judge = Arc::clone(&shared);
+        let bench = ready.bench;
+        thread::Builder::new()
+            .name("alert-rules".to_owned())
+            .spawn(move || judge_all(bench, waiting, &entries, &judge))
+            .map_err(|why| format!("there is no thread to judge alerts: {why}"))?;
+        let reporter = Reporter::new(outlet, ready.tick, Arc::clone(&shared));
+        let reporting = tokio::spawn(reporter.run(judged));
+        let office = Office::new(
+            ready.settings,
+            ready.lines,
+            ready.patience,
+            ready.tick,
+            memory,
+            Arc::clone(&shared),
+        );
+        let speaking = tokio::spawn(office.run(intake, is_closing));
+        Ok(Handle {
+            told,
+            shared,
+            reads_bodies: ready.reads_bodies,
+            closing,
+            tasks: vec![reporting, speaking],
+        })
+    }
+}
+
+/// On a thread of its own, because a condition may take two seconds. Ends when nobody tells anything any more.
+fn judge_all(
+    mut bench: Bench,
+    mut waiting: mpsc::Receiver<Told>,
+    entries: &mpsc::Sender<Entry>,
+    shared: &Shared,
+) {
+    while let Some(told) = waiting.blocking_recv() {
+        let entry = match told {
+            Told::Asked(request) => Some(Entry::Asked(request)),
+            Told::Happened(happening, weight) => {
+                let entry = Entry::of(&happening, &mut bench, Timestamp::now());
+                shared.bytes.fetch_sub(weight, Ordering::Relaxed);
+                let unjudged = mem::take(&mut bench.unjudged);
+                shared.unjudged.fetch_add(unjudged, Ordering::Relaxed);
+                entry
+            }
+        };
+        if let Some(entry) = entry
+            && entries.blocking_send(entry).is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// The running alerts of this replica. Dropped, they end without a farewell; what was not reported yet is lost.
+#[derive(Debug)]
+pub struct Handle {
+    told: mpsc::Sender<Told>,
+    shared: Arc<Shared>,
+    reads_bodies: bool,
+    closing: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Handle {
+    /// Tells what happened. Never waits, never fails: what there is no room for is counted as dropped, and the speaker says so.
+    pub fn tell(&self, mut happening: Happening) {
+        if matches!(happening, Happening::Retried { .. }) {
+            return; // nobody is told of it
+        }
+        self.shared.told.fetch_add(1, Ordering::Relaxed);
+        let mut weight = 0;
+        if let Happening::Parked(death) = &mut happening {
+            if !self.reads_bodies {
+                death.body = None;
+            }
+            weight = weigh(&death.headers) + death.body.as_ref().map_or(0, weigh);
+            let waiting = self.shared.bytes.fetch_add(weight, Ordering::Relaxed);
+            if waiting.saturating_add(weight) > BYTES {
+                self.shared.bytes.fetch_sub(weight, Ordering::Relaxed);
+                weight = 0;
+                (death.body, death.headers) = (None, Value::Null);
+            }
+        }
+        let told = Told::Happened(Box::new(happening), weight);
+        if self.told.try_send(told).is_err() {
+            self.shared.bytes.fetch_sub(weight, Ordering::Relaxed);
+            self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+            self.shared.unmentioned.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Keeps quiet about something. One with the same id is replaced. On whatever replica: the speaker hears of it.
+    ///
+    /// # Errors
+    /// What [`Silence::check`] says, or that there is no room just now.
+    pub fn silence(&self, silence: Silence) -> Result<(), String> {
+        silence.check()?;
+        if silence.id.is_empty() || silence.id.len() > 100 {
+            return Err("the `id` of a silence must have 1 to 100 characters".to_owned());
+        }
+        self.ask(Request::Silence(silence))
+    }
+
+    /// Ends a silence that was made with [`silence`](Self::silence).
+    ///
+    /// # Errors
+    /// There is no room just now.
+    pub fn lift(&self, id: impl Into<String>) -> Result<(), String> {
+        self.ask(Request::Lift(id.into()))
+    }
+
+    /// A person says that a group is fixed: its page is over. If it fails again, that is `again`.
+    ///
+    /// # Errors
+    /// There is no room just now.
+    pub fn resolve(&self, group: impl Into<String>) -> Result<(), String> {
+        self.ask(Request::Resolve(group.into()))
+    }
+
+    fn ask(&self, request: Request) -> Result<(), String> {
+        self.told
+            .try_send(Told::Asked(request))
+            .map_err(|_| "too much is told at this moment; try again".to_owned())
+    }
+
+    /// The numbers, for metrics.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let mut counts = self.board(|board| board.counts.clone());
+        counts.told = self.shared.told.load(Ordering::Relaxed);
+        counts.dropped = self.shared.dropped.load(Ordering::Relaxed);
+        counts.unjudged = self.shared.unjudged.load(Ordering::Relaxed);
+        let channels = self.shared.channels.iter().map(|(name, channel)| {
+            let counted = *channel.lock().unwrap_or_else(PoisonError::into_inner);
+            (name.clone(), counted)
+        });
+        counts.channels = channels.collect();
+        counts
+    }
+
+    /// The groups that the speaker knows, those with a page first; nothing on a replica that is silent. About a second old.
+    #[must_use]
+    pub fn groups(&self) -> Vec<GroupView> {
+        self.board(|board| board.groups.clone())
+    }
+
+    /// The silences that the speaker knows; nothing on a replica that is silent. About a second old.
+    #[must_use]
+    pub fn silences(&self) -> Vec<Silence> {
+        self.board(|board| board.silences.clone())
+    }
+
+    fn board<T>(&self, read: impl FnOnce(&Board) -> T) -> T {
+        read(
+            &self
+                .shared
+                .board
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
+    }
+
+    /// Ends: what was told is reported, the state is kept, and another replica speaks. Takes ten seconds at most.
+    pub async fn stop(mut self) {
+        let tasks = mem::take(&mut self.tasks);
+        let closing = self.closing.clone();
+        drop(self); // the thread of the rules ends when nobody can tell it anything
+        let mut tasks = tasks.into_iter();
+        if let Some(mut reporting) = tasks.next()
+            && timeout(FAREWELL / 2, &mut reporting).await.is_err()
+        {
+            tracing::warn!("some alerts could not be reported before the end");
+            reporting.abort();
+        }
+        closing.send_replace(true);
+        for mut task in tasks {
+            if timeout(FAREWELL / 2, &mut task).await.is_err() {
+                task.abort();
+            }
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// About how much memory a value takes.
+fn weigh(value: &Value) -> usize {
+    let inner = match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(weigh).sum(),
+        Value::Object(map) => map
+            .iter()
+            .map(|(name, value)| name.len() + 40 + weigh(value))
+            .sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    inner + size_of::<Value>()
+}

@@ -1,0 +1,619 @@
+//! What people are told, decided: inputs in, notices out. It has no clock, no task and no I/O; its state is a value that is kept.
+//!
+//! ```text
+//!             first · rate · growing · again             due (at once, or at office hours)
+//!   no page ─────────────────────────────► page, held ─────────────────────────────────► page, told ──► updates
+//!      ▲                                        │ told and over at once                      │
+//!      └────────────────────────────────────────┴───────────── quiet, or over ◄──────────────┘
+//! ```
+
+mod group;
+mod notice;
+#[cfg(test)]
+mod properties;
+mod rate;
+mod settings;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+
+pub use self::notice::{Kind, Notice};
+pub(super) use self::settings::{Settings, Triggers};
+use self::{
+    group::{Group, Page, Subject},
+    rate::Rate,
+    state::{FORM, Pending, Replica, State},
+};
+use super::{
+    Counts, GroupView, Severity, Silence,
+    report::{Ailment, Death, Entry, Example, Report, Request},
+    rule::Trigger,
+};
+
+/// Reports are known again for so long, and of so many replicas.
+const REPLICAS: usize = 200;
+/// Notices that have not reached their channels yet.
+const OUTBOX: usize = 1_000;
+/// Silences at a time.
+const SILENCES: usize = 1_000;
+/// A report from longer ago is counted as if it were of now.
+const OLDEST: Duration = Duration::from_secs(600);
+
+/// What happens to the engine.
+#[derive(Clone, Debug)]
+pub(super) enum Input {
+    /// A replica tells what happened.
+    Told(Report),
+    /// Time passes.
+    Tick,
+    /// A channel has taken a notice, or given it up.
+    Delivered { number: u64, channel: String },
+}
+
+/// The engine.
+#[derive(Clone, Debug)]
+pub(super) struct Engine {
+    settings: Settings,
+    state: State,
+    /// Something was decided that must not be lost.
+    decided: bool,
+    /// Something was counted.
+    counted: bool,
+}
+
+impl Engine {
+    /// An engine that knows nothing yet.
+    pub(super) fn new(settings: Settings, now: Timestamp) -> Self {
+        Self {
+            settings,
+            state: State::new(now),
+            decided: true,
+            counted: true,
+        }
+    }
+
+    /// An engine that goes on where another one was when it was saved.
+    ///
+    /// # Errors
+    /// A sentence, when the bytes are no such state.
+    pub(super) fn resume(settings: Settings, saved: &[u8]) -> Result<Self, String> {
+        let state: State = serde_json::from_slice(saved)
+            .map_err(|why| format!("the saved state of the alerts cannot be read: {why}"))?;
+        if state.form != FORM {
+            return Err(format!(
+                "the saved state of the alerts has form {}, and this release reads form {FORM}",
+                state.form
+            ));
+        }
+        Ok(Self {
+            settings,
+            state,
+            decided: false,
+            counted: false,
+        })
+    }
+
+    /// The state, to be kept.
+    pub(super) fn save(&mut self) -> Vec<u8> {
+        (self.decided, self.counted) = (false, false);
+        serde_json::to_vec(&self.state).unwrap_or_default() // strings as keys only: it cannot fail
+    }
+
+    /// Something was decided since the last [`save`](Self::save) that must not be lost: a page, a silence, a notice to be sent.
+    pub(super) fn has_decided(&self) -> bool {
+        self.decided
+    }
+
+    /// Anything changed since the last [`save`](Self::save).
+    pub(super) fn has_changed(&self) -> bool {
+        self.decided || self.counted
+    }
+
+    /// What has not reached its channels yet: notices and those channels.
+    pub(super) fn outbox(&self) -> Vec<Notice> {
+        let pending = self.state.outbox.iter().map(|pending| Notice {
+            channels: pending.channels.clone(),
+            ..pending.notice.clone()
+        });
+        pending.collect()
+    }
+
+    /// Takes what happened, and says whom to tell what.
+    pub(super) fn on(&mut self, input: Input, now: Timestamp) -> Vec<Notice> {
+        self.heed_the_clock(now);
+        let mut notices = Vec::new();
+        match input {
+            Input::Told(report) => self.told(report, now, &mut notices),
+            Input::Tick => self.tick(now, &mut notices),
+            Input::Delivered { number, channel } => self.delivered(number, &channel),
+        }
+        for notice in &mut notices {
+            self.state.numbers += 1;
+            notice.number = self.state.numbers;
+            notice.service.clone_from(&self.settings.service);
+            self.decided = true;
+            if notice.channels.is_empty() {
+                continue;
+            }
+            if self.state.outbox.len() >= OUTBOX {
+                self.state.outbox.remove(0);
+                self.state.tally.unsent += 1;
+            }
+            self.state.outbox.push(Pending {
+                notice: notice.clone(),
+                channels: notice.channels.clone(),
+            });
+        }
+        notices
+    }
+
+    /// A clock that was set back would hold every timer for as long.
+    fn heed_the_clock(&mut self, now: Timestamp) {
+        if now >= self.state.at {
+            self.state.at = now;
+            return;
+        }
+        let back = self.state.at.duration_since(now);
+        self.state.at = now;
+        if back < SignedDuration::from_secs(1) {
+            return; // two clocks are never quite the same
+        }
+        let state = &mut self.state;
+        for group in state.groups.values_mut() {
+            for at in [&mut group.first, &mut group.last, &mut group.streak] {
+                *at = (*at).min(now);
+            }
+            group.over = group.over.map(|at| at.min(now));
+            if let Some(page) = &mut group.page {
+                page.opened = page.opened.min(now);
+                page.growth = page.growth.min(after(now, self.settings.growing_after));
+            }
+        }
+        for replica in state.replicas.values_mut() {
+            replica.at = replica.at.min(now);
+        }
+    }
+
+    fn told(&mut self, report: Report, now: Timestamp, notices: &mut Vec<Notice>) {
+        self.counted = true;
+        let tally = &mut self.state.tally;
+        let known = self.state.replicas.get(&report.replica);
+        let last = known.map_or(report.sequence.saturating_sub(1), |known| known.sequence);
+        if report.sequence <= last {
+            tally.repeated += 1;
+            return;
+        }
+        tally.lost = tally
+            .lost
+            .saturating_add(report.lost)
+            .saturating_add(report.sequence - last - 1);
+        if known.is_none() && self.state.replicas.len() >= REPLICAS {
+            let oldest = self.state.replicas.iter().min_by_key(|(_, known)| known.at);
+            if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
+                self.state.replicas.remove(&oldest);
+            }
+        }
+        let sequence = report.sequence;
+        let replica = Replica { sequence, at: now };
+        self.state.replicas.insert(report.replica, replica);
+        for entry in report.entries {
+            match entry {
+                Entry::Died(death) => self.died(death, now, notices),
+                Entry::Troubled(ailment) => self.troubled(ailment, now, notices),
+                Entry::Asked(request) => self.asked(request, now, notices),
+            }
+        }
+    }
+
+    fn died(&mut self, death: Death, now: Timestamp, notices: &mut Vec<Notice>) {
+        let oldest = before(now, OLDEST);
+        let at = match (oldest..=now).contains(&death.at) {
+            true => death.at,
+            false => now,
+        };
+        let failures = &mut self.state.tally.failures;
+        let severity = death.severity.as_str().to_owned();
+        *failures.entry(severity).or_default() += 1;
+        let subject = Subject::Failure {
+            queue: death.queue,
+            fingerprint: death.fingerprint,
+        };
+        let (id, mut group) = self.take(subject, &death.rule, death.severity, now);
+        if since(now, group.last) >= self.settings.quiet {
+            group.streak = at;
+        }
+        group.last = group.last.max(at);
+        group.count += 1;
+        group.rate.count(at, now);
+        group.rule = death.rule;
+        group.severity = death.severity;
+        group.example = death.example;
+        self.consider(&mut group, now, notices);
+        self.state.groups.insert(id, group);
+    }
+
+    /// After another failure: is there anything to say?
+    fn consider(&mut self, group: &mut Group, now: Timestamp, notices: &mut Vec<Notice>) {
+        let triggers = self.triggers(&group.rule);
+        let is_fast =
+            triggers.has(Trigger::Rate) && group.rate.last_minute(now) > triggers.more_than;
+        let Some(mut page) = group.page.take() else {
+            if group.severity == Severity::Count {
+                return;
+            }
+            let grows = since(now, group.streak) >= self.settings.growing_after;
+            let trigger = match group.over {
+                None if triggers.has(Trigger::First) => Trigger::First,
+                Some(_) if triggers.has(Trigger::Again) => Trigger::Again,
+                _ if is_fast => Trigger::Rate,
+                _ if grows && triggers.has(Trigger::Growing) => Trigger::Growing,
+                _ => return,
+            };
+            return self.open(group, trigger, now, notices);
+        };
+        if group.severity > page.severity {
+            page.severity = group.severity;
+            self.decided = true;
+            if page.due.is_some() {
+                page.due = Some(self.due(page.severity, now));
+                self.tell(group, &mut page, now, notices);
+            } else if !self.is_silenced(group, now) {
+                let mut notice = group.notice(&page, Kind::Raised, page.trigger, now);
+                notice.channels = self.channels(group, page.severity);
+                page.told.extend(notice.channels.iter().cloned());
+                notices.push(notice);
+            }
+        } else if page.due.is_none() {
+            let trigger = if is_fast && !page.rate_told {
+                Some(Trigger::Rate)
+            } else if now >= page.growth && triggers.has(Trigger::Growing) {
+                Some(Trigger::Growing)
+            } else {
+                None
+            };
+            if let Some(trigger) = trigger {
+                page.rate_told |= is_fast;
+                // Each time after twice as long: whoever works on it knows.
+                page.growth = match trigger {
+                    Trigger::Growing => {
+                        let open = since(now, page.opened).max(self.settings.growing_after);
+                        after(now, open)
+                    }
+                    _ => page.growth,
+                };
+                self.decided = true;
+                if !self.is_silenced(group, now) {
+                    let mut notice = group.notice(&page, Kind::Updated, trigger, now);
+                    notice.channels = page.told.iter().cloned().collect();
+                    notices.push(notice);
+                }
+            }
+        }
+        group.page = Some(page);
+    }
+
+    fn open(
+        &mut self,
+        group: &mut Group,
+        trigger: Trigger,
+        now: Timestamp,
+        notices: &mut Vec<Notice>,
+    ) {
+        if self.is_silenced(group, now) {
+            self.state.tally.silenced += 1;
+            return;
+        }
+        let id = group.subject.id();
+        let mut page = Page {
+            id: format!("{}-{id}-{}", self.settings.service, now.as_millisecond()),
+            trigger,
+            severity: group.severity,
+            opened: now,
+            due: Some(self.due(group.severity, now)),
+            told: BTreeSet::new(),
+            rate_told: trigger == Trigger::Rate,
+            growth: after(now, self.settings.growing_after),
+            ended: false,
+        };
+        self.state.tally.pages += 1;
+        self.decided = true;
+        self.tell(group, &mut page, now, notices);
+        group.page = Some(page);
+    }
+
+    /// Tells people of a page, if it is time.
+    fn tell(&mut self, group: &Group, page: &mut Page, now: Timestamp, notices: &mut Vec<Notice>) {
+        if page.due.is_none_or(|due| due > now) || self.is_silenced(group, now) {
+            return;
+        }
+        page.due = None;
+        page.growth = after(now, self.settings.growing_after);
+        self.decided = true;
+        let mut notice = group.notice(page, Kind::Opened, page.trigger, now);
+        notice.channels = self.channels(group, page.severity);
+        page.told = notice.channels.iter().cloned().collect();
+        notices.push(notice);
+    }
+
+    fn resolve(&mut self, group: &mut Group, now: Timestamp, notices: &mut Vec<Notice>) {
+        let Some(page) = group.page.take() else {
+            return;
+        };
+        group.over = Some(now);
+        self.state.tally.resolved += 1;
+        self.decided = true;
+        // Whoever was told nothing need not be told that it is over.
+        if page.due.is_none() {
+            let mut notice = group.notice(&page, Kind::Resolved, page.trigger, now);
+            notice.channels = page.told.iter().cloned().collect();
+            notices.push(notice);
+        }
+    }
+
+    fn troubled(&mut self, ailment: Ailment, now: Timestamp, notices: &mut Vec<Notice>) {
+        let subject = Subject::Trouble {
+            vhost: ailment.vhost,
+            queue: ailment.queue,
+            kind: ailment.kind.clone(),
+        };
+        if ailment.resolved {
+            // That of a queue nobody was worried about is no news.
+            let id = subject.id();
+            if let Some(mut group) = self.state.groups.remove(&id) {
+                match &mut group.page {
+                    Some(page) if page.due.is_some() => {
+                        page.ended = true;
+                        self.decided = true;
+                    }
+                    _ => self.resolve(&mut group, now, notices),
+                }
+                self.state.groups.insert(id, group);
+            }
+            return;
+        }
+        let (id, mut group) = self.take(subject, &ailment.rule, ailment.severity, now);
+        group.last = now;
+        group.rule = ailment.rule;
+        group.severity = ailment.severity;
+        group.example = Example {
+            reason: ailment.kind,
+            error: ailment.text,
+            ..Example::default()
+        };
+        let triggers = self.triggers(&group.rule);
+        match &mut group.page {
+            Some(page) => page.ended = false,
+            None => {
+                let trigger = match group.over {
+                    None => Trigger::First,
+                    Some(_) => Trigger::Again,
+                };
+                if group.severity > Severity::Count && triggers.has(trigger) {
+                    group.count += 1;
+                    self.open(&mut group, trigger, now, notices);
+                }
+            }
+        }
+        self.state.groups.insert(id, group);
+    }
+
+    fn asked(&mut self, request: Request, now: Timestamp, notices: &mut Vec<Notice>) {
+        self.decided = true;
+        match request {
+            Request::Silence(silence) => {
+                let silences = &mut self.state.silences;
+                silences.retain(|known| known.id != silence.id && known.until > now);
+                if silences.len() < SILENCES {
+                    silences.push(silence);
+                }
+            }
+            Request::Lift(id) => self.state.silences.retain(|silence| silence.id != id),
+            Request::Resolve(id) => {
+                if let Some(mut group) = self.state.groups.remove(&id) {
+                    self.resolve(&mut group, now, notices);
+                    self.state.groups.insert(id, group);
+                }
+            }
+        }
+    }
+
+    fn tick(&mut self, now: Timestamp, notices: &mut Vec<Notice>) {
+        let ids: Vec<String> = self.state.groups.keys().cloned().collect();
+        for id in ids {
+            let Some(mut group) = self.state.groups.remove(&id) else {
+                continue;
+            };
+            let quiet = since(now, group.last);
+            if let Some(mut page) = group.page.take() {
+                self.tell(&group, &mut page, now, notices);
+                let is_over = match group.subject.is_trouble() {
+                    // The watch says it again and again; when it does not, nobody watches any more.
+                    true => page.ended || quiet >= FORGOTTEN_TROUBLE,
+                    false => quiet >= self.settings.quiet,
+                };
+                let is_held = page.due.is_some();
+                let silenced = self.is_silenced(&group, now);
+                group.page = Some(page);
+                // What nobody was told yet is told in the morning, also when it is over by then; but not after a silence.
+                if is_over && (!is_held || silenced) {
+                    self.resolve(&mut group, now, notices);
+                }
+            }
+            if group.page.is_some() || quiet < self.settings.forget_after {
+                self.state.groups.insert(id, group);
+            } else {
+                self.counted = true;
+            }
+        }
+        let silences = self.state.silences.len();
+        self.state.silences.retain(|silence| silence.until > now);
+        self.counted |= silences != self.state.silences.len();
+    }
+
+    fn delivered(&mut self, number: u64, channel: &str) {
+        let outbox = &mut self.state.outbox;
+        for pending in outbox.iter_mut() {
+            if pending.notice.number == number {
+                pending.channels.retain(|name| name != channel);
+                self.counted = true;
+            }
+        }
+        outbox.retain(|pending| !pending.channels.is_empty());
+    }
+
+    /// Takes a group out of the state, or makes one. Where there is no room, and none that can go, it is that of all others.
+    fn take(
+        &mut self,
+        subject: Subject,
+        rule: &str,
+        severity: Severity,
+        now: Timestamp,
+    ) -> (String, Group) {
+        let id = subject.id();
+        if let Some(group) = self.state.groups.remove(&id) {
+            return (id, group);
+        }
+        let (id, subject) = match self.make_room() {
+            true => (id, subject),
+            false => {
+                self.state.tally.ungrouped += 1;
+                let overflow = Subject::Overflow.id();
+                if let Some(group) = self.state.groups.remove(&overflow) {
+                    return (overflow, group);
+                }
+                (overflow, Subject::Overflow)
+            }
+        };
+        let group = Group {
+            subject,
+            rule: rule.to_owned(),
+            severity,
+            first: now,
+            last: now,
+            streak: now,
+            count: 0,
+            rate: Rate::default(),
+            example: Example::default(),
+            page: None,
+            over: None,
+        };
+        (id, group)
+    }
+
+    /// Whether another group may be made. One without a page goes for it, the one that was quiet for longest.
+    fn make_room(&mut self) -> bool {
+        let groups = &mut self.state.groups;
+        // That of all others has a place of its own.
+        let own = |group: &Group| group.subject != Subject::Overflow;
+        if groups.values().filter(|group| own(group)).count() < self.settings.most_groups {
+            return true;
+        }
+        let idle = groups
+            .iter()
+            .filter(|(_, group)| group.page.is_none() && own(group));
+        let oldest = idle.min_by_key(|(_, group)| group.last);
+        match oldest.map(|(id, _)| id.clone()) {
+            Some(id) => {
+                groups.remove(&id);
+                self.state.tally.evicted += 1;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn triggers(&self, rule: &str) -> Triggers {
+        let known = self.settings.rules.get(rule).cloned();
+        // A rule of a replica with another configuration.
+        known.unwrap_or_else(Triggers::otherwise)
+    }
+
+    fn is_silenced(&self, group: &Group, now: Timestamp) -> bool {
+        let mut silences = self.settings.silences.iter().chain(&self.state.silences);
+        silences.any(|silence| silence.covers(group.heard(), now))
+    }
+
+    fn due(&self, severity: Severity, now: Timestamp) -> Timestamp {
+        match severity {
+            Severity::Morning => self.settings.calendar.opens(now),
+            Severity::Wake | Severity::Count => now,
+        }
+    }
+
+    fn channels(&self, group: &Group, severity: Severity) -> Vec<String> {
+        let named = self.triggers(&group.rule).channels;
+        let all = self.settings.channels.iter();
+        let fitting = all.filter(|(name, severities)| match &named {
+            Some(named) => named.contains(name),
+            None => severities.contains(&severity),
+        });
+        fitting.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The numbers of the state.
+    pub(super) fn counts(&self, counts: &mut Counts) {
+        let tally = &self.state.tally;
+        counts.failures.clone_from(&tally.failures);
+        counts.pages = tally.pages;
+        counts.resolved = tally.resolved;
+        counts.silenced = tally.silenced;
+        counts.evicted = tally.evicted;
+        counts.ungrouped = tally.ungrouped;
+        counts.lost = tally.lost;
+        counts.repeated = tally.repeated;
+        counts.unsent = tally.unsent;
+        counts.groups = self.state.groups.len() as u64;
+        let open = self.state.groups.values();
+        counts.open = open.filter(|group| group.page.is_some()).count() as u64;
+        counts.outbox = self.state.outbox.len() as u64;
+    }
+
+    /// The groups as people see them, those with a page first.
+    pub(super) fn groups(&self, now: Timestamp) -> Vec<GroupView> {
+        let groups = self.state.groups.iter();
+        let mut views: Vec<GroupView> = groups
+            .map(|(id, group)| GroupView {
+                id: id.clone(),
+                queue: group.subject.queue().to_owned(),
+                fingerprint: group.heard().fingerprint.to_owned(),
+                reason: group.example.reason.clone(),
+                error: group.example.error.clone(),
+                rule: group.rule.clone(),
+                severity: group.severity,
+                count: group.count,
+                first: group.first,
+                last: group.last,
+                page: group.page.as_ref().map(|page| page.id.clone()),
+                silenced: self.is_silenced(group, now),
+            })
+            .collect();
+        views.sort_by_key(|view| Reverse((view.page.is_some(), view.last)));
+        views
+    }
+
+    /// The silences that people have made, and those of the configuration.
+    pub(super) fn silences(&self) -> Vec<Silence> {
+        let all = self.settings.silences.iter().chain(&self.state.silences);
+        all.cloned().collect()
+    }
+}
+
+/// A trouble that is not told any more: the watch repeats each every hour.
+const FORGOTTEN_TROUBLE: Duration = Duration::from_secs(4 * 3600);
+
+/// How long ago; nothing for what is in the future.
+fn since(now: Timestamp, then: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(then)).unwrap_or_default()
+}
+
+fn after(now: Timestamp, duration: Duration) -> Timestamp {
+    now.checked_add(duration).unwrap_or(Timestamp::MAX)
+}
+
+fn before(now: Timestamp, duration: Duration) -> Timestamp {
+    now.checked_sub(duration).unwrap_or(Timestamp::MIN)
+}

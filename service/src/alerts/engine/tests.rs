@@ -1,0 +1,366 @@
+use super::*;
+use crate::alerts::{Hours, Rule};
+
+/// A Monday, 10:00 UTC.
+pub(super) fn monday() -> Timestamp {
+    "2026-01-05T10:00:00Z".parse().unwrap()
+}
+
+pub(super) fn rule(name: &str, severity: Severity, on: &[Trigger]) -> (String, Triggers) {
+    let rule = Rule {
+        name: name.to_owned(),
+        severity,
+        on: on.to_vec(),
+        more_than: 5,
+        ..Rule::otherwise()
+    };
+    (name.to_owned(), Triggers::from(&rule))
+}
+
+pub(super) const ALL: [Trigger; 4] = [
+    Trigger::First,
+    Trigger::Rate,
+    Trigger::Growing,
+    Trigger::Again,
+];
+
+pub(super) fn settings() -> Settings {
+    let all = [Severity::Wake, Severity::Morning];
+    Settings {
+        service: "shop".to_owned(),
+        rules: [
+            rule("wake", Severity::Wake, &ALL),
+            rule("morning", Severity::Morning, &ALL),
+            rule("count", Severity::Count, &ALL),
+            rule("rate", Severity::Wake, &[Trigger::Rate]),
+            rule("growing", Severity::Wake, &[Trigger::Growing]),
+        ]
+        .into(),
+        channels: [
+            ("chat".to_owned(), all.into()),
+            ("pager".to_owned(), [Severity::Wake].into()),
+        ]
+        .into(),
+        silences: Vec::new(),
+        calendar: Hours::default().calendar().unwrap(),
+        quiet: Duration::from_secs(1_800),
+        growing_after: Duration::from_secs(600),
+        forget_after: Duration::from_secs(86_400),
+        most_groups: 3,
+    }
+}
+
+/// An engine and its reporter, at a time.
+struct Story {
+    engine: Engine,
+    now: Timestamp,
+    sequence: u64,
+}
+
+impl Story {
+    fn new(now: Timestamp) -> Self {
+        Self {
+            engine: Engine::new(settings(), now),
+            now,
+            sequence: 0,
+        }
+    }
+
+    fn later(&mut self, seconds: u64) -> &mut Self {
+        self.now = after(self.now, Duration::from_secs(seconds));
+        self
+    }
+
+    fn told(&mut self, entries: Vec<Entry>) -> Vec<String> {
+        self.sequence += 1;
+        let report = Report {
+            replica: "r".to_owned(),
+            sequence: self.sequence,
+            lost: 0,
+            entries,
+        };
+        words(self.engine.on(Input::Told(report), self.now))
+    }
+
+    fn died(&mut self, rule: &str, fingerprint: &str) -> Vec<String> {
+        self.told(vec![death(rule, fingerprint, self.now)])
+    }
+
+    fn tick(&mut self) -> Vec<String> {
+        words(self.engine.on(Input::Tick, self.now))
+    }
+
+    fn trouble(&mut self, resolved: bool) -> Vec<String> {
+        let ailment = Ailment {
+            vhost: "/".to_owned(),
+            queue: "orders".to_owned(),
+            kind: "no_consumer".to_owned(),
+            text: "nobody".to_owned(),
+            resolved,
+            rule: "wake".to_owned(),
+            severity: Severity::Wake,
+        };
+        self.told(vec![Entry::Troubled(ailment)])
+    }
+
+    fn silence(&mut self, seconds: u64) -> Vec<String> {
+        let silence = Silence {
+            id: "s".to_owned(),
+            queue: Some("orders".to_owned()),
+            until: after(self.now, Duration::from_secs(seconds)),
+            author: "ann".to_owned(),
+            why: "works on it".to_owned(),
+            ..Silence::default()
+        };
+        self.told(vec![Entry::Asked(Request::Silence(silence))])
+    }
+}
+
+pub(super) fn death(rule: &str, fingerprint: &str, at: Timestamp) -> Entry {
+    let severity = match rule {
+        "count" => Severity::Count,
+        "morning" => Severity::Morning,
+        _ => Severity::Wake,
+    };
+    Entry::Died(Death {
+        at,
+        queue: "orders".to_owned(),
+        fingerprint: fingerprint.to_owned(),
+        rule: rule.to_owned(),
+        severity,
+        example: Example::default(),
+    })
+}
+
+/// `opened first > chat,pager`
+fn words(notices: Vec<Notice>) -> Vec<String> {
+    let words = notices.iter().map(|notice| {
+        let trigger = format!("{:?}", notice.trigger).to_lowercase();
+        format!(
+            "{} {trigger} > {}",
+            notice.kind.as_str(),
+            notice.channels.join(",")
+        )
+    });
+    words.collect()
+}
+
+#[test]
+fn one_bug_is_one_page_that_is_over_when_it_is_quiet_and_comes_again() {
+    let mut story = Story::new(monday());
+    assert_eq!(story.died("wake", "a"), ["opened first > chat,pager"]);
+    for _ in 0..4 {
+        assert!(story.later(1).died("wake", "a").is_empty());
+    }
+    assert!(story.later(1_799).tick().is_empty());
+    assert_eq!(story.later(1).tick(), ["resolved first > chat,pager"]);
+    assert!(story.later(5_000).tick().is_empty());
+    assert_eq!(story.died("wake", "a"), ["opened again > chat,pager"]);
+    assert_eq!(
+        story.later(1).died("wake", "b"),
+        ["opened first > chat,pager"]
+    );
+}
+
+#[test]
+fn a_burst_and_growth_are_updates_of_the_same_page() {
+    let mut story = Story::new(monday());
+    story.died("wake", "a");
+    let burst = (0..10).map(|_| death("wake", "a", story.now)).collect();
+    assert_eq!(story.told(burst), ["updated rate > chat,pager"]);
+    assert!(story.later(300).died("wake", "a").is_empty());
+    assert_eq!(
+        story.later(300).died("wake", "a"),
+        ["updated growing > chat,pager"]
+    );
+    // Twice as long each time: after 10, 20, 40 minutes.
+    assert!(story.later(500).died("wake", "a").is_empty());
+    assert_eq!(
+        story.later(100).died("wake", "a"),
+        ["updated growing > chat,pager"]
+    );
+    assert!(story.later(1_199).died("wake", "a").is_empty());
+    assert_eq!(
+        story.later(1).died("wake", "a"),
+        ["updated growing > chat,pager"]
+    );
+}
+
+#[test]
+fn a_rule_tells_only_by_its_triggers() {
+    let mut story = Story::new(monday());
+    let few = (0..5).map(|_| death("rate", "a", story.now)).collect();
+    assert!(story.told(few).is_empty());
+    assert_eq!(
+        story.later(10).died("rate", "a"),
+        ["opened rate > chat,pager"]
+    );
+    assert!(story.died("growing", "b").is_empty());
+    assert!(story.later(599).died("growing", "b").is_empty());
+    assert_eq!(
+        story.later(1).died("growing", "b"),
+        ["opened growing > chat,pager"]
+    );
+    let many = (0..100).map(|_| death("count", "c", story.now)).collect();
+    assert!(story.told(many).is_empty());
+    assert_eq!(story.engine.state.tally.failures["count"], 100);
+}
+
+#[test]
+fn the_morning_waits_for_the_office_unless_it_becomes_more_important() {
+    // Friday evening.
+    let mut story = Story::new("2026-01-09T20:00:00Z".parse().unwrap());
+    assert!(story.died("morning", "a").is_empty());
+    assert!(story.died("morning", "b").is_empty());
+    assert_eq!(
+        story.later(60).died("wake", "b"),
+        ["opened first > chat,pager"]
+    );
+    assert!(
+        story
+            .later(3_600)
+            .tick()
+            .contains(&"resolved first > chat,pager".to_owned())
+    );
+    // Monday, 9:00: it is over by then, and is told all the same.
+    story.now = "2026-01-12T08:59:59Z".parse().unwrap();
+    assert!(story.tick().is_empty());
+    assert_eq!(
+        story.later(1).tick(),
+        ["opened first > chat", "resolved first > chat"]
+    );
+    // At office hours at once; and what becomes more important wakes those who were not told.
+    assert_eq!(story.died("morning", "c"), ["opened first > chat"]);
+    assert_eq!(
+        story.later(1).died("wake", "c"),
+        ["raised first > chat,pager"]
+    );
+    assert_eq!(story.later(1_800).tick(), ["resolved first > chat,pager"]);
+}
+
+#[test]
+fn a_silence_silences_until_its_end_and_what_is_told_is_still_over() {
+    let mut story = Story::new(monday());
+    story.silence(600);
+    assert!(story.died("wake", "a").is_empty());
+    assert_eq!(story.engine.state.tally.silenced, 1);
+    assert_eq!(
+        story.later(600).died("wake", "a"),
+        ["opened first > chat,pager"]
+    );
+    story.silence(86_400);
+    assert!(story.later(601).died("wake", "a").is_empty());
+    assert_eq!(story.later(1_800).tick(), ["resolved first > chat,pager"]);
+    assert!(story.died("wake", "a").is_empty());
+    story.told(vec![Entry::Asked(Request::Lift("s".to_owned()))]);
+    assert_eq!(story.died("wake", "a"), ["opened again > chat,pager"]);
+}
+
+#[test]
+fn a_person_says_that_it_is_fixed() {
+    let mut story = Story::new(monday());
+    story.died("wake", "a");
+    let id = story.engine.state.groups.keys().next().unwrap().clone();
+    let fixed = vec![Entry::Asked(Request::Resolve(id))];
+    assert_eq!(story.told(fixed.clone()), ["resolved first > chat,pager"]);
+    assert!(story.told(fixed).is_empty());
+    assert_eq!(
+        story.later(1).died("wake", "a"),
+        ["opened again > chat,pager"]
+    );
+}
+
+#[test]
+fn a_queue_in_trouble_is_told_once_by_however_many_replicas_see_it() {
+    let mut story = Story::new(monday());
+    assert!(story.trouble(true).is_empty());
+    assert_eq!(story.trouble(false), ["opened first > chat,pager"]);
+    assert!(story.later(5).trouble(false).is_empty());
+    assert!(story.later(10_000).tick().is_empty());
+    assert_eq!(story.trouble(true), ["resolved first > chat,pager"]);
+    assert!(story.later(5).trouble(true).is_empty());
+    assert_eq!(story.trouble(false), ["opened again > chat,pager"]);
+    // Nobody watches any more.
+    assert_eq!(story.later(14_400).tick(), ["resolved again > chat,pager"]);
+}
+
+#[test]
+fn more_groups_than_there_is_room_for_are_one_and_what_is_over_makes_room() {
+    let mut story = Story::new(monday());
+    for name in ["a", "b", "c"] {
+        assert_eq!(story.later(1).died("wake", name).len(), 1);
+    }
+    assert_eq!(
+        story.later(1).died("wake", "d"),
+        ["opened first > chat,pager"]
+    );
+    assert!(story.later(1).died("wake", "e").is_empty());
+    assert_eq!(story.engine.state.tally.ungrouped, 2);
+    assert!(
+        story.engine.state.groups[&Subject::Overflow.id()]
+            .page
+            .is_some()
+    );
+    assert_eq!(story.later(1_800).tick().len(), 4);
+    assert_eq!(story.died("wake", "f"), ["opened first > chat,pager"]);
+    assert_eq!(story.engine.state.tally.evicted, 1);
+    assert!(story.engine.state.groups.len() <= 4);
+}
+
+#[test]
+fn a_report_counts_once_and_one_that_is_missing_is_counted() {
+    let mut story = Story::new(monday());
+    story.died("wake", "a");
+    story.sequence -= 1;
+    story.died("wake", "a");
+    assert_eq!(story.engine.state.groups.values().next().unwrap().count, 1);
+    story.sequence += 3;
+    story.died("wake", "a");
+    let tally = &story.engine.state.tally;
+    assert_eq!((tally.repeated, tally.lost), (1, 3));
+}
+
+#[test]
+fn the_outbox_keeps_what_a_channel_has_not_taken() {
+    let mut story = Story::new(monday());
+    story.died("wake", "a");
+    let delivered = |channel: &str| Input::Delivered {
+        number: 1,
+        channel: channel.to_owned(),
+    };
+    story.engine.on(delivered("chat"), story.now);
+    let saved = story.engine.save();
+    let other = Engine::resume(settings(), &saved).unwrap();
+    let outbox = other.outbox();
+    assert_eq!(
+        (outbox.len(), outbox[0].channels.join(",")),
+        (1, "pager".to_owned())
+    );
+    story.engine.on(delivered("pager"), story.now);
+    assert!(story.engine.outbox().is_empty());
+}
+
+#[test]
+fn a_clock_that_is_set_back_holds_no_timer() {
+    let mut story = Story::new(monday());
+    story.died("wake", "a");
+    story.now = before(story.now, Duration::from_secs(86_400));
+    assert!(story.tick().is_empty());
+    assert_eq!(story.later(1_800).tick(), ["resolved first > chat,pager"]);
+}
+
+#[test]
+fn what_is_no_state_is_refused_with_a_sentence() {
+    let mut engine = Engine::new(settings(), monday());
+    let newer = String::from_utf8(engine.save())
+        .unwrap()
+        .replace("\"form\":1", "\"form\":9");
+    for (saved, words) in [
+        (newer.as_str(), "form 9"),
+        ("{}", "cannot be read"),
+        ("", "cannot be read"),
+    ] {
+        let why = Engine::resume(settings(), saved.as_bytes()).unwrap_err();
+        assert!(why.contains(words), "{why}");
+    }
+}

@@ -1,0 +1,40 @@
+//! Alerts: one bug is one page, told once, by one replica, to those who want to know.
+//!
+//! ```text
+//!   Happening ─► Handle::tell ─► rules ─► report ─► queue of reports ─► the speaker: engine ─► channels
+//!   (every replica)                                (one active consumer)       │
+//!                                                                              └─► Memory
+//! ```
+//!
+//! Every replica judges what it parked by the rules, for only there is the body, and reports it in a few words to a queue with a
+//! single active consumer. Whose turn it is there is the speaker. It keeps its state in a [`Memory`], so that another one goes on with it.
+
+mod channels;
+mod configuration;
+mod counts;
+mod desk;
+mod engine;
+mod hours;
+mod memory;
+mod queue;
+mod report;
+mod reporter;
+mod rule;
+mod severity;
+mod silence;
+mod speaker;
+mod text;
+
+use crate::Span;
+
+pub use channels::{Alertmanager, Channel, Log, PagerDuty, Security, Slack, Smtp, Webhook};
+pub use configuration::Configuration;
+pub use counts::{ChannelCounts, Counts, GroupView};
+pub use desk::{Desk, Handle};
+pub use engine::{Kind, Notice};
+pub use hours::{Calendar, Day, Hours};
+pub use memory::{BrokerMemory, FileMemory, Memory};
+pub use rule::{Rule, Trigger};
+pub use severity::Severity;
+pub use silence::Silence;
+pub use speaker::Speaker;

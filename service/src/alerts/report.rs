@@ -1,0 +1,126 @@
+//! What a replica tells the speaker: small, and nothing of a body that was not asked for.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{Severity, Silence, rule::Bench, text};
+use crate::Happening;
+
+/// Several things that happened, in one message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Report {
+    /// The replica, another name after each start.
+    pub(super) replica: String,
+    /// 1, 2, 3 … of each replica: one that comes twice is known, and so is one that is missing.
+    pub(super) sequence: u64,
+    /// Happenings that the replica had to drop since its last report.
+    #[serde(default)]
+    pub(super) lost: u64,
+    pub(super) entries: Vec<Entry>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Entry {
+    Died(Death),
+    Troubled(Ailment),
+    Asked(Request),
+}
+
+/// A message was parked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Death {
+    pub(super) at: Timestamp,
+    pub(super) queue: String,
+    pub(super) fingerprint: String,
+    pub(super) rule: String,
+    pub(super) severity: Severity,
+    #[serde(flatten)]
+    pub(super) example: Example,
+}
+
+/// What people are shown of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Example {
+    pub(super) reason: String,
+    pub(super) error: String,
+    pub(super) error_type: String,
+    pub(super) routing_key: String,
+    pub(super) exchange: String,
+    pub(super) attempt: u32,
+    pub(super) message_id: Option<String>,
+    pub(super) type_name: Option<String>,
+    pub(super) fields: BTreeMap<String, String>,
+}
+
+/// A queue is in trouble, or out of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Ailment {
+    pub(super) vhost: String,
+    pub(super) queue: String,
+    pub(super) kind: String,
+    pub(super) text: String,
+    pub(super) resolved: bool,
+    pub(super) rule: String,
+    pub(super) severity: Severity,
+}
+
+/// Something that a person wants.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Request {
+    Silence(Silence),
+    /// The id of a silence.
+    Lift(String),
+    /// The id of a group that is fixed.
+    Resolve(String),
+}
+
+impl Entry {
+    /// What alerts make of a happening; a retry is none of theirs.
+    pub(super) fn of(happening: &Happening, bench: &mut Bench, now: Timestamp) -> Option<Self> {
+        match happening {
+            Happening::Parked(death) => {
+                let verdict = bench.judge(death);
+                let at = death.at.and_then(|at| Timestamp::try_from(at).ok());
+                let optional =
+                    |value: &Option<String>| value.as_ref().map(|v| text::line(v, text::FIELD));
+                Some(Self::Died(Death {
+                    at: at.unwrap_or(now),
+                    queue: text::line(&death.queue, text::NAME),
+                    fingerprint: text::line(&death.fingerprint, text::NAME),
+                    rule: verdict.rule,
+                    severity: verdict.severity,
+                    example: Example {
+                        reason: text::line(&death.reason, text::NAME),
+                        error: text::line(&death.error, text::ERROR),
+                        error_type: text::line(&death.error_type, text::FIELD),
+                        routing_key: text::line(&death.routing_key, text::NAME),
+                        exchange: text::line(&death.exchange, text::NAME),
+                        attempt: death.attempt,
+                        message_id: optional(&death.message_id),
+                        type_name: optional(&death.type_name),
+                        fields: verdict.fields,
+                    },
+                }))
+            }
+            Happening::Troubled(trouble) => {
+                let verdict = bench.judge_trouble(trouble);
+                Some(Self::Troubled(Ailment {
+                    vhost: text::line(&trouble.vhost, text::NAME),
+                    queue: text::line(&trouble.queue, text::NAME),
+                    kind: trouble.kind.to_owned(),
+                    text: text::line(&trouble.text, text::ERROR),
+                    resolved: trouble.resolved,
+                    rule: verdict.rule,
+                    severity: verdict.severity,
+                }))
+            }
+            Happening::Retried { .. } => None,
+        }
+    }
+}

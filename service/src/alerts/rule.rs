@@ -1,0 +1,457 @@
+//! Rules: which failures are how important, and who is told when.
+//!
+//! A rule is judged where a message was parked, because only there is its body. What the speaker hears of it is the rule's name
+//! and the fields that were asked for.
+
+use std::collections::BTreeMap;
+
+use retryrmq_operator::{
+    condition::{Condition, Variables},
+    pattern::{glob, topic},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Severity, text};
+use crate::{Obituary, Trouble};
+
+/// What makes people be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Trigger {
+    /// The first failure of its kind.
+    First,
+    /// More than `more_than` in a minute.
+    Rate,
+    /// It goes on after people were told.
+    Growing,
+    /// It comes again after it was over.
+    Again,
+}
+
+/// One rule. The first that fits decides; every matcher that is left out fits everything.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Its name, in notices and metrics. Once only.
+    pub name: String,
+    /// The queue; `*` is any text.
+    #[serde(default)]
+    pub queue: Option<String>,
+    /// The routing key the message was first published with; `*` is one word, `#` any number, as in bindings.
+    #[serde(default)]
+    pub routing_key: Option<String>,
+    /// The word of the record, such as `exhausted`, `fatal`, `expired`; of a queue in trouble its kind, such as `no_consumer`.
+    /// `*` is any text.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// The class of the error; `*` is any text.
+    #[serde(default)]
+    pub error_type: Option<String>,
+    /// The type that a decoder found in the body, such as `shop.Order`; `*` is any text.
+    #[serde(default, rename = "type")]
+    pub type_name: Option<String>,
+    /// A condition on `body` and `headers` in the Common Expression Language, such as `body.customer.tier == "gold"`. A message
+    /// that it cannot be judged on does not fit.
+    #[serde(default, rename = "where")]
+    pub condition: Option<String>,
+    /// How important it is.
+    pub severity: Severity,
+    /// What makes people be told.
+    #[serde(default = "Rule::usual_triggers")]
+    pub on: Vec<Trigger>,
+    /// How many failures a minute the trigger `rate` takes without a word.
+    #[serde(default = "Rule::usual_rate")]
+    pub more_than: u32,
+    /// The names of the channels; without it all that take its severity.
+    #[serde(default)]
+    pub channels: Option<Vec<String>>,
+    /// Fields of the body to send, such as `customer.id`. Without it nothing of the body leaves.
+    #[serde(default)]
+    pub body: Vec<String>,
+    /// Headers to send; `*` is any text.
+    #[serde(default)]
+    pub headers: Vec<String>,
+}
+
+impl Rule {
+    /// What every rule is judged on when it says nothing else.
+    fn usual_triggers() -> Vec<Trigger> {
+        vec![
+            Trigger::First,
+            Trigger::Rate,
+            Trigger::Growing,
+            Trigger::Again,
+        ]
+    }
+
+    const fn usual_rate() -> u32 {
+        100
+    }
+
+    /// What is done with whatever fits no rule: told in the morning.
+    #[must_use]
+    pub fn otherwise() -> Self {
+        Self {
+            name: "otherwise".to_owned(),
+            queue: None,
+            routing_key: None,
+            reason: None,
+            error_type: None,
+            type_name: None,
+            condition: None,
+            severity: Severity::Morning,
+            on: Self::usual_triggers(),
+            more_than: Self::usual_rate(),
+            channels: None,
+            body: Vec::new(),
+            headers: Vec::new(),
+        }
+    }
+
+    /// Whether the rule needs the bodies of messages to be decoded.
+    #[must_use]
+    pub fn reads_bodies(&self) -> bool {
+        !self.body.is_empty() || self.condition.is_some() || self.type_name.is_some()
+    }
+}
+
+/// What a rule makes of a failure.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Verdict {
+    pub(super) rule: String,
+    pub(super) severity: Severity,
+    /// What was asked for, safe to show and cut.
+    pub(super) fields: BTreeMap<String, String>,
+}
+
+/// The rules in their order, ready to judge. Blocks while a condition is judged: two seconds a message at most.
+#[derive(Debug)]
+pub(super) struct Bench {
+    seats: Vec<Seat>,
+    redacted: Vec<String>,
+    /// How often a condition could not be judged.
+    pub(super) unjudged: u64,
+}
+
+#[derive(Debug)]
+struct Seat {
+    rule: Rule,
+    condition: Option<Condition>,
+}
+
+/// The variables of a condition.
+const VARIABLES: [&str; 2] = ["body", "headers"];
+
+impl Bench {
+    /// Reads the conditions.
+    ///
+    /// # Errors
+    /// A sentence that names the rule.
+    pub(super) fn new(rules: &[Rule], redacted: &[String]) -> Result<Self, String> {
+        let seats = rules.iter().map(|rule| {
+            let condition = match &rule.condition {
+                Some(text) => Some(Condition::parse(text, &VARIABLES).map_err(|why| {
+                    format!("the condition `where` of rule `{}`: {why}", rule.name)
+                })?),
+                None => None,
+            };
+            Ok(Seat {
+                rule: rule.clone(),
+                condition,
+            })
+        });
+        Ok(Self {
+            seats: seats.collect::<Result<_, String>>()?,
+            redacted: redacted.iter().map(|p| p.to_lowercase()).collect(),
+            unjudged: 0,
+        })
+    }
+
+    /// The verdict on a parked message.
+    pub(super) fn judge(&mut self, death: &Obituary) -> Verdict {
+        let mut unjudged = 0;
+        let found = self.seats.iter_mut().find_map(|seat| {
+            let rule = &seat.rule;
+            let fits = fits(rule.queue.as_deref(), &death.queue)
+                && rule
+                    .routing_key
+                    .as_deref()
+                    .is_none_or(|pattern| topic(pattern, &death.routing_key))
+                && fits(rule.reason.as_deref(), &death.reason)
+                && fits(rule.error_type.as_deref(), &death.error_type)
+                && fits(
+                    rule.type_name.as_deref(),
+                    death.type_name.as_deref().unwrap_or_default(),
+                );
+            if !fits {
+                return None;
+            }
+            if let Some(condition) = &mut seat.condition {
+                match condition.holds(variables(death)) {
+                    Ok(true) => {}
+                    Ok(false) => return None,
+                    Err(why) => {
+                        unjudged += 1;
+                        tracing::debug!(rule = rule.name, why, "the condition cannot be judged");
+                        return None;
+                    }
+                }
+            }
+            Some(&seat.rule)
+        });
+        self.unjudged += unjudged;
+        let otherwise;
+        let rule = match found {
+            Some(rule) => rule,
+            None => {
+                otherwise = Rule::otherwise();
+                &otherwise
+            }
+        };
+        Verdict {
+            rule: rule.name.clone(),
+            severity: rule.severity,
+            fields: fields(rule, death, &self.redacted),
+        }
+    }
+
+    /// The verdict on a queue in trouble: a rule that asks for anything of a message does not fit.
+    pub(super) fn judge_trouble(&self, trouble: &Trouble) -> Verdict {
+        let found = self.seats.iter().map(|seat| &seat.rule).find(|rule| {
+            fits(rule.queue.as_deref(), &trouble.queue)
+                && fits(rule.reason.as_deref(), trouble.kind)
+                && rule.routing_key.is_none()
+                && rule.error_type.is_none()
+                && rule.type_name.is_none()
+                && rule.condition.is_none()
+        });
+        let otherwise = Rule::otherwise();
+        let rule = found.unwrap_or(&otherwise);
+        Verdict {
+            rule: rule.name.clone(),
+            severity: rule.severity,
+            fields: BTreeMap::new(),
+        }
+    }
+}
+
+fn fits(pattern: Option<&str>, text: &str) -> bool {
+    pattern.is_none_or(|pattern| glob(pattern, text))
+}
+
+fn variables(death: &Obituary) -> Variables {
+    let mut variables = Variables::new();
+    let body = death.body.clone().unwrap_or(Value::Null);
+    variables.insert("body".to_owned(), body);
+    variables.insert("headers".to_owned(), death.headers.clone());
+    variables
+}
+
+/// No notice holds more of a message.
+const MOST_FIELDS: usize = 20;
+
+fn fields(rule: &Rule, death: &Obituary, redacted: &[String]) -> BTreeMap<String, String> {
+    let mut fields = BTreeMap::new();
+    let is_secret = |name: &str| {
+        let name = name.to_lowercase();
+        redacted.iter().any(|pattern| glob(pattern, &name))
+    };
+    let mut put = |name: String, shown: String| {
+        if fields.len() < MOST_FIELDS {
+            fields.insert(name, shown);
+        }
+    };
+    for path in &rule.body {
+        let mut at = death.body.as_ref();
+        for step in path.split('.') {
+            at = at.and_then(|value| match value {
+                Value::Array(items) => step.parse::<usize>().ok().and_then(|i| items.get(i)),
+                value => value.get(step),
+            });
+        }
+        if let Some(value) = at {
+            // A field below a secret one is as secret.
+            let shown = match path.split('.').any(is_secret) {
+                true => text::HIDDEN.to_owned(),
+                false => shown(value, is_secret),
+            };
+            put(format!("body.{path}"), shown);
+        }
+    }
+    if let Value::Object(headers) = &death.headers {
+        for (name, value) in headers {
+            if !rule.headers.iter().any(|pattern| glob(pattern, name)) {
+                continue;
+            }
+            let shown = match is_secret(name) {
+                true => text::HIDDEN.to_owned(),
+                false => shown(value, is_secret),
+            };
+            put(format!("headers.{}", text::line(name, 100)), shown);
+        }
+    }
+    fields
+}
+
+/// A value as text. What is secret within it stays so.
+fn shown(value: &Value, is_secret: impl Fn(&str) -> bool + Copy) -> String {
+    match value {
+        Value::String(value) => text::line(value, text::FIELD),
+        value => {
+            let mut value = value.clone();
+            hide(&mut value, is_secret, 0);
+            text::line(&value.to_string(), text::FIELD)
+        }
+    }
+}
+
+fn hide(value: &mut Value, is_secret: impl Fn(&str) -> bool + Copy, depth: usize) {
+    if depth > 32 {
+        *value = Value::Null; // deeper than anybody reads
+        return;
+    }
+    match value {
+        Value::Array(items) => items
+            .iter_mut()
+            .for_each(|item| hide(item, is_secret, depth + 1)),
+        Value::Object(map) => {
+            for (name, value) in map {
+                match is_secret(name) {
+                    true => *value = text::HIDDEN.into(),
+                    false => hide(value, is_secret, depth + 1),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn rule(name: &str, change: impl FnOnce(&mut Rule)) -> Rule {
+        let mut rule = Rule {
+            name: name.to_owned(),
+            ..Rule::otherwise()
+        };
+        change(&mut rule);
+        rule
+    }
+
+    fn death() -> Obituary {
+        Obituary {
+            queue: "payments.eu".to_owned(),
+            reason: "exhausted".to_owned(),
+            routing_key: "order.paid.eu".to_owned(),
+            error_type: "db.Timeout".to_owned(),
+            type_name: Some("shop.Order".to_owned()),
+            headers: json!({"x-tenant": "acme", "Authorization": "Bearer s3cret", "evil": "a\u{1b}[2J"}),
+            body: Some(json!({"customer": {"id": 7, "password": "s3cret"}, "lines": [{"n": 1}]})),
+            ..Obituary::default()
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_decides() {
+        type Change = fn(&mut Rule);
+        for (change, fits) in [
+            ((|_| ()) as Change, true),
+            (|r| r.queue = Some("payments.*".into()), true),
+            (|r| r.queue = Some("orders".into()), false),
+            (|r| r.routing_key = Some("order.#".into()), true),
+            (|r| r.routing_key = Some("order.*".into()), false),
+            (|r| r.reason = Some("fatal".into()), false),
+            (|r| r.error_type = Some("*.Timeout".into()), true),
+            (|r| r.type_name = Some("shop.Order".into()), true),
+            (|r| r.type_name = Some("shop.Refund".into()), false),
+            (|r| r.condition = Some("body.customer.id == 7".into()), true),
+            (
+                |r| r.condition = Some("headers['x-tenant'] == 'x'".into()),
+                false,
+            ),
+            (|r| r.condition = Some("body.nothing == 7".into()), false),
+        ] {
+            let rules = [rule("mine", change), rule("rest", |_| ())];
+            let mut bench = Bench::new(&rules, &[]).unwrap();
+            let verdict = bench.judge(&death());
+            assert_eq!(verdict.rule == "mine", fits, "{:?}", rules[0]);
+        }
+        let none = Bench::new(&[], &[]).unwrap().judge(&death());
+        assert_eq!(
+            (none.rule.as_str(), none.severity),
+            ("otherwise", Severity::Morning)
+        );
+    }
+
+    #[test]
+    fn nothing_of_a_body_leaves_unless_asked_and_secrets_never() {
+        let redacted = ["*password*".to_owned(), "authorization".to_owned()];
+        let plain = Bench::new(&[rule("plain", |_| ())], &redacted)
+            .unwrap()
+            .judge(&death());
+        assert!(plain.fields.is_empty());
+        let asks = rule("asks", |r| {
+            r.body = vec![
+                "customer.id".into(),
+                "customer".into(),
+                "lines.0.n".into(),
+                "customer.password".into(),
+                "no.such".into(),
+            ];
+            r.headers = vec!["*".into()];
+        });
+        let fields = Bench::new(&[asks], &redacted)
+            .unwrap()
+            .judge(&death())
+            .fields;
+        let expected = [
+            ("body.customer", r#"{"id":7,"password":"***"}"#),
+            ("body.customer.id", "7"),
+            ("body.customer.password", "***"),
+            ("body.lines.0.n", "1"),
+            ("headers.Authorization", "***"),
+            ("headers.evil", "a\\x1b[2J"),
+            ("headers.x-tenant", "acme"),
+        ];
+        let found: Vec<_> = fields
+            .iter()
+            .map(|(n, v)| (n.as_str(), v.as_str()))
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_queue_in_trouble_fits_by_queue_and_kind_alone() {
+        let trouble = Trouble {
+            vhost: "/".into(),
+            queue: "payments.eu".into(),
+            kind: "no_consumer",
+            text: String::new(),
+            resolved: false,
+        };
+        let rules = [
+            rule("typed", |r| r.type_name = Some("*".into())),
+            rule("orphans", |r| {
+                r.reason = Some("no_consumer".into());
+                r.severity = Severity::Wake;
+            }),
+        ];
+        let verdict = Bench::new(&rules, &[]).unwrap().judge_trouble(&trouble);
+        assert_eq!(
+            (verdict.rule.as_str(), verdict.severity),
+            ("orphans", Severity::Wake)
+        );
+    }
+
+    #[test]
+    fn a_condition_that_is_none_names_its_rule() {
+        let bad = rule("gold", |r| r.condition = Some("bdy.x".into()));
+        let why = Bench::new(&[bad], &[]).unwrap_err();
+        assert!(why.contains("rule `gold`") && why.contains("bdy"), "{why}");
+    }
+}

@@ -1,0 +1,415 @@
+//! The speaker: the one replica that tells people.
+//!
+//! RabbitMQ elects it. All replicas consume the queue of reports, which has a single active consumer; whoever is given a
+//! message is the speaker. Nobody tells a replica that its turn is over, so it falls silent by itself when it hears nothing for three ticks,
+//! and its clock is moved by messages alone: without them no timer fires.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use retryrmq::{Argument, Attempt, BasicProperties, Client, Messages, Publish};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep, sleep_until, timeout},
+};
+
+use super::{
+    Memory, Notice,
+    channels::{Done, Line, Patience, Worker},
+    desk::{Board, Shared},
+    engine::{Engine, Input, Settings},
+    queue,
+    report::Report,
+};
+
+/// Reports that wait for a speaker at most; then the oldest go. The speaker counts them.
+const MOST_REPORTS: i64 = 100_000;
+/// A report that took down so many speakers is dropped by the broker.
+const MOST_DELIVERIES: i64 = 100;
+/// Counts are kept at least so often; whatever people are told is kept before they are told.
+const SAVED: Duration = Duration::from_secs(5);
+/// Ticks without a message.
+const LEASE: u32 = 3;
+/// Between two tries to read or keep the state, or to consume.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long the end waits for channels that are at work.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// How the speaker is found.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Speaker {
+    /// There is one replica, and it speaks.
+    Alone,
+    /// Replicas that use the same queue have one speaker among them.
+    Elected {
+        /// The client of the service.
+        client: Client,
+        /// The queue of reports, which is made when it is missing: quorum, with a single active consumer.
+        queue: String,
+    },
+}
+
+/// Where reports go.
+pub(super) enum Outlet {
+    Alone(mpsc::Sender<Report>),
+    Queue(Client, String),
+}
+
+/// Where reports come from.
+pub(super) enum Intake {
+    Alone(mpsc::Receiver<Report>),
+    Queue(Client, String, Option<Messages>),
+}
+
+impl Speaker {
+    pub(super) async fn open(self) -> Result<(Outlet, Intake), String> {
+        match self {
+            Self::Alone => {
+                let (sender, receiver) = mpsc::channel(16);
+                Ok((Outlet::Alone(sender), Intake::Alone(receiver)))
+            }
+            Self::Elected { client, queue } => {
+                let arguments = [
+                    ("x-queue-type", Argument::Text("quorum".to_owned())),
+                    ("x-single-active-consumer", Argument::Flag(true)),
+                    ("x-max-length", Argument::Number(MOST_REPORTS)),
+                    ("x-overflow", Argument::Text("drop-head".to_owned())),
+                    ("x-delivery-limit", Argument::Number(MOST_DELIVERIES)),
+                ];
+                queue::declare(&client, &queue, arguments).await?;
+                let outlet = Outlet::Queue(client.clone(), queue.clone());
+                Ok((outlet, Intake::Queue(client, queue, None)))
+            }
+        }
+    }
+}
+
+impl Outlet {
+    pub(super) async fn send(
+        &self,
+        report: &Report,
+        lifetime: Option<Duration>,
+    ) -> Result<(), String> {
+        match self {
+            Self::Alone(sender) => sender
+                .send(report.clone())
+                .await
+                .map_err(|_| "the alerts have ended".to_owned()),
+            Self::Queue(client, queue) => {
+                let body = serde_json::to_vec(report).map_err(|why| why.to_string())?;
+                let mut properties = BasicProperties::default()
+                    .with_delivery_mode(2)
+                    .with_content_type("application/json".into());
+                if let Some(lifetime) = lifetime {
+                    let expiration = lifetime.as_millis().max(1).to_string();
+                    properties = properties.with_expiration(expiration.into());
+                }
+                let message = Publish::to_queue(queue, body).properties(properties);
+                client.publish(message).await.map_err(|why| why.to_string())
+            }
+        }
+    }
+}
+
+impl Intake {
+    /// The next report, and what to acknowledge; waits for ever where there is none. `None` at the end.
+    async fn next(&mut self) -> Option<(Vec<u8>, Option<Report>, Option<Attempt>)> {
+        match self {
+            Self::Alone(receiver) => {
+                let report = receiver.recv().await?;
+                Some((Vec::new(), Some(report), None))
+            }
+            Self::Queue(client, queue, messages) => loop {
+                let open = match messages {
+                    Some(open) => open,
+                    None => match client.consumer(queue.as_str()).prefetch(1).messages().await {
+                        Ok(open) => messages.insert(open),
+                        Err(why) => {
+                            tracing::warn!(queue, %why, "reports of alerts cannot be consumed; trying again");
+                            sleep(PAUSE).await;
+                            continue;
+                        }
+                    },
+                };
+                if let Some(attempt) = open.next().await {
+                    let body = attempt.message().body().to_vec();
+                    return Some((body, None, Some(attempt)));
+                }
+                *messages = None;
+                sleep(PAUSE).await;
+            },
+        }
+    }
+
+    fn reconnects(&self) -> u64 {
+        match self {
+            Self::Alone(_) => 0,
+            Self::Queue(client, ..) => client.reconnects(),
+        }
+    }
+
+    async fn close(self) {
+        if let Self::Queue(_, _, Some(messages)) = self {
+            messages.close().await;
+        }
+    }
+}
+
+/// Where the speaker sits, or would.
+pub(super) struct Office {
+    settings: Settings,
+    lines: BTreeMap<String, Arc<Line>>,
+    patience: Patience,
+    tick: Duration,
+    memory: Arc<dyn Memory>,
+    shared: Arc<Shared>,
+    seat: Option<Seat>,
+}
+
+/// Whoever has it speaks.
+struct Seat {
+    engine: Engine,
+    workers: BTreeMap<String, Worker>,
+    done: mpsc::UnboundedReceiver<Done>,
+    saved: Instant,
+    heard: Instant,
+    ticked: Option<Instant>,
+    /// How often the client had lost its connection when the seat was taken.
+    reconnects: u64,
+}
+
+impl Office {
+    pub(super) fn new(
+        settings: Settings,
+        lines: BTreeMap<String, Line>,
+        patience: Patience,
+        tick: Duration,
+        memory: Arc<dyn Memory>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let lines = lines.into_iter();
+        Self {
+            settings,
+            lines: lines.map(|(name, line)| (name, Arc::new(line))).collect(),
+            patience,
+            tick,
+            memory,
+            shared,
+            seat: None,
+        }
+    }
+
+    pub(super) async fn run(mut self, mut intake: Intake, mut closing: watch::Receiver<bool>) {
+        let may_lapse = matches!(intake, Intake::Queue(..));
+        loop {
+            let heard = self.seat.as_ref().map(|seat| seat.heard);
+            let lapse = heard
+                .filter(|_| may_lapse)
+                .map(|heard| heard + self.tick * LEASE);
+            tokio::select! {
+                biased;
+                done = next_done(&mut self.seat) => {
+                    if let Some(seat) = &mut self.seat {
+                        let Done { number, channel } = done;
+                        seat.engine.on(Input::Delivered { number, channel }, Timestamp::now());
+                    }
+                },
+                next = intake.next() => match next {
+                    Some((body, report, attempt)) => {
+                        let report = report.or_else(|| read(&body));
+                        let is_redelivered = attempt.as_ref().is_some_and(|a| a.message().redelivered());
+                        let reconnects = intake.reconnects();
+                        let is_stale = |seat: &Seat| is_redelivered || seat.reconnects != reconnects;
+                        if self.seat.as_ref().is_some_and(is_stale) {
+                            self.rise(); // another one may have spoken meanwhile
+                        }
+                        match self.hear(report, reconnects).await {
+                            Ok(()) => if let Some(attempt) = attempt { attempt.ack() },
+                            Err(why) => {
+                                tracing::error!("alerts wait: {why}");
+                                self.rise();
+                                drop(attempt); // it goes back to its queue
+                                sleep(PAUSE).await;
+                            }
+                        }
+                    }
+                    None => break,
+                },
+                () = until(lapse) => self.rise(),
+                () = closed(&mut closing), if may_lapse => break,
+            }
+        }
+        self.end().await;
+        intake.close().await;
+    }
+
+    /// Takes in a report; after `Ok` it may be acknowledged.
+    async fn hear(&mut self, report: Option<Report>, reconnects: u64) -> Result<(), String> {
+        let mut seat = match self.seat.take() {
+            Some(seat) => seat,
+            None => self.sit_down(reconnects).await?,
+        };
+        let now = Timestamp::now();
+        let mut notices = Vec::new();
+        if let Some(report) = report {
+            notices.extend(seat.engine.on(Input::Told(report), now));
+        }
+        let is_due = |ticked: Instant| ticked.elapsed() >= self.tick.min(PAUSE);
+        if seat.ticked.is_none_or(is_due) {
+            seat.ticked = Some(Instant::now());
+            notices.extend(seat.engine.on(Input::Tick, now));
+            self.show(&seat.engine, now);
+        }
+        let is_old = seat.saved.elapsed() >= SAVED;
+        if seat.engine.has_decided() || is_old && seat.engine.has_changed() {
+            let state = seat.engine.save();
+            self.memory.save(state).await?;
+            seat.saved = Instant::now();
+        }
+        for notice in notices {
+            seat.say(notice);
+        }
+        seat.heard = Instant::now();
+        self.seat = Some(seat);
+        Ok(())
+    }
+
+    async fn sit_down(&self, reconnects: u64) -> Result<Seat, String> {
+        let settings = self.settings.clone();
+        let engine = match self.memory.load().await? {
+            None => Engine::new(settings, Timestamp::now()),
+            Some(saved) => Engine::resume(settings.clone(), &saved).unwrap_or_else(|why| {
+                tracing::error!("{why}; it is begun anew, and open pages may be told again");
+                Engine::new(settings, Timestamp::now())
+            }),
+        };
+        let (sender, done) = mpsc::unbounded_channel();
+        let workers = self.lines.iter().map(|(name, line)| {
+            let counts = self.shared.channels.get(name).cloned().unwrap_or_default();
+            let line = Arc::clone(line);
+            let worker = Worker::start(name.clone(), line, self.patience, counts, sender.clone());
+            (name.clone(), worker)
+        });
+        let mut seat = Seat {
+            workers: workers.collect(),
+            done,
+            saved: Instant::now(),
+            heard: Instant::now(),
+            ticked: None,
+            reconnects,
+            engine,
+        };
+        tracing::info!("this replica tells people of alerts from now on");
+        // What the last speaker could not deliver, perhaps for the second time.
+        for notice in seat.engine.outbox() {
+            seat.say(notice);
+        }
+        Ok(seat)
+    }
+
+    /// Falls silent.
+    fn rise(&mut self) {
+        if self.seat.take().is_some() {
+            tracing::info!("this replica is silent about alerts from now on");
+        }
+        // Also when the seat was lost while the state was kept.
+        *self.board() = Board::default();
+    }
+
+    fn show(&self, engine: &Engine, now: Timestamp) {
+        let mut board = self.board();
+        board.counts.speaks = true;
+        engine.counts(&mut board.counts);
+        board.groups = engine.groups(now);
+        board.silences = engine.silences();
+    }
+
+    fn board(&self) -> std::sync::MutexGuard<'_, Board> {
+        let board = self.shared.board.lock();
+        board.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Channels that are at work may finish, and the state is kept.
+    async fn end(&mut self) {
+        if let Some(seat) = &mut self.seat {
+            let finished = async {
+                while !seat.engine.outbox().is_empty() {
+                    let Some(Done { number, channel }) = seat.done.recv().await else {
+                        return;
+                    };
+                    let delivered = Input::Delivered { number, channel };
+                    seat.engine.on(delivered, Timestamp::now());
+                }
+            };
+            let _ = timeout(FAREWELL, finished).await; // the rest is in the outbox
+            if seat.engine.has_changed() {
+                let state = seat.engine.save();
+                if let Err(why) = self.memory.save(state).await {
+                    tracing::error!("the last state of the alerts is lost: {why}");
+                }
+            }
+        }
+        self.rise();
+    }
+}
+
+impl Seat {
+    fn say(&mut self, notice: Notice) {
+        for channel in &notice.channels {
+            let is_taken = self
+                .workers
+                .get(channel)
+                .is_some_and(|worker| worker.send(notice.clone()));
+            // A channel that the configuration no longer has, or with too many notices before it.
+            if !is_taken {
+                tracing::error!(
+                    channel,
+                    page = notice.page,
+                    summary = notice.summary,
+                    "an alert is given up: the channel is gone, or too much waits for it"
+                );
+                let given_up = Input::Delivered {
+                    number: notice.number,
+                    channel: channel.clone(),
+                };
+                self.engine.on(given_up, Timestamp::now());
+            }
+        }
+    }
+}
+
+fn read(body: &[u8]) -> Option<Report> {
+    match serde_json::from_slice(body) {
+        Ok(report) => Some(report),
+        Err(why) => {
+            tracing::warn!(%why, "a message in the queue of reports is none, and is dropped");
+            None
+        }
+    }
+}
+
+async fn next_done(seat: &mut Option<Seat>) -> Done {
+    match seat {
+        Some(seat) => match seat.done.recv().await {
+            Some(done) => done,
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
+}
+
+async fn closed(closing: &mut watch::Receiver<bool>) {
+    let _ = closing.wait_for(|closing| *closing).await; // who asks for the end is gone: that is the end, too
+}
+
+async fn until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,541 @@
+//! Who is in trouble, decided from one snapshot after the other. No clock, no I/O.
+//!
+//! Each judgement is yes, no, or unknown. Only what was seen again and again for its whole time is told; what was not looked at for a while
+//! begins anew; and only what was seen to be well is told to be over.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use retryrmq::{parking_queue, work_queue_of};
+
+use super::{Configuration, Sight, Snapshot};
+use crate::Trouble;
+
+/// A queue with messages or bindings, and nobody consumes it.
+pub const NO_CONSUMER: &str = "no_consumer";
+/// A parking queue gets more and more.
+pub const PARKING_GROWS: &str = "parking_grows";
+/// Messages wait for a queue that does not exist any more.
+pub const GONE: &str = "work_queue_gone";
+/// A consumer holds messages and acknowledges none.
+pub const UNACKNOWLEDGED: &str = "unacknowledged";
+
+/// A trouble that lasts is told again, so that a speaker that lost its memory knows, and one that hears nothing can give it up.
+const AGAIN: Duration = Duration::from_secs(3_600);
+/// So many looks may fail before what was seen before them counts no more.
+const GAPS: u32 = 3;
+/// Samples of a parking queue.
+const SAMPLES: u32 = 60;
+
+/// The engine.
+#[derive(Debug)]
+pub struct Engine {
+    configuration: Configuration,
+    vhost: String,
+    /// Queues of the service itself.
+    own: Vec<String>,
+    queues: BTreeMap<String, Watched>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    seen: Instant,
+    /// By kind.
+    cases: BTreeMap<&'static str, Case>,
+    /// Sizes of a parking queue, the oldest first.
+    samples: VecDeque<(Instant, u64)>,
+    acknowledged: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Case {
+    /// Since when it looks bad without a break.
+    since: Option<Instant>,
+    /// When people were told last.
+    told: Option<Instant>,
+    /// It was seen to be well since this engine began: somebody who was told by another one need worry no more.
+    was_well: bool,
+}
+
+/// How a queue looks.
+enum Look {
+    Well,
+    /// With what to say, and how long that must last.
+    Bad(String, Duration),
+}
+
+impl Engine {
+    /// An engine that has seen nothing yet. `own` are names of queues of the service itself, which are no orphans.
+    #[must_use]
+    pub fn new(configuration: Configuration, vhost: impl Into<String>, own: Vec<String>) -> Self {
+        Self {
+            configuration,
+            vhost: vhost.into(),
+            own,
+            queues: BTreeMap::new(),
+        }
+    }
+
+    /// Takes a snapshot, and says who is in trouble now and who no longer.
+    pub fn on(&mut self, snapshot: &Snapshot, now: Instant) -> Vec<Trouble> {
+        let mut troubles = Vec::new();
+        let mut queues = std::mem::take(&mut self.queues);
+        queues.retain(|queue, watched| {
+            let is_gone = snapshot.is_gone(queue) == Some(true);
+            if is_gone {
+                for (kind, case) in &watched.cases {
+                    if case.told.is_some() {
+                        let text = format!("the queue `{queue}` does not exist any more");
+                        troubles.push(self.trouble(queue, kind, text, true));
+                    }
+                }
+            }
+            !is_gone
+        });
+        for (queue, sight) in &snapshot.queues {
+            let is_own = self.own.iter().any(|own| own == queue);
+            if is_own || sight.temporary || !self.configuration.watches(queue) {
+                continue;
+            }
+            let watched = queues.entry(queue.clone()).or_insert_with(|| Watched {
+                seen: now,
+                cases: BTreeMap::new(),
+                samples: VecDeque::new(),
+                acknowledged: None,
+            });
+            // Nobody knows what was in a gap.
+            let gap = now.saturating_duration_since(watched.seen);
+            if gap > self.configuration.every.0 * GAPS {
+                for case in watched.cases.values_mut() {
+                    case.since = None;
+                }
+                watched.samples.clear();
+            }
+            watched.seen = now;
+            for (kind, look) in self.looks(queue, *sight, snapshot, watched, now) {
+                let case = watched.cases.entry(kind).or_default();
+                troubles.extend(self.judge(queue, kind, look, case, now));
+            }
+        }
+        self.queues = queues;
+        troubles
+    }
+
+    fn looks(
+        &self,
+        queue: &str,
+        sight: Sight,
+        snapshot: &Snapshot,
+        watched: &mut Watched,
+        now: Instant,
+    ) -> Vec<(&'static str, Look)> {
+        let mut looks = Vec::new();
+        match work_queue_of(queue) {
+            Some(work) if queue == parking_queue(work) => {
+                looks.extend(
+                    self.parking(queue, sight, watched, now)
+                        .map(|look| (PARKING_GROWS, look)),
+                );
+            }
+            Some(work) => {
+                looks.extend(waiting(queue, work, sight, snapshot).map(|look| (GONE, look)))
+            }
+            None => {
+                looks.extend(self.consumers(queue, sight).map(|look| (NO_CONSUMER, look)));
+                looks.extend(
+                    self.acks(queue, sight, watched)
+                        .map(|look| (UNACKNOWLEDGED, look)),
+                );
+            }
+        }
+        looks
+    }
+
+    fn consumers(&self, queue: &str, sight: Sight) -> Option<Look> {
+        if sight.consumers? > 0 {
+            return Some(Look::Well);
+        }
+        let after = self.configuration.after;
+        match (sight.ready, sight.bound) {
+            (Some(ready), _) if ready > 0 => Some(Look::Bad(
+                format!(
+                    "nobody has consumed the queue `{queue}` for {after}, and {ready} messages wait in it"
+                ),
+                after.0,
+            )),
+            (_, Some(true)) => Some(Look::Bad(
+                format!(
+                    "nobody has consumed the queue `{queue}` for {after}, and an exchange is bound to it"
+                ),
+                after.0,
+            )),
+            (Some(_), _) => Some(Look::Well), // nothing waits, and nothing comes that anybody knows of
+            (None, _) => None,
+        }
+    }
+
+    fn acks(&self, queue: &str, sight: Sight, watched: &mut Watched) -> Option<Look> {
+        let acknowledged = sight.acknowledged?;
+        let before = watched.acknowledged.replace(acknowledged);
+        let (ready, held) = (sight.ready?, sight.unacknowledged?);
+        if before != Some(acknowledged) || ready == 0 || held == 0 {
+            return Some(Look::Well);
+        }
+        let after = self.configuration.stuck_after;
+        Some(Look::Bad(
+            format!(
+                "the consumers of the queue `{queue}` hold {held} messages and have acknowledged none for {after}, while {ready} wait"
+            ),
+            after.0,
+        ))
+    }
+
+    fn parking(
+        &self,
+        queue: &str,
+        sight: Sight,
+        watched: &mut Watched,
+        now: Instant,
+    ) -> Option<Look> {
+        let size = sight.ready? + sight.unacknowledged.unwrap_or(0); // a look holds some
+        let within = self.configuration.parked_within;
+        let samples = &mut watched.samples;
+        while samples
+            .front()
+            .is_some_and(|(at, _)| now.saturating_duration_since(*at) > within.0)
+        {
+            samples.pop_front();
+        }
+        let least = samples.iter().map(|(_, size)| *size).min().unwrap_or(size);
+        let step = within.0 / SAMPLES;
+        let is_due = |at: Instant| now.saturating_duration_since(at) >= step;
+        // A smaller size must not slip between two samples: what grows again from there is growth.
+        if size < least || samples.back().is_none_or(|(at, _)| is_due(*at)) {
+            samples.push_back((now, size));
+            if samples.len() > 2 * SAMPLES as usize {
+                samples.pop_front();
+            }
+        }
+        let growth = size.saturating_sub(least);
+        if growth >= self.configuration.parked_growth {
+            let text = format!(
+                "the queue `{queue}` has {size} parked messages, {growth} more than {within} ago"
+            );
+            return Some(Look::Bad(text, Duration::ZERO));
+        }
+        // Between the two it neither begins nor ends.
+        (growth == 0).then_some(Look::Well)
+    }
+
+    fn judge(
+        &self,
+        queue: &str,
+        kind: &'static str,
+        look: Look,
+        case: &mut Case,
+        now: Instant,
+    ) -> Option<Trouble> {
+        match look {
+            Look::Well => {
+                case.since = None;
+                let is_news = case.told.take().is_some() || !case.was_well;
+                case.was_well = true;
+                is_news.then(|| {
+                    let text = format!("the queue `{queue}` is well again");
+                    self.trouble(queue, kind, text, true)
+                })
+            }
+            Look::Bad(text, patience) => {
+                let since = *case.since.get_or_insert(now);
+                let lasts = now.saturating_duration_since(since) >= patience || case.told.is_some();
+                let is_news = case
+                    .told
+                    .is_none_or(|told| now.saturating_duration_since(told) >= AGAIN);
+                (lasts && is_news).then(|| {
+                    case.told = Some(now);
+                    self.trouble(queue, kind, text, false)
+                })
+            }
+        }
+    }
+
+    fn trouble(&self, queue: &str, kind: &'static str, text: String, resolved: bool) -> Trouble {
+        Trouble {
+            vhost: self.vhost.clone(),
+            queue: queue.to_owned(),
+            kind,
+            text,
+            resolved,
+        }
+    }
+}
+
+/// A work queue may be deleted and made anew in a moment.
+const MOMENT: Duration = Duration::from_secs(60);
+
+fn waiting(queue: &str, work: &str, sight: Sight, snapshot: &Snapshot) -> Option<Look> {
+    let messages = sight.ready? + sight.unacknowledged.unwrap_or(0);
+    match snapshot.is_gone(work)? {
+        true if messages > 0 => Some(Look::Bad(
+            format!(
+                "{messages} messages wait in `{queue}` for the queue `{work}`, which does not exist any more"
+            ),
+            MOMENT,
+        )),
+        // With at-least-once dead-lettering, what is due and cannot return is counted by some sources only: that none is ready
+        // does not say that none is there.
+        true => None,
+        false => Some(Look::Well),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Span;
+
+    const EVERY: Duration = Duration::from_secs(30);
+
+    fn engine() -> Engine {
+        Engine::new(
+            Configuration::default(),
+            "/",
+            vec!["retryrmq.reports".to_owned()],
+        )
+    }
+
+    fn sight(ready: u64, consumers: u64) -> Sight {
+        Sight {
+            ready: Some(ready),
+            unacknowledged: Some(0),
+            consumers: Some(consumers),
+            ..Sight::default()
+        }
+    }
+
+    fn seen<const N: usize>(queues: [(&str, Sight); N]) -> Snapshot {
+        Snapshot {
+            queues: queues
+                .into_iter()
+                .map(|(name, sight)| (name.to_owned(), sight))
+                .collect(),
+            complete: true,
+            ..Snapshot::default()
+        }
+    }
+
+    /// The kinds that were raised (`+`) or over (`-`) in each look, without what a new engine says of what is well.
+    fn story(
+        engine: &mut Engine,
+        at: &mut Instant,
+        times: u32,
+        snapshot: &Snapshot,
+    ) -> Vec<String> {
+        let mut said = Vec::new();
+        for _ in 0..times {
+            *at += EVERY;
+            for trouble in engine.on(snapshot, *at) {
+                let mark = if trouble.resolved { '-' } else { '+' };
+                said.push(format!("{mark}{}:{}", trouble.queue, trouble.kind));
+            }
+        }
+        said
+    }
+
+    #[test]
+    fn an_orphan_is_told_once_after_its_time_and_is_over_when_somebody_comes() {
+        let (mut engine, mut at) = (engine(), Instant::now());
+        let alone = seen([("orders", sight(3, 0))]);
+        assert!(story(&mut engine, &mut at, 30, &alone).is_empty());
+        assert_eq!(
+            story(&mut engine, &mut at, 1, &alone),
+            ["+orders:no_consumer"]
+        );
+        assert!(story(&mut engine, &mut at, 60, &alone).is_empty());
+        let served = seen([("orders", sight(3, 1))]);
+        assert_eq!(
+            story(&mut engine, &mut at, 3, &served),
+            ["-orders:no_consumer"]
+        );
+    }
+
+    #[test]
+    fn a_source_that_fails_neither_raises_nor_resolves() {
+        let (mut engine, mut at) = (engine(), Instant::now());
+        let alone = seen([("orders", sight(3, 0))]);
+        story(&mut engine, &mut at, 25, &alone);
+        at += Duration::from_secs(3_600); // nobody looked
+        assert!(story(&mut engine, &mut at, 30, &alone).is_empty());
+        assert_eq!(
+            story(&mut engine, &mut at, 1, &alone),
+            ["+orders:no_consumer"]
+        );
+        // One that sees only a part, or does not know.
+        let part = Snapshot::default();
+        let unknown = seen([("orders", Sight::default())]);
+        assert!(story(&mut engine, &mut at, 10, &part).is_empty());
+        assert!(story(&mut engine, &mut at, 10, &unknown).is_empty());
+        // It is gone where everything is seen.
+        assert_eq!(
+            story(&mut engine, &mut at, 2, &seen([])),
+            ["-orders:no_consumer"]
+        );
+    }
+
+    #[test]
+    fn what_nobody_has_to_look_after_is_no_orphan() {
+        let (mut engine, mut at) = (engine(), Instant::now());
+        let temporary = Sight {
+            temporary: true,
+            ..sight(3, 0)
+        };
+        let nobody = seen([
+            ("temporary", temporary),
+            ("amq.gen-x", sight(3, 0)),
+            ("retryrmq.reports", sight(3, 0)),
+            ("orders", sight(0, 1)),
+            ("orders.retry.1000", sight(3, 0)),
+            ("orders.parked", sight(3, 0)),
+            ("empty", sight(0, 0)),
+        ]);
+        let said = story(&mut engine, &mut at, 100, &nobody);
+        assert!(said.iter().all(|said| said.starts_with('-')), "{said:?}");
+        let bound = Sight {
+            bound: Some(true),
+            ..sight(0, 0)
+        };
+        assert_eq!(
+            story(&mut engine, &mut at, 31, &seen([("empty", bound)])),
+            ["+empty:no_consumer"]
+        );
+    }
+
+    #[test]
+    fn messages_that_wait_for_a_queue_that_is_gone_are_told() {
+        let (mut engine, mut at) = (engine(), Instant::now());
+        let orphaned = seen([("orders.retry.1000", sight(2, 0))]);
+        assert_eq!(
+            story(&mut engine, &mut at, 3, &orphaned),
+            ["+orders.retry.1000:work_queue_gone"]
+        );
+        let back = seen([("orders.retry.1000", sight(2, 0)), ("orders", sight(0, 1))]);
+        assert!(
+            story(&mut engine, &mut at, 1, &back)
+                .contains(&"-orders.retry.1000:work_queue_gone".to_owned())
+        );
+        // Where not every queue is seen, one that is missing may be there.
+        let (mut engine, mut part) = (super::tests::engine(), orphaned);
+        part.complete = false;
+        assert!(story(&mut engine, &mut at, 10, &part).is_empty());
+        part.gone.insert("orders".to_owned());
+        assert_eq!(
+            story(&mut engine, &mut at, 3, &part),
+            ["+orders.retry.1000:work_queue_gone"]
+        );
+    }
+
+    #[test]
+    fn a_parking_queue_that_grows_is_told_and_one_that_stands_is_not() {
+        let (mut engine, mut at) = (engine(), Instant::now());
+        let parked = |n| seen([("orders.parked", sight(n, 0)), ("orders", sight(0, 1))]);
+        story(&mut engine, &mut at, 10, &parked(1_000));
+        assert!(story(&mut engine, &mut at, 10, &parked(1_099)).is_empty());
+        assert_eq!(
+            story(&mut engine, &mut at, 10, &parked(1_100)),
+            ["+orders.parked:parking_grows"]
+        );
+        // An hour later the same size is no growth.
+        assert_eq!(
+            story(&mut engine, &mut at, 130, &parked(1_100)),
+            ["-orders.parked:parking_grows"]
+        );
+        // From a smaller size on, growth is growth.
+        story(&mut engine, &mut at, 1, &parked(0));
+        assert_eq!(
+            story(&mut engine, &mut at, 1, &parked(100)),
+            ["+orders.parked:parking_grows"]
+        );
+    }
+
+    #[test]
+    fn a_consumer_that_acknowledges_nothing_is_told_and_a_busy_one_is_not() {
+        let (mut engine, mut at) = (engine(), Instant::now());
+        let holding = |acknowledged| {
+            let sight = Sight {
+                unacknowledged: Some(64),
+                acknowledged,
+                ..sight(500, 1)
+            };
+            seen([("orders", sight)])
+        };
+        for n in 0..100 {
+            let said = story(&mut engine, &mut at, 1, &holding(Some(n)));
+            assert!(said.iter().all(|said| said.starts_with('-')));
+        }
+        assert!(story(&mut engine, &mut at, 100, &holding(None)).is_empty());
+        assert_eq!(
+            story(&mut engine, &mut at, 25, &holding(Some(200))),
+            ["+orders:unacknowledged"]
+        );
+        assert_eq!(
+            story(&mut engine, &mut at, 1, &holding(Some(201))),
+            ["-orders:unacknowledged"]
+        );
+    }
+
+    #[test]
+    fn a_new_engine_says_that_what_is_well_is_well() {
+        let (mut engine, mut at) = (engine(), Instant::now());
+        let served = seen([("orders", sight(0, 1))]);
+        assert_eq!(
+            story(&mut engine, &mut at, 5, &served),
+            ["-orders:no_consumer"]
+        );
+    }
+
+    proptest! {
+        /// Nothing is told that was not bad for its whole time, and each thing that is told is over before it is told anew, but for
+        /// the reminder of every hour.
+        #[test]
+        fn told_and_over_take_turns(looks in proptest::collection::vec((0_u64..3, 0_u64..2, 1_u64..200, proptest::bool::weighted(0.9)), 1..200)) {
+            let configuration = Configuration { after: Span::minutes(5), ..Configuration::default() };
+            let mut engine = Engine::new(configuration, "/", Vec::new());
+            let mut at = Instant::now();
+            let (mut told, mut bad_since): (Option<Instant>, Option<Instant>) = (None, None);
+            let mut last = at;
+            for (ready, consumers, seconds, works) in looks {
+                at += Duration::from_secs(seconds);
+                if !works {
+                    continue;
+                }
+                let is_bad = ready > 0 && consumers == 0;
+                if !is_bad || at - last > EVERY * 3 {
+                    bad_since = None;
+                }
+                last = at;
+                let since = *bad_since.get_or_insert(at);
+                if !is_bad {
+                    bad_since = None;
+                }
+                for trouble in engine.on(&seen([("orders", sight(ready, consumers))]), at) {
+                    if trouble.resolved {
+                        prop_assert!(!is_bad);
+                        told = None;
+                    } else {
+                        prop_assert!(is_bad);
+                        match told {
+                            None => prop_assert!(at - since >= Duration::from_secs(300)),
+                            Some(before) => prop_assert!(at - before >= AGAIN),
+                        }
+                        told = Some(at);
+                    }
+                }
+                prop_assert!(is_bad || told.is_none());
+            }
+        }
+    }
+}

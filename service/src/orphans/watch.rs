@@ -1,0 +1,201 @@
+//! The watch: looks again and again, and tells.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use retryrmq::Client;
+use retryrmq_operator::management::Management;
+use tokio::{
+    task::JoinHandle,
+    time::{MissedTickBehavior, interval, timeout},
+};
+
+use super::{
+    Configuration, Engine, Snapshot,
+    source::{self, Prometheus},
+};
+use crate::Happening;
+
+/// One look may take so long; then it has failed.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A running watch. Dropped, it ends.
+#[derive(Debug)]
+pub struct Watch {
+    counts: Arc<Counted>,
+    task: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    looks: AtomicU64,
+    failed: AtomicU64,
+    queues: AtomicU64,
+    raised: AtomicU64,
+}
+
+/// The numbers of a watch, as plain as a metric wants them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WatchCounts {
+    /// Looks that succeeded.
+    pub looks: u64,
+    /// Looks that failed: nothing was concluded from them.
+    pub failed: u64,
+    /// Queues that the last look saw.
+    pub queues: u64,
+    /// Troubles that were told, reminders among them.
+    pub raised: u64,
+}
+
+impl Watch {
+    /// Starts watching the queues of a virtual host, that of the client. Every replica may: what several tell is one page.
+    ///
+    /// `management` lists the queues where it is there; otherwise the Prometheus endpoints of the configuration do, and without those
+    /// only the queues that it names are watched. `own` are the queues of the service itself. `tell` hears of each
+    /// [`Happening::Troubled`]; it must not block.
+    ///
+    /// # Errors
+    /// What [`Configuration::check`] says.
+    pub fn start(
+        client: Client,
+        vhost: impl Into<String>,
+        management: Option<Management>,
+        own: Vec<String>,
+        configuration: &Configuration,
+        tell: impl Fn(Happening) + Send + Sync + 'static,
+    ) -> Result<Self, String> {
+        configuration.check()?;
+        let counts = Arc::new(Counted::default());
+        if !configuration.enabled {
+            return Ok(Self { counts, task: None });
+        }
+        let vhost = vhost.into();
+        let prometheus = match configuration.prometheus.is_empty() {
+            true => None,
+            false => Some(Prometheus::new(
+                &configuration.prometheus,
+                configuration.ca.as_deref(),
+            )?),
+        };
+        let post = Post {
+            client,
+            vhost: vhost.clone(),
+            management,
+            prometheus,
+            configuration: configuration.clone(),
+        };
+        let mut engine = Engine::new(configuration.clone(), vhost, own);
+        let counted = Arc::clone(&counts);
+        let every = configuration.every.0;
+        let task = tokio::spawn(async move {
+            let mut ticks = interval(every);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                let look = timeout(PATIENCE, post.look()).await;
+                let look =
+                    look.unwrap_or_else(|_| Err("it takes more than two minutes".to_owned()));
+                match look {
+                    Ok(snapshot) => {
+                        counted.looks.fetch_add(1, Ordering::Relaxed);
+                        let queues = snapshot.queues.len() as u64;
+                        counted.queues.store(queues, Ordering::Relaxed);
+                        for trouble in engine.on(&snapshot, Instant::now()) {
+                            if !trouble.resolved {
+                                counted.raised.fetch_add(1, Ordering::Relaxed);
+                            }
+                            tell(Happening::Troubled(trouble));
+                        }
+                    }
+                    Err(why) => {
+                        counted.failed.fetch_add(1, Ordering::Relaxed);
+                        tracing::warn!(why, "the queues cannot be watched at this moment");
+                    }
+                }
+            }
+        });
+        Ok(Self {
+            counts,
+            task: Some(task),
+        })
+    }
+
+    /// The numbers, for metrics.
+    #[must_use]
+    pub fn counts(&self) -> WatchCounts {
+        let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        WatchCounts {
+            looks: read(&self.counts.looks),
+            failed: read(&self.counts.failed),
+            queues: read(&self.counts.queues),
+            raised: read(&self.counts.raised),
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// Where the queues are seen from.
+struct Post {
+    client: Client,
+    vhost: String,
+    management: Option<Management>,
+    prometheus: Option<Prometheus>,
+    configuration: Configuration,
+}
+
+impl Post {
+    async fn look(&self) -> Result<Snapshot, String> {
+        let mut snapshot = match (&self.management, &self.prometheus) {
+            (Some(management), _) => source::list(management, &self.vhost).await?,
+            (None, Some(prometheus)) => prometheus.list(&self.vhost).await?,
+            (None, None) => Snapshot::default(),
+        };
+        // Who acknowledges only Prometheus says.
+        if let (Some(_), Some(prometheus)) = (&self.management, &self.prometheus) {
+            match prometheus.list(&self.vhost).await {
+                Ok(other) => {
+                    for (queue, sight) in &mut snapshot.queues {
+                        if let Some(other) = other.queues.get(queue) {
+                            *sight = sight.or(*other);
+                        }
+                    }
+                }
+                Err(why) => tracing::warn!(why, "who acknowledges is not known at this moment"),
+            }
+        }
+        let named = self.configuration.queues.iter();
+        let mut names: Vec<String> = named.cloned().collect();
+        // What the list does not say of them is asked by AMQP.
+        for (name, sight) in &snapshot.queues {
+            let is_unknown = sight.consumers.is_none() || sight.ready.is_none();
+            if is_unknown && !sight.temporary && self.configuration.watches(name) {
+                names.push(name.clone());
+            }
+        }
+        names.sort_unstable();
+        names.dedup();
+        let asked = source::ask(&self.client, &names).await?;
+        for (queue, sight) in asked.queues {
+            let known = snapshot.queues.entry(queue).or_default();
+            *known = sight.or(*known);
+        }
+        for queue in asked.gone {
+            snapshot.queues.remove(&queue);
+            snapshot.gone.insert(queue);
+        }
+        Ok(snapshot)
+    }
+}

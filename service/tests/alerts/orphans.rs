@@ -1,0 +1,233 @@
+//! Orphans on real brokers, by each source.
+
+use std::sync::{Arc, Mutex};
+
+use retryrmq::Client;
+use retryrmq_harness::{QueueType, Vhost, eventually, on_every_broker};
+use retryrmq_operator::management::{Address, Management};
+use retryrmq_serve::{
+    Happening, Trouble,
+    orphans::{Configuration, Watch},
+};
+
+use crate::PATIENCE;
+
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<Trouble>>>);
+
+impl Told {
+    fn tell(&self) -> impl Fn(Happening) + Send + Sync + 'static {
+        let told = self.clone();
+        move |happening| {
+            if let Happening::Troubled(trouble) = happening {
+                told.0.lock().unwrap().push(trouble);
+            }
+        }
+    }
+
+    /// `+queue:kind` for each that was raised, `-queue:kind` for each of them that is over.
+    fn story(&self) -> Vec<String> {
+        let mut raised = std::collections::BTreeSet::new();
+        let mut story = Vec::new();
+        for trouble in self.0.lock().unwrap().iter() {
+            let name = format!("{}:{}", trouble.queue, trouble.kind);
+            match trouble.resolved {
+                false => {
+                    raised.insert(name.clone());
+                    story.push(format!("+{name}"));
+                }
+                true if raised.contains(&name) => story.push(format!("-{name}")),
+                true => {}
+            }
+        }
+        story
+    }
+
+    async fn after(&self, expected: &[&str]) {
+        eventually(PATIENCE, "the troubles are told", || async {
+            let story = self.story();
+            match story == expected {
+                true => Ok(()),
+                false => Err(format!("{story:?}")),
+            }
+        })
+        .await;
+    }
+}
+
+fn configuration(more: &str) -> Configuration {
+    let text = format!(
+        "every = \"300ms\"\nafter = \"1500ms\"\nparked_growth = 3\nparked_within = \"1h\"\n{more}"
+    );
+    toml::from_str(&text).unwrap()
+}
+
+fn management(vhost: &Vhost) -> Management {
+    let url = vhost.broker().management().url().to_owned();
+    Management::new(Address::new(vhost.url(), Some(&url), None).unwrap()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_orphan_is_told_once_and_is_over_when_somebody_comes() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        for queue in ["orders", "served", "orders.parked", "quiet"] {
+            amqp.declare(queue, QueueType::Quorum).await;
+        }
+        amqp.publish("orders", "1").await;
+        amqp.publish("served", "1").await;
+        let _served = amqp.consume("served", 1).await;
+        let client = Client::connect(vhost.url()).await.unwrap();
+        // By name, and by the management API.
+        let (named, listed) = (Told::default(), Told::default());
+        let names = configuration(
+            "queues = [\"orders\", \"served\", \"orders.parked\", \"quiet\", \"nowhere\"]",
+        );
+        let by_name = Watch::start(
+            client.clone(),
+            vhost.name(),
+            None,
+            Vec::new(),
+            &names,
+            named.tell(),
+        )
+        .unwrap();
+        let list = Watch::start(
+            client.clone(),
+            vhost.name(),
+            Some(management(&vhost)),
+            Vec::new(),
+            &configuration(""),
+            listed.tell(),
+        )
+        .unwrap();
+        for told in [&named, &listed] {
+            told.after(&["+orders:no_consumer"]).await;
+        }
+        let consumer = amqp.consume("orders", 1).await;
+        for told in [&named, &listed] {
+            told.after(&["+orders:no_consumer", "-orders:no_consumer"])
+                .await;
+        }
+        for number in 0..3 {
+            amqp.publish("orders.parked", number.to_string()).await;
+        }
+        for told in [&named, &listed] {
+            told.after(&[
+                "+orders:no_consumer",
+                "-orders:no_consumer",
+                "+orders.parked:parking_grows",
+            ])
+            .await;
+        }
+        assert!(by_name.counts().looks > 3 && list.counts().queues >= 4);
+        drop(consumer);
+        client.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_fails_raises_nothing() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        amqp.declare("orders", QueueType::Classic).await;
+        amqp.publish("orders", "1").await;
+        let client = Client::connect(vhost.url()).await.unwrap();
+        let told = Told::default();
+        // Nobody listens there.
+        let nobody = configuration("prometheus = [\"http://127.0.0.1:1\"]\nqueues = [\"orders\"]");
+        let watch = Watch::start(
+            client.clone(),
+            vhost.name(),
+            None,
+            Vec::new(),
+            &nobody,
+            told.tell(),
+        )
+        .unwrap();
+        eventually(PATIENCE, "it has failed for long", || async {
+            watch.counts().failed > 8
+        })
+        .await;
+        assert!(told.0.lock().unwrap().is_empty());
+        client.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_acknowledges_nothing_is_seen_by_prometheus() {
+    on_every_broker(|broker| async move {
+        let port = free_port();
+        let node = broker
+            .own_node(&[
+                "plugins = rabbitmq_management rabbitmq_prometheus",
+                &format!("prometheus.tcp.port = {port}"),
+                "prometheus.tcp.ip = 127.0.0.1",
+                "collect_statistics_interval = 500",
+            ])
+            .await;
+        let vhost = node.vhost().await;
+        let amqp = vhost.connect().await;
+        for queue in ["stuck", "busy", "orphan"] {
+            amqp.declare(queue, QueueType::Quorum).await;
+            for number in 0..20 {
+                amqp.publish(queue, number.to_string()).await;
+            }
+        }
+        let _stuck = amqp.consume("stuck", 5).await;
+        let client = Client::connect(vhost.url()).await.unwrap();
+        let told = Told::default();
+        let configuration = configuration(&format!(
+            "stuck_after = \"2s\"\nprometheus = [\"http://127.0.0.1:{port}\"]"
+        ));
+        let _watch = Watch::start(
+            client.clone(),
+            vhost.name(),
+            None,
+            Vec::new(),
+            &configuration,
+            told.tell(),
+        )
+        .unwrap();
+        let busy = tokio::spawn({
+            let client = client.clone();
+            async move {
+                let mut messages = client
+                    .consumer("busy")
+                    .prefetch(5)
+                    .messages()
+                    .await
+                    .unwrap();
+                while let Some(attempt) = messages.next().await {
+                    attempt.ack();
+                    client
+                        .publish(retryrmq::Publish::to_queue("busy", "again"))
+                        .await
+                        .unwrap();
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                }
+            }
+        });
+        eventually(PATIENCE, "both are told", || async {
+            let mut story = told.story();
+            story.sort_unstable();
+            match story == ["+orphan:no_consumer", "+stuck:unacknowledged"] {
+                true => Ok(()),
+                false => Err(format!("{story:?}")),
+            }
+        })
+        .await;
+        busy.abort();
+        client.close().await;
+    })
+    .await;
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}

@@ -1,0 +1,206 @@
+//! Several replicas on a real broker: one speaks.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use retryrmq::Client;
+use retryrmq_harness::{
+    Vhost, eventually,
+    lapin::{
+        BasicProperties,
+        options::{BasicGetOptions, BasicPublishOptions},
+    },
+    on_every_broker,
+};
+use retryrmq_serve::alerts::{BrokerMemory, Desk, Handle, Memory, Speaker};
+
+use crate::{
+    PATIENCE, WAKE, configuration, parked,
+    server::{Answer, Server},
+};
+
+const REPORTS: &str = "retryrmq.serve.alerts";
+const STATE: &str = "retryrmq.serve.alerts.state";
+
+struct Replica {
+    client: Client,
+    desk: Handle,
+}
+
+impl Replica {
+    async fn start(vhost: &Vhost, text: &str) -> Self {
+        let client = Client::connect(vhost.url()).await.unwrap();
+        let memory = Arc::new(BrokerMemory::new(client.clone(), STATE));
+        let speaker = Speaker::Elected {
+            client: client.clone(),
+            queue: REPORTS.to_owned(),
+        };
+        let desk = Desk::start(&configuration(text), memory, speaker)
+            .await
+            .unwrap();
+        Self { client, desk }
+    }
+
+    /// Without a farewell, as by SIGKILL: nothing is saved, and its connections are gone.
+    async fn die(self) {
+        drop(self.desk);
+        self.client.close().await;
+    }
+
+    fn speaks(&self) -> bool {
+        self.desk.counts().speaks
+    }
+}
+
+async fn one_speaks(replicas: &[&Replica]) -> usize {
+    eventually(PATIENCE, "one replica speaks", || async {
+        let speakers: Vec<_> = (0..replicas.len())
+            .filter(|n| replicas[*n].speaks())
+            .collect();
+        match speakers[..] {
+            [speaker] => Ok(speaker),
+            _ => Err(format!("{speakers:?}")),
+        }
+    })
+    .await
+}
+
+/// The ids and pages of both groups, once they are shown.
+async fn two_groups(replica: &Replica) -> BTreeMap<String, Option<String>> {
+    eventually(PATIENCE, "both groups are shown", || async {
+        let groups = replica.desk.groups().into_iter();
+        let groups: BTreeMap<_, _> = groups.map(|group| (group.id, group.page)).collect();
+        (groups.len() == 2).then_some(groups)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        // The first page is taken; the second waits for a server that asks for an hour.
+        let server = Server::start([Answer::Status(202), Answer::RetryAfter(503, 3_000)]).await;
+        let text = format!(
+            "quiet = \"12s\"\n{WAKE}[channels.hook.webhook]\nurl = \"{}\"\n",
+            server.url
+        );
+        let one = Replica::start(&vhost, &text).await;
+        let two = Replica::start(&vhost, &text).await;
+        for replica in [&one, &two, &one, &two] {
+            replica.desk.tell(parked("f1"));
+        }
+        let speaker = one_speaks(&[&one, &two]).await;
+        let (speaker, other) = match speaker {
+            0 => (one, two),
+            _ => (two, one),
+        };
+        eventually(PATIENCE, "all four are counted", || async {
+            speaker.desk.counts().failures.get("wake") == Some(&4)
+        })
+        .await;
+        assert_eq!(server.kinds(), ["opened"]);
+        // What the other one saw is told by the speaker.
+        other.desk.tell(parked("f2"));
+        server.after(2).await;
+        let groups = two_groups(&speaker).await;
+        speaker.die().await;
+
+        // The state goes on with the other one: no page anew, what was not delivered is, and both are over in the end.
+        eventually(PATIENCE, "the other one speaks", || async {
+            other.speaks()
+        })
+        .await;
+        server.after(3).await;
+        assert_eq!(server.requests()[1].body, server.requests()[2].body);
+        assert_eq!(two_groups(&other).await, groups);
+        other.desk.tell(parked("f1"));
+        server.after(5).await;
+        let mut kinds = server.kinds();
+        kinds.sort_unstable();
+        assert_eq!(
+            kinds,
+            ["opened", "opened", "opened", "resolved", "resolved"]
+        );
+        let pages: BTreeSet<String> = server
+            .requests()
+            .iter()
+            .map(|request| request.json()["page"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(pages.len(), 2);
+
+        // Garbage in the queue of reports is dropped, and one that leaves in good order hands over.
+        let amqp = vhost.connect().await;
+        for body in ["{", "\u{0}", "[]"] {
+            amqp.channel()
+                .basic_publish(
+                    "".into(),
+                    REPORTS.into(),
+                    BasicPublishOptions::default(),
+                    body.as_bytes(),
+                    BasicProperties::default(),
+                )
+                .await
+                .unwrap();
+        }
+        let three = Replica::start(&vhost, &text).await;
+        other.desk.stop().await;
+        other.client.close().await;
+        eventually(PATIENCE, "the third one speaks", || async {
+            three.speaks()
+        })
+        .await;
+        three.desk.tell(parked("f1"));
+        server.after(6).await;
+        assert_eq!(server.requests()[5].json()["trigger"], "again");
+        three.desk.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_state_is_the_newest_one_wherever_a_reader_dies() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let client = Client::connect(vhost.url()).await.unwrap();
+        let memory = BrokerMemory::new(client.clone(), STATE);
+        assert_eq!(memory.load().await, Ok(None));
+        for value in ["one", "two", "three"] {
+            memory.save(value.into()).await.unwrap();
+        }
+        let amqp = vhost.connect().await;
+        eventually(PATIENCE, "one message is kept", || async {
+            amqp.depth(STATE).await == Some(1)
+        })
+        .await;
+        // More often than the broker's own delivery limit.
+        for _ in 0..25 {
+            assert_eq!(memory.load().await, Ok(Some(b"three".to_vec())));
+        }
+        // A reader dies while it holds it; another one that reads meanwhile waits for it.
+        let dying = vhost.connect().await;
+        let held = dying
+            .channel()
+            .basic_get(STATE.into(), BasicGetOptions { no_ack: false })
+            .await
+            .unwrap();
+        assert!(held.is_some());
+        let reading = tokio::spawn({
+            let memory = memory.clone();
+            async move { memory.load().await }
+        });
+        eventually(PATIENCE, "the other one reads", || async {
+            amqp.consumers(STATE).await == Some(1)
+        })
+        .await;
+        dying.close().await;
+        assert_eq!(reading.await.unwrap(), Ok(Some(b"three".to_vec())));
+        memory.save("four".into()).await.unwrap();
+        assert_eq!(memory.load().await, Ok(Some(b"four".to_vec())));
+        client.close().await;
+        assert!(memory.load().await.is_err());
+    })
+    .await;
+}

@@ -1,0 +1,133 @@
+//! A real HTTP server on loopback that remembers what it was sent, and answers as it is told.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, Method, StatusCode, Uri},
+    response::{IntoResponse, Response},
+};
+use retryrmq_harness::eventually;
+use serde_json::Value;
+
+use crate::PATIENCE;
+
+/// How a request is answered.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    Status(u16),
+    RetryAfter(u16, u64),
+    Redirect(u16, String),
+    /// Never.
+    Silence,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) path: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) at: std::time::Instant,
+}
+
+impl Request {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).expect("JSON")
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) url: String,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    answers: Mutex<VecDeque<Answer>>,
+    requests: Mutex<Vec<Request>>,
+}
+
+impl Server {
+    /// Answers these, in order, and then 202.
+    pub(crate) async fn start(answers: impl IntoIterator<Item = Answer>) -> Self {
+        let inner = Arc::new(Inner {
+            answers: Mutex::new(answers.into_iter().collect()),
+            requests: Mutex::default(),
+        });
+        let app = Router::new()
+            .fallback(answer)
+            .with_state(Arc::clone(&inner));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        Self { url, inner }
+    }
+
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        self.inner.requests.lock().unwrap().clone()
+    }
+
+    /// Waits until there were so many requests.
+    pub(crate) async fn after(&self, count: usize) -> Vec<Request> {
+        eventually(PATIENCE, "the server was asked often enough", || async {
+            let requests = self.requests();
+            match requests.len() >= count {
+                true => Ok(requests),
+                false => Err(format!("{} of {count} requests", requests.len())),
+            }
+        })
+        .await
+    }
+
+    /// The kinds of the notices that a webhook was sent.
+    pub(crate) fn kinds(&self) -> Vec<String> {
+        let requests = self.requests();
+        let kinds = requests
+            .iter()
+            .map(|request| request.json()["kind"].as_str().unwrap().to_owned());
+        kinds.collect()
+    }
+}
+
+async fn answer(
+    State(inner): State<Arc<Inner>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    assert_eq!(method, Method::POST);
+    inner.requests.lock().unwrap().push(Request {
+        path: uri.to_string(),
+        headers,
+        body,
+        at: std::time::Instant::now(),
+    });
+    let answer = inner.answers.lock().unwrap().pop_front();
+    match answer {
+        None => StatusCode::ACCEPTED.into_response(),
+        Some(Answer::Status(status)) => (
+            StatusCode::from_u16(status).unwrap(),
+            format!("said of {uri}\u{1b}[2J"),
+        )
+            .into_response(),
+        Some(Answer::RetryAfter(status, seconds)) => (
+            StatusCode::from_u16(status).unwrap(),
+            [("retry-after", seconds.to_string())],
+        )
+            .into_response(),
+        Some(Answer::Redirect(status, to)) => {
+            (StatusCode::from_u16(status).unwrap(), [("location", to)]).into_response()
+        }
+        Some(Answer::Silence) => {
+            tokio::time::sleep(Duration::from_secs(3_600)).await;
+            StatusCode::OK.into_response()
+        }
+    }
+}
