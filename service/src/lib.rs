@@ -2,5 +2,6 @@
 //! and tells.
 
 mod happening;
+pub mod store;
 
 pub use happening::{Happening, Obituary, Trouble};

@@ -4,7 +4,8 @@
 claim_for_owner() {
     [[ -n ${RETRYRMQ_REDIS_OWNER:-} && ! -e $STATE/owner ]] || return 0
     mkdir -p "$STATE"
-    remember_process "$STATE/owner" "$RETRYRMQ_REDIS_OWNER"
+    remember_process "$STATE/owner.new" "$RETRYRMQ_REDIS_OWNER"
+    mv "$STATE/owner.new" "$STATE/owner" # whole at once, or another would take the owner for gone
 }
 
 purge_orphans() {
