@@ -61,7 +61,11 @@ impl ToBroker {
         .properties(draft.properties.clone());
         match timeout(PATIENCE, self.0.publish(message)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(refusal(error.kind(), error.is_permanent(), error.to_string())),
+            Ok(Err(error)) => Err(refusal(
+                error.kind(),
+                error.is_permanent(),
+                error.to_string(),
+            )),
             Err(_) => Err(Refusal::Line(format!(
                 "no confirm came within {} s",
                 PATIENCE.as_secs()

@@ -23,7 +23,11 @@ const VERSION: u8 = 1;
 /// # Errors
 /// [`Error::Unkeepable`] for a value that has no encoding.
 pub(super) fn properties(properties: &BasicProperties) -> Result<Vec<u8>> {
-    if properties.headers().as_ref().is_some_and(holds_short_string) {
+    if properties
+        .headers()
+        .as_ref()
+        .is_some_and(holds_short_string)
+    {
         return Err(Error::Unkeepable(
             "a header is a short string, a type that AMQP has no letter for".to_owned(),
         ));

@@ -47,8 +47,14 @@ pub(crate) fn laden() -> BasicProperties {
     let deaths = FieldArray::from(vec![AMQPValue::FieldTable(death)]);
     let mut headers = FieldTable::default();
     headers.insert("x-death".into(), AMQPValue::FieldArray(deaths));
-    headers.insert("zero\0and\r\n".into(), AMQPValue::ByteArray(vec![0, 13, 10, 255].into()));
-    headers.insert("raw".into(), AMQPValue::LongString(vec![0xff, 0, 0xfe].into()));
+    headers.insert(
+        "zero\0and\r\n".into(),
+        AMQPValue::ByteArray(vec![0, 13, 10, 255].into()),
+    );
+    headers.insert(
+        "raw".into(),
+        AMQPValue::LongString(vec![0xff, 0, 0xfe].into()),
+    );
     headers.insert("nothing".into(), AMQPValue::Void);
     headers.insert("small".into(), AMQPValue::ShortShortInt(-1));
     headers.insert("part".into(), AMQPValue::Double(0.1));

@@ -26,15 +26,27 @@ async fn a_message_comes_back_whole() {
             redelivered: false,
         })
         .unwrap();
-        assert_eq!(store.keep(std::slice::from_ref(&message)).await.unwrap(), [Arrival::New]);
+        assert_eq!(
+            store.keep(std::slice::from_ref(&message)).await.unwrap(),
+            [Arrival::New]
+        );
         let claim = store.claim(&all()).await.unwrap();
         let [due] = &claim.due[..] else {
             panic!("{claim:?}");
         };
         assert_eq!(due.message.id(), message.id());
-        assert_eq!(format!("{:?}", due.message.draft()), format!("{:?}", message.draft()));
+        assert_eq!(
+            format!("{:?}", due.message.draft()),
+            format!("{:?}", message.draft())
+        );
         assert!(!due.again);
-        assert_eq!(store.delete(std::slice::from_ref(&due.lease)).await.unwrap(), [true]);
+        assert_eq!(
+            store
+                .delete(std::slice::from_ref(&due.lease))
+                .await
+                .unwrap(),
+            [true]
+        );
         assert!(store.count().await.unwrap().is_empty());
         assert_eq!(servers.cli(0, &["dbsize"]), "0", "nothing is left behind");
     })
@@ -61,13 +73,19 @@ async fn the_same_delivery_is_kept_once_and_a_twin_beside_it() {
         let first = kept("orders", "tick", HOUR);
         // The answer got lost, and the caller asks again.
         for expected in [Arrival::New, Arrival::Known, Arrival::Known] {
-            assert_eq!(store.keep(std::slice::from_ref(&first)).await.unwrap(), [expected]);
+            assert_eq!(
+                store.keep(std::slice::from_ref(&first)).await.unwrap(),
+                [expected]
+            );
         }
         // Another message that looks the same to the last byte: two ticks of one second.
         let twin = kept("orders", "tick", HOUR);
         assert_eq!(first.id(), twin.id());
         for expected in [Arrival::New, Arrival::Known] {
-            assert_eq!(store.keep(std::slice::from_ref(&twin)).await.unwrap(), [expected]);
+            assert_eq!(
+                store.keep(std::slice::from_ref(&twin)).await.unwrap(),
+                [expected]
+            );
         }
         // Both come again, because whoever took them died before he acknowledged them.
         let again = Draft {
@@ -83,7 +101,10 @@ async fn the_same_delivery_is_kept_once_and_a_twin_beside_it() {
             redelivered: true,
             ..draft("orders", "other", HOUR)
         });
-        assert_eq!(store.keep(&[unknown.unwrap()]).await.unwrap(), [Arrival::New]);
+        assert_eq!(
+            store.keep(&[unknown.unwrap()]).await.unwrap(),
+            [Arrival::New]
+        );
     })
     .await;
 }

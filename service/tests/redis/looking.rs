@@ -27,7 +27,13 @@ async fn what_waits_is_listed_by_time_page_by_page() {
         assert!(empty.messages.is_empty() && empty.next.is_none() && empty.total == 0);
         let batch: Vec<_> = (0..25)
             .rev()
-            .map(|hour| kept(if hour % 5 == 0 { "rare" } else { "orders" }, &format!("{hour}"), HOUR * hour))
+            .map(|hour| {
+                kept(
+                    if hour % 5 == 0 { "rare" } else { "orders" },
+                    &format!("{hour}"),
+                    HOUR * hour,
+                )
+            })
             .collect();
         store.keep(&batch).await.unwrap();
         let mut hours = Vec::new();
@@ -70,7 +76,10 @@ async fn one_is_found_whole_and_cancelled() {
         assert_eq!(store.cancel(id).await.unwrap(), Cancelled::Done);
         assert_eq!(store.cancel(id).await.unwrap(), Cancelled::Unknown);
         assert!(store.find(id).await.unwrap().is_none());
-        assert_eq!(store.count().await.unwrap(), [(Line::Queue("orders".to_owned()), 2)]);
+        assert_eq!(
+            store.count().await.unwrap(),
+            [(Line::Queue("orders".to_owned()), 2)]
+        );
         let stranger = Id::parse(&format!("{}{}", "A".repeat(22), ".AAAAAAAA")).unwrap();
         assert_eq!(store.cancel(&stranger).await.unwrap(), Cancelled::Unknown);
     })
@@ -84,7 +93,10 @@ async fn what_is_being_published_is_not_cancelled() {
         let batch = many("orders", 1, Duration::ZERO);
         store.keep(&batch).await.unwrap();
         let due = store.claim(&all()).await.unwrap().due.remove(0);
-        assert_eq!(store.cancel(batch[0].id()).await.unwrap(), Cancelled::TooLate);
+        assert_eq!(
+            store.cancel(batch[0].id()).await.unwrap(),
+            Cancelled::TooLate
+        );
         assert!(store.list(&page(0, 1, None)).await.unwrap().messages[0].claimed);
         store.release(&[due.lease], HOUR).await.unwrap();
         assert_eq!(store.cancel(batch[0].id()).await.unwrap(), Cancelled::Done);

@@ -18,11 +18,17 @@ async fn settings_that_lose_messages_are_refused_with_the_line_to_change() {
         let store = servers.store();
         let message = [kept("orders", "a", Duration::ZERO)];
         let why = store.keep(&message).await.unwrap_err();
-        assert!(matches!(&why, Error::Unfit(why) if why.contains("appendonly yes")), "{why}");
+        assert!(
+            matches!(&why, Error::Unfit(why) if why.contains("appendonly yes")),
+            "{why}"
+        );
         servers.cli(0, &["config", "set", "appendonly", "yes"]);
         servers.cli(0, &["config", "set", "maxmemory-policy", "allkeys-lru"]);
         let why = store.health().await.unwrap_err();
-        assert!(matches!(&why, Error::Unfit(why) if why.contains("noeviction")), "{why}");
+        assert!(
+            matches!(&why, Error::Unfit(why) if why.contains("noeviction")),
+            "{why}"
+        );
         servers.cli(0, &["config", "set", "maxmemory-policy", "noeviction"]);
         eventually("well", || async { store.health().await.ok() }).await;
         store.keep(&message).await.unwrap();
@@ -42,16 +48,37 @@ async fn a_full_redis_takes_nothing_gives_out_everything_and_is_well_again() {
         servers.cli(0, &["config", "set", "maxmemory", "1"]);
         let more = [kept("orders", "more", Duration::ZERO)];
         let why = store.keep(&more).await.unwrap_err();
-        assert!(matches!(&why, Error::Full(why) if why.contains("maxmemory")), "{why}");
+        assert!(
+            matches!(&why, Error::Full(why) if why.contains("maxmemory")),
+            "{why}"
+        );
         assert!(matches!(store.health().await, Err(Error::Full(_))));
         let claim = store.claim(&all()).await.unwrap();
         assert_eq!(claim.due.len(), 500, "what waits still goes out");
         let leases: Vec<_> = claim.due.into_iter().map(|due| due.lease).collect();
-        let extended: Vec<_> = store.extend(&leases).await.unwrap().into_iter().flatten().collect();
+        let extended: Vec<_> = store
+            .extend(&leases)
+            .await
+            .unwrap()
+            .into_iter()
+            .flatten()
+            .collect();
         assert_eq!(extended.len(), 500);
-        assert_eq!(store.release(&extended[..1], Duration::ZERO).await.unwrap(), [true]);
+        assert_eq!(
+            store.release(&extended[..1], Duration::ZERO).await.unwrap(),
+            [true]
+        );
         assert_eq!(store.delete(&extended[1..]).await.unwrap(), [true; 499]);
-        assert!(store.list(&retryrmq_serve::store::Page { from: 0, limit: 9, line: None }).await.is_ok());
+        assert!(
+            store
+                .list(&retryrmq_serve::store::Page {
+                    from: 0,
+                    limit: 9,
+                    line: None
+                })
+                .await
+                .is_ok()
+        );
         servers.cli(0, &["config", "set", "maxmemory", "100mb"]);
         store.health().await.unwrap();
         store.keep(&more).await.unwrap();
@@ -61,9 +88,12 @@ async fn a_full_redis_takes_nothing_gives_out_everything_and_is_well_again() {
 
 #[tokio::test]
 async fn a_redis_that_comes_back_is_used_again() {
-    on_every_kind(&["appendfsync always"], |servers| async move {
+    on_every_kind(&[], |servers| async move {
         let store = servers.store();
-        store.keep(&many("orders", 10, Duration::ZERO)).await.unwrap();
+        store
+            .keep(&many("orders", 10, Duration::ZERO))
+            .await
+            .unwrap();
         servers.tell("kill", 0, &[]);
         let message = [kept("orders", "later", Duration::ZERO)];
         let why = store.keep(&message).await.unwrap_err();
@@ -114,14 +144,20 @@ async fn replicas_that_are_not_there_are_missed() {
         let message = [kept("orders", "a", Duration::ZERO)];
         for store in [with(true), with(false)] {
             let why = store.keep(&message).await.unwrap_err();
-            assert!(matches!(&why, Error::NotDurable(why) if why.contains("0 of 1")), "{why}");
+            assert!(
+                matches!(&why, Error::NotDurable(why) if why.contains("0 of 1")),
+                "{why}"
+            );
         }
         let master = servers.address(0);
         let (host, port) = master.split_once(':').unwrap();
         servers.start(1, &[&format!("replicaof {host} {port}")]);
         for store in [with(true), with(false)] {
             // The same value, so that it is stored once whatever became of it before.
-            eventually("confirmed by the replica", || async { store.keep(&message).await.ok() }).await;
+            eventually("confirmed by the replica", || async {
+                store.keep(&message).await.ok()
+            })
+            .await;
         }
         assert_eq!(servers.cli(0, &["zcard", "{retryrmq}:due"]), "1");
         // A replica itself takes nothing.
@@ -131,10 +167,17 @@ async fn replicas_that_are_not_there_are_missed() {
         })
         .unwrap();
         let why = replica.keep(&message).await.unwrap_err();
-        assert!(matches!(&why, Error::Away(why) if why.contains("is a replica")), "{why}");
+        assert!(
+            matches!(&why, Error::Away(why) if why.contains("is a replica")),
+            "{why}"
+        );
         // One address of several is enough.
         let either = RedisStore::new(&Configuration {
-            addresses: vec!["127.0.0.1:1".to_owned(), servers.address(1), servers.address(0)],
+            addresses: vec![
+                "127.0.0.1:1".to_owned(),
+                servers.address(1),
+                servers.address(0),
+            ],
             ..servers.configuration()
         })
         .unwrap();
@@ -173,10 +216,13 @@ async fn logins_are_checked_and_no_password_is_printed() {
 
 #[tokio::test]
 async fn a_user_who_may_not_write_is_told_so() {
-    let acl = "user serve on nopass ~{retryrmq}:* +info +ping";
+    let acl = "user serve on >hunter2 ~{retryrmq}:* +info +ping";
     on_every_kind(&[acl], |servers| async move {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "hunter2").unwrap();
         let store = RedisStore::new(&Configuration {
             username: Some("serve".to_owned()),
+            password_file: Some(file.path().to_owned()),
             ..servers.configuration()
         })
         .unwrap();

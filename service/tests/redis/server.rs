@@ -62,6 +62,10 @@ impl Servers {
         }
     }
 
+    pub(crate) fn kind(&self) -> &'static str {
+        self.kind
+    }
+
     fn run(&self, arguments: &[&str]) -> Output {
         Command::new(script())
             .args(["--instance", &self.instance])

@@ -56,6 +56,7 @@ server_write_settings() { # MODE KIND N
         echo "dir /data"
         if [[ $1 != sentinel ]]; then
             echo "appendonly yes"
+            echo "appendfsync always"
             echo "save \"\""
             echo "cluster-port $(bus_port "$port")"
         fi

@@ -38,11 +38,13 @@ pub struct Configuration {
     pub tls: Option<Tls>,
     /// A message is safe once Redis has synced it to its own disk (`WAITAOF 1 …`). Off: once it is in the memory of Redis.
     pub fsync: bool,
+    /// You know that Redis has `appendfsync always`, though it does not say so because `CONFIG GET` is forbidden.
+    pub appendfsync_always: bool,
     /// A message is safe once as many replicas have it (`WAIT`).
     pub replicas: u32,
     /// Those replicas must have synced it to their disks, too (`WAITAOF … N`).
     pub replicas_fsync: bool,
-    /// How long to wait for any answer of Redis, such as `"5s"`. Redis that syncs once a second needs more than two.
+    /// How long to wait for any answer of Redis, such as `"5s"`. A Redis that syncs once a second needs more than two.
     #[serde(deserialize_with = "duration")]
     #[schemars(with = "String")]
     pub timeout: Duration,
@@ -95,6 +97,7 @@ impl Default for Configuration {
             sentinel_password_env: None,
             tls: None,
             fsync: true,
+            appendfsync_always: false,
             replicas: 0,
             replicas_fsync: false,
             timeout: Duration::from_secs(5),
@@ -136,12 +139,23 @@ impl Configuration {
             _ if self.sentinel_password_file.is_some() && self.sentinel_password_env.is_some() => {
                 "give `sentinel_password_file` or `sentinel_password_env`, not both"
             }
+            // Without a password nobody logs in, and the default user would do the work.
+            _ if self.username.is_some()
+                && self.password_file.is_none()
+                && self.password_env.is_none() =>
+            {
+                "`username` needs `password_file` or `password_env`"
+            }
+            _ if self.sentinel_username.is_some()
+                && self.sentinel_password_file.is_none()
+                && self.sentinel_password_env.is_none() =>
+            {
+                "`sentinel_username` needs `sentinel_password_file` or `sentinel_password_env`"
+            }
             _ if self.replicas_fsync && self.replicas == 0 => {
                 "`replicas_fsync` needs `replicas`: how many of them have to sync"
             }
-            _ if !(second..=second * 600).contains(&self.lease) => {
-                "`lease` is from 1s to 10m"
-            }
+            _ if !(second..=second * 600).contains(&self.lease) => "`lease` is from 1s to 10m",
             _ if !(second / 10..=second * 60).contains(&self.timeout) => {
                 "`timeout` is from 100ms to 1m"
             }
@@ -236,6 +250,7 @@ mod tests {
             sentinel_username = "watch"
             sentinel_password_env = "SENTINEL"
             fsync = false
+            appendfsync_always = true
             replicas = 1
             replicas_fsync = true
             timeout = "2s"
@@ -270,6 +285,8 @@ mod tests {
                 "password_env = \"A\"\npassword_file = \"b\"",
                 "`password_file`",
             ),
+            ("username = \"a\"", "`username` needs"),
+            ("sentinel_username = \"a\"", "`sentinel_username` needs"),
             ("replicas_fsync = true", "`replicas`"),
             ("lease = \"10ms\"", "`lease`"),
             ("timeout = \"1ms\"", "`timeout`"),

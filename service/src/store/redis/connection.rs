@@ -2,14 +2,14 @@
 //! what was written on one that broke has to be written again.
 
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo, Pipeline,
-    ProtocolVersion, RedisConnectionInfo, TlsCertificates, Value, aio::MultiplexedConnection,
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo,
+    Pipeline, ProtocolVersion, RedisConnectionInfo, TlsCertificates, Value,
+    aio::MultiplexedConnection,
 };
 
 use super::{
     configuration::{Configuration, Tls},
     fault, fitness,
-    reply::Reply,
 };
 use crate::store::{Error, Result};
 
@@ -24,6 +24,13 @@ pub(super) enum Login {
 pub(super) struct Connection {
     open: MultiplexedConnection,
     address: String,
+}
+
+/// A connection is of no more use.
+pub(super) struct Lost {
+    pub(super) error: Error,
+    /// It was closed, rather than that nothing came in time.
+    pub(super) closed: bool,
 }
 
 /// Connects and logs in.
@@ -109,18 +116,27 @@ impl Connection {
     ///
     /// # Errors
     /// The connection is of no more use.
-    pub(super) async fn ask_all(&self, commands: &Pipeline) -> Result<Vec<Value>> {
+    pub(super) async fn ask_all(
+        &self,
+        commands: &Pipeline,
+    ) -> std::result::Result<Vec<Value>, Lost> {
         let count = commands.len();
         let answers = self
             .open
             .clone()
             .send_packed_commands(commands, 0, count)
             .await
-            .map_err(|why| fault::lost(&self.address, &why))?;
+            .map_err(|why| Lost {
+                error: fault::lost(&self.address, &why),
+                closed: why.is_connection_dropped(),
+            })?;
         if answers.len() == count {
             Ok(answers)
         } else {
-            Err(fault::unexpected(&self.address))
+            Err(Lost {
+                error: fault::unexpected(&self.address),
+                closed: false,
+            })
         }
     }
 
@@ -128,8 +144,9 @@ impl Connection {
     pub(super) async fn ask(&self, command: Cmd) -> Result<Value> {
         let mut commands = Pipeline::new();
         commands.add_command(command);
-        let answer = self.ask_all(&commands).await?.into_iter().next();
-        match answer {
+        let answers = self.ask_all(&commands).await;
+        let answers = answers.map_err(|lost| lost.error)?;
+        match answers.into_iter().next() {
             Some(Value::ServerError(why)) => Err(fault::refused(&self.address, &why)),
             Some(value) => Ok(value),
             None => Err(fault::unexpected(&self.address)),
@@ -137,9 +154,9 @@ impl Connection {
     }
 
     /// Makes sure that the server is a master that loses nothing.
-    pub(super) async fn prove(&self) -> Result<()> {
-        let mut asked = redis::cmd("INFO");
-        asked.arg(&fitness::SECTIONS);
-        Reply::new(&self.address, self.ask(asked).await?)?.info()
+    pub(super) async fn prove(&self, configuration: &Configuration) -> Result<()> {
+        let answers = self.ask_all(&fitness::questions()).await;
+        let answers = answers.map_err(|lost| lost.error)?;
+        fitness::judge(configuration, &self.address, answers)
     }
 }

@@ -20,7 +20,6 @@ mod reply;
 mod scripts;
 mod secret;
 
-
 use std::time::Duration;
 
 use redis::{Cmd, Pipeline};
@@ -30,9 +29,8 @@ pub use configuration::{Configuration, Mode, Tls};
 
 use self::{durability::Durability, pool::Pool, reply::Reply, scripts::Script};
 use super::{
-    Arrival, Cancelled, Claim, Hold, Id, Kept, Lease, Line, Listed, Listing, Page, Result, Store, Wish,
-    ticker::IDLE,
-    wire::milliseconds,
+    Arrival, Cancelled, Claim, Hold, Id, Kept, Lease, Line, Listed, Listing, Page, Result, Store,
+    Wish, ticker::IDLE, wire::milliseconds,
 };
 
 /// Messages that one script keeps.
@@ -82,12 +80,20 @@ impl RedisStore {
 
     fn call(&self, script: &Script) -> Cmd {
         let mut call = redis::cmd("EVAL");
-        call.arg(script.as_str()).arg(self.keys.len()).arg(&self.keys);
+        call.arg(script.as_str())
+            .arg(self.keys.len())
+            .arg(&self.keys);
         call
     }
 
+    /// Runs what may be run twice, if a connection turns out to be closed.
     async fn run(&self, call: Cmd) -> Result<Reply> {
-        self.brief.ask(call).await
+        self.brief.ask(call, true).await
+    }
+
+    /// Runs what answers otherwise the second time: a lease that was extended is not ours by its old token.
+    async fn run_once(&self, call: Cmd) -> Result<Reply> {
+        self.brief.ask(call, false).await
     }
 
     /// Keeps messages and waits for their safety on the same connection: the answer of another says nothing about them.
@@ -113,7 +119,7 @@ impl RedisStore {
         for wait in &waits {
             commands.add_command(wait.clone());
         }
-        let (address, mut answers) = self.keeping.ask_all(&commands).await?;
+        let (address, mut answers) = self.keeping.ask_all(&commands, true).await?;
         let waited = answers.split_off(stores);
         let mut arrivals = Vec::with_capacity(batch.len());
         for answer in answers {
@@ -133,7 +139,7 @@ impl RedisStore {
         for lease in leases {
             call.arg(lease.id.as_str()).arg(&lease.token);
         }
-        self.run(call).await
+        self.run_once(call).await
     }
 }
 
@@ -171,7 +177,11 @@ impl Store for RedisStore {
     }
 
     async fn claim(&self, wish: &Wish) -> Result<Claim> {
-        let scan = if wish.holds.is_empty() { wish.limit } else { SCAN };
+        let scan = if wish.holds.is_empty() {
+            wish.limit
+        } else {
+            SCAN
+        };
         let mut call = self.call(&scripts::CLAIM);
         call.arg(wish.limit)
             .arg(wish.bytes)
@@ -229,7 +239,7 @@ impl Store for RedisStore {
     async fn cancel(&self, id: &Id) -> Result<Cancelled> {
         let mut call = self.call(&scripts::CANCEL);
         call.arg(id.as_str());
-        self.run(call).await?.cancelled()
+        self.run_once(call).await?.cancelled()
     }
 
     async fn count(&self) -> Result<Vec<(Line, u64)>> {
@@ -270,7 +280,14 @@ mod tests {
         assert_eq!(sizes(&vec![kept(1); BATCH * 2 + 1]), [BATCH, BATCH, 1]);
         let half = kept(BATCH_BYTES / 2);
         let (small, large) = (kept(1), kept(BATCH_BYTES * 3));
-        let batch = [small.clone(), half.clone(), half, small.clone(), large, small];
+        let batch = [
+            small.clone(),
+            half.clone(),
+            half,
+            small.clone(),
+            large,
+            small,
+        ];
         assert_eq!(sizes(&batch), [2, 2, 1, 1]);
     }
 

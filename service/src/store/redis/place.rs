@@ -5,8 +5,8 @@ use redis::{Value, from_redis_value};
 
 use super::{
     configuration::{Configuration, Mode},
-    fault,
     connection::{Connection, Login, open},
+    fault,
 };
 use crate::store::{Error, Result};
 
@@ -20,7 +20,7 @@ pub(super) async fn reach(configuration: &Configuration) -> Result<Connection> {
             Mode::Cluster => by_cluster(configuration, &host, port).await,
         };
         match reached {
-            Ok(connection) => match connection.prove().await {
+            Ok(connection) => match connection.prove(configuration).await {
                 Ok(()) => return Ok(connection),
                 Err(why) => last = why,
             },
@@ -77,7 +77,13 @@ fn owner(slots: &Value, slot: u64) -> Option<(String, u16)> {
         let Value::Array(range) = range else {
             return None;
         };
-        let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &range[..] else {
+        let [
+            Value::Int(first),
+            Value::Int(last),
+            Value::Array(master),
+            ..,
+        ] = &range[..]
+        else {
             return None;
         };
         let slot = i64::try_from(slot).ok()?;

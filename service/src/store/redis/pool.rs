@@ -3,9 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 
 use redis::{Cmd, Pipeline, Value};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::{configuration::Configuration, fault, fitness, place, reply::Reply, connection::Connection};
+use super::{configuration::Configuration, connection::Connection, fault, place, reply::Reply};
 use crate::store::{Error, Result};
 
 pub(super) struct Pool {
@@ -29,57 +29,92 @@ impl Pool {
 
     /// Sends commands in one go, on a connection that nobody else uses meanwhile. It goes back only if all is well with it: whoever
     /// gives up half-way leaves none behind, and one that the server has disowned is not used again.
-    pub(super) async fn ask_all(&self, commands: &Pipeline) -> Result<(String, Vec<Value>)> {
-        let _room = self
-            .room
-            .acquire()
-            .await
-            .map_err(|_| Error::Away("the store is closed".to_owned()))?;
+    ///
+    /// `repeatable` commands are sent again when it shows that a connection was closed while it lay idle.
+    pub(super) async fn ask_all(
+        &self,
+        commands: &Pipeline,
+        repeatable: bool,
+    ) -> Result<(String, Vec<Value>)> {
+        let _room = self.room().await?;
         let idle = self.idle().pop();
-        let connection = match idle {
-            Some(connection) => connection,
-            None => place::reach(&self.configuration).await?,
-        };
-        let answers = match connection.ask_all(commands).await {
-            Ok(answers) => answers,
-            Err(why) => {
-                // The others go to the same server, and it may be another now.
-                self.idle().clear();
-                return Err(why);
+        if let Some(connection) = idle {
+            match connection.ask_all(commands).await {
+                Ok(answers) => match self.judged(connection, answers) {
+                    // It is not the master of our slot any more, and has done nothing.
+                    Err(Error::Away(_)) => {}
+                    judged => return judged,
+                },
+                Err(lost) => {
+                    // The others go to the same server, and it may be another now.
+                    self.idle().clear();
+                    if !(repeatable && lost.closed) {
+                        return Err(lost.error);
+                    }
+                }
             }
-        };
+        }
+        let connection = place::reach(&self.configuration).await?;
+        let answers = connection.ask_all(commands).await;
+        let answers = answers.map_err(|lost| lost.error)?;
+        self.judged(connection, answers)
+    }
+
+    fn judged(&self, connection: Connection, answers: Vec<Value>) -> Result<(String, Vec<Value>)> {
         let address = connection.address().to_owned();
-        for answer in &answers {
-            if let Value::ServerError(why) = answer {
-                let why = fault::refused(&address, why);
+        let refused = answers.iter().find_map(|answer| match answer {
+            Value::ServerError(why) => Some(fault::refused(&address, why)),
+            _ => None,
+        });
+        match refused {
+            None => {
+                self.idle().push(connection);
+                Ok((address, answers))
+            }
+            Some(why) => {
                 if matches!(why, Error::Full(_) | Error::NotDurable(_)) {
                     self.idle().push(connection);
                 } else {
                     self.idle().clear();
                 }
-                return Err(why);
+                Err(why)
             }
         }
-        self.idle().push(connection);
-        Ok((address, answers))
     }
 
     /// Makes sure again that the server is set up safely: somebody may have changed that since we connected.
     pub(super) async fn prove(&self) -> Result<()> {
-        let mut asked = redis::cmd("INFO");
-        asked.arg(&fitness::SECTIONS);
-        let reply = self.ask(asked).await?;
-        let judged = reply.info();
-        if judged.is_err() {
-            self.idle().clear();
+        let _room = self.room().await?;
+        let idle = self.idle().pop();
+        let proven = match idle {
+            Some(connection) => match connection.prove(&self.configuration).await {
+                Ok(()) => Ok(connection),
+                Err(Error::Away(_)) => place::reach(&self.configuration).await,
+                Err(why) => Err(why),
+            },
+            None => place::reach(&self.configuration).await,
+        };
+        match proven {
+            Ok(connection) => {
+                self.idle().push(connection);
+                Ok(())
+            }
+            Err(why) => {
+                self.idle().clear();
+                Err(why)
+            }
         }
-        judged
     }
 
-    pub(super) async fn ask(&self, command: Cmd) -> Result<Reply> {
+    async fn room(&self) -> Result<SemaphorePermit<'_>> {
+        let room = self.room.acquire().await;
+        room.map_err(|_| Error::Away("the store is closed".to_owned()))
+    }
+
+    pub(super) async fn ask(&self, command: Cmd, repeatable: bool) -> Result<Reply> {
         let mut commands = Pipeline::new();
         commands.add_command(command);
-        let (address, answers) = self.ask_all(&commands).await?;
+        let (address, answers) = self.ask_all(&commands, repeatable).await?;
         match answers.into_iter().next() {
             Some(answer) => Reply::new(&address, answer),
             None => Err(fault::unexpected(&address)),

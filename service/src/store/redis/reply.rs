@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{FromRedisValue, Value, from_redis_value};
 
-use super::{fault, fitness};
+use super::fault;
 use crate::store::{
     Cancelled, Claim, Due, Error, Id, Kept, Lease, Line, Listed, Listing, Result, wire,
 };
@@ -36,13 +36,6 @@ impl Reply {
         }
     }
 
-    /// Judges an answer of `INFO`.
-    pub(super) fn info(self) -> Result<()> {
-        let info: String =
-            from_redis_value(self.value).map_err(|_| fault::unexpected(&self.address))?;
-        fitness::judge(&self.address, &info)
-    }
-
     pub(super) fn flags(self) -> Result<Vec<bool>> {
         let mut items = self.items()?;
         let mut flags = Vec::new();
@@ -55,7 +48,11 @@ impl Reply {
     pub(super) fn flags_of(self, count: usize) -> Result<Vec<bool>> {
         let odd = fault::unexpected(&self.address);
         let flags = self.flags()?;
-        if flags.len() == count { Ok(flags) } else { Err(odd) }
+        if flags.len() == count {
+            Ok(flags)
+        } else {
+            Err(odd)
+        }
     }
 
     /// The new token, and which leases have it.

@@ -80,7 +80,10 @@ mod tests {
     #[test]
     fn a_variable_that_is_not_set_is_named() {
         let why = login(None, Some("RETRYRMQ_NO_SUCH_VARIABLE")).unwrap_err();
-        assert!(why.to_string().contains("RETRYRMQ_NO_SUCH_VARIABLE"), "{why}");
+        assert!(
+            why.to_string().contains("RETRYRMQ_NO_SUCH_VARIABLE"),
+            "{why}"
+        );
         assert_eq!(login(None, None).unwrap(), None);
     }
 }

@@ -102,7 +102,14 @@ impl<S: Store, O: Outlet> Desk<S, O> {
         match outcome {
             Outcome::Published | Outcome::GivenUp => {
                 let published = matches!(outcome, Outcome::Published);
-                add(if published { &figures.published } else { &figures.given_up }, 1);
+                add(
+                    if published {
+                        &figures.published
+                    } else {
+                        &figures.given_up
+                    },
+                    1,
+                );
                 self.lines.end(&flight.line, true, now);
                 self.done.insert(flight.lease.id.clone(), flight.lease);
             }
@@ -122,7 +129,9 @@ impl<S: Store, O: Outlet> Desk<S, O> {
                 self.back.push((flight.lease, pause));
             }
         }
-        figures.in_hand.store(self.flights.len() as u64, Ordering::Relaxed);
+        figures
+            .in_hand
+            .store(self.flights.len() as u64, Ordering::Relaxed);
     }
 
     async fn delete(&mut self) -> Result<()> {
@@ -234,7 +243,9 @@ impl<S: Store, O: Outlet> Desk<S, O> {
         self.flights.insert(task.id(), flight);
         self.bytes += bytes;
         self.lines.begin(line, claimed);
-        self.figures.in_hand.store(self.flights.len() as u64, Ordering::Relaxed);
+        self.figures
+            .in_hand
+            .store(self.flights.len() as u64, Ordering::Relaxed);
     }
 
     /// Sleeps; less if something in hand is done, and not so long that a lease would run out.
