@@ -77,6 +77,9 @@ pub trait Store: Send + Sync + 'static {
     /// What stands in the way, in one sentence.
     fn health(&self) -> impl Future<Output = Result<()>> + Send;
 
+    /// How long a claim lasts.
+    fn lease(&self) -> Duration;
+
     /// Returns when this process has kept something that is due too soon for [`Ticker`](super::Ticker) to see it in time by itself.
     fn hurry(&self) -> impl Future<Output = ()> + Send;
 }

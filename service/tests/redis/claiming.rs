@@ -255,9 +255,9 @@ async fn what_cannot_be_read_stays_and_hides_nothing() {
         let id = batch[1].id().as_str();
         let write =
             r"return redis.call('hset', KEYS[1], ARGV[1], '0000000000001--------\9\0\0\0\2xx')";
-        servers.cli(0, &["eval", write, "1", "{retryrmq}:kept", id]);
+        servers.cli(0, &["eval", write, "1", "{retryrmq:/}:kept", id]);
         // And one that has an entry only in the sorted set.
-        servers.cli(0, &["hdel", "{retryrmq}:kept", batch[2].id().as_str()]);
+        servers.cli(0, &["hdel", "{retryrmq:/}:kept", batch[2].id().as_str()]);
         assert_eq!(store.list(&page()).await.unwrap().messages.len(), 1);
         let claim = store.claim(&all()).await.unwrap();
         assert_eq!(claim.due.len(), 1);
@@ -266,8 +266,8 @@ async fn what_cannot_be_read_stays_and_hides_nothing() {
         };
         assert_eq!(lease.id.as_str(), id);
         assert!(why.contains("version 9"), "{why}");
-        assert_eq!(servers.cli(0, &["hexists", "{retryrmq}:kept", id]), "1");
-        assert_eq!(servers.cli(0, &["zcard", "{retryrmq}:due"]), "2");
+        assert_eq!(servers.cli(0, &["hexists", "{retryrmq:/}:kept", id]), "1");
+        assert_eq!(servers.cli(0, &["zcard", "{retryrmq:/}:due"]), "2");
     })
     .await;
 }

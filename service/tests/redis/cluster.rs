@@ -16,7 +16,7 @@ use crate::{
 /// The server, by its number, that has the store's slot as its master.
 fn owner(servers: &Servers) -> usize {
     let slot: u32 = servers
-        .cli(1, &["cluster", "keyslot", "{retryrmq}:due"])
+        .cli(1, &["cluster", "keyslot", "{retryrmq:/}:due"])
         .parse()
         .unwrap();
     let nodes = servers.cli(1, &["cluster", "nodes"]);
@@ -37,11 +37,14 @@ fn owner(servers: &Servers) -> usize {
 }
 
 fn in_cluster(servers: &Servers, seeds: &[usize]) -> RedisStore {
-    RedisStore::new(&Configuration {
-        mode: Mode::Cluster,
-        addresses: seeds.iter().map(|n| servers.address(*n)).collect(),
-        ..Configuration::default()
-    })
+    RedisStore::new(
+        &Configuration {
+            mode: Mode::Cluster,
+            addresses: seeds.iter().map(|n| servers.address(*n)).collect(),
+            ..Configuration::default()
+        },
+        "/",
+    )
     .unwrap()
 }
 
@@ -152,13 +155,16 @@ async fn a_master_is_found_by_its_sentinels() {
             ],
         );
         let with = |master: &str| {
-            RedisStore::new(&Configuration {
-                mode: Mode::Sentinel,
-                addresses: vec!["127.0.0.1:1".to_owned(), servers.address(2)],
-                master: Some(master.to_owned()),
-                replicas: 1,
-                ..Configuration::default()
-            })
+            RedisStore::new(
+                &Configuration {
+                    mode: Mode::Sentinel,
+                    addresses: vec!["127.0.0.1:1".to_owned(), servers.address(2)],
+                    master: Some(master.to_owned()),
+                    replicas: 1,
+                    ..Configuration::default()
+                },
+                "/",
+            )
             .unwrap()
         };
         let why = with("other").health().await.unwrap_err();
@@ -177,12 +183,15 @@ async fn a_master_is_found_by_its_sentinels() {
         })
         .await;
         servers.tell("kill", 0, &[]);
-        let alone = RedisStore::new(&Configuration {
-            mode: Mode::Sentinel,
-            addresses: vec![servers.address(2)],
-            master: Some("main".to_owned()),
-            ..Configuration::default()
-        })
+        let alone = RedisStore::new(
+            &Configuration {
+                mode: Mode::Sentinel,
+                addresses: vec![servers.address(2)],
+                master: Some("main".to_owned()),
+                ..Configuration::default()
+            },
+            "/",
+        )
         .unwrap();
         eventually("the other leads", || async { alone.health().await.ok() }).await;
         assert_eq!(waiting(&alone).await.len(), 100);

@@ -47,7 +47,7 @@ async fn killed(servers: Servers, fsync: bool) {
         fsync,
         ..servers.configuration()
     };
-    let store = Arc::new(RedisStore::new(&configuration).unwrap());
+    let store = Arc::new(RedisStore::new(&configuration, "/").unwrap());
     let stop = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = (0..3)
         .map(|writer| {

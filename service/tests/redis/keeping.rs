@@ -131,10 +131,13 @@ async fn stores_of_two_names_do_not_meet() {
     on_every_kind(&[], |servers| async move {
         use retryrmq_serve::store::redis::{Configuration, RedisStore};
         let named = |name: &str| {
-            RedisStore::new(&Configuration {
-                name: name.to_owned(),
-                ..servers.configuration()
-            })
+            RedisStore::new(
+                &Configuration {
+                    name: name.to_owned(),
+                    ..servers.configuration()
+                },
+                "/",
+            )
             .unwrap()
         };
         let (one, other) = (named("one"), named("other"));

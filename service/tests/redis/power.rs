@@ -96,11 +96,14 @@ async fn cut(servers: Servers) {
     };
     servers.start(0, &[]);
     let safe = Arc::new(servers.store());
-    let careless = RedisStore::new(&Configuration {
-        name: "careless".to_owned(),
-        fsync: false,
-        ..servers.configuration()
-    })
+    let careless = RedisStore::new(
+        &Configuration {
+            name: "careless".to_owned(),
+            fsync: false,
+            ..servers.configuration()
+        },
+        "/",
+    )
     .unwrap();
     let hour = Duration::from_secs(3_600);
     let mut confirmed = Vec::new();
@@ -147,7 +150,7 @@ async fn what_was_confirmed_survives_a_power_cut_with_a_sync_per_second() {
         if servers.kind() == "redis" {
             return cut(servers).await;
         }
-        // It would lose what it has confirmed, as this test shows with `fitness` left out.
+        // It would lose what it has confirmed (docs/redis-store.md).
         let why = servers.store().health().await.unwrap_err();
         assert!(
             matches!(&why, Error::Unfit(why) if why.contains("`appendfsync always`")),

@@ -111,11 +111,14 @@ async fn a_redis_that_comes_back_is_used_again() {
 #[tokio::test]
 async fn a_redis_that_hangs_is_given_up() {
     on_every_kind(&[], |servers| async move {
-        let store = RedisStore::new(&Configuration {
-            timeout: Duration::from_millis(300),
-            fsync: false,
-            ..servers.configuration()
-        })
+        let store = RedisStore::new(
+            &Configuration {
+                timeout: Duration::from_millis(300),
+                fsync: false,
+                ..servers.configuration()
+            },
+            "/",
+        )
         .unwrap();
         let message = [kept("orders", "a", Duration::ZERO)];
         store.keep(&message).await.unwrap();
@@ -133,12 +136,15 @@ async fn a_redis_that_hangs_is_given_up() {
 async fn replicas_that_are_not_there_are_missed() {
     on_every_kind(&[], |servers| async move {
         let with = |replicas_fsync| {
-            RedisStore::new(&Configuration {
-                replicas: 1,
-                replicas_fsync,
-                timeout: Duration::from_millis(1_500),
-                ..servers.configuration()
-            })
+            RedisStore::new(
+                &Configuration {
+                    replicas: 1,
+                    replicas_fsync,
+                    timeout: Duration::from_millis(1_500),
+                    ..servers.configuration()
+                },
+                "/",
+            )
             .unwrap()
         };
         let message = [kept("orders", "a", Duration::ZERO)];
@@ -159,12 +165,15 @@ async fn replicas_that_are_not_there_are_missed() {
             })
             .await;
         }
-        assert_eq!(servers.cli(0, &["zcard", "{retryrmq}:due"]), "1");
+        assert_eq!(servers.cli(0, &["zcard", "{retryrmq:/}:due"]), "1");
         // A replica itself takes nothing.
-        let replica = RedisStore::new(&Configuration {
-            addresses: vec![servers.address(1)],
-            ..servers.configuration()
-        })
+        let replica = RedisStore::new(
+            &Configuration {
+                addresses: vec![servers.address(1)],
+                ..servers.configuration()
+            },
+            "/",
+        )
         .unwrap();
         let why = replica.keep(&message).await.unwrap_err();
         assert!(
@@ -172,16 +181,65 @@ async fn replicas_that_are_not_there_are_missed() {
             "{why}"
         );
         // One address of several is enough.
-        let either = RedisStore::new(&Configuration {
-            addresses: vec![
-                "127.0.0.1:1".to_owned(),
-                servers.address(1),
-                servers.address(0),
-            ],
-            ..servers.configuration()
-        })
+        let either = RedisStore::new(
+            &Configuration {
+                addresses: vec![
+                    "127.0.0.1:1".to_owned(),
+                    servers.address(1),
+                    servers.address(0),
+                ],
+                ..servers.configuration()
+            },
+            "/",
+        )
         .unwrap();
         either.keep(&message).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_known_is_confirmed_only_when_it_is_as_safe_as_what_is_new() {
+    on_every_kind(&[], |servers| async move {
+        let with = |replicas| {
+            let configuration = Configuration {
+                replicas,
+                timeout: Duration::from_millis(1_500),
+                ..servers.configuration()
+            };
+            RedisStore::new(&configuration, "/").unwrap()
+        };
+        let master = servers.address(0);
+        let (host, port) = master.split_once(':').unwrap();
+        servers.start(
+            1,
+            &[&format!("replicaof {host} {port}"), "repl-timeout 3600"],
+        );
+        let first = [kept("orders", "first", Duration::ZERO)];
+        let strict = with(1);
+        eventually("kept on both", || async { strict.keep(&first).await.ok() }).await;
+        // The replica takes in nothing more, and the master does not see that yet.
+        let pid = std::fs::read_to_string(servers.data(1).join("../pid")).unwrap();
+        let pid = pid.split_whitespace().next().unwrap().to_owned();
+        let signal = |name: &str| {
+            let sent = std::process::Command::new("kill")
+                .args([name, &pid])
+                .status();
+            assert!(sent.unwrap().success());
+        };
+        signal("-STOP");
+        let batch = [kept("orders", "second", Duration::ZERO)];
+        with(0).keep(&batch).await.unwrap();
+        // The connection that asks now has not written the message.
+        for store in [&strict, &with(1)] {
+            let why = store.keep(&batch).await.unwrap_err();
+            assert!(
+                matches!(&why, Error::NotDurable(why) if why.contains("0 of 1")),
+                "{why}"
+            );
+        }
+        signal("-CONT");
+        eventually("kept on both", || async { strict.keep(&batch).await.ok() }).await;
     })
     .await;
 }
@@ -191,10 +249,13 @@ async fn logins_are_checked_and_no_password_is_printed() {
     on_every_kind(&["requirepass hunter2"], |servers| async move {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("password");
-        let store = RedisStore::new(&Configuration {
-            password_file: Some(file.clone()),
-            ..servers.configuration()
-        })
+        let store = RedisStore::new(
+            &Configuration {
+                password_file: Some(file.clone()),
+                ..servers.configuration()
+            },
+            "/",
+        )
         .unwrap();
         let message = [kept("orders", "a", Duration::ZERO)];
         let why = store.keep(&message).await.unwrap_err();
@@ -214,20 +275,53 @@ async fn logins_are_checked_and_no_password_is_printed() {
     .await;
 }
 
+/// What `docs/redis-store.md` says that a user needs.
+const PERMISSIONS: &str = "+eval +waitaof +wait +info +config|get +time +zadd +zrem +zscore +zcard +zrange +hget +hset +hdel \
+                           +hexists +hstrlen +hincrby +hgetall +set";
+
 #[tokio::test]
-async fn a_user_who_may_not_write_is_told_so() {
-    let acl = "user serve on >hunter2 ~{retryrmq}:* +info +ping";
-    on_every_kind(&[acl], |servers| async move {
+async fn a_user_needs_what_the_documentation_says_and_is_told_what_is_missing() {
+    let page = include_str!("../../../docs/redis-store.md").replace('\n', " ");
+    assert!(page.contains(PERMISSIONS), "the page says something else");
+    let none = "user none on >hunter2 ~{retryrmq:/}:* +info";
+    let full = format!("user full on >hunter2 ~{{retryrmq:* {PERMISSIONS}");
+    on_every_kind(&[none, &full], |servers| async move {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "hunter2").unwrap();
-        let store = RedisStore::new(&Configuration {
-            username: Some("serve".to_owned()),
-            password_file: Some(file.path().to_owned()),
-            ..servers.configuration()
-        })
-        .unwrap();
-        let why = store.health().await.unwrap_err();
+        let user = |name: &str| {
+            let configuration = Configuration {
+                username: Some(name.to_owned()),
+                password_file: Some(file.path().to_owned()),
+                appendfsync_always: true,
+                ..servers.configuration()
+            };
+            RedisStore::new(&configuration, "/").unwrap()
+        };
+        let why = user("none").health().await.unwrap_err();
         assert!(why.to_string().contains("lacks a permission"), "{why}");
+        let store = user("full");
+        store.health().await.unwrap();
+        let batch = many("orders", 3, Duration::ZERO);
+        // The second time is of what is known.
+        store.keep(&batch).await.unwrap();
+        store.keep(&batch).await.unwrap();
+        let page = retryrmq_serve::store::Page {
+            from: 0,
+            limit: 9,
+            line: None,
+        };
+        assert_eq!(store.list(&page).await.unwrap().messages.len(), 3);
+        store.find(batch[0].id()).await.unwrap().unwrap();
+        store.cancel(batch[0].id()).await.unwrap();
+        let due = store.claim(&all()).await.unwrap().due;
+        let leases: Vec<_> = due.into_iter().map(|due| due.lease).collect();
+        assert_eq!(
+            store.release(&leases[..1], Duration::ZERO).await.unwrap(),
+            [true]
+        );
+        assert!(store.extend(&leases[1..]).await.unwrap()[0].is_some());
+        store.delete(&leases[..1]).await.unwrap();
+        store.count().await.unwrap();
     })
     .await;
 }
@@ -236,11 +330,14 @@ async fn a_user_who_may_not_write_is_told_so() {
 async fn what_is_no_redis_is_refused() {
     // Bound and never read: it takes connections and answers nothing.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let store = RedisStore::new(&Configuration {
-        addresses: vec![silent.local_addr().unwrap().to_string()],
-        timeout: Duration::from_millis(200),
-        ..Configuration::default()
-    })
+    let store = RedisStore::new(
+        &Configuration {
+            addresses: vec![silent.local_addr().unwrap().to_string()],
+            timeout: Duration::from_millis(200),
+            ..Configuration::default()
+        },
+        "/",
+    )
     .unwrap();
     assert!(matches!(store.health().await, Err(Error::Away(_))));
 }

@@ -133,7 +133,7 @@ impl Servers {
     }
 
     pub(crate) fn store(&self) -> RedisStore {
-        RedisStore::new(&self.configuration()).expect("a good configuration")
+        RedisStore::new(&self.configuration(), "/").expect("a good configuration")
     }
 
     /// A store whose leases last a second, the shortest.
@@ -142,7 +142,7 @@ impl Servers {
             lease: Duration::from_secs(1),
             ..self.configuration()
         };
-        RedisStore::new(&configuration).expect("a good configuration")
+        RedisStore::new(&configuration, "/").expect("a good configuration")
     }
 }
 

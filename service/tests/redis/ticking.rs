@@ -80,8 +80,8 @@ struct Running {
 }
 
 impl Running {
-    fn start(store: &Arc<RedisStore>, outlet: &Arc<Counter>, lease: Duration) -> Self {
-        let ticker = Ticker::new(Arc::clone(store), Arc::clone(outlet), lease);
+    fn start(store: &Arc<RedisStore>, outlet: &Arc<Counter>) -> Self {
+        let ticker = Ticker::new(Arc::clone(store), Arc::clone(outlet));
         let figures = ticker.figures();
         let (stop, stopped) = oneshot::channel();
         let stopped = async {
@@ -101,16 +101,14 @@ impl Running {
     }
 }
 
-const LEASE: Duration = Duration::from_secs(30);
-
 #[tokio::test(flavor = "multi_thread")]
 async fn two_replicas_bring_everything_back_once() {
     on_every_kind(&[], |servers| async move {
         let (one, other) = (Arc::new(servers.store()), Arc::new(servers.store()));
         let outlet = Arc::new(Counter::default());
         let replicas = [
-            Running::start(&one, &outlet, LEASE),
-            Running::start(&other, &outlet, LEASE),
+            Running::start(&one, &outlet),
+            Running::start(&other, &outlet),
         ];
         for part in 0..8 {
             let batch: Vec<_> = (0..500)
@@ -153,7 +151,7 @@ async fn a_queue_in_trouble_does_not_stop_another() {
             .keep(&many("fine", 700, Duration::ZERO))
             .await
             .unwrap();
-        let running = Running::start(&store, &outlet, LEASE);
+        let running = Running::start(&store, &outlet);
         eventually("the fine ones published", || async {
             (outlet.of("fine").0 == 700).then_some(())
         })
@@ -183,10 +181,9 @@ async fn a_slow_confirm_outlasts_the_lease() {
         let store = Arc::new(servers.store_of_short_leases());
         let outlet = Arc::new(Counter::default());
         store.keep(&many("slow", 20, Duration::ZERO)).await.unwrap();
-        let lease = Duration::from_secs(1);
         let replicas = [
-            Running::start(&store, &outlet, lease),
-            Running::start(&Arc::new(servers.store_of_short_leases()), &outlet, lease),
+            Running::start(&store, &outlet),
+            Running::start(&Arc::new(servers.store_of_short_leases()), &outlet),
         ];
         eventually("all deleted", || async {
             store.count().await.unwrap().is_empty().then_some(())
@@ -208,10 +205,11 @@ async fn a_slow_confirm_outlasts_the_lease() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_published_while_redis_was_away_is_not_published_again() {
     on_every_kind(&[], |servers| async move {
-        let store = Arc::new(servers.store());
+        // Its leases run out meanwhile.
+        let store = Arc::new(servers.store_of_short_leases());
         let outlet = Arc::new(Counter::default());
         store.keep(&many("slow", 50, Duration::ZERO)).await.unwrap();
-        let running = Running::start(&store, &outlet, LEASE);
+        let running = Running::start(&store, &outlet);
         eventually("claimed", || async {
             (running.figures.in_hand() == 50).then_some(())
         })
@@ -252,7 +250,7 @@ async fn a_broker_that_is_away_is_waited_for() {
             .keep(&many("fine", 300, Duration::ZERO))
             .await
             .unwrap();
-        let running = Running::start(&store, &outlet, LEASE);
+        let running = Running::start(&store, &outlet);
         eventually("refused", || async {
             (running.figures.refused() > 0).then_some(())
         })
@@ -274,21 +272,21 @@ async fn the_end_gives_out_nothing_twice() {
             name: "end".to_owned(),
             ..servers.configuration()
         };
-        let store = Arc::new(RedisStore::new(&configuration).unwrap());
+        let store = Arc::new(RedisStore::new(&configuration, "/").unwrap());
         let outlet = Arc::new(Counter::default());
         for _ in 0..3 {
             store
                 .keep(&many("fine", 2_000, Duration::ZERO))
                 .await
                 .unwrap();
-            let running = Running::start(&store, &outlet, LEASE);
+            let running = Running::start(&store, &outlet);
             eventually("begun", || async {
                 (running.figures.published() > 0).then_some(())
             })
             .await;
             running.stop().await;
         }
-        let running = Running::start(&store, &outlet, LEASE);
+        let running = Running::start(&store, &outlet);
         eventually("all deleted", || async {
             store.count().await.unwrap().is_empty().then_some(())
         })

@@ -22,12 +22,15 @@ async fn certificates_are_checked_on_both_sides() {
         let folder = servers.tls();
         servers.start(0, &["tls-auth-clients yes"]);
         let with = |tls: Option<Tls>| {
-            RedisStore::new(&Configuration {
-                addresses: vec![servers.tls_address(0)],
-                tls,
-                timeout: Duration::from_secs(2),
-                ..Configuration::default()
-            })
+            RedisStore::new(
+                &Configuration {
+                    addresses: vec![servers.tls_address(0)],
+                    tls,
+                    timeout: Duration::from_secs(2),
+                    ..Configuration::default()
+                },
+                "/",
+            )
             .unwrap()
         };
         let full = Tls {
@@ -71,11 +74,14 @@ async fn certificates_are_checked_on_both_sides() {
             .rsplit_once(':')
             .map(|(a, b)| (a.to_owned(), b.to_owned()))
             .unwrap();
-        let named = RedisStore::new(&Configuration {
-            addresses: vec![format!("127.0.0.2:{port}")],
-            tls: Some(full),
-            ..Configuration::default()
-        })
+        let named = RedisStore::new(
+            &Configuration {
+                addresses: vec![format!("127.0.0.2:{port}")],
+                tls: Some(full),
+                ..Configuration::default()
+            },
+            "/",
+        )
         .unwrap();
         assert!(named.health().await.is_err());
     }

@@ -20,7 +20,8 @@ pub struct Configuration {
     pub master: Option<String>,
     /// The number of the database; 0 in a cluster.
     pub database: u32,
-    /// All keys begin with `{name}:`. Services with one name on one Redis share their messages; give each virtual host its own.
+    /// All keys begin with `{name:VHOST}:`. All services with one
+    /// name and virtual host on one Redis share their messages: replicas do, and two RabbitMQ must not.
     pub name: String,
     /// The user; without it the default user.
     pub username: Option<String>,
@@ -121,8 +122,8 @@ impl Configuration {
         self.hosts()?;
         let second = Duration::from_secs(1);
         let wrong = match self {
-            _ if self.name.is_empty() || self.name.contains(['{', '}']) => {
-                "`name` needs at least one letter, and no braces: all keys of the store lie in the slot that it names"
+            _ if self.name.is_empty() || self.name.contains(['{', '}', ':']) => {
+                "`name` needs at least one letter, and has no braces and no colon: the keys of the store begin with it"
             }
             _ if self.mode == Mode::Sentinel && self.master.is_none() => {
                 "`master` is missing: the name under which the Sentinels know the master"
@@ -278,6 +279,7 @@ mod tests {
             ("addresses = [\"a:0\"]", "not `host:port`"),
             ("name = \"{a}\"", "`name`"),
             ("name = \"\"", "`name`"),
+            ("name = \"a:b\"", "`name`"),
             ("mode = \"sentinel\"", "`master` is missing"),
             ("master = \"m\"", "`master` is for"),
             ("mode = \"cluster\"\ndatabase = 1", "`database`"),

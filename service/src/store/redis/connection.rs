@@ -71,8 +71,8 @@ pub(super) async fn open(
         }
     }
     .map_err(|why| fault::connecting(&address, &why))?;
-    // A sync once a second may take two, and the answer to `WAITAOF` comes only then.
-    let answers = configuration.timeout * 2;
+    // `WAITAOF` and `WAIT` may each take as long as they are told to.
+    let answers = configuration.timeout * 3;
     let settings = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(configuration.timeout))
         .set_response_timeout(Some(answers));

@@ -10,7 +10,7 @@ use crate::store::{Error, Result};
 const OLDEST: (u32, u32) = (7, 2);
 
 /// The oldest Redis that answers `WAITAOF` only after a sync while it syncs once a second. Those before, and all of Valkey up to 9.1,
-/// answer once it is written (https://github.com/redis/redis/pull/13793).
+/// answer once it is written (<https://github.com/redis/redis/pull/13793>).
 const TRUE_EVERYSEC: (u32, u32) = (8, 0);
 
 /// Asks for what [`judge`] reads. `CONFIG` last: many providers forbid it, and most can be seen without.

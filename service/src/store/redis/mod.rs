@@ -5,8 +5,9 @@
 //! {name}:kept    hash         id → when it was to be due, a nonce, head and body
 //! {name}:counts  hash         tag of a line → how many messages wait for it
 //! {name}:lines   hash         tag of a line → its name
+//! {name}:mark    string       written when a message is kept that was there already
 //! ```
-//! The braces put all four into one slot, so that one script may touch them all. What one script does is one step, and the time that it
+//! Behind the name stands the virtual host. The braces put all into one slot, so that one script may touch them all. What one script does is one step, and the time that it
 //! goes by is Redis' own. See `docs/redis-store.md` for what this store guarantees and what it cannot.
 
 mod configuration;
@@ -47,7 +48,7 @@ const BRIEF: usize = 4;
 
 /// A store in Redis. It connects when it is first used, and again whenever it has to.
 pub struct RedisStore {
-    keys: [String; 4],
+    keys: [String; 5],
     lease: Duration,
     durability: Durability,
     /// Blocked by `WAITAOF` most of the time, so the others have connections of their own.
@@ -56,24 +57,31 @@ pub struct RedisStore {
     hurry: Notify,
 }
 
-/// The keys of a store: due, kept, counts, lines.
-fn keys(name: &str) -> [String; 4] {
-    ["due", "kept", "counts", "lines"].map(|key| format!("{{{name}}}:{key}"))
+/// The keys of a store. The name of the virtual host is among them, because a queue of the same name in another is another queue.
+fn keys(name: &str, vhost: &str) -> [String; 5] {
+    // A brace would end the part that names the slot.
+    let vhost = vhost
+        .replace('%', "%25")
+        .replace('{', "%7B")
+        .replace('}', "%7D");
+    ["due", "kept", "counts", "lines", "mark"].map(|key| format!("{{{name}:{vhost}}}:{key}"))
 }
 
 impl RedisStore {
-    /// A store as configured. Nothing is connected yet; [`Store::health`] tells whether it can be.
+    /// A store as configured, for the messages of one virtual host. Nothing is connected yet; [`Store::health`] tells whether it can
+    /// be.
     ///
     /// # Errors
     /// [`Error::Configuration`](super::Error::Configuration) with the key to change.
-    pub fn new(configuration: &Configuration) -> Result<Self> {
+    pub fn new(configuration: &Configuration, vhost: &str) -> Result<Self> {
         configuration.check()?;
+        let keys = keys(&configuration.name, vhost);
         Ok(Self {
-            keys: keys(&configuration.name),
             lease: configuration.lease,
             durability: Durability::of(configuration),
-            keeping: Pool::new(configuration, configuration.connections),
-            brief: Pool::new(configuration, BRIEF),
+            keeping: Pool::new(configuration, &keys[0], configuration.connections),
+            brief: Pool::new(configuration, &keys[0], BRIEF),
+            keys,
             hurry: Notify::new(),
         })
     }
@@ -251,6 +259,10 @@ impl Store for RedisStore {
         self.run(self.call(&scripts::PROBE)).await.map(drop)
     }
 
+    fn lease(&self) -> Duration {
+        self.lease
+    }
+
     async fn hurry(&self) {
         self.hurry.notified().await;
     }
@@ -293,6 +305,17 @@ mod tests {
 
     #[test]
     fn all_keys_share_a_tag() {
-        assert!(keys("shop").iter().all(|key| key.starts_with("{shop}:")));
+        assert!(
+            keys("shop", "/")
+                .iter()
+                .all(|key| key.starts_with("{shop:/}:"))
+        );
+        let odd = keys("shop", "{a}%7B");
+        assert!(
+            odd.iter()
+                .all(|key| key.starts_with("{shop:%7Ba%7D%257B}:")),
+            "{odd:?}"
+        );
+        assert_ne!(keys("shop", "{"), keys("shop", "%7B"));
     }
 }

@@ -11,13 +11,13 @@ use super::{
 use crate::store::{Error, Result};
 
 /// Connects to the master that has our slot.
-pub(super) async fn reach(configuration: &Configuration) -> Result<Connection> {
+pub(super) async fn reach(configuration: &Configuration, key: &str) -> Result<Connection> {
     let mut last = Error::Away("no address of Redis answers".to_owned());
     for (host, port) in configuration.hosts()? {
         let reached = match configuration.mode {
             Mode::Single => open(configuration, &host, port, Login::Server).await,
             Mode::Sentinel => by_sentinel(configuration, &host, port).await,
-            Mode::Cluster => by_cluster(configuration, &host, port).await,
+            Mode::Cluster => by_cluster(configuration, &host, port, key).await,
         };
         match reached {
             Ok(connection) => match connection.prove(configuration).await {
@@ -45,12 +45,15 @@ async fn by_sentinel(configuration: &Configuration, host: &str, port: u16) -> Re
     open(configuration, &host, port, Login::Server).await
 }
 
-async fn by_cluster(configuration: &Configuration, host: &str, port: u16) -> Result<Connection> {
+async fn by_cluster(
+    configuration: &Configuration,
+    host: &str,
+    port: u16,
+    key: &str,
+) -> Result<Connection> {
     let node = open(configuration, host, port, Login::Server).await?;
     let mut asked = redis::cmd("CLUSTER");
-    asked
-        .arg("KEYSLOT")
-        .arg(super::keys(&configuration.name)[0].as_str());
+    asked.arg("KEYSLOT").arg(key);
     let slot: u64 = read(&node, node.ask(asked).await?)?;
     let mut asked = redis::cmd("CLUSTER");
     asked.arg("SLOTS");

@@ -10,14 +10,17 @@ use crate::store::{Error, Result};
 
 pub(super) struct Pool {
     configuration: Configuration,
+    /// One of our keys: it names our slot.
+    key: String,
     room: Semaphore,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl Pool {
-    pub(super) fn new(configuration: &Configuration, connections: usize) -> Self {
+    pub(super) fn new(configuration: &Configuration, key: &str, connections: usize) -> Self {
         Self {
             configuration: configuration.clone(),
+            key: key.to_owned(),
             room: Semaphore::new(connections),
             idle: Mutex::default(),
         }
@@ -54,7 +57,7 @@ impl Pool {
                 }
             }
         }
-        let connection = place::reach(&self.configuration).await?;
+        let connection = place::reach(&self.configuration, &self.key).await?;
         let answers = connection.ask_all(commands).await;
         let answers = answers.map_err(|lost| lost.error)?;
         self.judged(connection, answers)
@@ -89,10 +92,10 @@ impl Pool {
         let proven = match idle {
             Some(connection) => match connection.prove(&self.configuration).await {
                 Ok(()) => Ok(connection),
-                Err(Error::Away(_)) => place::reach(&self.configuration).await,
+                Err(Error::Away(_)) => place::reach(&self.configuration, &self.key).await,
                 Err(why) => Err(why),
             },
-            None => place::reach(&self.configuration).await,
+            None => place::reach(&self.configuration, &self.key).await,
         };
         match proven {
             Ok(connection) => {

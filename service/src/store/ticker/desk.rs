@@ -54,16 +54,11 @@ enum Outcome {
 }
 
 impl<S: Store, O: Outlet> Desk<S, O> {
-    pub(super) fn new(
-        store: Arc<S>,
-        outlet: Arc<O>,
-        lease: Duration,
-        figures: Arc<Figures>,
-    ) -> Self {
+    pub(super) fn new(store: Arc<S>, outlet: Arc<O>, figures: Arc<Figures>) -> Self {
         Self {
+            lease: store.lease(),
             store,
             outlet,
-            lease,
             figures,
             tasks: JoinSet::new(),
             flights: HashMap::new(),
@@ -228,6 +223,15 @@ impl<S: Store, O: Outlet> Desk<S, O> {
         // It was published, and could not be deleted before the lease ran out.
         if let Some(lease) = self.done.get_mut(&due.lease.id) {
             *lease = due.lease;
+            return;
+        }
+        // Its lease ran out while the store was away, and it is being published yet.
+        let ours = |flight: &&mut Flight| flight.lease.id == due.lease.id;
+        if due.again
+            && let Some(flight) = self.flights.values_mut().find(ours)
+        {
+            flight.lease = due.lease;
+            flight.since = claimed;
             return;
         }
         let line = due.message.line();

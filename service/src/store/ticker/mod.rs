@@ -27,18 +27,16 @@ const AWAY: Duration = Duration::from_secs(1);
 pub struct Ticker<S, O> {
     store: Arc<S>,
     outlet: Arc<O>,
-    lease: Duration,
     figures: Arc<Figures>,
 }
 
 impl<S: Store, O: Outlet> Ticker<S, O> {
-    /// A ticker for this store, whose leases last as long as given.
+    /// A ticker for this store.
     #[must_use]
-    pub fn new(store: Arc<S>, outlet: Arc<O>, lease: Duration) -> Self {
+    pub fn new(store: Arc<S>, outlet: Arc<O>) -> Self {
         Self {
             store,
             outlet,
-            lease,
             figures: Arc::default(),
         }
     }
@@ -53,7 +51,7 @@ impl<S: Store, O: Outlet> Ticker<S, O> {
     /// rest to its leases.
     pub async fn run(self, stop: impl Future<Output = ()>, drain: Duration) {
         let mut stop = std::pin::pin!(stop);
-        let mut desk = Desk::new(self.store, self.outlet, self.lease, self.figures);
+        let mut desk = Desk::new(self.store, self.outlet, self.figures);
         let mut away = false;
         loop {
             let settled = desk.settle().await;
