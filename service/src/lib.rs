@@ -6,6 +6,7 @@ mod happening;
 mod https;
 pub mod orphans;
 mod span;
+pub mod store;
 
 pub use happening::{Happening, Obituary, Trouble};
 pub use span::Span;

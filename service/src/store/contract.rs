@@ -1,0 +1,195 @@
+//! What a store does.
+
+use std::{future::Future, time::Duration};
+
+use super::{Id, Kept, Line, Result};
+
+/// Keeps messages until they are due, for any number of replicas at once. Time is the store's own: a clock that jumps on this
+/// machine changes nothing.
+pub trait Store: Send + Sync + 'static {
+    /// Keeps messages, and returns once they are as safe as configured: then their originals may be acknowledged. One answer per
+    /// message, in their order.
+    ///
+    /// Some milliseconds pass until then, or a second where the store syncs once a second. So call it with all that has come in, and
+    /// again before the last call has returned. After an error keep the *same* values again after a pause: what was stored already is
+    /// recognised.
+    ///
+    /// # Errors
+    /// None of the messages may be acknowledged. Until one succeeds, take nothing more in.
+    fn keep(&self, batch: &[Kept]) -> impl Future<Output = Result<Vec<Arrival>>> + Send;
+
+    /// Takes what is due, for the time of a lease. What is neither deleted nor [extended](Self::extend) by then is due again.
+    ///
+    /// # Errors
+    /// Nothing was taken, or it is due again when its lease ends.
+    fn claim(&self, wish: &Wish) -> impl Future<Output = Result<Claim>> + Send;
+
+    /// Deletes what was published and confirmed. Per lease whether it still was ours: where not, another replica has the message
+    /// and publishes it a second time.
+    ///
+    /// # Errors
+    /// What was not deleted is due again when its lease ends.
+    fn delete(&self, leases: &[Lease]) -> impl Future<Output = Result<Vec<bool>>> + Send;
+
+    /// Begins leases anew. Nothing in place of those that were not ours any more.
+    ///
+    /// # Errors
+    /// The leases are as they were.
+    fn extend(&self, leases: &[Lease]) -> impl Future<Output = Result<Vec<Option<Lease>>>> + Send;
+
+    /// Gives messages back that could not be published, to be due after a pause. Per lease whether it still was ours.
+    ///
+    /// # Errors
+    /// What was not given back is due again when its lease ends.
+    fn release(
+        &self,
+        leases: &[Lease],
+        pause: Duration,
+    ) -> impl Future<Output = Result<Vec<bool>>> + Send;
+
+    /// What waits, by the time when it is due. Bodies are left out.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn list(&self, page: &Page) -> impl Future<Output = Result<Listing>> + Send;
+
+    /// One message, whole.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn find(&self, id: &Id) -> impl Future<Output = Result<Option<Listed>>> + Send;
+
+    /// Deletes one message before it is due.
+    ///
+    /// # Errors
+    /// It may or may not have been deleted.
+    fn cancel(&self, id: &Id) -> impl Future<Output = Result<Cancelled>> + Send;
+
+    /// How many messages wait, by where they go.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn count(&self) -> impl Future<Output = Result<Vec<(Line, u64)>>> + Send;
+
+    /// Whether messages can be kept now: reachable, set up safely, with room. It asks the store each time.
+    ///
+    /// # Errors
+    /// What stands in the way, in one sentence.
+    fn health(&self) -> impl Future<Output = Result<()>> + Send;
+
+    /// How long a claim lasts.
+    fn lease(&self) -> Duration;
+
+    /// Returns when this process has kept something that is due too soon for [`Ticker`](super::Ticker) to see it in time by itself.
+    fn hurry(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// What became of a message that was to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// It waits now.
+    New,
+    /// It waited already.
+    Known,
+}
+
+/// What to claim.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// At most as many messages.
+    pub limit: usize,
+    /// At most as many bytes, but one message always.
+    pub bytes: usize,
+    /// What to leave out.
+    pub holds: Vec<Hold>,
+}
+
+/// A line whose messages are not to be claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The line.
+    pub line: Line,
+    /// When those of its messages that are due now are due again; without it they stay due, to be had as soon as the hold ends.
+    pub pause: Option<Duration>,
+}
+
+/// What a store gave.
+#[derive(Clone, Debug, Default)]
+pub struct Claim {
+    /// The messages.
+    pub due: Vec<Due>,
+    /// Those whose bytes this program cannot read, with what is wrong. They stay in the store.
+    pub unreadable: Vec<(Lease, String)>,
+    /// How long until the first of the others is due; zero if it is due now; nothing if none waits.
+    pub next: Option<Duration>,
+}
+
+/// A message that is due, and ours for the time of a lease.
+#[derive(Clone, Debug)]
+pub struct Due {
+    /// The message.
+    pub message: Kept,
+    /// The right to delete it.
+    pub lease: Lease,
+    /// How late it was when it was claimed, against the time that it was first to be due.
+    pub late: Duration,
+    /// Whether somebody has had it before, whose lease ran out: it may be published twice.
+    pub again: bool,
+}
+
+/// The right to a message for some seconds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// The message.
+    pub id: Id,
+    /// Differs for each claim of the same message.
+    pub(super) token: String,
+}
+
+/// A part of a list.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// As many are skipped: [`Listing::next`] of the page before, or 0.
+    pub from: u64,
+    /// At most as many are listed.
+    pub limit: usize,
+    /// Only what goes there.
+    pub line: Option<Line>,
+}
+
+/// Part of what waits.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// In the order in which they are due.
+    pub messages: Vec<Listed>,
+    /// How many wait in all, wherever they go.
+    pub total: u64,
+    /// Where the next page begins; nothing at the end. With a line that is rare a page may be short or empty and not the last.
+    pub next: Option<u64>,
+}
+
+/// A message in a list.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// The message; in a [`Listing`] without its body.
+    pub message: Kept,
+    /// The bytes of its body.
+    pub body_size: u64,
+    /// When it is first to be due, in milliseconds since 1970, by the clock of the store.
+    pub due: u64,
+    /// How long until it is tried; zero if it is due.
+    pub remaining: Duration,
+    /// Whether a replica has claimed it and is publishing it.
+    pub claimed: bool,
+}
+
+/// What became of a message that was to be cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// It is deleted, and will not be published.
+    Done,
+    /// There is no such message: it was published, cancelled, or never kept.
+    Unknown,
+    /// A replica is publishing it right now.
+    TooLate,
+}

@@ -1,0 +1,69 @@
+//! Where a message goes: what waits for one line must not wait for another.
+
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use sha2::{Digest, Sha256};
+
+/// The target that messages are counted by, and that is paused as a whole when it takes nothing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Line {
+    /// A queue, by way of the default exchange.
+    Queue(String),
+    /// An exchange, whatever the routing key: there may be any number of those.
+    Exchange(String),
+}
+
+/// The bytes of a line's digest in an id. Two lines that share them are paused together, and nothing worse.
+const TAG: usize = 6;
+
+/// The letters of a [`Line::tag`].
+pub(crate) const TAG_LETTERS: usize = 8;
+
+impl Line {
+    /// The line of a message with this exchange and routing key.
+    #[must_use]
+    pub fn of(exchange: &str, routing_key: &str) -> Self {
+        if exchange.is_empty() {
+            Self::Queue(routing_key.to_owned())
+        } else {
+            Self::Exchange(exchange.to_owned())
+        }
+    }
+
+    /// The line as it is written in a store.
+    pub(crate) fn key(&self) -> String {
+        match self {
+            Self::Queue(name) => format!("q:{name}"),
+            Self::Exchange(name) => format!("x:{name}"),
+        }
+    }
+
+    pub(crate) fn from_key(key: &str) -> Option<Self> {
+        match key.split_at_checked(2)? {
+            ("q:", name) => Some(Self::Queue(name.to_owned())),
+            ("x:", name) => Some(Self::Exchange(name.to_owned())),
+            _ => None,
+        }
+    }
+
+    /// Short, and of the same length for every line, so that a script sees in an id where the message goes without reading it.
+    pub(crate) fn tag(&self) -> String {
+        BASE64_URL_SAFE_NO_PAD.encode(&Sha256::digest(self.key())[..TAG])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_and_an_exchange_of_one_name_are_two_lines() {
+        let (queue, exchange) = (Line::of("", "orders"), Line::of("orders", "any"));
+        assert_ne!(queue.tag(), exchange.tag());
+        for line in [queue, exchange, Line::of("", "")] {
+            assert_eq!(line.tag().len(), TAG_LETTERS);
+            assert_eq!(Line::from_key(&line.key()), Some(line));
+        }
+        assert_eq!(Line::from_key("é"), None);
+        assert_eq!(Line::of("x", "a"), Line::of("x", "b"));
+    }
+}

@@ -1,0 +1,108 @@
+//! Where due messages go.
+
+use std::{future::Future, time::Duration};
+
+use retryrmq::{Client, ErrorKind, Publish};
+use tokio::time::timeout;
+
+use super::Due;
+
+/// Publishes what is due. Calls run at once, as many as the [`Ticker`](super::Ticker) has in hand.
+pub trait Outlet: Send + Sync + 'static {
+    /// Publishes a message, mandatory, and returns once the broker has confirmed it. The message is then deleted.
+    ///
+    /// # Errors
+    /// Why it was not published; the message stays in the store.
+    fn publish(&self, due: &Due) -> impl Future<Output = Result<(), Refusal>> + Send;
+
+    /// A message that no queue takes, or that the broker will never take: park it. Once this has returned, it is deleted.
+    ///
+    /// # Errors
+    /// Why it could not be parked; the message stays in the store, and comes here again after a pause.
+    fn give_up(&self, due: &Due, why: &str) -> impl Future<Output = Result<(), Refusal>> + Send;
+}
+
+/// Why a message was not published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The same message would be refused again until somebody acts: no queue takes it, it is too large, it may not be published.
+    Hopeless(String),
+    /// Its queue, or its exchange, takes nothing now. What goes elsewhere goes on.
+    Line(String),
+    /// The broker takes nothing now.
+    Broker(String),
+}
+
+/// How long a confirm may take. The core's own deadlines end before.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Publishes with a client of the core.
+#[derive(Clone)]
+pub struct ToBroker(Client);
+
+impl ToBroker {
+    /// Publishes on this client's connection.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self(client)
+    }
+
+    /// Publishes a message where it is to go, mandatory and confirmed.
+    ///
+    /// # Errors
+    /// Why the broker did not take it, or may not have.
+    pub async fn publish(&self, due: &Due) -> Result<(), Refusal> {
+        let draft = due.message.draft();
+        let message = Publish::to_exchange(
+            draft.exchange.as_str(),
+            draft.routing_key.as_str(),
+            draft.body.clone(),
+        )
+        .properties(draft.properties.clone());
+        match timeout(PATIENCE, self.0.publish(message)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(refusal(
+                error.kind(),
+                error.is_permanent(),
+                error.to_string(),
+            )),
+            Err(_) => Err(Refusal::Line(format!(
+                "no confirm came within {} s",
+                PATIENCE.as_secs()
+            ))),
+        }
+    }
+}
+
+fn refusal(kind: ErrorKind, permanent: bool, sentence: String) -> Refusal {
+    match kind {
+        ErrorKind::Unroutable | ErrorKind::TooLarge | ErrorKind::InvalidOption => {
+            Refusal::Hopeless(sentence)
+        }
+        _ if permanent => Refusal::Hopeless(sentence),
+        ErrorKind::NotConfirmed | ErrorKind::Timeout => Refusal::Line(sentence),
+        _ => Refusal::Broker(sentence),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_somebody_must_mend_is_hopeless() {
+        for kind in ErrorKind::ALL {
+            let judged = refusal(kind, false, String::new());
+            let expected = match kind {
+                ErrorKind::Unroutable | ErrorKind::TooLarge | ErrorKind::InvalidOption => {
+                    Refusal::Hopeless(String::new())
+                }
+                ErrorKind::NotConfirmed | ErrorKind::Timeout => Refusal::Line(String::new()),
+                _ => Refusal::Broker(String::new()),
+            };
+            assert_eq!(judged, expected, "{kind:?}");
+            let permanent = refusal(kind, true, String::new());
+            assert_eq!(permanent, Refusal::Hopeless(String::new()), "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A connection to one server. It is never re-made by itself: `WAITAOF` says something about the writes of its own connection only, so
+//! what was written on one that broke has to be written again.
+
+use redis::{
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo,
+    Pipeline, ProtocolVersion, RedisConnectionInfo, TlsCertificates, Value,
+    aio::MultiplexedConnection,
+};
+
+use super::{
+    configuration::{Configuration, Tls},
+    fault, fitness,
+};
+use crate::store::{Error, Result};
+
+/// Whom to log in at.
+#[derive(Clone, Copy)]
+pub(super) enum Login {
+    Server,
+    Sentinel,
+}
+
+/// An open connection.
+pub(super) struct Connection {
+    open: MultiplexedConnection,
+    address: String,
+}
+
+/// A connection is of no more use.
+pub(super) struct Lost {
+    pub(super) error: Error,
+    /// It was closed, rather than that nothing came in time.
+    pub(super) closed: bool,
+}
+
+/// Connects and logs in.
+pub(super) async fn open(
+    configuration: &Configuration,
+    host: &str,
+    port: u16,
+    login: Login,
+) -> Result<Connection> {
+    let address = if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    };
+    let plain = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2);
+    let settings = match login {
+        Login::Server => configuration
+            .secret()
+            .login(plain.set_db(configuration.database.into()))?,
+        Login::Sentinel => configuration.sentinel_secret().login(plain)?,
+    };
+    let client = match &configuration.tls {
+        None => ConnectionAddr::Tcp(host.to_owned(), port)
+            .into_connection_info()
+            .and_then(|to| Client::open(to.set_redis_settings(settings))),
+        Some(tls) => {
+            let certificates = certificates(tls)?;
+            // Whoever else uses rustls in this process may have chosen one.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+            ConnectionAddr::TcpTls {
+                host: host.to_owned(),
+                port,
+                insecure: false,
+                tls_params: None,
+            }
+            .into_connection_info()
+            .and_then(|to| Client::build_with_tls(to.set_redis_settings(settings), certificates))
+        }
+    }
+    .map_err(|why| fault::connecting(&address, &why))?;
+    // `WAITAOF` and `WAIT` may each take as long as they are told to.
+    let answers = configuration.timeout * 3;
+    let settings = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(configuration.timeout))
+        .set_response_timeout(Some(answers));
+    let connecting = client.get_multiplexed_async_connection_with_config(&settings);
+    // Of its own, because the library's covers less than all that connecting takes.
+    let open = tokio::time::timeout(answers, connecting)
+        .await
+        .map_err(|_| Error::Away(format!("Redis at {address} does not answer")))?
+        .map_err(|why| fault::connecting(&address, &why))?;
+    Ok(Connection { open, address })
+}
+
+fn certificates(tls: &Tls) -> Result<TlsCertificates> {
+    let read = |file: &std::path::PathBuf| {
+        std::fs::read(file).map_err(|why| {
+            Error::Configuration(format!(
+                "a file of [store.redis.tls] cannot be read: {}: {why}",
+                file.display()
+            ))
+        })
+    };
+    let client_tls = match (&tls.certificate_file, &tls.key_file) {
+        (Some(certificate), Some(key)) => Some(ClientTlsConfig {
+            client_cert: read(certificate)?,
+            client_key: read(key)?,
+        }),
+        _ => None,
+    };
+    Ok(TlsCertificates {
+        client_tls,
+        root_cert: tls.ca_file.as_ref().map(read).transpose()?,
+    })
+}
+
+impl Connection {
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Sends commands in one go and returns their answers; an error of one does not hide the others'.
+    ///
+    /// # Errors
+    /// The connection is of no more use.
+    pub(super) async fn ask_all(
+        &self,
+        commands: &Pipeline,
+    ) -> std::result::Result<Vec<Value>, Lost> {
+        let count = commands.len();
+        let answers = self
+            .open
+            .clone()
+            .send_packed_commands(commands, 0, count)
+            .await
+            .map_err(|why| Lost {
+                error: fault::lost(&self.address, &why),
+                closed: why.is_connection_dropped(),
+            })?;
+        if answers.len() == count {
+            Ok(answers)
+        } else {
+            Err(Lost {
+                error: fault::unexpected(&self.address),
+                closed: false,
+            })
+        }
+    }
+
+    /// Sends one command.
+    pub(super) async fn ask(&self, command: Cmd) -> Result<Value> {
+        let mut commands = Pipeline::new();
+        commands.add_command(command);
+        let answers = self.ask_all(&commands).await;
+        let answers = answers.map_err(|lost| lost.error)?;
+        match answers.into_iter().next() {
+            Some(Value::ServerError(why)) => Err(fault::refused(&self.address, &why)),
+            Some(value) => Ok(value),
+            None => Err(fault::unexpected(&self.address)),
+        }
+    }
+
+    /// Makes sure that the server is a master that loses nothing.
+    pub(super) async fn prove(&self, configuration: &Configuration) -> Result<()> {
+        let answers = self.ask_all(&fitness::questions()).await;
+        let answers = answers.map_err(|lost| lost.error)?;
+        fitness::judge(configuration, &self.address, answers)
+    }
+}

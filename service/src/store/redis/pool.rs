@@ -1,0 +1,126 @@
+//! Connections that are taken one at a time, and made anew when they have failed.
+
+use std::sync::{Mutex, PoisonError};
+
+use redis::{Cmd, Pipeline, Value};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::{configuration::Configuration, connection::Connection, fault, place, reply::Reply};
+use crate::store::{Error, Result};
+
+pub(super) struct Pool {
+    configuration: Configuration,
+    /// One of our keys: it names our slot.
+    key: String,
+    room: Semaphore,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Pool {
+    pub(super) fn new(configuration: &Configuration, key: &str, connections: usize) -> Self {
+        Self {
+            configuration: configuration.clone(),
+            key: key.to_owned(),
+            room: Semaphore::new(connections),
+            idle: Mutex::default(),
+        }
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends commands in one go, on a connection that nobody else uses meanwhile. It goes back only if all is well with it: whoever
+    /// gives up half-way leaves none behind, and one that the server has disowned is not used again.
+    ///
+    /// `repeatable` commands are sent again when it shows that a connection was closed while it lay idle.
+    pub(super) async fn ask_all(
+        &self,
+        commands: &Pipeline,
+        repeatable: bool,
+    ) -> Result<(String, Vec<Value>)> {
+        let _room = self.room().await?;
+        let idle = self.idle().pop();
+        if let Some(connection) = idle {
+            match connection.ask_all(commands).await {
+                Ok(answers) => match self.judged(connection, answers) {
+                    // It is not the master of our slot any more, and has done nothing.
+                    Err(Error::Away(_)) => {}
+                    judged => return judged,
+                },
+                Err(lost) => {
+                    // The others go to the same server, and it may be another now.
+                    self.idle().clear();
+                    if !(repeatable && lost.closed) {
+                        return Err(lost.error);
+                    }
+                }
+            }
+        }
+        let connection = place::reach(&self.configuration, &self.key).await?;
+        let answers = connection.ask_all(commands).await;
+        let answers = answers.map_err(|lost| lost.error)?;
+        self.judged(connection, answers)
+    }
+
+    fn judged(&self, connection: Connection, answers: Vec<Value>) -> Result<(String, Vec<Value>)> {
+        let address = connection.address().to_owned();
+        let refused = answers.iter().find_map(|answer| match answer {
+            Value::ServerError(why) => Some(fault::refused(&address, why)),
+            _ => None,
+        });
+        match refused {
+            None => {
+                self.idle().push(connection);
+                Ok((address, answers))
+            }
+            Some(why) => {
+                if matches!(why, Error::Full(_) | Error::NotDurable(_)) {
+                    self.idle().push(connection);
+                } else {
+                    self.idle().clear();
+                }
+                Err(why)
+            }
+        }
+    }
+
+    /// Makes sure again that the server is set up safely: somebody may have changed that since we connected.
+    pub(super) async fn prove(&self) -> Result<()> {
+        let _room = self.room().await?;
+        let idle = self.idle().pop();
+        let proven = match idle {
+            Some(connection) => match connection.prove(&self.configuration).await {
+                Ok(()) => Ok(connection),
+                Err(Error::Away(_)) => place::reach(&self.configuration, &self.key).await,
+                Err(why) => Err(why),
+            },
+            None => place::reach(&self.configuration, &self.key).await,
+        };
+        match proven {
+            Ok(connection) => {
+                self.idle().push(connection);
+                Ok(())
+            }
+            Err(why) => {
+                self.idle().clear();
+                Err(why)
+            }
+        }
+    }
+
+    async fn room(&self) -> Result<SemaphorePermit<'_>> {
+        let room = self.room.acquire().await;
+        room.map_err(|_| Error::Away("the store is closed".to_owned()))
+    }
+
+    pub(super) async fn ask(&self, command: Cmd, repeatable: bool) -> Result<Reply> {
+        let mut commands = Pipeline::new();
+        commands.add_command(command);
+        let (address, answers) = self.ask_all(&commands, repeatable).await?;
+        match answers.into_iter().next() {
+            Some(answer) => Reply::new(&address, answer),
+            None => Err(fault::unexpected(&address)),
+        }
+    }
+}

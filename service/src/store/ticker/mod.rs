@@ -1,0 +1,83 @@
+//! Brings messages back on time: one task for a whole store, whatever the number of messages.
+//!
+//! It claims what is due, hands each message to the [`Outlet`], and deletes it once that has succeeded. Then it sleeps until the store
+//! says that the next one is due. It goes by the store's time and by time that has passed, never by the clock of this machine.
+
+mod desk;
+mod figures;
+mod lines;
+mod plan;
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use self::desk::Desk;
+pub use self::figures::Figures;
+use super::{Outlet, Store};
+
+/// The longest sleep: as late a message may be that another replica keeps, and then dies before it brings it back itself.
+pub(super) const IDLE: Duration = Duration::from_millis(250);
+
+/// The pause after the store, or the broker, has refused.
+const AWAY: Duration = Duration::from_secs(1);
+
+/// Claims, publishes and deletes, until it is told to stop.
+pub struct Ticker<S, O> {
+    store: Arc<S>,
+    outlet: Arc<O>,
+    figures: Arc<Figures>,
+}
+
+impl<S: Store, O: Outlet> Ticker<S, O> {
+    /// A ticker for this store.
+    #[must_use]
+    pub fn new(store: Arc<S>, outlet: Arc<O>) -> Self {
+        Self {
+            store,
+            outlet,
+            figures: Arc::default(),
+        }
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn figures(&self) -> Arc<Figures> {
+        Arc::clone(&self.figures)
+    }
+
+    /// Runs until `stop` is ready. Then it claims no more, waits at most `drain` for what it has in hand, and leaves the
+    /// rest to its leases.
+    pub async fn run(self, stop: impl Future<Output = ()>, drain: Duration) {
+        let mut stop = std::pin::pin!(stop);
+        let mut desk = Desk::new(self.store, self.outlet, self.figures);
+        let mut away = false;
+        loop {
+            let settled = desk.settle().await;
+            let sleep = match settled {
+                Ok(()) => desk.claim().await,
+                Err(why) => Err(why),
+            };
+            let sleep = match sleep {
+                Ok(sleep) => {
+                    if std::mem::take(&mut away) {
+                        info!("the store answers again");
+                    }
+                    sleep
+                }
+                Err(why) => {
+                    if !std::mem::replace(&mut away, true) {
+                        warn!(%why, "the store does not answer; what is due comes later");
+                    }
+                    plan::Sleep::For(AWAY)
+                }
+            };
+            tokio::select! {
+                () = &mut stop => break,
+                () = desk.rest(sleep, away) => {}
+            }
+        }
+        desk.drain(Instant::now() + drain).await;
+    }
+}

@@ -1,0 +1,181 @@
+//! What a ticker decides, without doing any of it.
+
+use std::time::Duration;
+
+use super::IDLE;
+
+/// Messages in hand at once.
+pub(super) const IN_HAND: usize = 2_048;
+
+/// Bytes of bodies in hand at once, but one message always.
+pub(super) const BYTES_IN_HAND: usize = 64 << 20;
+
+/// Messages of one claim.
+const CLAIM: usize = 256;
+
+/// Messages in hand for one line, while all is well with it and while it is not.
+const OF_A_LINE: usize = 512;
+const OF_A_LINE_IN_DOUBT: usize = 16;
+
+/// A line that has as many in hand as it may have, and none of them done for so long, is held like one that has failed.
+pub(super) const STUCK: Duration = Duration::from_secs(2);
+
+/// The shortest sleep: what is due within it is claimed together.
+const LEAST: Duration = Duration::from_millis(5);
+
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How long a line is held after it has failed as often in a row.
+pub(super) fn pause(failures: u32) -> Duration {
+    FIRST_PAUSE
+        .saturating_mul(1 << failures.saturating_sub(1).min(16))
+        .min(LONGEST_PAUSE)
+}
+
+/// How it stands with a line.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Standing {
+    pub(super) in_hand: usize,
+    /// Failures since the last success.
+    pub(super) failures: u32,
+    /// How long it is held for yet.
+    pub(super) held_for: Duration,
+    /// How long ago one of its messages was done, or it had none in hand.
+    pub(super) quiet_for: Duration,
+}
+
+/// Whether to claim messages of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stance {
+    /// Claim them.
+    Open,
+    /// Leave them where they are; there will be room soon.
+    Pass,
+    /// Have them due again later, so that they are not in the way of others.
+    Hold(Duration),
+}
+
+pub(super) fn stance(line: Standing) -> Stance {
+    let most = if line.failures > 0 {
+        OF_A_LINE_IN_DOUBT
+    } else {
+        OF_A_LINE
+    };
+    if !line.held_for.is_zero() {
+        Stance::Hold(line.held_for)
+    } else if line.in_hand < most {
+        Stance::Open
+    } else if line.quiet_for >= STUCK || line.failures > 0 {
+        Stance::Hold(FIRST_PAUSE)
+    } else {
+        Stance::Pass
+    }
+}
+
+/// How many messages and bytes to claim; nothing while there is room for neither.
+pub(super) fn room(in_hand: usize, bytes: usize) -> Option<(usize, usize)> {
+    let messages = CLAIM.min(IN_HAND.saturating_sub(in_hand));
+    let room = BYTES_IN_HAND.saturating_sub(bytes);
+    (messages > 0 && room > 0).then_some((messages, room))
+}
+
+/// What to wait for before the next claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sleep {
+    /// Nothing.
+    Not,
+    /// So long, or something that was kept in a hurry.
+    For(Duration),
+    /// A message in hand to be done, or at most so long.
+    UntilDone(Duration),
+}
+
+/// After a claim.
+pub(super) fn sleep(claimed: usize, next: Option<Duration>, passed: bool) -> Sleep {
+    match next {
+        Some(next) if next.is_zero() && claimed > 0 => Sleep::Not,
+        // All that was looked at waits for a line that is busy.
+        Some(next) if next.is_zero() && passed => Sleep::UntilDone(LEAST * 4),
+        _ if passed => Sleep::UntilDone(next.unwrap_or(IDLE).clamp(LEAST, IDLE)),
+        next => Sleep::For(next.unwrap_or(IDLE).clamp(LEAST, IDLE)),
+    }
+}
+
+/// How long to go on waiting once a message is done: until there is room again somebody waits for that, otherwise nobody does.
+pub(super) fn together(sleep: Sleep) -> Duration {
+    match sleep {
+        Sleep::UntilDone(_) => LEAST,
+        Sleep::Not | Sleep::For(_) => LEAST * 4,
+    }
+}
+
+/// Whether a lease of this length is to be begun anew, so long after it began. Early enough that a second try is in time.
+pub(super) fn is_to_extend(held_for: Duration, lease: Duration) -> bool {
+    held_for >= lease / 3
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_duration() -> impl Strategy<Value = Duration> {
+        (0u64..100_000).prop_map(Duration::from_millis)
+    }
+
+    proptest! {
+        #[test]
+        fn a_sleep_is_bounded_and_never_longer_than_the_next_message(
+            claimed in 0usize..300, next in prop::option::of(any_duration()), passed: bool,
+        ) {
+            match sleep(claimed, next, passed) {
+                Sleep::Not => prop_assert!(claimed > 0 && next == Some(Duration::ZERO)),
+                Sleep::For(time) | Sleep::UntilDone(time) => {
+                    prop_assert!(time >= LEAST && time <= IDLE);
+                    if let Some(next) = next {
+                        prop_assert!(time <= next.max(LEAST * 4));
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn a_line_that_is_held_or_full_is_not_claimed(
+            in_hand in 0usize..3_000, failures in 0u32..9, held_for in any_duration(), quiet_for in any_duration(),
+        ) {
+            match stance(Standing { in_hand, failures, held_for, quiet_for }) {
+                Stance::Open => prop_assert!(held_for.is_zero() && in_hand < OF_A_LINE),
+                // Those that are passed over are in the way of others, so only while they move.
+                Stance::Pass => prop_assert!(failures == 0 && quiet_for < STUCK),
+                Stance::Hold(pause) => prop_assert!(!pause.is_zero()),
+            }
+        }
+
+        #[test]
+        fn no_more_is_claimed_than_there_is_room_for(in_hand in 0usize..4_000, bytes in 0usize..(100 << 20)) {
+            match room(in_hand, bytes) {
+                Some((messages, room)) => {
+                    prop_assert!(in_hand + messages <= IN_HAND);
+                    prop_assert!(bytes + room <= BYTES_IN_HAND);
+                }
+                None => prop_assert!(in_hand >= IN_HAND || bytes >= BYTES_IN_HAND),
+            }
+        }
+
+        #[test]
+        fn a_pause_grows_to_its_end(failures: u32) {
+            let now = pause(failures);
+            prop_assert!(now >= FIRST_PAUSE && now <= LONGEST_PAUSE);
+            prop_assert!(pause(failures.saturating_add(1)) >= now);
+        }
+    }
+
+    #[test]
+    fn a_lease_is_extended_in_time_for_a_second_try() {
+        let lease = Duration::from_secs(30);
+        assert!(!is_to_extend(Duration::from_secs(9), lease));
+        assert!(is_to_extend(Duration::from_secs(10), lease));
+    }
+}

@@ -1,0 +1,165 @@
+//! From Redis to a real RabbitMQ, through the core.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use retryrmq::Client;
+use retryrmq_harness::{QueueType, brokers};
+use retryrmq_serve::store::{Draft, Due, Kept, Outlet, Refusal, Store, Ticker, ToBroker};
+use tokio::sync::oneshot;
+
+use crate::{
+    drafts::{kept, laden, many},
+    server::{eventually, on_every_kind},
+};
+
+struct Parking {
+    broker: ToBroker,
+    parked: Mutex<Vec<String>>,
+}
+
+impl Outlet for Parking {
+    async fn publish(&self, due: &Due) -> Result<(), Refusal> {
+        self.broker.publish(due).await
+    }
+
+    async fn give_up(&self, due: &Due, why: &str) -> Result<(), Refusal> {
+        let queue = &due.message.draft().routing_key;
+        self.parked.lock().unwrap().push(format!("{queue}: {why}"));
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_due_is_in_its_queue_and_what_has_none_is_given_up() {
+    on_every_kind(&[], |servers| async move {
+        for broker in brokers() {
+            let vhost = broker.vhost().await;
+            let amqp = vhost.connect().await;
+            amqp.declare("orders", QueueType::Quorum).await;
+            let store = Arc::new(servers.store());
+            let client = Client::connect(vhost.url()).await.unwrap();
+            let outlet = Arc::new(Parking {
+                broker: ToBroker::new(client),
+                parked: Mutex::default(),
+            });
+            let laden = Kept::new(Draft {
+                routing_key: "orders".to_owned(),
+                properties: laden(),
+                body: b"laden".to_vec(),
+                ..Draft::default()
+            });
+            store
+                .keep(&many("orders", 500, Duration::from_millis(100)))
+                .await
+                .unwrap();
+            store
+                .keep(&[laden.unwrap(), kept("gone", "gone", Duration::ZERO)])
+                .await
+                .unwrap();
+            let (stop, stopped) = oneshot::channel::<()>();
+            let ticker = Ticker::new(Arc::clone(&store), Arc::clone(&outlet));
+            let running = tokio::spawn(ticker.run(
+                async {
+                    let _ = stopped.await;
+                },
+                Duration::from_secs(10),
+            ));
+            eventually("all gone from the store", || async {
+                store.count().await.unwrap().is_empty().then_some(())
+            })
+            .await;
+            let messages = amqp.drain("orders").await;
+            assert_eq!(messages.len(), 501, "each of them once");
+            let found = messages
+                .iter()
+                .find(|message| message.body == b"laden")
+                .unwrap();
+            let headers = found.properties.headers().clone().unwrap();
+            assert_eq!(Some(headers), crate::drafts::laden().headers().clone());
+            assert_eq!(
+                found.properties.message_id(),
+                crate::drafts::laden().message_id()
+            );
+            let parked = outlet.parked.lock().unwrap().clone();
+            assert!(
+                matches!(&parked[..], [one] if one.starts_with("gone: ")),
+                "{parked:?}"
+            );
+            stop.send(()).unwrap();
+            running.await.unwrap();
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_is_full_does_not_stop_another() {
+    on_every_kind(&[], |servers| async move {
+        for broker in brokers() {
+            let vhost = broker.vhost().await;
+            let amqp = vhost.connect().await;
+            let mut arguments = retryrmq::types::FieldTable::default();
+            arguments.insert(
+                "x-max-length".into(),
+                retryrmq::types::AMQPValue::LongInt(1),
+            );
+            arguments.insert(
+                "x-overflow".into(),
+                retryrmq::types::AMQPValue::LongString("reject-publish".into()),
+            );
+            amqp.declare_with("full", QueueType::Classic, arguments)
+                .await;
+            amqp.publish("full", "first").await;
+            amqp.declare("orders", QueueType::Quorum).await;
+            let store = Arc::new(servers.store());
+            let client = Client::connect(vhost.url()).await.unwrap();
+            let outlet = Arc::new(Parking {
+                broker: ToBroker::new(client),
+                parked: Mutex::default(),
+            });
+            store
+                .keep(&many("full", 300, Duration::ZERO))
+                .await
+                .unwrap();
+            store
+                .keep(&many("orders", 300, Duration::ZERO))
+                .await
+                .unwrap();
+            let (stop, stopped) = oneshot::channel::<()>();
+            let ticker = Ticker::new(Arc::clone(&store), outlet);
+            let figures = ticker.figures();
+            let running = tokio::spawn(ticker.run(
+                async {
+                    let _ = stopped.await;
+                },
+                Duration::from_secs(10),
+            ));
+            eventually("the others are through", || async {
+                let count = store.count().await.unwrap();
+                (count.len() == 1 && amqp.depth("orders").await == Some(300)).then_some(())
+            })
+            .await;
+            assert_eq!(amqp.depth("full").await, Some(1));
+            // Room again, and what waits comes by itself.
+            eventually("refused", || async {
+                (figures.refused() > 0).then_some(())
+            })
+            .await;
+            amqp.drain("full").await;
+            eventually("one more came", || async {
+                (amqp.depth("full").await == Some(1)).then_some(())
+            })
+            .await;
+            stop.send(()).unwrap();
+            running.await.unwrap();
+            for (line, _) in store.count().await.unwrap() {
+                servers.cli(0, &["flushall"]);
+                assert_eq!(line, retryrmq_serve::store::Line::Queue("full".to_owned()));
+            }
+        }
+    })
+    .await;
+}

@@ -1,0 +1,122 @@
+//! Redis is killed at any moment: what it has confirmed is there afterwards.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use retryrmq_serve::store::{
+    Page, Store,
+    redis::{Configuration, RedisStore},
+};
+
+use crate::{
+    drafts::kept,
+    server::{Servers, eventually, on_every_kind},
+};
+
+/// Everything that waits.
+pub(crate) async fn waiting(store: &RedisStore) -> HashSet<String> {
+    let mut ids = HashSet::new();
+    let mut from = Some(0);
+    while let Some(at) = from {
+        let page = Page {
+            from: at,
+            limit: 1_000,
+            line: None,
+        };
+        let listing = store.list(&page).await.unwrap();
+        ids.extend(
+            listing
+                .messages
+                .iter()
+                .map(|one| one.message.id().to_string()),
+        );
+        from = listing.next;
+    }
+    ids
+}
+
+/// Keeps messages without end from several tasks, kills Redis again and again, and compares.
+async fn killed(servers: Servers, fsync: bool) {
+    let configuration = Configuration {
+        fsync,
+        ..servers.configuration()
+    };
+    let store = Arc::new(RedisStore::new(&configuration, "/").unwrap());
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..3)
+        .map(|writer| {
+            let (store, stop) = (Arc::clone(&store), Arc::clone(&stop));
+            tokio::spawn(async move {
+                let mut confirmed = Vec::new();
+                let mut number = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let batch: Vec<_> = (0..20)
+                        .map(|at| {
+                            let body = format!("{writer}-{number}-{at}");
+                            kept("orders", &body, Duration::from_secs(3_600))
+                        })
+                        .collect();
+                    number += 1;
+                    // As the intake does: the same values until it succeeds.
+                    while store.keep(&batch).await.is_err() {
+                        if stop.load(Ordering::Relaxed) {
+                            return confirmed;
+                        }
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                    confirmed.extend(batch.iter().map(|kept| kept.id().to_string()));
+                }
+                confirmed
+            })
+        })
+        .collect();
+    for round in 1..=3u64 {
+        let before = round * 20;
+        eventually("some are confirmed", || async {
+            let count = store.count().await.ok()?;
+            (count.first()?.1 > before).then_some(())
+        })
+        .await;
+        servers.tell("kill", 0, &[]);
+        servers.start(0, &[]);
+    }
+    eventually("well", || async { store.health().await.ok() }).await;
+    stop.store(true, Ordering::Relaxed);
+    let mut confirmed = Vec::new();
+    for writer in writers {
+        confirmed.extend(writer.await.unwrap());
+    }
+    let there = waiting(&store).await;
+    let lost: Vec<_> = confirmed.iter().filter(|id| !there.contains(*id)).collect();
+    assert!(
+        lost.is_empty(),
+        "{} of {} are lost",
+        lost.len(),
+        confirmed.len()
+    );
+    assert!(!confirmed.is_empty());
+    // Counted by line as they are.
+    let count = store.count().await.unwrap();
+    assert_eq!(count[0].1, there.len() as u64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_confirmed_survives_a_kill_with_a_sync_per_second() {
+    on_every_kind(&["appendfsync everysec"], |servers| async move {
+        // Written is enough for a kill; and of Valkey nothing better can be had with this setting.
+        let fsync = servers.kind() == "redis";
+        killed(servers, fsync).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_confirmed_survives_a_kill_with_a_sync_per_write() {
+    on_every_kind(&["appendfsync always"], |servers| killed(servers, true)).await;
+}

@@ -1,0 +1,149 @@
+//! What is kept comes back as it was, once.
+
+use std::time::Duration;
+
+use retryrmq_serve::store::{Arrival, Draft, Kept, Line, Store};
+
+use crate::{
+    drafts::{all, draft, kept, laden, many},
+    server::on_every_kind,
+};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+#[tokio::test]
+async fn a_message_comes_back_whole() {
+    on_every_kind(&[], |servers| async move {
+        let store = servers.store();
+        let body: Vec<u8> = (0..=255).cycle().take(300_000).collect();
+        let message = Kept::new(Draft {
+            exchange: "the exchange".to_owned(),
+            routing_key: "ключ\n".to_owned(),
+            delay: Duration::ZERO,
+            properties: laden(),
+            body,
+            record: vec![0, 255, 10],
+            redelivered: false,
+        })
+        .unwrap();
+        assert_eq!(
+            store.keep(std::slice::from_ref(&message)).await.unwrap(),
+            [Arrival::New]
+        );
+        let claim = store.claim(&all()).await.unwrap();
+        let [due] = &claim.due[..] else {
+            panic!("{claim:?}");
+        };
+        assert_eq!(due.message.id(), message.id());
+        assert_eq!(
+            format!("{:?}", due.message.draft()),
+            format!("{:?}", message.draft())
+        );
+        assert!(!due.again);
+        assert_eq!(
+            store
+                .delete(std::slice::from_ref(&due.lease))
+                .await
+                .unwrap(),
+            [true]
+        );
+        assert!(store.count().await.unwrap().is_empty());
+        assert_eq!(servers.cli(0, &["dbsize"]), "0", "nothing is left behind");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_empty_body_and_empty_names_are_kept() {
+    on_every_kind(&[], |servers| async move {
+        let store = servers.store();
+        let message = kept("", "", Duration::ZERO);
+        store.keep(&[message]).await.unwrap();
+        let claim = store.claim(&all()).await.unwrap();
+        assert!(claim.due[0].message.draft().body.is_empty());
+        assert!(store.keep(&[]).await.unwrap().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_same_delivery_is_kept_once_and_a_twin_beside_it() {
+    on_every_kind(&[], |servers| async move {
+        let store = servers.store();
+        let first = kept("orders", "tick", HOUR);
+        // The answer got lost, and the caller asks again.
+        for expected in [Arrival::New, Arrival::Known, Arrival::Known] {
+            assert_eq!(
+                store.keep(std::slice::from_ref(&first)).await.unwrap(),
+                [expected]
+            );
+        }
+        // Another message that looks the same to the last byte: two ticks of one second.
+        let twin = kept("orders", "tick", HOUR);
+        assert_eq!(first.id(), twin.id());
+        for expected in [Arrival::New, Arrival::Known] {
+            assert_eq!(
+                store.keep(std::slice::from_ref(&twin)).await.unwrap(),
+                [expected]
+            );
+        }
+        // Both come again, because whoever took them died before he acknowledged them.
+        let again = Draft {
+            redelivered: true,
+            ..draft("orders", "tick", HOUR)
+        };
+        let again = [Kept::new(again.clone()).unwrap(), Kept::new(again).unwrap()];
+        assert_eq!(store.keep(&again).await.unwrap(), [Arrival::Known; 2]);
+        let line = Line::Queue("orders".to_owned());
+        assert_eq!(store.count().await.unwrap(), [(line, 2)]);
+        // A redelivered one of which nothing is known was never kept.
+        let unknown = Kept::new(Draft {
+            redelivered: true,
+            ..draft("orders", "other", HOUR)
+        });
+        assert_eq!(
+            store.keep(&[unknown.unwrap()]).await.unwrap(),
+            [Arrival::New]
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_large_batch_is_kept_whole_and_counted_by_line() {
+    on_every_kind(&[], |servers| async move {
+        let store = servers.store();
+        let mut batch = many("orders", 700, HOUR);
+        batch.extend(many("bills", 3, HOUR));
+        // Larger than what one script takes.
+        batch.push(kept("bills", &"x".repeat(9 << 20), HOUR));
+        let arrivals = store.keep(&batch).await.unwrap();
+        assert_eq!(arrivals, vec![Arrival::New; 704]);
+        let count = store.count().await.unwrap();
+        let queue = |name: &str| Line::Queue(name.to_owned());
+        assert_eq!(count, [(queue("bills"), 4), (queue("orders"), 700)]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn stores_of_two_names_do_not_meet() {
+    on_every_kind(&[], |servers| async move {
+        use retryrmq_serve::store::redis::{Configuration, RedisStore};
+        let named = |name: &str| {
+            RedisStore::new(
+                &Configuration {
+                    name: name.to_owned(),
+                    ..servers.configuration()
+                },
+                "/",
+            )
+            .unwrap()
+        };
+        let (one, other) = (named("one"), named("other"));
+        one.keep(&many("orders", 2, Duration::ZERO)).await.unwrap();
+        assert!(other.claim(&all()).await.unwrap().due.is_empty());
+        assert_eq!(one.claim(&all()).await.unwrap().due.len(), 2);
+    })
+    .await;
+}

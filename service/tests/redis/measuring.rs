@@ -1,0 +1,141 @@
+//! Figures for `docs/redis-store.md`, printed: `cargo test --release -p retryrmq-serve --test redis -- --ignored --nocapture measuring`.
+//! How fast a machine is shows nothing about the code, so nothing is asserted about times.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use retryrmq_serve::store::{Due, Line, Outlet, Refusal, Store, Ticker};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep},
+};
+
+use crate::{
+    drafts::many,
+    server::{eventually, on_every_kind},
+};
+
+/// Notes how late each message is. Its publishing takes as long as a confirm of a quorum queue.
+#[derive(Default)]
+struct Watch {
+    late: Mutex<Vec<Duration>>,
+}
+
+impl Outlet for Watch {
+    async fn publish(&self, due: &Due) -> Result<(), Refusal> {
+        self.late.lock().unwrap().push(due.late);
+        sleep(Duration::from_millis(10)).await;
+        Ok(())
+    }
+
+    async fn give_up(&self, _: &Due, _: &str) -> Result<(), Refusal> {
+        unreachable!("all are taken")
+    }
+}
+
+const PER_SECOND: usize = 5_000;
+const SECONDS: usize = 10;
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn lateness_at_five_thousand_a_second() {
+    on_every_kind(&["appendfsync always"], |servers| async move {
+        let store = Arc::new(servers.store());
+        let begun = Instant::now();
+        // All of them wait before the first is due, spread evenly over the seconds from then on.
+        let lead = Duration::from_secs(40);
+        for part in 0..SECONDS * 10 {
+            let due_in = lead + Duration::from_millis(100 * part as u64);
+            let delay = due_in.saturating_sub(begun.elapsed());
+            let slots = (PER_SECOND / 10) as u32;
+            let batch: Vec<_> = many(&format!("orders-{}", part % 5), PER_SECOND / 10, delay)
+                .into_iter()
+                .enumerate()
+                .map(|(at, kept)| {
+                    let mut draft = kept.draft().clone();
+                    draft.delay += Duration::from_millis(100) * at as u32 / slots;
+                    draft.body = format!("{part}-{at}-{}", "x".repeat(1_000)).into_bytes();
+                    retryrmq_serve::store::Kept::new(draft).unwrap()
+                })
+                .collect();
+            store.keep(&batch).await.unwrap();
+        }
+        eprintln!("kept {} in {:?}", PER_SECOND * SECONDS, begun.elapsed());
+        assert!(begun.elapsed() < lead, "the first was due before the last was kept");
+        let outlets = [Arc::new(Watch::default()), Arc::new(Watch::default())];
+        let mut stops = Vec::new();
+        for outlet in &outlets {
+            let other = Arc::new(servers.store());
+            let ticker = Ticker::new(other, Arc::clone(outlet));
+            let (stop, stopped) = oneshot::channel::<()>();
+            tokio::spawn(ticker.run(
+                async {
+                    let _ = stopped.await;
+                },
+                Duration::from_secs(1),
+            ));
+            stops.push(stop);
+        }
+        eventually("all brought", || async { store.count().await.unwrap().is_empty().then_some(()) }).await;
+        let mut late: Vec<_> = outlets
+            .iter()
+            .flat_map(|outlet| outlet.late.lock().unwrap().clone())
+            .collect();
+        late.sort();
+        let at = |share: f64| late[((late.len() - 1) as f64 * share) as usize];
+        eprintln!(
+            "{} due at {PER_SECOND} a second, two replicas: late p50 {:?}, p99 {:?}, p99.9 {:?}, most {:?}",
+            late.len(),
+            at(0.5),
+            at(0.99),
+            at(0.999),
+            at(1.0)
+        );
+        drop(stops);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn bytes_per_message() {
+    on_every_kind(&["appendfsync everysec"], |servers| async move {
+        let used = || {
+            let info = servers.cli(0, &["info", "memory"]);
+            let line = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
+            line.unwrap().trim().parse::<u64>().unwrap()
+        };
+        let store = retryrmq_serve::store::redis::RedisStore::new(&retryrmq_serve::store::redis::Configuration {
+            fsync: false,
+            ..servers.configuration()
+        }, "/")
+        .unwrap();
+        let empty = used();
+        let hour = Duration::from_secs(3_600);
+        let count = 200_000;
+        let mut size = 0;
+        for _ in 0..count / 1_000 {
+            let batch: Vec<_> = many("orders", 1_000, hour)
+                .iter()
+                .map(|kept| {
+                    let mut draft = kept.draft().clone();
+                    draft.properties = crate::drafts::laden();
+                    draft.body.resize(100, b'x');
+                    retryrmq_serve::store::Kept::new(draft).unwrap()
+                })
+                .collect();
+            size = batch[0].size();
+            store.keep(&batch).await.unwrap();
+        }
+        let line = Line::Queue("orders".to_owned());
+        assert_eq!(store.count().await.unwrap(), [(line, count)]);
+        let each = (used() - empty) / count;
+        eprintln!(
+            "{count} messages: {each} bytes each in memory, for {size} bytes of properties, names and body: {} bytes over",
+            each - size as u64
+        );
+    })
+    .await;
+}

@@ -1,0 +1,300 @@
+//! The ticker brings back what is due, once, and one queue in trouble does not stop another.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use retryrmq_serve::store::{
+    Due, Figures, Outlet, Refusal, Store, Ticker,
+    redis::{Configuration, RedisStore},
+};
+use tokio::{sync::oneshot, task::JoinHandle};
+
+use crate::{
+    drafts::{kept, many},
+    server::{eventually, on_every_kind},
+};
+
+/// Takes what it is given, but for some queues: `gone` is unroutable, `full` refuses, `stuck` never answers, `slow` takes its time,
+/// `panics` does; and it counts.
+#[derive(Default)]
+struct Counter {
+    published: Mutex<HashMap<String, u32>>,
+    given_up: Mutex<Vec<String>>,
+    away: Mutex<bool>,
+    parks: Mutex<bool>,
+}
+
+impl Outlet for Counter {
+    async fn publish(&self, due: &Due) -> Result<(), Refusal> {
+        let draft = due.message.draft();
+        if *self.away.lock().unwrap() {
+            return Err(Refusal::Broker("away".to_owned()));
+        }
+        match draft.routing_key.as_str() {
+            "gone" => return Err(Refusal::Hopeless("no queue takes it".to_owned())),
+            "full" => return Err(Refusal::Line("full".to_owned())),
+            "stuck" => std::future::pending().await,
+            "slow" => tokio::time::sleep(Duration::from_secs(3)).await,
+            "panics" => panic!("as it is meant"),
+            _ => {}
+        }
+        let name = format!(
+            "{}/{}",
+            draft.routing_key,
+            String::from_utf8_lossy(&draft.body)
+        );
+        *self.published.lock().unwrap().entry(name).or_default() += 1;
+        Ok(())
+    }
+
+    async fn give_up(&self, due: &Due, why: &str) -> Result<(), Refusal> {
+        if !*self.parks.lock().unwrap() {
+            return Err(Refusal::Line("parking is full".to_owned()));
+        }
+        let body = String::from_utf8_lossy(&due.message.draft().body).into_owned();
+        self.given_up.lock().unwrap().push(format!("{body}: {why}"));
+        Ok(())
+    }
+}
+
+impl Counter {
+    /// Messages of a queue that were published, and the most often that one was.
+    fn of(&self, queue: &str) -> (usize, u32) {
+        let published = self.published.lock().unwrap();
+        let of: Vec<_> = published
+            .iter()
+            .filter(|(name, _)| name.starts_with(&format!("{queue}/")))
+            .map(|(_, count)| *count)
+            .collect();
+        (of.len(), of.into_iter().max().unwrap_or(0))
+    }
+}
+
+struct Running {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+    figures: Arc<Figures>,
+}
+
+impl Running {
+    fn start(store: &Arc<RedisStore>, outlet: &Arc<Counter>) -> Self {
+        let ticker = Ticker::new(Arc::clone(store), Arc::clone(outlet));
+        let figures = ticker.figures();
+        let (stop, stopped) = oneshot::channel();
+        let stopped = async {
+            let _ = stopped.await;
+        };
+        let task = tokio::spawn(ticker.run(stopped, Duration::from_millis(500)));
+        Self {
+            stop,
+            task,
+            figures,
+        }
+    }
+
+    async fn stop(self) {
+        self.stop.send(()).unwrap();
+        self.task.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_replicas_bring_everything_back_once() {
+    on_every_kind(&[], |servers| async move {
+        let (one, other) = (Arc::new(servers.store()), Arc::new(servers.store()));
+        let outlet = Arc::new(Counter::default());
+        let replicas = [
+            Running::start(&one, &outlet),
+            Running::start(&other, &outlet),
+        ];
+        for part in 0..8 {
+            let batch: Vec<_> = (0..500)
+                .map(|number| {
+                    let delay = Duration::from_millis(number % 400);
+                    kept("orders", &format!("{part}-{number}"), delay)
+                })
+                .collect();
+            one.keep(&batch).await.unwrap();
+        }
+        eventually("all published", || async {
+            (outlet.of("orders").0 == 4_000).then_some(())
+        })
+        .await;
+        eventually("all deleted", || async {
+            one.count().await.unwrap().is_empty().then_some(())
+        })
+        .await;
+        assert_eq!(outlet.of("orders"), (4_000, 1));
+        let [first, second] = replicas;
+        assert_eq!(
+            first.figures.published() + second.figures.published(),
+            4_000
+        );
+        first.stop().await;
+        second.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_in_trouble_does_not_stop_another() {
+    on_every_kind(&[], |servers| async move {
+        let store = Arc::new(servers.store());
+        let outlet = Arc::new(Counter::default());
+        for queue in ["gone", "full", "stuck", "panics"] {
+            store.keep(&many(queue, 700, Duration::ZERO)).await.unwrap();
+        }
+        store
+            .keep(&many("fine", 700, Duration::ZERO))
+            .await
+            .unwrap();
+        let running = Running::start(&store, &outlet);
+        eventually("the fine ones published", || async {
+            (outlet.of("fine").0 == 700).then_some(())
+        })
+        .await;
+        assert!(running.figures.refused() > 0);
+        // Nothing of the others is lost, not even what cannot be parked.
+        eventually("what was published deleted", || async {
+            let count = store.count().await.unwrap();
+            (count.len() == 4 && count.iter().all(|(_, count)| *count == 700)).then_some(())
+        })
+        .await;
+        *outlet.parks.lock().unwrap() = true;
+        eventually("given up", || async {
+            (outlet.given_up.lock().unwrap().len() == 700).then_some(())
+        })
+        .await;
+        assert!(outlet.given_up.lock().unwrap()[0].ends_with(": no queue takes it"));
+        // What never answers does not hold up the end.
+        running.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_confirm_outlasts_the_lease() {
+    on_every_kind(&[], |servers| async move {
+        let store = Arc::new(servers.store_of_short_leases());
+        let outlet = Arc::new(Counter::default());
+        store.keep(&many("slow", 20, Duration::ZERO)).await.unwrap();
+        let replicas = [
+            Running::start(&store, &outlet),
+            Running::start(&Arc::new(servers.store_of_short_leases()), &outlet),
+        ];
+        eventually("all deleted", || async {
+            store.count().await.unwrap().is_empty().then_some(())
+        })
+        .await;
+        for running in replicas {
+            if running.figures.lost() + running.figures.again() == 0 {
+                assert_eq!(outlet.of("slow"), (20, 1));
+            } else {
+                // This machine was too busy to extend a lease of a second: twice is allowed then, and none is lost.
+                assert_eq!(outlet.of("slow").0, 20);
+            }
+            running.stop().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_published_while_redis_was_away_is_not_published_again() {
+    on_every_kind(&[], |servers| async move {
+        // Its leases run out meanwhile.
+        let store = Arc::new(servers.store_of_short_leases());
+        let outlet = Arc::new(Counter::default());
+        store.keep(&many("slow", 50, Duration::ZERO)).await.unwrap();
+        let running = Running::start(&store, &outlet);
+        eventually("claimed", || async {
+            (running.figures.in_hand() == 50).then_some(())
+        })
+        .await;
+        servers.tell("kill", 0, &[]);
+        eventually("published", || async {
+            (outlet.of("slow").0 == 50).then_some(())
+        })
+        .await;
+        servers.start(0, &[]);
+        eventually("deleted", || async {
+            store
+                .count()
+                .await
+                .is_ok_and(|count| count.is_empty())
+                .then_some(())
+        })
+        .await;
+        assert_eq!(outlet.of("slow"), (50, 1));
+        // And it goes on by itself.
+        store.keep(&many("fine", 50, Duration::ZERO)).await.unwrap();
+        eventually("published", || async {
+            (outlet.of("fine").0 == 50).then_some(())
+        })
+        .await;
+        running.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_is_away_is_waited_for() {
+    on_every_kind(&[], |servers| async move {
+        let store = Arc::new(servers.store());
+        let outlet = Arc::new(Counter::default());
+        *outlet.away.lock().unwrap() = true;
+        store
+            .keep(&many("fine", 300, Duration::ZERO))
+            .await
+            .unwrap();
+        let running = Running::start(&store, &outlet);
+        eventually("refused", || async {
+            (running.figures.refused() > 0).then_some(())
+        })
+        .await;
+        *outlet.away.lock().unwrap() = false;
+        eventually("published", || async {
+            (outlet.of("fine") == (300, 1)).then_some(())
+        })
+        .await;
+        running.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_gives_out_nothing_twice() {
+    on_every_kind(&[], |servers| async move {
+        let configuration = Configuration {
+            name: "end".to_owned(),
+            ..servers.configuration()
+        };
+        let store = Arc::new(RedisStore::new(&configuration, "/").unwrap());
+        let outlet = Arc::new(Counter::default());
+        for _ in 0..3 {
+            store
+                .keep(&many("fine", 2_000, Duration::ZERO))
+                .await
+                .unwrap();
+            let running = Running::start(&store, &outlet);
+            eventually("begun", || async {
+                (running.figures.published() > 0).then_some(())
+            })
+            .await;
+            running.stop().await;
+        }
+        let running = Running::start(&store, &outlet);
+        eventually("all deleted", || async {
+            store.count().await.unwrap().is_empty().then_some(())
+        })
+        .await;
+        // Three times the same bodies: each was kept as a message of its own.
+        assert_eq!(outlet.of("fine"), (2_000, 3));
+        assert_eq!(running.figures.again(), 0);
+        running.stop().await;
+    })
+    .await;
+}
