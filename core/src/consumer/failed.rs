@@ -16,7 +16,7 @@ use crate::{
 /// another program hands over. Made for a [`Retrier`](crate::Retrier). Cheap to clone; the body is shared.
 #[derive(Clone)]
 pub struct Failed {
-    /// Without the body, which nothing here reads.
+    /// Its body is not read here.
     pub(super) received: Arc<Received>,
     pub(super) body: Body,
 }
@@ -143,6 +143,16 @@ impl Failed {
     #[must_use]
     pub fn distrusted(&self) -> &[(&'static str, &'static str)] {
         &self.received.state.distrusted
+    }
+}
+
+/// A message that its consumer parks, say, by the way of another.
+impl From<&Message> for Failed {
+    fn from(message: &Message) -> Self {
+        Self {
+            received: Arc::clone(&message.0),
+            body: Arc::clone(&message.0) as Body,
+        }
     }
 }
 

@@ -92,9 +92,7 @@ impl Engine {
                 if let Event::Rejected { error, .. } = &event
                     && !std::mem::replace(&mut self.warned_without_dlx, true)
                 {
-                    // A target of its own, for programs that reject on purpose.
                     warn!(
-                        target: "retryrmq::rejecting",
                         queue = %self.name,
                         error,
                         "a message failed and dlx is off: it is rejected, and dropped unless its queue dead-letters"
