@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use crate::{
     Book, Feed, Health, Metrics,
     http::{self, Desk},
-    intake::{Clerk, Fate, INTAKE_QUEUE, plan},
+    intake::{Clerk, Fate, INTAKE_QUEUE, Tide, plan},
     policy::{Shelf, read_book},
 };
 
@@ -160,11 +160,16 @@ impl Service {
         client.apply_plan(&plan()).await?;
         self.health.stands(true);
         let health = self.health.clone();
+        let (turns, tide) = watch::channel(Tide::default());
+        let turned = turns.clone();
         let subscribed = client
             .consumer(INTAKE_QUEUE)
             .prefetch(self.options.prefetch)
             .on_event(move |event| match event {
-                Event::Disconnected { .. } => health.consumes(false),
+                Event::Disconnected { .. } => {
+                    health.consumes(false);
+                    turned.send_modify(|tide| tide.losses += 1);
+                }
                 Event::Reconnected { .. } => health.consumes(true),
                 _ => {}
             })
@@ -172,14 +177,13 @@ impl Service {
         let subscription = Arc::new(subscribed.await?);
         self.health.consumes(true);
         info!("ready: what dies is retried and parked");
-        let (ends, ending) = watch::channel(false);
         let clerk = Arc::new(Clerk::new(
             client.clone(),
             Arc::clone(&self.shelf),
             Arc::clone(&self.metrics),
             self.feed.clone(),
             self.options.prefetch,
-            ending,
+            tide,
         ));
         let mut on_their_way = JoinSet::new();
         let mut beside = std::pin::pin!(async {
@@ -212,7 +216,7 @@ impl Service {
         }
         info!("ending: what is on its way comes to its end");
         self.health.ends();
-        ends.send_replace(true);
+        turns.send_modify(|tide| tide.ends = true);
         drain(&subscription, on_their_way).await;
         Ok(())
     }

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use futures_util::FutureExt;
 use lapin::{BasicProperties, types::ShortString};
 use tokio::{sync::oneshot, time::Instant};
 
@@ -131,7 +132,12 @@ impl Retrier {
         }
         let client = &self.shared.client;
         client.same_process()?;
-        let connection = client.publisher().connection().await?;
+        // Not the connection that publishes, from which the broker reads nothing while it is short of memory or disk.
+        let open = client.consuming().connection().now_or_never();
+        let connection = open.unwrap_or_else(|| {
+            let why = "the connection to the broker was lost, and is being re-made";
+            Err(Error::new(ErrorKind::ConnectionLost, why))
+        })?;
         let channel = connection.channel().await?;
         let looked = look(channel.lapin(), self.shared.wire_queue.clone()).await;
         channel.close().await;

@@ -37,6 +37,15 @@ pub(crate) enum Fate {
     Returned,
 }
 
+/// What ends the patience with a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tide {
+    /// The service ends.
+    pub(crate) ends: bool,
+    /// Channels of the intake that were lost so far: what came on one comes again on the next, and must not be stored twice.
+    pub(crate) losses: u64,
+}
+
 /// Sees messages out. Shared by all that are on their way.
 #[derive(Debug)]
 pub(crate) struct Clerk {
@@ -45,7 +54,7 @@ pub(crate) struct Clerk {
     metrics: Arc<Metrics>,
     feed: Feed,
     holds: Arc<Holds>,
-    ending: watch::Receiver<bool>,
+    tide: watch::Receiver<Tide>,
 }
 
 /// A message that is to be stored.
@@ -73,7 +82,7 @@ impl Clerk {
         metrics: Arc<Metrics>,
         feed: Feed,
         prefetch: u16,
-        ending: watch::Receiver<bool>,
+        tide: watch::Receiver<Tide>,
     ) -> Self {
         Self {
             retriers: Retriers::new(client),
@@ -81,7 +90,7 @@ impl Clerk {
             metrics,
             feed,
             holds: Arc::new(Holds::new(prefetch)),
-            ending,
+            tide,
         }
     }
 
@@ -173,7 +182,9 @@ impl Clerk {
             Ok(retrier) => retrier,
             Err(error) => {
                 warn!(%error, "a message cannot be parked for the intake, and is given back to it");
-                return self.give_back_later().await;
+                let losses = self.tide.borrow().losses;
+                self.pause(LONGEST_PAUSE, losses).await;
+                return Fate::Returned;
             }
         };
         let case = Case {
@@ -191,14 +202,10 @@ impl Clerk {
         }
     }
 
-    async fn give_back_later(&self) -> Fate {
-        self.pause(LONGEST_PAUSE).await;
-        Fate::Returned
-    }
-
     /// Stores the copy of a message, trying again with pauses that grow.
     async fn store(&self, case: &Case) -> Stored {
         let since = Instant::now();
+        let losses = self.tide.borrow().losses;
         let queue = case.failed.queue();
         let (mut tries, mut place) = (0, None);
         loop {
@@ -223,7 +230,7 @@ impl Clerk {
                     return Stored::NoRoom(error);
                 }
             }
-            if self.pause(pause(&error, tries)).await || since.elapsed() > LONGEST_KEPT {
+            if self.pause(pause(&error, tries), losses).await || since.elapsed() > LONGEST_KEPT {
                 return Stored::Kept;
             }
         }
@@ -253,11 +260,12 @@ impl Clerk {
         case.retrier.after(&case.failed, outcome).await
     }
 
-    /// Waits; whether the service ends.
-    async fn pause(&self, pause: Duration) -> bool {
-        let mut ending = self.ending.clone();
+    /// Waits; whether it is over with the message here, because the service ends or its channel was lost since there were so many losses.
+    async fn pause(&self, pause: Duration, losses: u64) -> bool {
+        let mut tide = self.tide.clone();
         tokio::select! {
-            _ = ending.wait_for(|ends| *ends) => true,
+            biased;
+            _ = tide.wait_for(|tide| tide.ends || tide.losses != losses) => true,
             () = tokio::time::sleep(pause) => false,
         }
     }

@@ -13,6 +13,6 @@ mod retriers;
 mod topology;
 mod verdict;
 
-pub(crate) use clerk::{Clerk, Fate};
+pub(crate) use clerk::{Clerk, Fate, Tide};
 pub(crate) use topology::plan;
 pub use topology::{DEAD_EXCHANGE, INTAKE_PARKED, INTAKE_QUEUE};

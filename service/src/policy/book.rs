@@ -274,7 +274,7 @@ retry = "fixed(1m, retries=1)"
             (
                 "[defaults]\nretry = \"often\"",
                 "2:9",
-                "cannot read the policy",
+                "cannot read the retry policy",
             ),
             ("[defaults]\nexpired = \"later\"", "2:11", "unknown variant"),
             ("[[rules]]\nqueue = \"q\"", "1:1", "says nothing"),

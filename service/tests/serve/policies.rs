@@ -199,7 +199,7 @@ async fn a_changed_file_holds_at_once_and_a_broken_one_never() {
             said["error"]
                 .as_str()
                 .unwrap()
-                .contains(":2:9: cannot read the policy"),
+                .contains(":2:9: cannot read the retry policy"),
             "{said}"
         );
         waits(2, "broken").await;

@@ -19,7 +19,8 @@ use retryrmq_harness::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
-    io::{AsyncBufReadExt, BufReader},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
     process::{Child, Command},
     task::AbortHandle,
 };
@@ -99,9 +100,20 @@ impl Replica {
 
     /// A page, and its status.
     pub(crate) async fn page(&self, path: &str) -> (u16, String) {
-        let answer = reqwest::get(format!("http://{}{path}", self.address)).await;
-        let answer = answer.expect("the page is served");
-        (answer.status().as_u16(), answer.text().await.unwrap())
+        let mut stream = TcpStream::connect(&self.address)
+            .await
+            .expect("the pages are served");
+        let asked = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        stream.write_all(asked.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
+        assert!(!head.contains("chunked"), "{head}");
+        (status.expect("a status"), body.to_owned())
     }
 
     /// Waits until the metrics have a line that begins so and ends with this number or a larger one.
@@ -193,6 +205,21 @@ pub(crate) struct Seen {
     pub(crate) id: String,
     pub(crate) body: Vec<u8>,
     pub(crate) properties: BasicProperties,
+}
+
+impl Seen {
+    /// By the header that the service counts in.
+    pub(crate) fn attempt(&self) -> usize {
+        let headers = self.properties.headers().as_ref();
+        let count = headers.and_then(|headers| headers.inner().get("x-retry-count").cloned());
+        match count {
+            Some(AMQPValue::LongLongInt(count)) => usize::try_from(count).unwrap() + 1,
+            other => {
+                assert_eq!(other, None);
+                1
+            }
+        }
+    }
 }
 
 fn text_of(text: Option<&ShortString>) -> String {
