@@ -1,6 +1,6 @@
 //! The program `retryrmq-serve`, which `retryrmq serve` runs.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{io::Write, net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::{ArgAction, Parser};
 use retryrmq::ErrorKind;
@@ -80,8 +80,7 @@ const REFUSED: u8 = 5;
 fn main() -> ExitCode {
     let options = Options::parse();
     if options.schema {
-        println!("{:#}", schema().to_value());
-        return ExitCode::SUCCESS;
+        return say(&format!("{:#}", schema().to_value()));
     }
     if options.check
         && let Some(file) = &options.config
@@ -118,10 +117,7 @@ fn check(file: &PathBuf) -> ExitCode {
         Err(why) => return fault(&format!("cannot read {}: {why}", file.display()), USAGE),
     };
     match Book::read(&text) {
-        Ok(_) => {
-            println!("{}: fine", file.display());
-            ExitCode::SUCCESS
-        }
+        Ok(_) => say(&format!("{}: fine", file.display())),
         Err(why) => fault(&format!("{}:{why}", file.display()), USAGE),
     }
 }
@@ -196,6 +192,12 @@ fn code(kind: ErrorKind) -> u8 {
         | ErrorKind::Broker => REFUSED,
         _ => FAILED,
     }
+}
+
+/// Prints a line. Whoever has closed the pipe wants no more of it.
+fn say(line: &str) -> ExitCode {
+    let _ = writeln!(std::io::stdout(), "{line}");
+    ExitCode::SUCCESS
 }
 
 fn fault(why: &str, code: u8) -> ExitCode {
