@@ -20,8 +20,9 @@ pub use connection::{
     Address, Addresses, Credentials, Login, Server, permission_for, permission_pattern,
 };
 pub use consumer::{
-    Attempt, Consumer, Delivery, IntoOutcome, Judge, Message, Messages, Pause, Running, Signal,
-    Simulation, Step, Subscription, Token, Trial, defer, fatal, park, retry_after,
+    Attempt, Consumer, Decision, Delivery, Failed, IntoOutcome, Judge, Message, Messages, Pause,
+    Retrier, Running, Signal, Simulation, Step, Subscription, Token, Trial, defer, fatal, park,
+    retry_after,
 };
 pub use error::{Error, ErrorKind, Result};
 /// AMQP as lapin 4 has it, which is part of this crate's interface: properties, headers and their values are lapin's own types, so a
@@ -32,9 +33,9 @@ pub use publish::Publish;
 #[doc(hidden)]
 pub use retry::RetryState;
 pub use retry::{
-    AgeFrom, Backoff, DAY, Depth, Failure, Forecast, HOUR, HistoryEntry, Limits, Load, MAX_DELAY,
-    MILLISECOND, MINUTE, Moment, Outcome, ParkReason, Policy, Round, Rule, Rules, SECOND,
-    format_duration, parse_duration, rung,
+    AgeFrom, Backoff, DAY, Death, Depth, Failure, Forecast, HOUR, HistoryEntry, Limits, Load,
+    MAX_DELAY, MILLISECOND, MINUTE, Moment, Outcome, ParkReason, Policy, Round, Rule, Rules,
+    SECOND, format_duration, parse_duration, rung,
 };
 #[cfg(feature = "log-lines")]
 pub use telemetry::lines;

@@ -1,9 +1,9 @@
 //! What may cross and be shared between threads: a change that takes that away does not compile.
 
 use crate::{
-    Addresses, Attempt, Client, ClientOptions, Consumer, Credentials, Error, Event, Judge, Message,
-    Messages, Parked, Plan, Publish, Record, Rules, Running, Signal, Simulation, Stats,
-    Subscription,
+    Addresses, Attempt, Client, ClientOptions, Consumer, Credentials, Decision, Error, Event,
+    Failed, Judge, Message, Messages, Parked, Plan, Publish, Record, Retrier, Rules, Running,
+    Signal, Simulation, Stats, Subscription,
 };
 
 const fn is_send_and_sync<T: Send + Sync + 'static>() {}
@@ -16,8 +16,10 @@ const _: () = {
     is_send_and_sync::<ClientOptions>();
     is_send_and_sync::<Consumer>();
     is_send_and_sync::<Credentials>();
+    is_send_and_sync::<Decision>();
     is_send_and_sync::<Error>();
     is_send_and_sync::<Event>();
+    is_send_and_sync::<Failed>();
     is_send_and_sync::<Judge>();
     is_send_and_sync::<Message>();
     is_send_and_sync::<Messages>();
@@ -25,6 +27,7 @@ const _: () = {
     is_send_and_sync::<Plan>();
     is_send_and_sync::<Publish>();
     is_send_and_sync::<Record>();
+    is_send_and_sync::<Retrier>();
     is_send_and_sync::<Running>();
     is_send_and_sync::<Rules>();
     is_send_and_sync::<Signal>();

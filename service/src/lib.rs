@@ -1,12 +1,38 @@
 //! Retries for a whole fleet, by one small service: consumers in any language only reject, and this decides, keeps, returns, parks
 //! and tells.
+//!
+//! ```text
+//!  orders ──rejected──► retryrmq.dead ──► retryrmq.intake ──► intake: which queue, which attempt, why it died
+//!    ▲                  (internal)        (quorum)              │
+//!    │                                                    policy: retry, park or drop
+//!    │                                                          │
+//!    └── orders.retry.<ms> ◄── a confirmed copy, then the ack ◄─┴─► orders.parked
+//! ```
+//!
+//! Nothing is kept in memory that is not in RabbitMQ: a message stays unacknowledged in the intake until its copy is confirmed. So any
+//! number of services may run side by side, and the death of one costs nothing but a second copy of what it was in the middle of.
 
 pub mod alerts;
+mod feed;
 mod happening;
+mod health;
+mod http;
 mod https;
+mod intake;
+mod logging;
+mod metrics;
 pub mod orphans;
+mod policy;
+mod service;
 mod span;
 pub mod store;
 
+pub use feed::Feed;
 pub use happening::{Happening, Obituary, Trouble};
+pub use health::Health;
+pub use intake::{DEAD_EXCHANGE, INTAKE_PARKED, INTAKE_QUEUE};
+pub use logging::{Form, start_logging};
+pub use metrics::Metrics;
+pub use policy::{Action, Book, PolicyFile, Reason, schema};
+pub use service::{Service, ServiceOptions};
 pub use span::Span;

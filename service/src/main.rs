@@ -1,12 +1,206 @@
 //! The program `retryrmq-serve`, which `retryrmq serve` runs.
 
-use clap::Parser;
+use std::{io::Write, net::SocketAddr, path::PathBuf, process::ExitCode};
 
-/// Retry and park what the consumers of a whole fleet reject.
+use clap::{ArgAction, Parser};
+use retryrmq::ErrorKind;
+use retryrmq_serve::{Book, Form, Service, ServiceOptions, schema, start_logging};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::level_filters::LevelFilter;
+
+/// Retry and park what the consumers of a whole fleet reject
+///
+/// Queues dead-letter to the exchange `retryrmq.dead` (`retryrmq enable QUEUE --service`); this service retries each message by the
+/// policy, straight back to the queue where it failed, and parks it in QUEUE.parked when that was enough. Run as many side by side as
+/// you like. It serves the one virtual host of its URL.
 #[derive(Debug, Parser)]
-#[command(name = "retryrmq-serve", version)]
-struct Options {}
+#[command(name = "retryrmq-serve", version, max_term_width = 100)]
+struct Options {
+    /// The broker: amqp://user:password@host:5672/vhost, or amqps:// for TLS
+    #[arg(
+        long,
+        env = "RETRYRMQ_URL",
+        hide_env_values = true,
+        value_name = "URL",
+        default_value = "amqp://localhost"
+    )]
+    url: String,
 
-fn main() {
-    let Options {} = Options::parse();
+    /// The policy file (TOML); without one, what was rejected is retried, and the rest is parked
+    ///
+    /// It is read again on SIGHUP, and when its content changes. A broken file is refused, and the policy of before stays.
+    #[arg(long, short, env = "RETRYRMQ_SERVE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Only check the policy file: exit code 0, or 2 with the line, the column and what to change
+    #[arg(long, requires = "config")]
+    check: bool,
+
+    /// Only print the JSON Schema of a policy file
+    #[arg(long, conflicts_with = "check")]
+    schema: bool,
+
+    /// Where /metrics, /healthz and /readyz are served
+    #[arg(
+        long,
+        env = "RETRYRMQ_SERVE_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:9419"
+    )]
+    listen: SocketAddr,
+
+    /// As many dead letters are on their way at a time; each takes the memory of its body
+    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
+    prefetch: u16,
+
+    /// How the log on standard error looks
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    log: Form,
+
+    /// The same as --log json
+    #[arg(long, hide = true)]
+    json: bool,
+
+    /// Say more on standard error
+    #[arg(short, long, action = ArgAction::Count, conflicts_with = "quiet")]
+    verbose: u8,
+
+    /// Say nothing on standard error but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// The exit codes are those of the command: `retryrmq exit-codes`.
+const FAILED: u8 = 1;
+const USAGE: u8 = 2;
+const NOT_FOUND: u8 = 3;
+const UNCONNECTED: u8 = 4;
+const REFUSED: u8 = 5;
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if options.schema {
+        return say(&format!("{:#}", schema().to_value()));
+    }
+    if options.check
+        && let Some(file) = &options.config
+    {
+        return check(file);
+    }
+    let form = if options.json {
+        Form::Json
+    } else {
+        options.log
+    };
+    let level = match (options.quiet, options.verbose) {
+        (true, _) => LevelFilter::ERROR,
+        (_, 0) => LevelFilter::INFO,
+        _ => LevelFilter::DEBUG,
+    };
+    start_logging(form, level);
+    let runtime = match runtime_of_threads() {
+        Ok(runtime) => runtime,
+        Err(why) => return fault(&format!("cannot start threads: {why}"), FAILED),
+    };
+    runtime.block_on(run(options))
+}
+
+fn runtime_of_threads() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+}
+
+fn check(file: &PathBuf) -> ExitCode {
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(why) => return fault(&format!("cannot read {}: {why}", file.display()), USAGE),
+    };
+    match Book::read(&text) {
+        Ok(_) => say(&format!("{}: fine", file.display())),
+        Err(why) => fault(&format!("{}:{why}", file.display()), USAGE),
+    }
+}
+
+async fn run(options: Options) -> ExitCode {
+    let mut asked = match Signals::listen() {
+        Ok(asked) => asked,
+        Err(why) => return fault(&format!("cannot listen for signals: {why}"), FAILED),
+    };
+    // An empty variable is one that is not set.
+    let url = match options.url.trim() {
+        "" => "amqp://localhost",
+        url => url,
+    };
+    let mut told = ServiceOptions::new(url);
+    told.policy = options.config;
+    told.listen = Some(options.listen);
+    told.prefetch = options.prefetch;
+    let service = match Service::new(told).await {
+        Ok(service) => service,
+        Err(why) => return fault(&why, USAGE),
+    };
+    if let Some(address) = service.address() {
+        tracing::info!(%address, "serving /metrics, /healthz and /readyz");
+    }
+    let reload = service.reloader();
+    let end = async move { asked.end(reload).await };
+    match service.run(end).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fault(&error.to_string(), code(error.kind())),
+    }
+}
+
+/// The signals that ask for the end, and the one that asks for a look at the policy file.
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+    hangup: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn end(&mut self, reload: impl Fn()) {
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => return,
+                _ = self.terminate.recv() => return,
+                _ = self.hangup.recv() => reload(),
+            }
+        }
+    }
+}
+
+fn code(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::InvalidUrl | ErrorKind::InvalidOption | ErrorKind::InvalidPolicy => USAGE,
+        ErrorKind::QueueNotFound => NOT_FOUND,
+        ErrorKind::Unreachable
+        | ErrorKind::AuthenticationFailed
+        | ErrorKind::TlsFailed
+        | ErrorKind::VhostNotFound => UNCONNECTED,
+        ErrorKind::Mismatch
+        | ErrorKind::AccessRefused
+        | ErrorKind::StrategyRefused
+        | ErrorKind::Broker => REFUSED,
+        _ => FAILED,
+    }
+}
+
+/// Prints a line. Whoever has closed the pipe wants no more of it.
+fn say(line: &str) -> ExitCode {
+    let _ = writeln!(std::io::stdout(), "{line}");
+    ExitCode::SUCCESS
+}
+
+fn fault(why: &str, code: u8) -> ExitCode {
+    eprintln!("error: {why}");
+    ExitCode::from(code)
 }

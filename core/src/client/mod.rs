@@ -25,7 +25,7 @@ use self::{depths::Depths, runtime::same_process};
 use crate::{
     Error, ErrorKind, Result,
     connection::{Addresses, Connection, Credentials, Keeping, Link, Server},
-    consumer::Consumer,
+    consumer::{Consumer, Retrier},
     parking::Parked,
     publish::{Publish, Publisher},
     telemetry::{Counters, Metrics},
@@ -259,6 +259,14 @@ impl Client {
     /// A consumer of `queue`, to be given its options and run.
     pub fn consumer(&self, queue: impl Into<String>) -> Consumer {
         Consumer::new(queue).client(self.clone())
+    }
+
+    /// Retries and parks messages of `queue` that its caller holds by other means than a consumer of that queue.
+    ///
+    /// # Errors
+    /// As [`Consumer::validate`] for the name of the queue, and [`ErrorKind::StrategyRefused`] where the broker cannot let messages wait.
+    pub fn retrier(&self, queue: impl Into<String>) -> Result<Retrier> {
+        Retrier::new(self.clone(), queue.into())
     }
 
     /// The messages in `queue`, a dead-letter queue of somebody else's: the broker's own, or one that another library fills. They

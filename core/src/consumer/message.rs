@@ -106,6 +106,13 @@ impl Message {
         self.0.routing_key()
     }
 
+    /// The exchange that handed it to the queue, by the broker's own word (AMQP `basic.deliver`): no publisher can say another. Of a
+    /// copy that waited it is the default exchange, and of a dead letter the dead-letter exchange.
+    #[must_use]
+    pub fn delivery_exchange(&self) -> &str {
+        self.0.exchange.as_str()
+    }
+
     /// The id its publisher gave it.
     #[must_use]
     pub fn message_id(&self) -> Option<&str> {

@@ -6,10 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use lapin::{
-    BasicProperties,
-    types::{AMQPValue, FieldTable},
-};
+use lapin::{BasicProperties, types::FieldTable};
 
 use crate::{
     consumer::{Message, Received},
@@ -78,7 +75,7 @@ impl Record {
     pub(super) fn comes_from_elsewhere(&mut self) {
         let table = self.received.properties.headers();
         let home = table.as_ref().and_then(|table| {
-            let deaths: Vec<_> = deaths(table)
+            let deaths: Vec<_> = headers::deaths(table)
                 .into_iter()
                 .filter_map(|death| {
                     let queue = headers::string(death, "queue")?;
@@ -106,7 +103,7 @@ impl Record {
         let mut state = RetryState::read(queue, Counting::Header, Past::None, &properties);
         let empty = FieldTable::default();
         let table = properties.headers().as_ref().unwrap_or(&empty);
-        let deaths = deaths(table);
+        let deaths = headers::deaths(table);
         let ours = is_ours(table, deaths.first().copied());
         let text = |name| headers::string(table, name);
         let time = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
@@ -140,12 +137,7 @@ impl Record {
             // The oldest death is the first: its exchange and key are the publisher's.
             if let Some(oldest) = deaths.last() {
                 state.exchange = headers::string(oldest, "exchange");
-                state.routing_key = match oldest.inner().get("routing-keys") {
-                    Some(AMQPValue::FieldArray(keys)) => {
-                        keys.as_slice().first().and_then(headers::text)
-                    }
-                    _ => None,
-                };
+                state.routing_key = headers::first_routing_key(oldest);
             }
         }
         let error_type = if ours {
@@ -313,21 +305,6 @@ impl Hasher for Fnv {
 
     fn finish(&self) -> u64 {
         self.0
-    }
-}
-
-/// The tables in `x-death`, newest first; none where it is something else.
-fn deaths(table: &FieldTable) -> Vec<&FieldTable> {
-    match table.inner().get(headers::DEATH) {
-        Some(AMQPValue::FieldArray(deaths)) => deaths
-            .as_slice()
-            .iter()
-            .filter_map(|death| match death {
-                AMQPValue::FieldTable(death) => Some(death),
-                _ => None,
-            })
-            .collect(),
-        _ => Vec::new(),
     }
 }
 

@@ -145,6 +145,30 @@ pub(crate) fn death_count(
     }
     Ok(None)
 }
+
+/// The tables in `x-death`, newest first; none where it is something else.
+pub(crate) fn deaths(headers: &FieldTable) -> Vec<&FieldTable> {
+    match headers.inner().get(DEATH) {
+        Some(AMQPValue::FieldArray(deaths)) => deaths
+            .as_slice()
+            .iter()
+            .filter_map(|death| match death {
+                AMQPValue::FieldTable(death) => Some(death),
+                _ => None,
+            })
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The routing key with which a message came to the queue of that death; the first of several (`CC`).
+pub(crate) fn first_routing_key(death: &FieldTable) -> Option<String> {
+    match death.inner().get("routing-keys") {
+        Some(AMQPValue::FieldArray(keys)) => keys.as_slice().first().and_then(text),
+        _ => None,
+    }
+}
+
 /// Hashes a value with its type, so that two of them are the same only when everything in them is.
 pub(crate) fn hash(value: &AMQPValue, hasher: &mut impl Hasher) {
     std::mem::discriminant(value).hash(hasher);

@@ -7,6 +7,7 @@
 //! ```
 
 mod backoff;
+mod death;
 mod decision;
 mod duration;
 mod fingerprint;
@@ -23,6 +24,7 @@ mod stamp;
 mod state;
 
 pub use backoff::Backoff;
+pub use death::Death;
 pub use decision::Limits;
 pub(crate) use decision::{Action, Admission, admit, decide, returns_as_copy};
 pub use duration::{

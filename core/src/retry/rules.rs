@@ -68,7 +68,14 @@ impl Rule {
         &self.policy
     }
 
-    fn holds(&self, routing_key: &str, headers: Option<&FieldTable>, failure: &Failure) -> bool {
+    /// Whether all its conditions hold. `routing_key` is the one the message was first published with.
+    #[must_use]
+    pub fn holds(
+        &self,
+        routing_key: &str,
+        headers: Option<&FieldTable>,
+        failure: &Failure,
+    ) -> bool {
         self.conditions.iter().all(|condition| match condition {
             Condition::RoutingKey(pattern) => topic_matches(pattern, routing_key),
             Condition::Header { name, value } => headers

@@ -46,6 +46,8 @@ impl Past {
 pub struct RetryState {
     /// Failed attempts so far; the attempt about to be made is this plus one.
     pub retries: u32,
+    /// Whether that is what a header of ours says.
+    pub is_counted: bool,
     /// Times a handler put it off without failing.
     pub deferrals: u32,
     /// Times a consumer went away while holding it.
@@ -103,6 +105,7 @@ impl RetryState {
         } else {
             None // whatever stands there came with the message
         };
+        state.is_counted = own.is_some();
         state.retries = match counting {
             Counting::Header => {
                 // What was replayed counts from the start, whoever counted before.

@@ -96,11 +96,12 @@ pub(crate) async fn apply(
             Item::Exchange {
                 name,
                 kind,
+                internal,
                 arguments,
                 ..
             } => {
                 broker
-                    .exchange(name, kind, field_table(arguments), mode)
+                    .exchange((name, kind, *internal), field_table(arguments), mode)
                     .await?
             }
             Item::Binding {
@@ -385,13 +386,13 @@ impl Broker<'_> {
 
     async fn exchange(
         &mut self,
-        exchange: &str,
-        kind: &str,
+        (exchange, kind, internal): (&str, &str, bool),
         arguments: FieldTable,
         mode: Mode,
     ) -> Result<Status> {
         let durable = ExchangeDeclareOptions {
             durable: true,
+            internal,
             ..ExchangeDeclareOptions::default()
         };
         let passive = ExchangeDeclareOptions {
@@ -425,9 +426,12 @@ impl Broker<'_> {
                 Ok(Status::Unknown)
             }
             Err(error) if error.kind() == ErrorKind::Mismatch => {
-                let message = format!(
-                    "{error}; or use the strategy retry-queues, which needs no exchange"
-                );
+                let way_out = if internal {
+                    "; an exchange of that name that clients may publish to would let them forge dead letters: delete it"
+                } else {
+                    "; or use the strategy retry-queues, which needs no exchange"
+                };
+                let message = format!("{error}{way_out}");
                 match mode {
                     Mode::Compare => Ok(Status::Differs(message)),
                     _ => Err(Error::new(ErrorKind::Mismatch, message).with_source(error)),

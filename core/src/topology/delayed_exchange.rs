@@ -90,6 +90,7 @@ impl Scheme for DelayedExchange {
                 Item::Exchange {
                     name: exchange(target.queue),
                     kind: "x-delayed-message",
+                    internal: false,
                     arguments: named([("x-delayed-type", text("direct"))]),
                     purpose: "messages wait in here",
                 },

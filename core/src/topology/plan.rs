@@ -114,6 +114,8 @@ pub enum Item {
         name: String,
         /// Its type, such as `x-delayed-message`.
         kind: &'static str,
+        /// Whether no client may publish to it: only bindings and dead-letter routes lead there.
+        internal: bool,
         /// Its arguments.
         arguments: Arguments,
         /// What it is for, in a few words.
@@ -132,6 +134,54 @@ pub enum Item {
 }
 
 impl Item {
+    /// A queue that must have exactly these arguments, and is made where it is missing. `x-queue-type` should be among them.
+    #[must_use]
+    pub fn queue(name: impl Into<String>, arguments: Arguments, purpose: &'static str) -> Self {
+        Self::Queue {
+            name: name.into(),
+            arguments,
+            any_arguments: false,
+            missing: Missing::Made,
+            purpose,
+        }
+    }
+
+    /// The parking queue of a work queue, as a consumer makes it; one that exists is taken as it is.
+    #[must_use]
+    pub fn parking(queue: &str, queue_type: QueueType) -> Self {
+        parking(queue, queue_type)
+    }
+
+    /// An internal exchange: no client may publish to it, whatever its permissions; dead-letter routes lead there.
+    #[must_use]
+    pub fn internal_exchange(
+        name: impl Into<String>,
+        kind: &'static str,
+        purpose: &'static str,
+    ) -> Self {
+        Self::Exchange {
+            name: name.into(),
+            kind,
+            internal: true,
+            arguments: Vec::new(),
+            purpose,
+        }
+    }
+
+    /// A binding of a queue to an exchange.
+    #[must_use]
+    pub fn binding(
+        queue: impl Into<String>,
+        exchange: impl Into<String>,
+        routing_key: impl Into<String>,
+    ) -> Self {
+        Self::Binding {
+            queue: queue.into(),
+            exchange: exchange.into(),
+            routing_key: routing_key.into(),
+        }
+    }
+
     /// The name of the queue or exchange that is made or bound.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -192,6 +242,14 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A plan of these items, in the order in which they have to be made.
+    #[must_use]
+    pub fn new(items: impl IntoIterator<Item = Item>) -> Self {
+        Self {
+            items: items.into_iter().collect(),
+        }
+    }
+
     /// This plan for whoever comes back to what it `found`: a work queue that was there before us is not made again when it
     /// is gone, unless that was asked for.
     #[must_use]

@@ -25,6 +25,7 @@ mod policies;
 mod priorities;
 mod publishing;
 mod replaying;
+mod retrier;
 mod routes;
 mod settling;
 mod stage;

@@ -31,6 +31,7 @@ mod readers;
 mod readme;
 mod replaying;
 mod scarcity;
+mod serving;
 mod setup;
 mod simulating;
 mod stage;

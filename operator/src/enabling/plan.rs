@@ -8,10 +8,51 @@ use crate::management::{Policy, Queue, QueueKind};
 /// Where dead letters shall go.
 #[derive(Clone, Debug)]
 pub struct Target<'a> {
-    /// The queue.
-    pub queue: &'a str,
+    /// The way there.
+    pub route: Route<'a>,
     /// Whether a dead-letter route that is in force by policy may be replaced.
     pub replaces: bool,
+}
+
+/// A way for dead letters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route<'a> {
+    /// To this queue, through the default exchange.
+    Queue(&'a str),
+    /// To this exchange, with the routing key that they came with.
+    Exchange(&'a str),
+}
+
+impl Route<'_> {
+    /// The keys of a policy that lead there.
+    fn keys(self) -> Vec<(&'static str, Value)> {
+        match self {
+            Self::Queue(queue) => vec![
+                ("dead-letter-exchange", Value::from("")),
+                ("dead-letter-routing-key", Value::from(queue)),
+            ],
+            Self::Exchange(exchange) => vec![("dead-letter-exchange", Value::from(exchange))],
+        }
+    }
+
+    /// The keys of a policy in force that would lead elsewhere.
+    fn left_out(self) -> &'static [&'static str] {
+        match self {
+            Self::Queue(_) => &[],
+            Self::Exchange(_) => &["dead-letter-routing-key"],
+        }
+    }
+
+    /// Whether an exchange and a routing key lead there. The routing key is all the same to an exchange that has one queue.
+    fn is(self, exchange: Option<&Value>, key: Option<&Value>) -> bool {
+        match self {
+            Self::Queue(queue) => {
+                exchange.is_some_and(|exchange| exchange == "")
+                    && key.is_some_and(|key| key == queue)
+            }
+            Self::Exchange(name) => exchange.is_some_and(|exchange| exchange == name),
+        }
+    }
 }
 
 /// What changes for the queue by one key.
@@ -85,10 +126,7 @@ pub fn plan(queue: &Queue, policies: &[Policy], target: &Target<'_>) -> Result<P
     if !matches!(queue.kind, QueueKind::Classic | QueueKind::Quorum) {
         return Err(Obstacle::NotAQueue);
     }
-    let goes_there = |exchange: Option<&Value>, key: Option<&Value>| {
-        exchange.is_some_and(|exchange| exchange == "")
-            && key.is_some_and(|key| key == target.queue)
-    };
+    let goes_there = |exchange: Option<&Value>, key: Option<&Value>| target.route.is(exchange, key);
     let in_force = queue
         .policy
         .as_ref()
@@ -134,15 +172,12 @@ pub fn plan(queue: &Queue, policies: &[Policy], target: &Target<'_>) -> Result<P
             return Err(Obstacle::OtherRoute(base.name.clone(), exchange.to_owned()));
         }
     }
-    let mut set = vec![
-        ("dead-letter-exchange", Value::from("")),
-        ("dead-letter-routing-key", Value::from(target.queue)),
-    ];
+    let mut set = target.route.keys();
     if may_be_at_least_once(queue, base) {
         set.push(("dead-letter-strategy", "at-least-once".into()));
         set.push(("overflow", "reject-publish".into()));
     }
-    let mut policy = policy_for(base, &queue.name, &set, &[]);
+    let mut policy = policy_for(base, &queue.name, &set, target.route.left_out());
     policy.name = Mark::name(&queue.name, &policy, base);
     if let [(only, _)] = ours.as_slice()
         && only.name == policy.name
@@ -255,7 +290,7 @@ mod tests {
     use crate::doctor::tests_support::{policy, queue};
 
     const THERE: Target<'static> = Target {
-        queue: "orders.parked",
+        route: Route::Queue("orders.parked"),
         replaces: false,
     };
 
@@ -264,6 +299,37 @@ mod tests {
             Plan::Make { policy, .. } => Value::Object(policy.definition.clone()),
             Plan::Done(_) => panic!("nothing to do"),
         }
+    }
+
+    #[test]
+    fn a_route_to_an_exchange_leaves_out_the_key_of_another_route() {
+        let to = |replaces| Target {
+            route: Route::Exchange("retryrmq.dead"),
+            replaces,
+        };
+        let base = policy(
+            "base",
+            "^orders$",
+            7,
+            json!({"dead-letter-exchange": "", "dead-letter-routing-key": "graveyard", "max-priority": 3}),
+        );
+        let mut orders = queue("orders", json!({}));
+        orders.policy = Some("base".to_owned());
+        let policies = std::slice::from_ref(&base);
+        assert!(matches!(
+            plan(&orders, policies, &to(false)),
+            Err(Obstacle::OtherRoute(..))
+        ));
+        let Ok(Plan::Make { policy: ours, .. }) = plan(&orders, policies, &to(true)) else {
+            panic!("there is nothing in the way");
+        };
+        let mut expected = json!({"dead-letter-exchange": "retryrmq.dead", "max-priority": 3});
+        expected["dead-letter-strategy"] = "at-least-once".into();
+        expected["overflow"] = "reject-publish".into();
+        assert_eq!(Value::Object(ours.definition.clone()), expected);
+        // What goes there already stays as it is.
+        let there = queue("orders", json!({"x-dead-letter-exchange": "retryrmq.dead"}));
+        assert_eq!(plan(&there, &[], &to(false)), Ok(Plan::Done(None)));
     }
 
     #[test]

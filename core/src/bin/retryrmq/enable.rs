@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use retryrmq::{parking_queue, visible, work_queue_of};
 use retryrmq_operator::{
-    enabling::{Change, Obstacle, Plan, Target, plan},
+    enabling::{Change, Obstacle, Plan, Route, Target, plan},
     management::{Policy, Queue, QueueKind, Scope},
 };
 use serde_json::{Value, json};
@@ -21,6 +21,8 @@ use crate::{
 
 /// A quorum queue that is younger than this forgets what it confirmed when its broker is killed.
 const SAFE_AGE: Duration = Duration::from_secs(2);
+/// Where the service takes dead letters from, as `retryrmq serve` declares it.
+const SERVICE: &str = "retryrmq.dead";
 /// How long a policy may take until it is in force.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -35,6 +37,7 @@ Examples:
   retryrmq enable orders --dry-run     what would change
   retryrmq enable orders               asks, then does it
   retryrmq enable orders --yes
+  retryrmq enable orders --service     retried by `retryrmq serve` first
   retryrmq disable orders              takes it back, exactly
 
 The user needs the tag `policymaker`, and to configure orders.parked where it is
@@ -49,6 +52,10 @@ pub(crate) struct Options {
     /// Dead-letter to this queue, which must be there, instead of the parking queue
     #[arg(long, value_name = "QUEUE")]
     to: Option<String>,
+
+    /// Dead-letter to the service (`retryrmq serve`), which retries, instead of the parking queue
+    #[arg(long, conflicts_with = "to")]
+    service: bool,
 
     /// Also where a policy already dead-letters elsewhere
     #[arg(long)]
@@ -73,7 +80,11 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             "`{name}` belongs to `{work}`: messages wait or are parked there; enable `{work}`"
         )));
     }
-    let target = options.to.clone().unwrap_or_else(|| parking_queue(name));
+    let target = if options.service {
+        SERVICE.to_owned()
+    } else {
+        options.to.clone().unwrap_or_else(|| parking_queue(name))
+    };
     if target.is_empty() || target == *name || target.len() > 255 {
         return Err(Fault::usage(format!(
             "dead letters of `{name}` cannot go to `{target}`: --to names another queue, of 255 bytes at most"
@@ -92,7 +103,11 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             ..
         } => (policy, changes, base.as_ref()),
     };
+    if options.service {
+        check_service(&desk).await?;
+    }
     let is_there = match desk.api.queue(&desk.vhost, &target).await? {
+        _ if options.service => true,
         Some(queue) if queue.kind == QueueKind::Stream => {
             return Err(Fault::refused(format!(
                 "`{target}` is a stream, which keeps what is taken from it: dead letters cannot be replayed from there"
@@ -135,6 +150,23 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     Ok(Exit::Ok)
 }
 
+/// Refuses to send dead letters where nobody takes them: the broker drops them in silence.
+async fn check_service(desk: &Desk) -> Result<(), Fault> {
+    let at = shell_words::quote(&desk.vhost);
+    if !desk.api.exchanges(&desk.vhost).await?.contains_key(SERVICE) {
+        return Err(Fault::not_found(format!(
+            "there is no exchange `{SERVICE}` in virtual host {at}: start the service there first, with `retryrmq serve`, which declares it"
+        )));
+    }
+    if desk.api.bindings(&desk.vhost, SERVICE).await?.is_empty() {
+        return Err(Fault::not_found(format!(
+            "no queue is bound to the exchange `{SERVICE}` in virtual host {at}, so that what goes there is dropped: start the service there, \
+             with `retryrmq serve`, which binds it"
+        )));
+    }
+    Ok(())
+}
+
 /// What is to be done, from what is there now.
 async fn decide(desk: &Desk, options: &Options, target: &str) -> Result<Plan, Fault> {
     let queue = desk.queue(&options.queue).await?;
@@ -145,8 +177,13 @@ async fn decide(desk: &Desk, options: &Options, target: &str) -> Result<Plan, Fa
         )));
     }
     let policies = desk.api.policies(&desk.vhost, Scope::Users).await?;
+    let route = if options.service {
+        Route::Exchange(target)
+    } else {
+        Route::Queue(target)
+    };
     let target = Target {
-        queue: target,
+        route,
         replaces: options.replace,
     };
     plan(&queue, &policies, &target).map_err(|obstacle| refused(&obstacle, &queue, desk))

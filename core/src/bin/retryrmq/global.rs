@@ -70,6 +70,14 @@ impl Global {
         Ok(Client::connect_with(self.broker_url(), options).await?)
     }
 
+    /// Those of these options that a program takes in our place, the broker's URL aside.
+    pub(crate) fn as_arguments(&self) -> Vec<&'static str> {
+        let mut arguments = vec!["--verbose"; self.verbose.into()];
+        arguments.extend(self.quiet.then_some("--quiet"));
+        arguments.extend(self.json.then_some("--json"));
+        arguments
+    }
+
     /// An empty variable is one that is not set.
     pub(crate) fn broker_url(&self) -> &str {
         match self.url.trim() {

@@ -23,6 +23,7 @@ mod prompt;
 mod publish;
 mod redact;
 mod retrying;
+mod serve;
 mod setup;
 mod signals;
 mod simulate;
@@ -83,6 +84,7 @@ enum Command {
     Enable(enable::Options),
     Disable(disable::Options),
     Simulate(simulate::Options),
+    Serve(serve::Options),
     Completions(completions::Options),
     Man(man::Options),
     /// What the exit codes mean
@@ -146,6 +148,8 @@ async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit,
         Command::Setup(options) => setup::run(options, global, output).await,
         Command::Simulate(options) => simulate::run(options, output),
         Command::Waiting(command) => waiting::run(command, global, output).await,
+        // It takes the place of this process before anything is begun.
+        Command::Serve(options) => Err(serve::run(&options, global)),
         Command::Gc(options) => gc::run(options, global, output).await,
         Command::Warden { grace } => consume::watch(Duration::from_millis(grace)).await,
         Command::ExitCodes => {

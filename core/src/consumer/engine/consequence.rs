@@ -24,19 +24,19 @@ const LONGEST_HOLD: Duration = Duration::from_secs(60);
 const MOST_CRASHES: u32 = 1_000;
 
 /// One message, and everything that decides what becomes of it.
-pub(super) struct Case<'a> {
-    pub(super) options: &'a Consumer,
-    pub(super) origin: &'a Origin,
-    pub(super) received: &'a Received,
+pub(in crate::consumer) struct Case<'a> {
+    pub(in crate::consumer) options: &'a Consumer,
+    pub(in crate::consumer) origin: &'a Origin,
+    pub(in crate::consumer) received: &'a Received,
     /// Bytes that the headers and properties of a copy may take.
-    pub(super) header_room: usize,
+    pub(in crate::consumer) header_room: usize,
     /// Seconds since 1970.
-    pub(super) now: u64,
+    pub(in crate::consumer) now: u64,
 }
 
 impl Case<'_> {
     /// What follows from the end of an attempt. `draw` is any random number, for the jitter.
-    pub(super) fn after(&self, outcome: &Outcome, draw: u64) -> Consequence {
+    pub(in crate::consumer) fn after(&self, outcome: &Outcome, draw: u64) -> Consequence {
         if *outcome == Outcome::Ack {
             return Consequence::Ack;
         }

@@ -63,10 +63,10 @@ pub(super) enum Held {
 
 /// A copy on its way; its original is unacknowledged until it is confirmed.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Copying {
-    pub(super) copy: Copy,
+pub(in crate::consumer) struct Copying {
+    pub(in crate::consumer) copy: Copy,
     /// What has happened once it is there.
-    pub(super) event: Event,
+    pub(in crate::consumer) event: Event,
     pub(super) purpose: Purpose,
     pub(super) tries: u32,
     /// Whether an answer is awaited, rather than the time for another try.
@@ -95,7 +95,7 @@ impl Copying {
 
 /// What a copy is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(in crate::consumer) enum Purpose {
     /// The attempt is over: the copy waits for the next one, or is parked.
     Next,
     /// It never ran: the copy only carries its count of crashes.
@@ -116,7 +116,7 @@ impl Purpose {
 
 /// What follows from an attempt, or from what a message says of its past.
 #[derive(Debug)]
-pub(super) enum Consequence {
+pub(in crate::consumer) enum Consequence {
     /// Acknowledge: done.
     Ack,
     /// Acknowledge, because there is nowhere for it to go.

@@ -31,12 +31,14 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tracing::warn;
 
+pub(super) use consequence::Case;
+pub(super) use entry::Consequence;
+
 pub(crate) use command::{Command, Commands, Copy, Return};
 pub(crate) use drain::GOODBYE;
 pub(crate) use input::{Arrival, Input, Moment, Now};
 
 use self::{
-    consequence::Case,
     drain::Drain,
     entry::{Entry, Phase},
     intake::{Goal, Intake, Step},

@@ -1,9 +1,14 @@
 //! The record of a message's deaths in `x-death`: its order, its counts, and who else can write it.
 
-use lapin::options::BasicRejectOptions;
+use futures_util::StreamExt;
+use lapin::ExchangeKind;
+use lapin::options::{
+    BasicPublishOptions, BasicRejectOptions, ConfirmSelectOptions, ExchangeDeclareOptions,
+    QueueBindOptions,
+};
 use lapin::types::AMQPValue;
 use retryrmq_facts::*;
-use retryrmq_harness::{Version, on_every_queue_type};
+use retryrmq_harness::{QueueType, Version, on_every_broker, on_every_queue_type};
 
 /// Fact 1.
 #[tokio::test]
@@ -104,6 +109,85 @@ async fn a_forged_death_of_another_type_is_delivered_and_then_replaced() {
             deaths(&message.properties)[0].brief(),
             ("work", "rejected", 1)
         );
+    })
+    .await;
+}
+
+/// Fact 75. The service believes nothing that did not come through its exchange, and of `x-death` the first entry alone.
+#[tokio::test]
+async fn only_what_died_comes_through_an_internal_exchange_and_its_newest_death_is_true() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let internal = ExchangeDeclareOptions {
+            durable: true,
+            internal: true,
+            ..Default::default()
+        };
+        let channel = amqp.new_channel().await;
+        channel
+            .exchange_declare("graves".into(), ExchangeKind::Fanout, internal, table([]))
+            .await
+            .unwrap();
+        amqp.declare("intake", QueueType::Quorum).await;
+        channel
+            .queue_bind(
+                "intake".into(),
+                "graves".into(),
+                "".into(),
+                QueueBindOptions::default(),
+                table([]),
+            )
+            .await
+            .unwrap();
+        channel
+            .confirm_select(ConfirmSelectOptions::default())
+            .await
+            .unwrap();
+        let published = async {
+            let options = BasicPublishOptions::default();
+            let properties = lapin::BasicProperties::default();
+            let sent = channel.basic_publish("graves".into(), "".into(), options, b"", properties);
+            sent.await?.await
+        };
+        let (code, text) = refusal(published.await);
+        assert_eq!(code, 403);
+        assert!(
+            text.starts_with("ACCESS_REFUSED - cannot publish to internal exchange 'graves'"),
+            "{text}"
+        );
+
+        let mut arrived = amqp.consume("intake", 9).await;
+        let route = || vec![("x-dead-letter-exchange", string("graves"))];
+        let at_least_once = || [route(), at_least_once()].concat();
+        for (queue, kind, arguments) in [
+            ("classic", QueueType::Classic, route()),
+            ("at-most-once", QueueType::Quorum, route()),
+            ("at-least-once", QueueType::Quorum, at_least_once()),
+        ] {
+            amqp.declare_with(queue, kind, table(arguments)).await;
+            let forged = array([
+                forged_death("victim", "rejected", 1),
+                forged_death("other", "rejected", 1),
+            ]);
+            let forged = headers([
+                ("x-death", forged),
+                ("x-first-death-queue", string("victim")),
+                ("x-last-death-queue", string("victim")),
+            ]);
+            amqp.publish_with(queue, "", forged).await;
+            hold(amqp.channel(), queue)
+                .await
+                .reject(BasicRejectOptions { requeue: false })
+                .await
+                .unwrap();
+            let delivery = arrived.next().await.unwrap().unwrap();
+            assert_eq!(delivery.exchange.as_str(), "graves", "from {queue}");
+            assert_eq!(delivery.routing_key.as_str(), queue);
+            let newest = &deaths(&delivery.properties)[0];
+            assert_eq!(newest.brief(), (queue, "rejected", 1));
+            assert_eq!(newest.routing_keys, [queue]);
+        }
     })
     .await;
 }

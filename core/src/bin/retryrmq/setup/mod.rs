@@ -280,9 +280,9 @@ fn commands(setup: &Setup, vhost: &str, output: &Output) -> Result<(), Fault> {
         return Ok(());
     }
     output.line("")?;
-    output.line(&output.dim(
-        "What services need in this virtual host, in place of what they have:",
-    ))?;
+    output.line(
+        &output.dim("What services need in this virtual host, in place of what they have:"),
+    )?;
     for grant in &setup.grants {
         output.line(&visible::line(&grant.command(vhost)))?;
     }

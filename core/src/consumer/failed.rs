@@ -1,0 +1,225 @@
+//! A message that failed, in the hands of somebody who did not consume it from the queue where it failed.
+
+use std::{fmt, sync::Arc};
+
+use lapin::{BasicProperties, types::ShortString};
+
+use super::{Message, Received};
+use crate::{
+    Result,
+    publish::Body,
+    retry::{Counting, Death, Past, RetryState},
+    topology,
+};
+
+/// A message of a work queue that was not consumed from that queue by this client: a dead letter that was collected elsewhere, or what
+/// another program hands over. Made for a [`Retrier`](crate::Retrier). Cheap to clone; the body is shared.
+#[derive(Clone)]
+pub struct Failed {
+    /// Its body is not read here.
+    pub(super) received: Arc<Received>,
+    pub(super) body: Body,
+}
+
+impl Failed {
+    /// A message that failed in `queue`. How often it has failed before, and where it was first published, its headers say as those of
+    /// any message (section 5 of PROTOCOL). `exchange` and `routing_key` are those with which it came to the queue.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) for an exchange or a routing key of more than 255 bytes.
+    pub fn new(
+        queue: &str,
+        exchange: &str,
+        routing_key: &str,
+        properties: BasicProperties,
+        body: impl AsRef<[u8]> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let state = RetryState::read(queue, Counting::Header, Past::None, &properties);
+        let (exchange, routing_key) = (topology::name(exchange)?, topology::name(routing_key)?);
+        let (properties, body) = (properties, Arc::new(body));
+        Ok(Self::of(
+            queue,
+            exchange,
+            routing_key,
+            properties,
+            state,
+            None,
+            body,
+        ))
+    }
+
+    /// A dead letter of `death`, collected from a dead-letter queue. The death itself is the failure, not an earlier one: with the first
+    /// rejection the first attempt has failed.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn dead_letter(message: &Message, death: &Death) -> Result<Self> {
+        let received = &message.0;
+        let mut properties = received.properties.clone();
+        if let Some(expiration) = &death.expiration {
+            properties = properties.with_expiration(topology::name(expiration)?);
+        }
+        let mut state = RetryState::read(&death.queue, Counting::Header, Past::None, &properties);
+        if !state.is_counted && death.reason == "rejected" {
+            state.retries = state.retries.saturating_sub(1);
+        }
+        let exchange = topology::name(&death.exchange)?;
+        let routing_key = topology::name(&death.routing_key)?;
+        let body = Arc::clone(received) as Body;
+        let mended = received.mended.clone();
+        Ok(Self::of(
+            &death.queue,
+            exchange,
+            routing_key,
+            properties,
+            state,
+            mended,
+            body,
+        ))
+    }
+
+    fn of(
+        queue: &str,
+        exchange: ShortString,
+        routing_key: ShortString,
+        properties: BasicProperties,
+        state: RetryState,
+        mended: Option<String>,
+        body: Body,
+    ) -> Self {
+        let received = Received {
+            queue: queue.into(),
+            body: Vec::new(),
+            properties,
+            exchange,
+            routing_key,
+            redelivered: false,
+            state,
+            mended,
+        };
+        Self {
+            received: Arc::new(received),
+            body,
+        }
+    }
+
+    /// The queue in which it failed.
+    #[must_use]
+    pub fn queue(&self) -> &str {
+        &self.received.queue
+    }
+
+    /// The attempt that failed; 1 is the first delivery.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.received.state.attempt()
+    }
+
+    /// The exchange it was first published to; empty is the default exchange.
+    #[must_use]
+    pub fn exchange(&self) -> &str {
+        self.received.exchange()
+    }
+
+    /// The routing key it was first published with.
+    #[must_use]
+    pub fn routing_key(&self) -> &str {
+        self.received.routing_key()
+    }
+
+    /// Its properties, headers among them.
+    #[must_use]
+    pub fn properties(&self) -> &BasicProperties {
+        &self.received.properties
+    }
+
+    /// Its body.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        (*self.body).as_ref()
+    }
+
+    /// Headers that are not believed and count as absent, each with the reason.
+    #[must_use]
+    pub fn distrusted(&self) -> &[(&'static str, &'static str)] {
+        &self.received.state.distrusted
+    }
+}
+
+/// A message that its consumer parks, say, by the way of another.
+impl From<&Message> for Failed {
+    fn from(message: &Message) -> Self {
+        Self {
+            received: Arc::clone(&message.0),
+            body: Arc::clone(&message.0) as Body,
+        }
+    }
+}
+
+impl fmt::Debug for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failed")
+            .field("queue", &self.queue())
+            .field("attempt", &self.attempt())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lapin::types::{AMQPValue, FieldArray, FieldTable};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn letter(count: Option<i64>, reason: &str, deaths: i64) -> Failed {
+        let mut death = FieldTable::default();
+        for (name, text) in [
+            ("queue", "orders"),
+            ("reason", reason),
+            ("exchange", "shop"),
+        ] {
+            death.insert(name.into(), AMQPValue::LongString(text.into()));
+        }
+        death.insert("count".into(), AMQPValue::LongLongInt(deaths));
+        death.insert(
+            "original-expiration".into(),
+            AMQPValue::LongString("60000".into()),
+        );
+        let mut table = FieldTable::default();
+        let deaths = vec![AMQPValue::FieldTable(death)];
+        table.insert(
+            "x-death".into(),
+            AMQPValue::FieldArray(FieldArray::from(deaths)),
+        );
+        if let Some(count) = count {
+            table.insert("x-retry-count".into(), AMQPValue::LongLongInt(count));
+        }
+        let death = Death::all(&table).remove(0);
+        let mut received = Received::for_tests("intake", "x");
+        received.properties = BasicProperties::default().with_headers(table);
+        Failed::dead_letter(&Message(Arc::new(received)), &death).unwrap()
+    }
+
+    #[test]
+    fn a_rejection_is_the_failure_and_no_earlier_one() {
+        assert_eq!(letter(None, "rejected", 1).attempt(), 1);
+        assert_eq!(letter(None, "rejected", 3).attempt(), 3);
+        assert_eq!(letter(Some(0), "rejected", 1).attempt(), 1);
+        assert_eq!(letter(Some(4), "rejected", 1).attempt(), 5);
+        assert_eq!(letter(None, "expired", 1).attempt(), 1);
+        let failed = letter(None, "rejected", 1);
+        assert_eq!((failed.queue(), failed.exchange()), ("orders", "shop"));
+        let expiration = failed.properties().expiration().clone();
+        assert_eq!(expiration.unwrap().as_str(), "60000");
+        assert_eq!(failed.body(), b"x");
+    }
+
+    proptest! {
+        #[test]
+        fn our_own_count_decides_where_there_is_one(own in 0i64..1_000, deaths in 0i64..1_000) {
+            prop_assert_eq!(letter(Some(own), "rejected", deaths).attempt() as i64, own + 1);
+            prop_assert_eq!(letter(None, "rejected", deaths).attempt() as i64, deaths.max(1));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! One death of a message, as the broker writes it into `x-death`.
+
+use std::time::{Duration, SystemTime};
+
+use lapin::types::FieldTable;
+
+use super::headers;
+
+/// Out of which queue the broker dead-lettered a message, and why.
+///
+/// The newest entry is the broker's own on every version. Those behind it may be a publisher's on RabbitMQ before 4.0, which goes on
+/// with whatever was published as `x-death`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Death {
+    /// The queue that the message left.
+    pub queue: String,
+    /// RabbitMQ's word: `rejected`, `expired`, `maxlen` or `delivery_limit`.
+    pub reason: String,
+    /// How often it died in this queue for this reason.
+    pub count: u32,
+    /// The exchange through which it had come to this queue; empty is the default exchange.
+    pub exchange: String,
+    /// The routing key with which it had come; the first of several.
+    pub routing_key: String,
+    /// When, to the second.
+    pub at: Option<SystemTime>,
+    /// The message's own time to live in ms, which the broker takes off when it dies.
+    pub expiration: Option<String>,
+}
+
+impl Death {
+    /// All deaths that the headers tell of, newest first. What is no list of tables counts as none; what is missing in one, or of another
+    /// type, is left empty.
+    #[must_use]
+    pub fn all(table: &FieldTable) -> Vec<Self> {
+        let deaths = headers::deaths(table).into_iter();
+        deaths.map(Self::read).collect()
+    }
+
+    fn read(death: &FieldTable) -> Self {
+        let text = |name| headers::string(death, name);
+        Self {
+            queue: text("queue").unwrap_or_default(),
+            reason: text("reason").unwrap_or_default(),
+            count: headers::count(death, "count").ok().flatten().unwrap_or(0),
+            exchange: text("exchange").unwrap_or_default(),
+            routing_key: headers::first_routing_key(death).unwrap_or_default(),
+            at: headers::timestamp(death, "time")
+                .ok()
+                .flatten()
+                .map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)),
+            expiration: text("original-expiration"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lapin::types::{AMQPValue, FieldArray};
+
+    use super::*;
+
+    fn long(text: &str) -> AMQPValue {
+        AMQPValue::LongString(text.into())
+    }
+
+    fn headers_with(deaths: Vec<AMQPValue>) -> FieldTable {
+        let mut table = FieldTable::default();
+        table.insert(
+            "x-death".into(),
+            AMQPValue::FieldArray(FieldArray::from(deaths)),
+        );
+        table
+    }
+
+    #[test]
+    fn a_death_is_read_whole() {
+        let mut death = FieldTable::default();
+        for (name, value) in [
+            ("queue", long("orders")),
+            ("reason", long("rejected")),
+            ("count", AMQPValue::LongLongInt(3)),
+            ("exchange", long("shop")),
+            (
+                "routing-keys",
+                AMQPValue::FieldArray(FieldArray::from(vec![long("eu.de"), long("cc")])),
+            ),
+            ("time", AMQPValue::Timestamp(1_800_000_000)),
+            ("original-expiration", long("5000")),
+        ] {
+            death.insert(name.into(), value);
+        }
+        let read = Death::all(&headers_with(vec![AMQPValue::FieldTable(death)]));
+        let expected = Death {
+            queue: "orders".to_owned(),
+            reason: "rejected".to_owned(),
+            count: 3,
+            exchange: "shop".to_owned(),
+            routing_key: "eu.de".to_owned(),
+            at: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)),
+            expiration: Some("5000".to_owned()),
+        };
+        assert_eq!(read, [expected]);
+    }
+
+    #[test]
+    fn whatever_stands_there_is_read() {
+        let mut odd = FieldTable::default();
+        odd.insert("queue".into(), AMQPValue::LongLongInt(7));
+        odd.insert("count".into(), AMQPValue::LongLongInt(-1));
+        odd.insert("time".into(), long("noon"));
+        let read = Death::all(&headers_with(vec![
+            long("no table"),
+            AMQPValue::FieldTable(odd),
+        ]));
+        assert_eq!(read, [Death::default()]);
+        let mut table = FieldTable::default();
+        table.insert("x-death".into(), long("none"));
+        assert_eq!(Death::all(&table), []);
+        assert_eq!(Death::all(&FieldTable::default()), []);
+    }
+}

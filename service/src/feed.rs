@@ -1,0 +1,98 @@
+//! Hands on what happens, and never waits for whoever listens.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::mpsc::{self, error::TrySendError};
+
+use crate::Happening;
+
+/// As many happenings wait for one listener. Beyond that they are dropped for it, and counted.
+const ROOM: usize = 4_096;
+
+/// Where happenings are told. Clones tell the same listeners.
+#[derive(Clone, Debug, Default)]
+pub struct Feed {
+    listeners: Arc<Mutex<Vec<mpsc::Sender<Happening>>>>,
+    dropped: Counter,
+}
+
+impl Feed {
+    /// Listens from now on. Whoever reads too slowly misses what does not fit, and holds nobody up.
+    #[must_use]
+    pub fn listen(&self) -> mpsc::Receiver<Happening> {
+        let (sender, receiver) = mpsc::channel(ROOM);
+        self.lock().push(sender);
+        receiver
+    }
+
+    /// Tells everybody who listens. What is to be told is made only if there is somebody.
+    pub fn tell(&self, happening: impl FnOnce() -> Happening) {
+        let mut listeners = self.lock();
+        if listeners.is_empty() {
+            return;
+        }
+        let happening = happening();
+        listeners.retain(|listener| match listener.try_send(happening.clone()) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_)) => {
+                self.dropped.inc();
+                true
+            }
+            Err(TrySendError::Closed(_)) => false,
+        });
+    }
+
+    /// How many were dropped because a listener was slow.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.get()
+    }
+
+    pub(crate) fn dropped_counter(&self) -> Counter {
+        self.dropped.clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<mpsc::Sender<Happening>>> {
+        self.listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn happening() -> Happening {
+        Happening::Retried {
+            queue: "orders".to_owned(),
+            message_id: None,
+            attempt: 1,
+            delay: Duration::from_secs(1),
+            reason: "rejected".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_slow_listener_misses_some_and_holds_nobody_up() {
+        let feed = Feed::default();
+        feed.tell(|| unreachable!("nobody listens"));
+        let mut slow = feed.listen();
+        for _ in 0..ROOM + 3 {
+            feed.tell(happening);
+        }
+        assert_eq!(feed.dropped(), 3);
+        let mut read = 0;
+        while slow.try_recv().is_ok() {
+            read += 1;
+        }
+        assert_eq!(read, ROOM);
+        drop(slow);
+        feed.tell(happening);
+        feed.tell(|| unreachable!("nobody listens any more"));
+        assert_eq!(feed.dropped(), 3);
+    }
+}

@@ -1,0 +1,376 @@
+//! Sees one message after the other out of the intake.
+
+use std::{sync::Arc, time::Duration};
+
+use retryrmq::{
+    Client, Decision, Error, ErrorKind, Event, Failed, Failure, Message, Outcome, ParkReason,
+    Retrier, visible,
+};
+use tokio::{sync::watch, time::Instant};
+use tracing::{debug, info, warn};
+
+use super::{
+    hold::{Hold, Holds},
+    obituary::{message_id, obituary},
+    retriers::Retriers,
+    topology::INTAKE_QUEUE,
+    verdict::{Verdict, judge},
+};
+use crate::{Action, Feed, Happening, Metrics, Reason, policy::Shelf};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// For what the broker will not take as it is: somebody would have to change something first.
+const REFUSED_PAUSE: Duration = Duration::from_secs(60);
+/// After as many tries in vain the place of a message counts as taken for long.
+const TRIES_IN_PLACE: u32 = 3;
+/// RabbitMQ's patience with a delivery that is not settled ends after 30 minutes (`consumer_timeout`), and costs the whole channel. Given
+/// back before, the message comes again.
+const LONGEST_KEPT: Duration = Duration::from_secs(600);
+
+/// What the caller does with the delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Its copy is stored, or it is to be dropped: acknowledge it.
+    Done,
+    /// Give it back: it comes again, here or at another service.
+    Returned,
+}
+
+/// What ends the patience with a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tide {
+    /// The service ends.
+    pub(crate) ends: bool,
+    /// Channels of the intake that were lost so far: what came on one comes again on the next, and must not be stored twice.
+    pub(crate) losses: u64,
+}
+
+/// Sees messages out. Shared by all that are on their way.
+#[derive(Debug)]
+pub(crate) struct Clerk {
+    retriers: Retriers,
+    shelf: Arc<Shelf>,
+    metrics: Arc<Metrics>,
+    feed: Feed,
+    holds: Arc<Holds>,
+    tide: watch::Receiver<Tide>,
+}
+
+/// A message that is to be stored.
+struct Case {
+    retrier: Retrier,
+    failed: Failed,
+    outcome: Outcome,
+    /// Why it died, for logs and metrics.
+    reason: String,
+}
+
+/// How a message was stored, or why it was not.
+enum Stored {
+    There(Box<Decision>),
+    /// Others of its queue are held already, and it is not worth another place.
+    NoRoom(Error),
+    /// It was kept for long enough, or the service ends.
+    Kept,
+}
+
+impl Clerk {
+    pub(crate) fn new(
+        client: Client,
+        shelf: Arc<Shelf>,
+        metrics: Arc<Metrics>,
+        feed: Feed,
+        prefetch: u16,
+        tide: watch::Receiver<Tide>,
+    ) -> Self {
+        Self {
+            retriers: Retriers::new(client),
+            shelf,
+            metrics,
+            feed,
+            holds: Arc::new(Holds::new(prefetch)),
+            tide,
+        }
+    }
+
+    /// Sees a message out: returns when its copy is confirmed, or when it is to go back.
+    pub(crate) async fn see_out(&self, message: &Message) -> Fate {
+        let death = match judge(message.delivery_exchange(), message.headers()) {
+            Verdict::Dead(death) => death,
+            Verdict::Stray(why) => return self.stray(message, &why).await,
+        };
+        let made = Failed::dead_letter(message, &death)
+            .and_then(|failed| Ok((self.retriers.of(&death.queue)?, failed)));
+        let (retrier, failed) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                let queue = visible::line(&death.queue);
+                let why =
+                    format!("it died in {queue}, and cannot wait or be parked for it: {error}");
+                return self.stray(message, &why).await;
+            }
+        };
+        for (header, why) in failed.distrusted() {
+            warn!(queue = %visible::line(&death.queue), header, why, "a header is not believed and counts as absent");
+        }
+        let reason = Reason::parse(&death.reason);
+        let action = self.shelf.book().action(
+            failed.queue(),
+            failed.routing_key(),
+            failed.properties().headers().as_ref(),
+            reason,
+        );
+        let failure = failure(&death.queue, reason, &death.reason);
+        let (retrier, outcome) = match action {
+            Action::Drop => {
+                self.metrics.dropped(&death.queue, &death.reason);
+                info!(
+                    queue = %visible::line(&death.queue),
+                    message_id = message_id(&failed),
+                    reason = %visible::line(&death.reason),
+                    "dropped, because the policy says so"
+                );
+                return Fate::Done;
+            }
+            Action::Retry(policy) => (retrier.retry(policy), Outcome::retry(failure)),
+            Action::Park => {
+                let reason = ParkReason::parse(&death.reason).unwrap_or(ParkReason::Requested);
+                (retrier, Outcome::Park { reason, failure })
+            }
+        };
+        let case = Case {
+            retrier,
+            failed,
+            outcome,
+            reason: death.reason,
+        };
+        match self.store(&case).await {
+            Stored::There(decision) => self.tell(&case, &decision),
+            Stored::Kept => return Fate::Returned,
+            Stored::NoRoom(error) => return self.overflow(&case, message, &error).await,
+        }
+        Fate::Done
+    }
+
+    /// Parks what belongs to no work queue.
+    async fn stray(&self, message: &Message, why: &str) -> Fate {
+        let fate = self.park_here(message, why, "Stray").await;
+        if fate == Fate::Done {
+            self.metrics.stray();
+        }
+        fate
+    }
+
+    /// Parks for the intake what its own queue does not take while too many of that are held already.
+    async fn overflow(&self, case: &Case, message: &Message, error: &Error) -> Fate {
+        let queue = visible::line(case.failed.queue()).into_owned();
+        let why = format!(
+            "it died in {queue} ({}), and neither waits nor is parked for it, because {error}; once that is mended, replay it: \
+             `retryrmq parked replay {INTAKE_QUEUE} --to {queue}`",
+            visible::line(&case.reason)
+        );
+        let fate = self.park_here(message, &why, "NotStored").await;
+        if fate == Fate::Done {
+            self.metrics.overflowed(case.failed.queue());
+        }
+        fate
+    }
+
+    async fn park_here(&self, message: &Message, why: &str, kind: &str) -> Fate {
+        let retrier = match self.retriers.of(INTAKE_QUEUE) {
+            Ok(retrier) => retrier,
+            Err(error) => {
+                warn!(%error, "a message cannot be parked for the intake, and is given back to it");
+                let losses = self.tide.borrow().losses;
+                self.pause(LONGEST_PAUSE, losses).await;
+                return Fate::Returned;
+            }
+        };
+        let case = Case {
+            retrier,
+            failed: Failed::from(message),
+            outcome: Outcome::fatal(Failure::new(why).of_type(kind)),
+            reason: kind.to_owned(),
+        };
+        match self.store(&case).await {
+            Stored::There(decision) => {
+                self.tell(&case, &decision);
+                Fate::Done
+            }
+            Stored::Kept | Stored::NoRoom(_) => Fate::Returned,
+        }
+    }
+
+    /// Stores the copy of a message, trying again with pauses that grow.
+    async fn store(&self, case: &Case) -> Stored {
+        let since = Instant::now();
+        let losses = self.tide.borrow().losses;
+        let queue = case.failed.queue();
+        let (mut tries, mut place) = (0, None);
+        loop {
+            let error = match self.try_to_store(case).await {
+                Ok(Some(decision)) => return Stored::There(Box::new(decision)),
+                // Only an acknowledgement decides nothing, and there is none here.
+                Ok(None) => return Stored::Kept,
+                Err(error) => error,
+            };
+            tries += 1;
+            self.metrics.failed(queue);
+            warn!(
+                queue = %visible::line(queue),
+                message_id = message_id(&case.failed),
+                %error,
+                "a copy could not be stored; its original is kept, and it is tried again"
+            );
+            if is_of_one_queue(&error) && tries >= TRIES_IN_PLACE && place.is_none() {
+                place = self.place(queue);
+                // What has no other place than the intake's own parking queue stays until that takes it.
+                if place.is_none() && queue != INTAKE_QUEUE {
+                    return Stored::NoRoom(error);
+                }
+            }
+            if self.pause(pause(&error, tries), losses).await || since.elapsed() > LONGEST_KEPT {
+                return Stored::Kept;
+            }
+        }
+    }
+
+    fn place(&self, queue: &str) -> Option<Place> {
+        let hold = self.holds.take(queue)?;
+        let gauge = self.metrics.held(queue);
+        gauge.inc();
+        Some(Place { gauge, _hold: hold })
+    }
+
+    /// `None` where nothing is to be stored.
+    async fn try_to_store(&self, case: &Case) -> retryrmq::Result<Option<Decision>> {
+        // Nobody would take what comes back, and where it waits nobody would look.
+        let outcome = match &case.outcome {
+            Outcome::Retry { failure, .. } if !case.retrier.exists().await? => {
+                let mut failure = failure.clone();
+                failure.error = format!(
+                    "{}; and that queue does not exist any more: declare it, and replay this",
+                    failure.error
+                );
+                &Outcome::fatal(failure)
+            }
+            outcome => outcome,
+        };
+        case.retrier.after(&case.failed, outcome).await
+    }
+
+    /// Waits; whether it is over with the message here, because the service ends or its channel was lost since there were so many losses.
+    async fn pause(&self, pause: Duration, losses: u64) -> bool {
+        let mut tide = self.tide.clone();
+        tokio::select! {
+            biased;
+            _ = tide.wait_for(|tide| tide.ends || tide.losses != losses) => true,
+            () = tokio::time::sleep(pause) => false,
+        }
+    }
+
+    fn tell(&self, case: &Case, decision: &Decision) {
+        let (queue, reason) = (case.failed.queue(), &case.reason);
+        match &decision.event {
+            Event::Retried { delay, attempt, .. } => {
+                self.metrics.retried(queue, reason);
+                info!(
+                    queue = %visible::line(queue),
+                    message_id = message_id(&case.failed),
+                    attempt,
+                    reason = %visible::line(reason),
+                    delay = %retryrmq::format_duration(*delay),
+                    "an attempt failed; it comes back"
+                );
+                self.feed.tell(|| Happening::Retried {
+                    queue: queue.to_owned(),
+                    message_id: message_id(&case.failed),
+                    attempt: *attempt,
+                    delay: *delay,
+                    reason: reason.clone(),
+                });
+            }
+            Event::Parked {
+                reason,
+                error,
+                attempt,
+                ..
+            } => {
+                self.metrics.parked(queue, reason.as_str());
+                warn!(
+                    queue = %visible::line(queue),
+                    message_id = message_id(&case.failed),
+                    attempt,
+                    reason = reason.as_str(),
+                    error = %visible::line(error),
+                    "parked"
+                );
+                self.feed.tell(|| {
+                    Happening::Parked(Box::new(obituary(&case.failed, decision, *reason)))
+                });
+            }
+            other => debug!(event = other.name(), "done"),
+        }
+    }
+}
+
+/// A place among those that are held, and its number in the metrics.
+struct Place {
+    gauge: prometheus_client::metrics::gauge::Gauge,
+    _hold: Hold,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.gauge.dec();
+    }
+}
+
+/// How long to wait after the try number `tries`. The first tries follow each other soon, whatever the fault: so it is known early that a
+/// queue is in trouble.
+fn pause(error: &Error, tries: u32) -> Duration {
+    let growing = (FIRST_PAUSE * 2u32.pow(tries.min(8))).min(LONGEST_PAUSE);
+    if error.is_permanent() && tries >= TRIES_IN_PLACE {
+        REFUSED_PAUSE
+    } else {
+        growing
+    }
+}
+
+/// Whether the fault is that of one queue. With the connection all of them are away, and come back together.
+fn is_of_one_queue(error: &Error) -> bool {
+    !matches!(
+        error.kind(),
+        ErrorKind::ConnectionLost
+            | ErrorKind::Closed
+            | ErrorKind::Unreachable
+            | ErrorKind::AuthenticationFailed
+            | ErrorKind::VhostNotFound
+            | ErrorKind::TlsFailed
+    )
+}
+
+/// Why it died, as its record tells it.
+fn failure(queue: &str, reason: Option<Reason>, word: &str) -> Failure {
+    let queue = visible::line(queue);
+    let (error, kind) = match reason {
+        Some(Reason::Rejected) => (format!("a consumer of {queue} rejected it"), "Rejected"),
+        Some(Reason::Expired) => (format!("its time to live ran out in {queue}"), "Expired"),
+        Some(Reason::Maxlen) => (format!("{queue} was full and pushed it out"), "QueueFull"),
+        Some(Reason::DeliveryLimit) => (
+            format!(
+                "it came back to {queue} more often than that allows: its consumers went away, or put it back"
+            ),
+            "DeliveryLimit",
+        ),
+        None => (
+            format!(
+                "{queue} dead-lettered it for a reason that is not known here: {}",
+                visible::line(word)
+            ),
+            "Unknown",
+        ),
+    };
+    Failure::new(error).of_type(kind)
+}

@@ -1,0 +1,107 @@
+//! What alerts and the history are told of a parked message: its record, without the body.
+
+use std::time::{Duration, SystemTime};
+
+use retryrmq::{
+    Decision, Failed, ParkReason,
+    types::{AMQPValue, FieldTable},
+};
+use serde_json::{Map, Value, json};
+
+use crate::Obituary;
+
+/// The record of a message that was parked for `failed`'s queue.
+pub(super) fn obituary(failed: &Failed, decision: &Decision, reason: ParkReason) -> Obituary {
+    let empty = FieldTable::default();
+    let written = decision.properties.headers().as_ref().unwrap_or(&empty);
+    let text = |name: &str| match written.inner().get(name) {
+        Some(AMQPValue::LongString(text)) => text.to_string(),
+        _ => String::new(),
+    };
+    let at = match written.inner().get("x-retry-parked-at") {
+        Some(AMQPValue::Timestamp(seconds)) => {
+            Some(SystemTime::UNIX_EPOCH + Duration::from_secs(*seconds))
+        }
+        _ => None,
+    };
+    let own = written.inner().iter().filter(|(name, _)| {
+        let name = name.as_str();
+        !name.starts_with("x-retry-")
+    });
+    Obituary {
+        queue: failed.queue().to_owned(),
+        reason: reason.as_str().to_owned(),
+        message_id: message_id(failed),
+        exchange: failed.exchange().to_owned(),
+        routing_key: failed.routing_key().to_owned(),
+        attempt: failed.attempt(),
+        error: text("x-retry-error"),
+        error_type: text("x-retry-error-type"),
+        fingerprint: text("x-retry-fingerprint"),
+        at,
+        headers: Value::Object(
+            own.map(|(name, entry)| (name.to_string(), value(entry)))
+                .collect(),
+        ),
+        ..Obituary::default()
+    }
+}
+
+/// The id that its publisher gave it.
+pub(super) fn message_id(failed: &Failed) -> Option<String> {
+    let id = failed.properties().message_id().as_ref();
+    id.map(|id| id.as_str().to_owned())
+}
+
+/// An AMQP value as JSON. Its depth is bounded: the client cuts deeper nesting off before it gets here.
+fn value(entry: &AMQPValue) -> Value {
+    match entry {
+        AMQPValue::Boolean(flag) => json!(flag),
+        AMQPValue::ShortShortInt(number) => json!(number),
+        AMQPValue::ShortShortUInt(number) => json!(number),
+        AMQPValue::ShortInt(number) => json!(number),
+        AMQPValue::ShortUInt(number) => json!(number),
+        AMQPValue::LongInt(number) => json!(number),
+        AMQPValue::LongUInt(number) => json!(number),
+        AMQPValue::LongLongInt(number) => json!(number),
+        AMQPValue::Float(number) => json!(number),
+        AMQPValue::Double(number) => json!(number),
+        AMQPValue::DecimalValue(decimal) => {
+            json!(f64::from(decimal.value) / 10f64.powi(decimal.scale.into()))
+        }
+        AMQPValue::ShortString(text) => json!(text.as_str()),
+        AMQPValue::LongString(text) => json!(String::from_utf8_lossy(text.as_bytes())),
+        AMQPValue::ByteArray(bytes) => json!(String::from_utf8_lossy(bytes.as_slice())),
+        AMQPValue::Timestamp(seconds) => json!(seconds),
+        AMQPValue::FieldArray(items) => items.as_slice().iter().map(value).collect(),
+        AMQPValue::FieldTable(table) => {
+            let entries = table.inner().iter();
+            let object: Map<String, Value> = entries
+                .map(|(name, entry)| (name.to_string(), value(entry)))
+                .collect();
+            Value::Object(object)
+        }
+        AMQPValue::Void => Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use retryrmq::types::FieldArray;
+
+    use super::*;
+
+    #[test]
+    fn values_of_every_kind_are_json() {
+        let mut table = FieldTable::default();
+        table.insert("n".into(), AMQPValue::LongLongInt(-7));
+        let entry = AMQPValue::FieldArray(FieldArray::from(vec![
+            AMQPValue::Boolean(true),
+            AMQPValue::LongString("é".into()),
+            AMQPValue::Void,
+            AMQPValue::FieldTable(table),
+            AMQPValue::Double(f64::NAN),
+        ]));
+        assert_eq!(value(&entry), json!([true, "é", null, {"n": -7}, null]));
+    }
+}

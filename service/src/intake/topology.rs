@@ -1,0 +1,45 @@
+//! The exchange and the queues of the intake.
+
+use std::borrow::Cow;
+
+use retryrmq::{Argument, Item, Plan, QueueType};
+
+/// The internal exchange that dead letters are sent to: no client may publish to it, so that what comes through it has died.
+pub const DEAD_EXCHANGE: &str = "retryrmq.dead";
+
+/// The queue in which they wait for the service.
+pub const INTAKE_QUEUE: &str = "retryrmq.intake";
+
+/// Where what belongs to no work queue is parked.
+pub const INTAKE_PARKED: &str = "retryrmq.intake.parked";
+
+/// What the service needs before it begins.
+pub(crate) fn plan() -> Plan {
+    let text = |text: &str| Argument::Text(text.to_owned());
+    let arguments = [
+        ("x-queue-type", text("quorum")),
+        // A number, not -1 for "unlimited": 3.10 takes -1 for "none" and loses the message at the first return.
+        ("x-delivery-limit", Argument::Number(1_000_000_000)),
+        ("x-dead-letter-exchange", text("")),
+        ("x-dead-letter-routing-key", text(INTAKE_PARKED)),
+        ("x-dead-letter-strategy", text("at-least-once")),
+        ("x-overflow", text("reject-publish")),
+    ];
+    let arguments = arguments
+        .into_iter()
+        .map(|(name, value)| (Cow::Borrowed(name), value));
+    Plan::new([
+        Item::parking(INTAKE_QUEUE, QueueType::Quorum),
+        Item::queue(
+            INTAKE_QUEUE,
+            arguments.collect(),
+            "dead letters wait here for the service",
+        ),
+        Item::internal_exchange(
+            DEAD_EXCHANGE,
+            "fanout",
+            "queues send their dead letters here",
+        ),
+        Item::binding(INTAKE_QUEUE, DEAD_EXCHANGE, ""),
+    ])
+}

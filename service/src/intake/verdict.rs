@@ -1,0 +1,105 @@
+//! Whether a message in the intake has really died, and where: a pure function of its delivery.
+
+use retryrmq::{Death, types::FieldTable, work_queue_of};
+
+use super::topology::{DEAD_EXCHANGE, INTAKE_PARKED, INTAKE_QUEUE};
+
+/// What a message in the intake is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It died in a work queue.
+    Dead(Death),
+    /// It belongs to no work queue; a sentence says why.
+    Stray(String),
+}
+
+/// Judges a message by the exchange that the broker says it came through, and by its newest death. Both are the broker's word: nobody can
+/// publish to an internal exchange, and the newest death is written by the queue that the message left.
+pub(super) fn judge(delivery_exchange: &str, headers: Option<&FieldTable>) -> Verdict {
+    if delivery_exchange != DEAD_EXCHANGE {
+        return Verdict::Stray(format!(
+            "it was published straight into {INTAKE_QUEUE}, and died in no queue: let a queue dead-letter to the exchange \
+             {DEAD_EXCHANGE} (`retryrmq enable QUEUE --service`)"
+        ));
+    }
+    let newest = headers.and_then(|table| Death::all(table).into_iter().next());
+    let Some(death) = newest.filter(|death| !death.queue.is_empty()) else {
+        return Verdict::Stray(format!(
+            "it came through {DEAD_EXCHANGE} without a readable x-death, so that nobody knows which queue it left"
+        ));
+    };
+    if [INTAKE_QUEUE, INTAKE_PARKED].contains(&death.queue.as_str()) {
+        return Verdict::Stray(format!(
+            "it died in {}, the service's own queue: is that under a policy with a time to live or a length limit?",
+            death.queue
+        ));
+    }
+    if let Some(work) = work_queue_of(&death.queue) {
+        return Verdict::Stray(format!(
+            "it left {}, where messages of {work} wait or are parked, and is not retried again: is that queue under a policy that \
+             dead-letters to {DEAD_EXCHANGE}?",
+            death.queue
+        ));
+    }
+    Verdict::Dead(death)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use retryrmq::types::{AMQPValue, FieldArray};
+
+    use super::*;
+
+    fn died_in(queue: &str) -> FieldTable {
+        let mut death = FieldTable::default();
+        for (name, text) in [("queue", queue), ("reason", "rejected")] {
+            death.insert(name.into(), AMQPValue::LongString(text.into()));
+        }
+        let mut table = FieldTable::default();
+        let deaths = vec![AMQPValue::FieldTable(death)];
+        table.insert(
+            "x-death".into(),
+            AMQPValue::FieldArray(FieldArray::from(deaths)),
+        );
+        table
+    }
+
+    fn says(verdict: &Verdict, words: &str) -> bool {
+        matches!(verdict, Verdict::Stray(why) if why.contains(words))
+    }
+
+    #[test]
+    fn only_what_died_in_a_work_queue_is_retried() {
+        let orders = died_in("orders");
+        assert!(matches!(
+            judge(DEAD_EXCHANGE, Some(&orders)),
+            Verdict::Dead(death) if death.queue == "orders" && death.reason == "rejected"
+        ));
+        for exchange in ["", "amq.direct", "retryrmq.dead2"] {
+            let verdict = judge(exchange, Some(&orders));
+            assert!(says(&verdict, "published straight"), "{verdict:?}");
+        }
+        for (queue, words) in [
+            ("orders.parked", "messages of orders wait or are parked"),
+            ("orders.retry.1000", "messages of orders wait or are parked"),
+            (INTAKE_QUEUE, "own queue"),
+            (INTAKE_PARKED, "own queue"),
+            ("", "without a readable x-death"),
+        ] {
+            let verdict = judge(DEAD_EXCHANGE, Some(&died_in(queue)));
+            assert!(says(&verdict, words), "{queue}: {verdict:?}");
+        }
+        assert!(says(&judge(DEAD_EXCHANGE, None), "without a readable"));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_was_published_by_hand_is_ever_believed(
+            exchange in "[a-z.]{0,20}", queue in "\\PC{0,40}",
+        ) {
+            prop_assume!(exchange != DEAD_EXCHANGE);
+            prop_assert!(matches!(judge(&exchange, Some(&died_in(&queue))), Verdict::Stray(_)));
+        }
+    }
+}

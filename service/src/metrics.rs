@@ -1,0 +1,197 @@
+//! What the service counts, for Prometheus.
+
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::{Mutex, PoisonError},
+};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+use crate::Feed;
+
+/// As many queues have numbers of their own; the others share one name. Queues with a random name would fill the memory of
+/// whoever collects.
+const QUEUES: usize = 1_000;
+const OTHERS: &str = "(others)";
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Why {
+    queue: String,
+    reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Where {
+    queue: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct How {
+    result: &'static str,
+}
+
+/// The numbers of a service.
+pub struct Metrics {
+    registry: Registry,
+    known: Mutex<HashSet<String>>,
+    retried: Family<Why, Counter>,
+    parked: Family<Why, Counter>,
+    dropped: Family<Why, Counter>,
+    failures: Family<Where, Counter>,
+    held: Family<Where, Gauge>,
+    overflowed: Family<Where, Counter>,
+    strays: Counter,
+    reloads: Family<How, Counter>,
+    ready: Gauge,
+}
+
+impl Metrics {
+    /// All at zero. `feed` counts what its listeners miss.
+    #[must_use]
+    pub fn new(feed: &Feed) -> Self {
+        let mut registry = Registry::with_prefix("retryrmq_serve");
+        macro_rules! register {
+            ($($name:ident = $metric:literal: $help:literal),* $(,)?) => {
+                $(let $name = Default::default();
+                registry.register($metric, $help, Clone::clone(&$name));)*
+                Self {
+                    $($name,)*
+                    known: Mutex::default(),
+                    registry,
+                }
+            };
+        }
+        registry.register(
+            "happenings_dropped",
+            "Happenings that a slow listener missed",
+            feed.dropped_counter(),
+        );
+        register! {
+            retried = "retried": "Dead letters sent to wait for another attempt, by the reason of their death",
+            parked = "parked": "Dead letters parked, by the reason in their record",
+            dropped = "dropped": "Dead letters dropped because the policy says so, by the reason of their death",
+            failures = "store_failures": "Copies that could not be stored at once; their originals are kept and tried again",
+            held = "held": "Messages kept here because their waiting or parking queue does not take them",
+            overflowed = "overflowed": "Messages parked for the intake because too many of their queue were held already",
+            strays = "strays": "Messages in the intake that died in no work queue, parked for the intake",
+            reloads = "policy_loads": "Policy files read, by what came of it: loaded or refused",
+            ready = "ready": "1 while /readyz says so",
+        }
+    }
+
+    pub(crate) fn retried(&self, queue: &str, reason: &str) {
+        self.retried.get_or_create(&self.why(queue, reason)).inc();
+    }
+
+    pub(crate) fn parked(&self, queue: &str, reason: &str) {
+        self.parked.get_or_create(&self.why(queue, reason)).inc();
+    }
+
+    pub(crate) fn dropped(&self, queue: &str, reason: &str) {
+        self.dropped.get_or_create(&self.why(queue, reason)).inc();
+    }
+
+    pub(crate) fn failed(&self, queue: &str) {
+        self.failures.get_or_create(&self.at(queue)).inc();
+    }
+
+    pub(crate) fn held(&self, queue: &str) -> Gauge {
+        self.held.get_or_create(&self.at(queue)).clone()
+    }
+
+    pub(crate) fn overflowed(&self, queue: &str) {
+        self.overflowed.get_or_create(&self.at(queue)).inc();
+    }
+
+    pub(crate) fn stray(&self) {
+        self.strays.inc();
+    }
+
+    pub(crate) fn loaded(&self, well: bool) {
+        let result = if well { "loaded" } else { "refused" };
+        self.reloads.get_or_create(&How { result }).inc();
+    }
+
+    /// In the OpenMetrics text format, without the mark of its end.
+    pub(crate) fn text(&self, ready: bool) -> String {
+        self.ready.set(i64::from(ready));
+        let mut text = String::new();
+        let _ = encode(&mut text, &self.registry); // a String takes it
+        text.truncate(text.trim_end().trim_end_matches("# EOF").len());
+        text
+    }
+
+    fn why(&self, queue: &str, reason: &str) -> Why {
+        Why {
+            queue: self.name(queue),
+            reason: reason.to_owned(),
+        }
+    }
+
+    fn at(&self, queue: &str) -> Where {
+        Where {
+            queue: self.name(queue),
+        }
+    }
+
+    fn name(&self, queue: &str) -> String {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.contains(queue) {
+            return queue.to_owned();
+        }
+        if known.len() >= QUEUES {
+            return OTHERS.to_owned();
+        }
+        known.insert(queue.to_owned());
+        queue.to_owned()
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_by_queue_and_reason_and_the_text_has_no_end() {
+        let metrics = Metrics::new(&Feed::default());
+        metrics.retried("orders", "rejected");
+        metrics.retried("orders", "rejected");
+        metrics.parked("orders", "exhausted");
+        metrics.loaded(false);
+        let text = metrics.text(true);
+        for line in [
+            "retryrmq_serve_retried_total{queue=\"orders\",reason=\"rejected\"} 2",
+            "retryrmq_serve_parked_total{queue=\"orders\",reason=\"exhausted\"} 1",
+            "retryrmq_serve_policy_loads_total{result=\"refused\"} 1",
+            "retryrmq_serve_ready 1",
+            "retryrmq_serve_happenings_dropped_total 0",
+        ] {
+            assert!(text.lines().any(|said| said == line), "{line}: {text}");
+        }
+        assert!(!text.contains("# EOF"), "{text}");
+        assert!(text.ends_with('\n'), "{text}");
+    }
+
+    #[test]
+    fn queues_beyond_the_thousandth_share_a_name() {
+        let metrics = Metrics::new(&Feed::default());
+        for number in 0..QUEUES + 5 {
+            metrics.retried(&format!("amq.gen-{number}"), "rejected");
+        }
+        metrics.retried("amq.gen-0", "rejected");
+        let text = metrics.text(false);
+        assert!(text.contains("{queue=\"(others)\",reason=\"rejected\"} 5"));
+        assert!(text.contains("{queue=\"amq.gen-0\",reason=\"rejected\"} 2"));
+    }
+}

@@ -1,0 +1,350 @@
+//! A policy that was read and checked, ready to be asked.
+
+use retryrmq::{Failure, Policy, Rule, types::FieldTable};
+use retryrmq_operator::{configuration::Misread, pattern::glob};
+
+use super::file::{End, PolicyFile, Reason, RuleEntry, Word};
+
+/// What becomes of a dead letter.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// It waits, and comes back to the tail of its queue; parked when the policy says it was enough.
+    Retry(Policy),
+    /// It is parked.
+    Park,
+    /// It is gone.
+    Drop,
+}
+
+/// What becomes of each dead letter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Book {
+    lines: Vec<Line>,
+    otherwise: Policy,
+    ends: [(Reason, Word); 4],
+}
+
+/// A rule that was checked.
+#[derive(Clone, Debug, PartialEq)]
+struct Line {
+    queue: Option<String>,
+    reasons: Vec<Reason>,
+    /// The conditions that consumers have as well.
+    conditions: Rule,
+    action: Action,
+}
+
+/// What was not a failure of a consumer is not retried unless somebody says so: a message that outlived its time would be late again, and
+/// one that a full queue pushed out would push out the next.
+const ENDS: [(Reason, Word); 4] = [
+    (Reason::Rejected, Word::Retry),
+    (Reason::Expired, Word::Park),
+    (Reason::Maxlen, Word::Park),
+    (Reason::DeliveryLimit, Word::Park),
+];
+
+impl Default for Book {
+    fn default() -> Self {
+        Self {
+            lines: Vec::new(),
+            otherwise: Policy::default(),
+            ends: ENDS,
+        }
+    }
+}
+
+impl Book {
+    /// Reads the text of a policy file.
+    ///
+    /// # Errors
+    /// What cannot be read, with its line and column and what to change: no TOML, an unknown key, a policy that cannot work, a rule that says
+    /// nothing or two things.
+    pub fn read(text: &str) -> Result<Self, Misread> {
+        let file: PolicyFile = toml::from_str(text).map_err(|why| {
+            let offset = why.span().map_or(0, |span| span.start);
+            let words: Vec<&str> = why.message().split_whitespace().collect();
+            Misread::at(text, offset, words.join(" "))
+        })?;
+        let policy = |said: &toml::Spanned<String>| -> Result<Policy, Misread> {
+            let policy: retryrmq::Result<Policy> = said.get_ref().parse();
+            let checked = policy.and_then(|policy| policy.validate().map(|()| policy));
+            checked.map_err(|why| Misread::at(text, said.span().start, why.to_string()))
+        };
+        let mut book = Self::default();
+        let defaults = &file.defaults;
+        if let Some(said) = &defaults.retry {
+            book.otherwise = policy(said)?;
+        }
+        for (reason, word) in &mut book.ends {
+            let said = match reason {
+                Reason::Rejected => defaults.rejected,
+                Reason::Expired => defaults.expired,
+                Reason::Maxlen => defaults.maxlen,
+                Reason::DeliveryLimit => defaults.delivery_limit,
+            };
+            *word = said.unwrap_or(*word);
+        }
+        for rule in &file.rules {
+            let entry = rule.get_ref();
+            let bad = |why: &str| Misread::at(text, rule.span().start, why);
+            let action = match (&entry.retry, entry.end) {
+                (Some(said), None) => Action::Retry(policy(said)?),
+                (None, Some(End::Park)) => Action::Park,
+                (None, Some(End::Drop)) => Action::Drop,
+                (None, None) => {
+                    return Err(bad(
+                        "this rule says nothing; add `retry = \"fixed(5s)\"`, `end = \"park\"` or `end = \"drop\"`",
+                    ));
+                }
+                (Some(_), Some(_)) => {
+                    return Err(bad("this rule has both `retry` and `end`; leave out one"));
+                }
+            };
+            let reasons = entry
+                .reason
+                .as_ref()
+                .map_or_else(|| vec![Reason::Rejected], |reasons| reasons.list());
+            if reasons.is_empty() {
+                return Err(bad(
+                    "`reason` is an empty list, so that this rule never holds; name a reason, or leave it out for rejected",
+                ));
+            }
+            book.lines.push(Line {
+                queue: entry.queue.clone(),
+                reasons,
+                conditions: conditions(entry),
+                action,
+            });
+        }
+        Ok(book)
+    }
+
+    /// What becomes of a message that died in `queue` for this reason. `routing_key` is the one it was first published with. A reason that
+    /// is not known is parked.
+    #[must_use]
+    pub fn action(
+        &self,
+        queue: &str,
+        routing_key: &str,
+        headers: Option<&FieldTable>,
+        reason: Option<Reason>,
+    ) -> Action {
+        let Some(reason) = reason else {
+            return Action::Park;
+        };
+        let failure = Failure::default();
+        let holds = |line: &&Line| {
+            line.reasons.contains(&reason)
+                && line
+                    .queue
+                    .as_ref()
+                    .is_none_or(|pattern| glob(pattern, queue))
+                && line.conditions.holds(routing_key, headers, &failure)
+        };
+        if let Some(line) = self.lines.iter().find(holds) {
+            return line.action.clone();
+        }
+        let word = self.ends.iter().find(|(of, _)| *of == reason);
+        match word.map(|(_, word)| *word) {
+            Some(Word::Retry) => Action::Retry(self.otherwise.clone()),
+            Some(Word::Drop) => Action::Drop,
+            Some(Word::Park) | None => Action::Park,
+        }
+    }
+}
+
+fn conditions(entry: &RuleEntry) -> Rule {
+    // Its own policy is never asked.
+    let mut rule = Rule::new(Policy::default());
+    if let Some(pattern) = &entry.routing_key {
+        rule = rule.routing_key(pattern);
+    }
+    for (name, value) in &entry.headers {
+        rule = rule.header(name, value);
+    }
+    rule
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use retryrmq::types::AMQPValue;
+
+    use super::*;
+
+    const FILE: &str = r##"
+[defaults]
+retry = "fixed(2s, retries=4)"
+maxlen = "retry"
+
+[[rules]]
+queue = "mail.*"
+reason = ["expired", "rejected"]
+end = "drop"
+
+[[rules]]
+routing_key = "eu.#"
+headers = { kind = "invoice*" }
+retry = "list(1s, 1m)"
+
+[[rules]]
+queue = "orders"
+reason = "delivery-limit"
+retry = "fixed(1m, retries=1)"
+"##;
+
+    fn named(action: &Action) -> String {
+        match action {
+            Action::Retry(policy) => policy.to_string(),
+            Action::Park => "park".to_owned(),
+            Action::Drop => "drop".to_owned(),
+        }
+    }
+
+    fn ask(book: &Book, queue: &str, key: &str, kind: Option<&str>, reason: Reason) -> String {
+        let headers = kind.map(|kind| {
+            let mut table = FieldTable::default();
+            table.insert("kind".into(), AMQPValue::LongString(kind.into()));
+            table
+        });
+        named(&book.action(queue, key, headers.as_ref(), Some(reason)))
+    }
+
+    #[test]
+    fn the_first_rule_that_holds_decides_and_else_the_defaults() {
+        use Reason::{DeliveryLimit, Expired, Maxlen, Rejected};
+        let book = Book::read(FILE).unwrap();
+        for (queue, key, kind, reason, expected) in [
+            ("orders", "a", None, Rejected, "fixed(2s, retries=4)"),
+            ("orders", "a", None, Maxlen, "fixed(2s, retries=4)"),
+            ("orders", "a", None, Expired, "park"),
+            ("orders", "a", None, DeliveryLimit, "fixed(1m, retries=1)"),
+            ("billing", "a", None, DeliveryLimit, "park"),
+            ("mail.out", "eu.de", None, Expired, "drop"),
+            ("mail.out", "eu.de", None, Rejected, "drop"),
+            ("mail.out", "eu.de", None, Maxlen, "fixed(2s, retries=4)"),
+            (
+                "orders",
+                "eu.de",
+                Some("invoice-7"),
+                Rejected,
+                "list(1s, 1m",
+            ),
+            ("orders", "eu.de", Some("invoice-7"), Expired, "park"),
+            (
+                "orders",
+                "eu.de",
+                Some("bill"),
+                Rejected,
+                "fixed(2s, retries=4)",
+            ),
+            (
+                "orders",
+                "us",
+                Some("invoice-7"),
+                Rejected,
+                "fixed(2s, retries=4)",
+            ),
+        ] {
+            let said = ask(&book, queue, key, kind, reason);
+            assert!(
+                said.starts_with(expected),
+                "{queue} {key} {kind:?} {reason:?}: {said}"
+            );
+        }
+    }
+
+    #[test]
+    fn without_a_file_what_was_rejected_is_retried_and_the_rest_parked() {
+        let book = Book::default();
+        assert_eq!(Book::read("").unwrap(), book);
+        let usual = Policy::default().to_string();
+        assert_eq!(ask(&book, "q", "k", None, Reason::Rejected), usual);
+        for reason in [Reason::Expired, Reason::Maxlen, Reason::DeliveryLimit] {
+            assert_eq!(ask(&book, "q", "k", None, reason), "park");
+        }
+        assert_eq!(book.action("q", "k", None, None), Action::Park);
+    }
+
+    #[test]
+    fn a_fault_is_told_with_its_place_and_what_to_change() {
+        for (text, place, says) in [
+            ("x = 1", "1:1", "unknown field"),
+            ("[defaults]\nretri = \"fixed(1s)\"", "2:1", "unknown field"),
+            (
+                "[defaults]\nretry = \"often\"",
+                "2:9",
+                "cannot read the retry policy",
+            ),
+            ("[defaults]\nexpired = \"later\"", "2:11", "unknown variant"),
+            ("[[rules]]\nqueue = \"q\"", "1:1", "says nothing"),
+            (
+                "\n[[rules]]\nretry = \"fixed(1s)\"\nend = \"park\"",
+                "2:1",
+                "leave out one",
+            ),
+            (
+                "[[rules]]\nreason = []\nend = \"park\"",
+                "1:1",
+                "empty list",
+            ),
+            (
+                "[[rules]]\nreason = \"bored\"\nend = \"park\"",
+                "2:10",
+                "one or several of",
+            ),
+            ("[defaults", "1:", ""),
+        ] {
+            let why = Book::read(text).unwrap_err().to_string();
+            assert!(
+                why.starts_with(place) && why.contains(says),
+                "{text}: {why}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_schema_names_every_key() {
+        let schema = super::super::schema().to_value().to_string();
+        for key in [
+            "defaults",
+            "rules",
+            "retry",
+            "rejected",
+            "expired",
+            "maxlen",
+            "delivery-limit",
+            "queue",
+            "routing_key",
+            "headers",
+            "reason",
+            "end",
+            "park",
+            "drop",
+        ] {
+            assert!(schema.contains(&format!("\"{key}\"")), "{key}: {schema}");
+        }
+        assert!(
+            schema.contains("\"additionalProperties\":false"),
+            "{schema}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC{0,200}") {
+            let _ = Book::read(&text);
+        }
+
+        #[test]
+        fn every_message_has_an_end(
+            queue in "[a-z.]{0,12}", key in "[a-z.]{0,12}", word in "[a-z_]{0,12}",
+        ) {
+            let book = Book::read(FILE).unwrap();
+            let action = book.action(&queue, &key, None, Reason::parse(&word));
+            if Reason::parse(&word).is_none() {
+                prop_assert_eq!(action, Action::Park);
+            }
+        }
+    }
+}

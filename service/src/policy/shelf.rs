@@ -1,0 +1,94 @@
+//! The book in force, and the file that it was read from.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::sleep};
+use tracing::{error, info};
+
+use super::Book;
+use crate::Metrics;
+
+/// How often the file is looked at. Its bytes count, not its time: a mounted ConfigMap changes by a link.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Keeps the book in force.
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    file: Option<PathBuf>,
+    book: Mutex<Arc<Book>>,
+    asked: Notify,
+}
+
+impl Shelf {
+    /// With this book in force. A file is looked at from now on, by [`mind`](Self::mind).
+    pub(crate) fn new(book: Book, file: Option<PathBuf>) -> Self {
+        Self {
+            file,
+            book: Mutex::new(Arc::new(book)),
+            asked: Notify::new(),
+        }
+    }
+
+    /// The book in force.
+    pub(crate) fn book(&self) -> Arc<Book> {
+        Arc::clone(&self.book.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads the file again at once, also when it looks the same.
+    pub(crate) fn reload(&self) {
+        self.asked.notify_one();
+    }
+
+    /// Reads the file when somebody asks for it, and when its bytes have changed. Never ends.
+    pub(crate) async fn mind(&self, mut seen: Option<Vec<u8>>, metrics: &Metrics) {
+        let Some(file) = &self.file else {
+            return std::future::pending().await;
+        };
+        loop {
+            let asked = tokio::select! {
+                () = self.asked.notified() => true,
+                () = sleep(LOOK) => false,
+            };
+            let read = tokio::fs::read(file).await;
+            // One that is away for a moment, as while it is replaced, is no news unless somebody asks.
+            let Some(bytes) = read.as_ref().ok().cloned().or_else(|| asked.then(Vec::new)) else {
+                continue;
+            };
+            if !asked && seen.as_ref() == Some(&bytes) {
+                continue;
+            }
+            seen = read.as_ref().ok().cloned();
+            let book = read
+                .map_err(|why| format!("{}: {why}", file.display()))
+                .and_then(|bytes| read_book(file, &bytes));
+            self.take(book, metrics);
+        }
+    }
+
+    fn take(&self, book: Result<Book, String>, metrics: &Metrics) {
+        metrics.loaded(book.is_ok());
+        match book {
+            Ok(book) => {
+                *self.book.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(book);
+                info!("the policy file was read, and holds from now on");
+            }
+            Err(error) => {
+                error!(
+                    error,
+                    "the policy file is refused; the policy of before stays in force"
+                );
+            }
+        }
+    }
+}
+
+/// Reads a file's bytes.
+pub(crate) fn read_book(file: &Path, bytes: &[u8]) -> Result<Book, String> {
+    let text = std::str::from_utf8(bytes)
+        .map_err(|why| format!("{}: is not UTF-8: {why}", file.display()))?;
+    Book::read(text).map_err(|why| format!("{}:{why}", file.display()))
+}

@@ -1,0 +1,154 @@
+//! Probes, replicas that die, brokers that die, and the end.
+
+use retryrmq_harness::{QueueType, eventually, on_every_broker};
+
+use crate::stage::{INTAKE, Native, PATIENCE, Replica, declare, id, policy, program, take};
+
+#[tokio::test]
+async fn probes_and_metrics_say_how_it_is() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let replica = Replica::start(&vhost, None).await;
+        assert_eq!(replica.page("/healthz").await, (200, "ok\n".to_owned()));
+        assert_eq!(replica.page("/readyz").await, (200, "ok\n".to_owned()));
+        let (status, text) = replica.page("/metrics").await;
+        assert_eq!(status, 200);
+        assert_eq!(text.matches("# EOF").count(), 1, "{text}");
+        for metric in [
+            "retryrmq_serve_ready 1",
+            "retryrmq_connection",
+            "retryrmq_messages_delivered_total{queue=\"retryrmq.intake\"}",
+        ] {
+            assert!(text.contains(metric), "{metric}: {text}");
+        }
+        // The queue is deleted under it: not ready until it is there again, which it sees to itself.
+        let amqp = vhost.connect().await;
+        amqp.delete(INTAKE).await;
+        replica
+            .counts(
+                "retryrmq_consumer_reconnects_total{queue=\"retryrmq.intake\"}",
+                1,
+            )
+            .await;
+        eventually(PATIENCE, "it is ready again", || async {
+            replica.page("/readyz").await.0 == 200
+        })
+        .await;
+        declare(&amqp, "orders", QueueType::Classic, false).await;
+        amqp.publish_with("orders", "x", id("late").with_expiration("1".into()))
+            .await;
+        take(&amqp, "orders.parked", 1).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_broker_that_is_not_there_is_waited_for_and_the_end_is_heard_meanwhile() {
+    // Nothing listens at the port of a listener that was closed.
+    let port = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().port()
+    };
+    let mut child = program()
+        .env(
+            "RETRYRMQ_URL",
+            format!("amqp://guest:secret@127.0.0.1:{port}"),
+        )
+        .args(["--listen", "127.0.0.1:0", "--log", "json"])
+        .spawn()
+        .unwrap();
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+    let mut err = BufReader::new(child.stderr.take().unwrap());
+    let mut log = String::new();
+    while !log.contains("not there yet") {
+        assert!(
+            err.read_line(&mut log).await.unwrap() > 0,
+            "it ended: {log}"
+        );
+    }
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(child.wait().await.unwrap().success());
+    err.read_to_string(&mut log).await.unwrap();
+    assert!(!log.contains("secret"), "{log}");
+}
+
+#[tokio::test]
+async fn the_end_leaves_nothing_in_the_intake_that_was_on_its_way() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = policy("[defaults]\nretry = \"fixed(1h)\"\n");
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        for number in 0..50 {
+            amqp.publish_with("orders", "x", id(&number.to_string()))
+                .await;
+        }
+        let _native = Native::start(&vhost, "orders", |_| false).await;
+        // Their waiting queue is young, so that all of them are on their way for two seconds.
+        eventually(PATIENCE, "all of them wait", || async {
+            amqp.depth("orders.retry.3600000").await == Some(50)
+        })
+        .await;
+        assert!(replica.end().await.success());
+        assert_eq!(amqp.depth(INTAKE).await, Some(0), "all were acknowledged");
+        assert_eq!(
+            amqp.depth("orders.retry.3600000").await,
+            Some(50),
+            "none twice"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_broker_that_is_killed_costs_nothing() {
+    on_every_broker(|broker| async move {
+        if !broker.is_controllable() {
+            eprintln!("skipped: this broker cannot be killed");
+            return;
+        }
+        let node = broker.own_node(&[]).await;
+        let vhost = node.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = policy("[defaults]\nretry = \"fixed(1h)\"\n");
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        // The intake, its binding and the work queue are old enough to survive.
+        tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+        for number in 0..40 {
+            amqp.publish_with("orders", "x", id(&number.to_string()))
+                .await;
+        }
+        let native = Native::start(&vhost, "orders", |_| false).await;
+        eventually(PATIENCE, "the first wait", || async {
+            amqp.depth("orders.retry.3600000")
+                .await
+                .is_some_and(|depth| depth > 0)
+        })
+        .await;
+        node.kill().await;
+        drop(native);
+        node.start().await;
+        let amqp = vhost.connect().await;
+        let _native = Native::start(&vhost, "orders", |_| false).await;
+        eventually(PATIENCE, "all of them wait", || async {
+            let waiting = amqp.depth("orders.retry.3600000").await.unwrap_or(0);
+            let rest = [amqp.depth("orders").await, amqp.depth(INTAKE).await];
+            if waiting >= 40 && rest == [Some(0), Some(0)] {
+                Ok(())
+            } else {
+                Err(format!("{waiting} wait, {rest:?} left"))
+            }
+        })
+        .await;
+        assert!(replica.end().await.success());
+        let waiting = amqp.drain("orders.retry.3600000").await;
+        let mut names: Vec<_> = waiting.iter().filter_map(|message| message.id()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), 40, "{names:?}");
+    })
+    .await;
+}

@@ -1,0 +1,162 @@
+//! Work queues that are gone, and queues that do not take what is to wait there: the others do not notice.
+
+use std::time::{Duration, Instant};
+
+use retryrmq_harness::{Permissions, Policy, QueueType, eventually, on_every_broker};
+use serde_json::json;
+
+use crate::stage::{INTAKE_PARKED, Native, PATIENCE, Replica, declare, id, policy, take};
+
+const POLICY: &str = "[defaults]\nretry = \"fixed(1h)\"\n";
+
+#[tokio::test]
+async fn what_died_in_a_queue_that_is_gone_is_parked_with_that_reason() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = policy(POLICY);
+        declare(&amqp, "orders", QueueType::Classic, false).await;
+        // It dies while nobody is there, and its queue goes before somebody comes.
+        let first = Replica::start(&vhost, Some(file.path())).await;
+        assert!(first.end().await.success());
+        amqp.publish_with("orders", "x", id("one")).await;
+        let native = Native::start(&vhost, "orders", |_| false).await;
+        eventually(PATIENCE, "it is in the intake", || async {
+            amqp.depth("retryrmq.intake").await == Some(1)
+        })
+        .await;
+        drop(native);
+        amqp.delete("orders").await;
+        let _replica = Replica::start(&vhost, Some(file.path())).await;
+        let parked = take(&amqp, "orders.parked", 1).await.remove(0);
+        assert_eq!(
+            parked.header_text("x-retry-parked-reason").as_deref(),
+            Some("fatal")
+        );
+        let error = parked.header_text("x-retry-error").unwrap();
+        assert!(error.contains("does not exist any more"), "{error}");
+        assert_eq!(amqp.depth("orders").await, None, "nobody made it again");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_queue_that_takes_nothing_holds_up_nobody_and_loses_nothing() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = policy(POLICY);
+        // Next to nothing fits into where messages of this queue wait.
+        let full = json!({"max-length": 1, "overflow": "reject-publish"});
+        let full = Policy::new("^stuck\\.retry", full);
+        vhost.put_policy("full", &full).await.unwrap();
+        let replica = Replica::start_at(vhost.url(), Some(file.path()), &["--prefetch", "8"]).await;
+        for queue in ["stuck", "orders"] {
+            declare(&amqp, queue, QueueType::Quorum, true).await;
+        }
+        for number in 0..20 {
+            amqp.publish_with("stuck", "x", id(&format!("stuck-{number}")))
+                .await;
+        }
+        let _stuck = Native::start(&vhost, "stuck", |_| false).await;
+        replica
+            .counts("retryrmq_serve_held{queue=\"stuck\"}", 1)
+            .await;
+        amqp.publish_with("orders", "x", id("one")).await;
+        let _orders = Native::start(&vhost, "orders", |_| false).await;
+        take(&amqp, "orders.retry.3600000", 1).await;
+        // Two places of eight for one queue; the others are parked for the intake, with the sentence and the way out.
+        replica
+            .counts("retryrmq_serve_held{queue=\"stuck\"}", 2)
+            .await;
+        eventually(PATIENCE, "all but the held are somewhere", || async {
+            let waiting = amqp.depth("stuck.retry.3600000").await.unwrap_or(0);
+            let parked = amqp.depth(INTAKE_PARKED).await.unwrap_or(0);
+            if waiting + parked == 18 {
+                Ok(())
+            } else {
+                Err(format!("{waiting} wait, {parked} parked"))
+            }
+        })
+        .await;
+        replica
+            .counts("retryrmq_serve_overflowed_total{queue=\"stuck\"}", 1)
+            .await;
+        let parked = amqp.drain(INTAKE_PARKED).await;
+        let error = parked[0].header_text("x-retry-error").unwrap();
+        assert!(error.contains("neither waits nor is parked"), "{error}");
+        assert!(
+            error.contains("parked replay retryrmq.intake --to stuck"),
+            "{error}"
+        );
+        // Once there is room, what was held goes its way.
+        let (mut waiting, end) = (Vec::new(), Instant::now() + PATIENCE);
+        while waiting.len() + parked.len() < 20 {
+            assert!(
+                Instant::now() < end,
+                "{} wait, {} parked",
+                waiting.len(),
+                parked.len()
+            );
+            waiting.extend(amqp.drain("stuck.retry.3600000").await);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let mut names: Vec<_> = waiting
+            .iter()
+            .chain(&parked)
+            .filter_map(|one| one.id())
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), 20, "{names:?}");
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_missing_permission_is_a_sentence_and_what_needs_it_is_kept() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let (management, user) = (broker.management(), format!("serve-{}", vhost.name()));
+        management.create_user(&user, "p", "").await.unwrap();
+        let narrow = Permissions {
+            configure: r"^(retryrmq\..*|orders\..*)$",
+            write: r"^(retryrmq\..*|amq\.default)$",
+            read: r"^(retryrmq\..*|orders.*)$",
+        };
+        management
+            .set_permissions(vhost.name(), &user, narrow)
+            .await
+            .unwrap();
+        let file = policy(POLICY);
+        let replica = Replica::start_at(&vhost.url_as(&user, "p"), Some(file.path()), &[]).await;
+        for queue in ["secret", "orders"] {
+            declare(&amqp, queue, QueueType::Quorum, true).await;
+        }
+        amqp.publish_with("secret", "x", id("kept")).await;
+        let _secret = Native::start(&vhost, "secret", |_| false).await;
+        let said = replica.says("could not be stored").await;
+        assert!(
+            said["error"]
+                .as_str()
+                .unwrap()
+                .contains("secret.retry.3600000"),
+            "{said}"
+        );
+        amqp.publish_with("orders", "x", id("one")).await;
+        let _orders = Native::start(&vhost, "orders", |_| false).await;
+        take(&amqp, "orders.retry.3600000", 1).await;
+        replica
+            .counts("retryrmq_serve_held{queue=\"secret\"}", 1)
+            .await;
+        assert!(replica.end().await.success());
+        eventually(PATIENCE, "it is in the intake again", || async {
+            amqp.depth("retryrmq.intake").await == Some(1)
+        })
+        .await;
+        management.delete_user(&user).await.unwrap();
+    })
+    .await;
+}
