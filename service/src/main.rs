@@ -53,6 +53,22 @@ struct Options {
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
     prefetch: u16,
 
+    /// The management API, for [orphans] of the policy file: http://host:15672, or https://user:password@host:15671
+    ///
+    /// Unless given, it is asked where the broker is, as the same user: port 15672, or 15671 and TLS with amqps://. It is not asked where
+    /// [orphans] names `prometheus` or `queues`.
+    #[arg(
+        long,
+        env = "RETRYRMQ_MANAGEMENT_URL",
+        hide_env_values = true,
+        value_name = "URL"
+    )]
+    management: Option<String>,
+
+    /// A file with the CA (PEM) of its certificate; unless given, `cacertfile` of the broker's URL
+    #[arg(long, value_name = "FILE")]
+    management_ca: Option<PathBuf>,
+
     /// How the log on standard error looks
     #[arg(long, value_name = "FORM", default_value = "text")]
     log: Form,
@@ -134,6 +150,7 @@ async fn run(options: Options) -> ExitCode {
     };
     let mut told = ServiceOptions::new(url);
     told.policy = options.config;
+    (told.management, told.management_ca) = (options.management, options.management_ca);
     told.listen = Some(options.listen);
     told.prefetch = options.prefetch;
     let service = match Service::new(told).await {

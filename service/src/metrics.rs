@@ -7,12 +7,18 @@ use std::{
 };
 
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text::encode},
+    metrics::{
+        MetricType,
+        counter::{ConstCounter, Counter},
+        family::Family,
+        gauge::{ConstGauge, Gauge},
+    },
     registry::Registry,
 };
 
-use crate::Feed;
+use crate::{Feed, reporting::Running};
 
 /// As many queues have numbers of their own; the others share one name. Queues with a random name would fill the memory of
 /// whoever collects.
@@ -51,9 +57,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// All at zero. `feed` counts what its listeners miss.
-    #[must_use]
-    pub fn new(feed: &Feed) -> Self {
+    /// All at zero. `feed` counts what its listeners miss, `reporting` what people were told.
+    pub(crate) fn new(feed: &Feed, reporting: Running) -> Self {
         let mut registry = Registry::with_prefix("retryrmq_serve");
         macro_rules! register {
             ($($name:ident = $metric:literal: $help:literal),* $(,)?) => {
@@ -66,6 +71,7 @@ impl Metrics {
                 }
             };
         }
+        registry.register_collector(Box::new(Told(reporting)));
         registry.register(
             "happenings_dropped",
             "Happenings that a slow listener missed",
@@ -152,6 +158,106 @@ impl Metrics {
     }
 }
 
+/// What people were told, read when somebody asks.
+#[derive(Debug)]
+struct Told(Running);
+
+impl Collector for Told {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Some((alerts, watched)) = self.0.counts() else {
+            return Ok(());
+        };
+        let gauge = |value: u64| ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+        let counter = ConstCounter::<u64>::new;
+        let help = "1 on the replica that tells people";
+        let speaks = ConstGauge::new(i64::from(alerts.speaks));
+        speaks.encode(encoder.encode_descriptor(
+            "alerts_speaks",
+            help,
+            None,
+            MetricType::Gauge,
+        )?)?;
+        for (name, help, value) in [
+            (
+                "alerts_open",
+                "Pages that are open, on the speaker",
+                alerts.open,
+            ),
+            (
+                "alerts_groups",
+                "Groups of failures that are known, on the speaker",
+                alerts.groups,
+            ),
+            (
+                "alerts_outbox",
+                "Notices that wait for a channel, on the speaker",
+                alerts.outbox,
+            ),
+            (
+                "watched_queues",
+                "Queues that the last look at orphans saw",
+                watched.queues,
+            ),
+        ] {
+            let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            gauge(value).encode(family)?;
+        }
+        for (name, help, value) in [
+            (
+                "alerts_told",
+                "Happenings that the alerts were told here",
+                alerts.told,
+            ),
+            (
+                "alerts_dropped",
+                "Happenings that were dropped here before anybody judged them",
+                alerts.dropped,
+            ),
+            (
+                "alerts_pages",
+                "Pages that were opened, on the speaker",
+                alerts.pages,
+            ),
+            (
+                "alerts_resolved",
+                "Pages that were over, on the speaker",
+                alerts.resolved,
+            ),
+            (
+                "alerts_unsent",
+                "Notices that were given up, on the speaker",
+                alerts.unsent,
+            ),
+            ("watch_looks", "Looks at the queues", watched.looks),
+            (
+                "watch_failures",
+                "Looks at the queues that failed",
+                watched.failed,
+            ),
+        ] {
+            let family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            counter(value).encode(family)?;
+        }
+        let mut sent = encoder.encode_descriptor(
+            "alerts_sent",
+            "Notices by channel and what came of them: sent, retried, failed",
+            None,
+            MetricType::Counter,
+        )?;
+        for (channel, counts) in &alerts.channels {
+            for (result, value) in [
+                ("sent", counts.sent),
+                ("retried", counts.retried),
+                ("failed", counts.failed),
+            ] {
+                let labels = [("channel", channel.as_str()), ("result", result)];
+                counter(value).encode(sent.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()
@@ -164,7 +270,7 @@ mod tests {
 
     #[test]
     fn numbers_come_by_queue_and_reason_and_the_text_has_no_end() {
-        let metrics = Metrics::new(&Feed::default());
+        let metrics = Metrics::new(&Feed::default(), Running::default());
         metrics.retried("orders", "rejected");
         metrics.retried("orders", "rejected");
         metrics.parked("orders", "exhausted");
@@ -185,7 +291,7 @@ mod tests {
 
     #[test]
     fn queues_beyond_the_thousandth_share_a_name() {
-        let metrics = Metrics::new(&Feed::default());
+        let metrics = Metrics::new(&Feed::default(), Running::default());
         for number in 0..QUEUES + 5 {
             metrics.retried(&format!("amq.gen-{number}"), "rejected");
         }

@@ -15,6 +15,7 @@ use crate::{
     http::{self, Desk},
     intake::{Clerk, Fate, INTAKE_QUEUE, Tide, plan},
     policy::{Shelf, read_book},
+    reporting::{Access, Reporting, Running},
 };
 
 /// How often the exchange and the queues of the intake are looked for, and made where somebody deleted them: what dies meanwhile is
@@ -32,6 +33,10 @@ pub struct ServiceOptions {
     pub url: String,
     /// The policy file.
     pub policy: Option<PathBuf>,
+    /// The management API, for the watch; unless given, where the broker is.
+    pub management: Option<String>,
+    /// A PEM file with the CA of its certificate.
+    pub management_ca: Option<PathBuf>,
     /// Where `/metrics`, `/healthz` and `/readyz` are served.
     pub listen: Option<SocketAddr>,
     /// As many dead letters are on their way at a time.
@@ -45,6 +50,8 @@ impl ServiceOptions {
         Self {
             url: url.into(),
             policy: None,
+            management: None,
+            management_ca: None,
             listen: None,
             prefetch: 100,
         }
@@ -63,6 +70,8 @@ pub struct Service {
     health: Health,
     address: Option<SocketAddr>,
     pages: Option<AbortHandle>,
+    /// What tells people, for the metrics.
+    running: Running,
 }
 
 impl Service {
@@ -80,7 +89,8 @@ impl Service {
             seen = Some(bytes);
         }
         let feed = Feed::default();
-        let metrics = Arc::new(Metrics::new(&feed));
+        let running = Running::default();
+        let metrics = Arc::new(Metrics::new(&feed, running.clone()));
         metrics.loaded(true);
         let health = Health::default();
         let (mut address, mut pages) = (None, None);
@@ -105,6 +115,7 @@ impl Service {
             health,
             address,
             pages,
+            running,
         })
     }
 
@@ -186,10 +197,18 @@ impl Service {
             tide,
         ));
         let mut on_their_way = JoinSet::new();
-        let mut beside = std::pin::pin!(async {
+        let access = Access {
+            url: self.options.url.clone(),
+            management: self.options.management.clone(),
+            management_ca: self.options.management_ca.clone(),
+        };
+        let shelf = Arc::clone(&self.shelf);
+        let reporting = Reporting::new(access, self.feed.clone(), shelf, self.running.clone());
+        let mut beside = Box::pin(async {
             tokio::join!(
                 self.shelf.mind(self.seen.clone(), &self.metrics),
-                self.keep(client)
+                self.keep(client),
+                reporting.run(client)
             )
         });
         loop {
@@ -217,7 +236,9 @@ impl Service {
         info!("ending: what is on its way comes to its end");
         self.health.ends();
         turns.send_modify(|tide| tide.ends = true);
+        drop(beside);
         drain(&subscription, on_their_way).await;
+        reporting.stop().await;
         Ok(())
     }
 

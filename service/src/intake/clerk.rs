@@ -11,7 +11,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     hold::{Hold, Holds},
-    obituary::{message_id, obituary},
+    obituary::{Content, message_id, obituary},
     retriers::Retriers,
     topology::INTAKE_QUEUE,
     verdict::{Verdict, judge},
@@ -146,7 +146,7 @@ impl Clerk {
             reason: death.reason,
         };
         match self.store(&case).await {
-            Stored::There(decision) => self.tell(&case, &decision),
+            Stored::There(decision) => self.tell(&case, &decision).await,
             Stored::Kept => return Fate::Returned,
             Stored::NoRoom(error) => return self.overflow(&case, message, &error).await,
         }
@@ -195,7 +195,7 @@ impl Clerk {
         };
         match self.store(&case).await {
             Stored::There(decision) => {
-                self.tell(&case, &decision);
+                self.tell(&case, &decision).await;
                 Fate::Done
             }
             Stored::Kept | Stored::NoRoom(_) => Fate::Returned,
@@ -270,7 +270,7 @@ impl Clerk {
         }
     }
 
-    fn tell(&self, case: &Case, decision: &Decision) {
+    async fn tell(&self, case: &Case, decision: &Decision) {
         let (queue, reason) = (case.failed.queue(), &case.reason);
         match &decision.event {
             Event::Retried { delay, attempt, .. } => {
@@ -306,8 +306,13 @@ impl Clerk {
                     error = %visible::line(error),
                     "parked"
                 );
+                let content = match self.shelf.book().reads_bodies() {
+                    true => Content::of(&case.failed).await,
+                    false => Content::default(),
+                };
                 self.feed.tell(|| {
-                    Happening::Parked(Box::new(obituary(&case.failed, decision, *reason)))
+                    let written = obituary(&case.failed, decision, *reason, content);
+                    Happening::Parked(Box::new(written))
                 });
             }
             other => debug!(event = other.name(), "done"),

@@ -6,12 +6,51 @@ use retryrmq::{
     Decision, Failed, ParkReason,
     types::{AMQPValue, FieldTable},
 };
+use retryrmq_operator::decoding::{Hints, decode};
 use serde_json::{Map, Value, json};
 
 use crate::Obituary;
 
+/// A body, decoded as its properties say or as it looks.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    type_name: Option<String>,
+    body: Option<Value>,
+}
+
+impl Content {
+    /// Not on the threads that wait for the broker: a large body takes its time.
+    pub(super) async fn of(failed: &Failed) -> Self {
+        let failed = failed.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let properties = failed.properties();
+            let hints = Hints {
+                content_type: properties.content_type().as_ref().map(|text| text.as_str()),
+                content_encoding: properties
+                    .content_encoding()
+                    .as_ref()
+                    .map(|text| text.as_str()),
+            };
+            let decoded = decode(failed.body(), hints, None);
+            Self {
+                type_name: properties
+                    .kind()
+                    .as_ref()
+                    .map(|kind| kind.as_str().to_owned()),
+                body: decoded.value,
+            }
+        });
+        read.await.unwrap_or_default()
+    }
+}
+
 /// The record of a message that was parked for `failed`'s queue.
-pub(super) fn obituary(failed: &Failed, decision: &Decision, reason: ParkReason) -> Obituary {
+pub(super) fn obituary(
+    failed: &Failed,
+    decision: &Decision,
+    reason: ParkReason,
+    content: Content,
+) -> Obituary {
     let empty = FieldTable::default();
     let written = decision.properties.headers().as_ref().unwrap_or(&empty);
     let text = |name: &str| match written.inner().get(name) {
@@ -43,7 +82,8 @@ pub(super) fn obituary(failed: &Failed, decision: &Decision, reason: ParkReason)
             own.map(|(name, entry)| (name.to_string(), value(entry)))
                 .collect(),
         ),
-        ..Obituary::default()
+        type_name: content.type_name,
+        body: content.body,
     }
 }
 

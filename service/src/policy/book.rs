@@ -4,6 +4,7 @@ use retryrmq::{Failure, Policy, Rule, types::FieldTable};
 use retryrmq_operator::{configuration::Misread, pattern::glob};
 
 use super::file::{End, PolicyFile, Reason, RuleEntry, Word};
+use crate::{alerts, reporting::Sections};
 
 /// What becomes of a dead letter.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +23,7 @@ pub struct Book {
     lines: Vec<Line>,
     otherwise: Policy,
     ends: [(Reason, Word); 4],
+    sections: Sections,
 }
 
 /// A rule that was checked.
@@ -49,6 +51,7 @@ impl Default for Book {
             lines: Vec::new(),
             otherwise: Policy::default(),
             ends: ENDS,
+            sections: Sections::default(),
         }
     }
 }
@@ -71,6 +74,14 @@ impl Book {
             checked.map_err(|why| Misread::at(text, said.span().start, why.to_string()))
         };
         let mut book = Self::default();
+        if let Some(said) = &file.alerts {
+            let fault = |why: String| Misread::at(text, said.span().start, why);
+            said.get_ref().check().map_err(fault)?;
+        }
+        if let Some(said) = &file.orphans {
+            let fault = |why: String| Misread::at(text, said.span().start, why);
+            said.get_ref().check().map_err(fault)?;
+        }
         let defaults = &file.defaults;
         if let Some(said) = &defaults.retry {
             book.otherwise = policy(said)?;
@@ -116,7 +127,22 @@ impl Book {
                 action,
             });
         }
+        book.sections = Sections {
+            alerts: file.alerts.map(toml::Spanned::into_inner),
+            orphans: file.orphans.map(toml::Spanned::into_inner),
+        };
         Ok(book)
+    }
+
+    /// Who is told what.
+    pub(crate) fn sections(&self) -> &Sections {
+        &self.sections
+    }
+
+    /// Whether a rule of the alerts looks into bodies.
+    pub(crate) fn reads_bodies(&self) -> bool {
+        let alerts = self.sections.alerts.as_ref();
+        alerts.is_some_and(alerts::Configuration::reads_bodies)
     }
 
     /// What becomes of a message that died in `queue` for this reason. `routing_key` is the one it was first published with. A reason that

@@ -6,6 +6,8 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::{alerts, orphans};
+
 /// The policy of a service: what becomes of the dead letters of each queue.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -17,6 +19,12 @@ pub struct PolicyFile {
     #[serde(default)]
     #[schemars(with = "Vec<RuleEntry>")]
     pub(super) rules: Vec<Spanned<RuleEntry>>,
+    /// Who is told what, when and how. Without this table and `orphans` nobody is.
+    #[schemars(with = "Option<alerts::Configuration>")]
+    pub(super) alerts: Option<Spanned<alerts::Configuration>>,
+    /// Which queues are watched, and when people are told.
+    #[schemars(with = "Option<orphans::Configuration>")]
+    pub(super) orphans: Option<Spanned<orphans::Configuration>>,
 }
 
 /// What holds where no rule does.

@@ -2,11 +2,14 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
-use tokio::{sync::Notify, time::sleep};
+use tokio::{
+    sync::{Notify, watch},
+    time::sleep,
+};
 use tracing::{error, info};
 
 use super::Book;
@@ -19,7 +22,7 @@ const LOOK: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Shelf {
     file: Option<PathBuf>,
-    book: Mutex<Arc<Book>>,
+    book: watch::Sender<Arc<Book>>,
     asked: Notify,
 }
 
@@ -28,14 +31,19 @@ impl Shelf {
     pub(crate) fn new(book: Book, file: Option<PathBuf>) -> Self {
         Self {
             file,
-            book: Mutex::new(Arc::new(book)),
+            book: watch::Sender::new(Arc::new(book)),
             asked: Notify::new(),
         }
     }
 
     /// The book in force.
     pub(crate) fn book(&self) -> Arc<Book> {
-        Arc::clone(&self.book.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.book.borrow())
+    }
+
+    /// Hears of each book that comes into force.
+    pub(crate) fn changes(&self) -> watch::Receiver<Arc<Book>> {
+        self.book.subscribe()
     }
 
     /// Reads the file again at once, also when it looks the same.
@@ -73,7 +81,7 @@ impl Shelf {
         metrics.loaded(book.is_ok());
         match book {
             Ok(book) => {
-                *self.book.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(book);
+                self.book.send_replace(Arc::new(book));
                 info!("the policy file was read, and holds from now on");
             }
             Err(error) => {

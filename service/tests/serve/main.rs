@@ -5,5 +5,11 @@ mod ending;
 mod fleet;
 mod forged;
 mod policies;
+#[allow(dead_code, reason = "the tests of the alerts need more of it")]
+#[path = "../alerts/server.rs"]
+mod server;
 mod stage;
+mod telling;
 mod trouble;
+
+use stage::PATIENCE;

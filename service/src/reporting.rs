@@ -1,0 +1,242 @@
+//! The alerts and the watch of a running service: begun as the policy file says, and begun anew when it says something else.
+
+use std::{
+    future::pending,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use retryrmq::Client;
+use retryrmq_operator::management::{Address, Management, vhost_of};
+use tokio::{sync::mpsc, time::sleep};
+use tracing::{info, warn};
+
+use crate::{
+    Feed, Happening,
+    alerts::{self, BrokerMemory, Counts, Desk, Handle, Speaker},
+    intake::{DEAD_EXCHANGE, INTAKE_PARKED, INTAKE_QUEUE},
+    orphans::{self, Watch, WatchCounts},
+    policy::Shelf,
+};
+
+/// What the replicas report to each other.
+pub const REPORTS_QUEUE: &str = "retryrmq.serve.alerts";
+/// What the speaker remembers.
+pub const STATE_QUEUE: &str = "retryrmq.serve.alerts.state";
+
+/// The pause before alerts that could not begin are tried again.
+const AGAIN: Duration = Duration::from_secs(15);
+/// Troubles that wait to be told.
+const TROUBLES: usize = 1_000;
+
+/// The sections of the policy file that are about telling people.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Sections {
+    pub(crate) alerts: Option<alerts::Configuration>,
+    pub(crate) orphans: Option<orphans::Configuration>,
+}
+
+impl Sections {
+    /// Whether anybody wants to be told. Whoever watches queues wants that, too: in the log at least.
+    fn wants_anything(&self) -> bool {
+        self.alerts.is_some() || self.orphans.as_ref().is_some_and(|watched| watched.enabled)
+    }
+}
+
+/// Where the management API is, for the watch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Access {
+    /// The broker's URL.
+    pub(crate) url: String,
+    /// The API's, where it is said.
+    pub(crate) management: Option<String>,
+    /// The certificates of its authority.
+    pub(crate) management_ca: Option<PathBuf>,
+}
+
+/// Tells people, for as long as the service runs.
+#[derive(Debug)]
+pub(crate) struct Reporting {
+    access: Access,
+    feed: Feed,
+    shelf: Arc<Shelf>,
+    running: Running,
+}
+
+/// What runs now, for whoever counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Running(Arc<Mutex<Option<Office>>>);
+
+#[derive(Debug)]
+struct Office {
+    handle: Arc<Handle>,
+    watch: Option<Watch>,
+}
+
+impl Running {
+    /// The numbers of the alerts and of the watch; nothing where they are off.
+    pub(crate) fn counts(&self) -> Option<(Counts, WatchCounts)> {
+        let office = self.lock();
+        let office = office.as_ref()?;
+        let watched = office.watch.as_ref().map(Watch::counts);
+        Some((office.handle.counts(), watched.unwrap_or_default()))
+    }
+
+    fn handle(&self) -> Option<Arc<Handle>> {
+        self.lock()
+            .as_ref()
+            .map(|office| Arc::clone(&office.handle))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Office>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reporting {
+    pub(crate) fn new(access: Access, feed: Feed, shelf: Arc<Shelf>, running: Running) -> Self {
+        Self {
+            access,
+            feed,
+            shelf,
+            running,
+        }
+    }
+
+    /// Begins, hands on what happens, and begins anew with other sections. Never ends; [`stop`](Self::stop) does.
+    pub(crate) async fn run(&self, client: &Client) {
+        let mut books = self.shelf.changes();
+        loop {
+            let wanted = books.borrow_and_update().sections().clone();
+            let mut troubles = None;
+            if wanted.wants_anything() {
+                match self.begin(client, &wanted).await {
+                    Ok(told) => troubles = Some(told),
+                    Err(why) => warn!(why, "the alerts cannot begin, and are tried again"),
+                }
+            }
+            let begun = troubles.is_some();
+            let news = begun.then(|| self.feed.listen());
+            tokio::select! {
+                () = self.hand_on(news, troubles) => {}
+                () = sleep(AGAIN), if wanted.wants_anything() && !begun => {}
+                () = async {
+                    while books.changed().await.is_ok() {
+                        if *books.borrow_and_update().sections() != wanted {
+                            return;
+                        }
+                    }
+                    pending::<()>().await;
+                } => info!("the alerts begin anew, with what the policy file says now"),
+            }
+            self.stop().await;
+        }
+    }
+
+    async fn begin(
+        &self,
+        client: &Client,
+        wanted: &Sections,
+    ) -> Result<mpsc::Receiver<Happening>, String> {
+        let configuration = wanted.alerts.clone().unwrap_or_default();
+        let memory = Arc::new(BrokerMemory::new(client.clone(), STATE_QUEUE));
+        let speaker = Speaker::Elected {
+            client: client.clone(),
+            queue: REPORTS_QUEUE.to_owned(),
+        };
+        let (tell, troubles) = mpsc::channel(TROUBLES);
+        let watch = match &wanted.orphans {
+            Some(watched) => Some(self.watch(client, watched, tell)?),
+            None => None,
+        };
+        let handle = Arc::new(Desk::start(&configuration, memory, speaker).await?);
+        *self.running.lock() = Some(Office { handle, watch });
+        Ok(troubles)
+    }
+
+    fn watch(
+        &self,
+        client: &Client,
+        watched: &orphans::Configuration,
+        tell: mpsc::Sender<Happening>,
+    ) -> Result<Watch, String> {
+        let Access {
+            url,
+            management,
+            management_ca,
+        } = &self.access;
+        let vhost = vhost_of(url).map_err(|why| why.to_string())?;
+        let said = management
+            .as_deref()
+            .map(str::trim)
+            .filter(|said| !said.is_empty());
+        // Prometheus, where it is said, lists the queues as well, and needs no plugin of the management.
+        let listed = said.is_some() || watched.prometheus.is_empty() && watched.queues.is_empty();
+        let api = || {
+            let address = Address::new(url, said, management_ca.as_deref())?;
+            Management::new(address)
+        };
+        let management = match listed {
+            true => Some(api().map_err(|why| why.to_string())?),
+            false => None,
+        };
+        let own = [
+            INTAKE_QUEUE,
+            INTAKE_PARKED,
+            REPORTS_QUEUE,
+            STATE_QUEUE,
+            DEAD_EXCHANGE,
+        ];
+        Watch::start(
+            client.clone(),
+            vhost,
+            management,
+            own.map(str::to_owned).to_vec(),
+            watched,
+            move |happening| {
+                let _ = tell.try_send(happening); // told again, or over, at a later look
+            },
+        )
+    }
+
+    /// Never ends.
+    async fn hand_on(
+        &self,
+        mut news: Option<mpsc::Receiver<Happening>>,
+        mut troubles: Option<mpsc::Receiver<Happening>>,
+    ) {
+        loop {
+            let happening = tokio::select! {
+                happening = next(&mut news) => happening,
+                happening = next(&mut troubles) => happening,
+            };
+            if let Some(handle) = self.running.handle() {
+                handle.tell(happening);
+            }
+        }
+    }
+
+    /// Ends what runs: what was told is reported, and another replica speaks.
+    pub(crate) async fn stop(&self) {
+        let office = self.running.lock().take();
+        let Some(Office { handle, watch }) = office else {
+            return;
+        };
+        drop(watch);
+        if let Some(handle) = Arc::into_inner(handle) {
+            handle.stop().await;
+        }
+    }
+}
+
+/// The next one; never where nobody tells.
+async fn next(told: &mut Option<mpsc::Receiver<Happening>>) -> Happening {
+    match told {
+        Some(receiver) => match receiver.recv().await {
+            Some(happening) => happening,
+            None => pending().await,
+        },
+        None => pending().await,
+    }
+}
