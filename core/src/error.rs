@@ -57,7 +57,7 @@ pub enum ErrorKind {
     NotConfirmed,
     /// The message does not fit: a name above 255 bytes, or headers above one frame.
     TooLarge,
-    /// The broker did not answer in time.
+    /// The broker did not answer in time, or the nodes of a queue that is there are away.
     Timeout,
     /// The connection was lost; it is re-made in the background.
     ConnectionLost,

@@ -1,4 +1,7 @@
 //! How many messages are parked, for the metrics.
+//!
+//! A quorum queue without a leader is taken for empty by the broker, and to find out takes a question that may hand out a message
+//! (`basic.get`). So it is asked only where messages were parked a moment ago, and now are not; without an answer no number is shown.
 
 use std::{
     collections::BTreeSet,
@@ -12,7 +15,7 @@ use tracing::debug;
 
 use crate::{
     ErrorKind, Result,
-    connection::{Link, OpenChannel, look},
+    connection::{Addresses, Census, Connection, Link, OpenChannel, is_doubtful, look},
     telemetry::Depth,
     topology::{name, parking_queue},
 };
@@ -23,6 +26,7 @@ const FRESH: Duration = Duration::from_secs(5);
 /// The parking queues of a client's consumers.
 pub(super) struct Depths {
     depth: Depth,
+    addresses: Arc<Addresses>,
     state: Mutex<State>,
     /// Metrics are read by threads of every kind.
     runtime: Handle,
@@ -32,15 +36,18 @@ pub(super) struct Depths {
 struct State {
     /// The work queues whose parking queue is looked at.
     queues: BTreeSet<String>,
+    /// Those of them that had messages when they were looked at last.
+    filled: BTreeSet<String>,
     looked: Option<Instant>,
     is_looking: bool,
 }
 
 impl Depths {
     /// In a runtime only.
-    pub(super) fn new(depth: Depth) -> Arc<Self> {
+    pub(super) fn new(depth: Depth, addresses: &Arc<Addresses>) -> Arc<Self> {
         Arc::new(Self {
             depth,
+            addresses: Arc::clone(addresses),
             state: Mutex::default(),
             runtime: Handle::current(),
         })
@@ -97,26 +104,36 @@ impl Depths {
         let mut channel: Option<OpenChannel> = None;
         while let Some(queue) = queues.pop_first() {
             self.depth.unknown(&queue);
+            // One that is lost at this moment is not waited for: the others have old numbers.
+            let Some(connection) = connected(link) else {
+                return Ok(());
+            };
+            let connection = connection?;
             let open = match channel.take().filter(OpenChannel::is_open) {
                 Some(open) => open,
-                None => {
-                    let Some(link) = link.upgrade().filter(|link| link.health().is_ok()) else {
-                        return Ok(());
-                    };
-                    // One that is lost at this moment is not waited for: the others have old numbers.
-                    let Some(connection) = link.connection().now_or_never() else {
-                        return Ok(());
-                    };
-                    connection?.channel().await?
-                }
+                None => connection.channel().await?,
             };
             match look(open.lapin(), name(&parking_queue(&queue))?).await {
-                Ok(parked) => self.depth.is(&queue, parked.message_count()),
+                Ok(parked) => {
+                    let parked = if is_doubtful(&parked) && self.had_some(&queue) {
+                        self.counted(&connection, &queue).await?
+                    } else {
+                        Some(parked.message_count())
+                    };
+                    if let Some(parked) = parked {
+                        self.depth.is(&queue, parked);
+                        self.remember(&queue, parked);
+                    }
+                }
                 // It would be refused again, with a line in the broker's log each time.
                 Err(error) if error.kind() == ErrorKind::AccessRefused => {
                     self.state().queues.remove(&queue);
                 }
-                Err(error) if error.kind() == ErrorKind::QueueNotFound => {}
+                Err(error) if error.kind() == ErrorKind::QueueNotFound => {
+                    self.remember(&queue, 0);
+                }
+                // Only its own node is away.
+                Err(error) if error.kind() == ErrorKind::Timeout && !open.is_open() => {}
                 Err(error) => return Err(error),
             }
             channel = Some(open);
@@ -126,6 +143,39 @@ impl Depths {
         }
         Ok(())
     }
+
+    fn had_some(&self, queue: &str) -> bool {
+        self.state().filled.contains(queue)
+    }
+
+    fn remember(&self, queue: &str, parked: u32) {
+        let mut state = self.state();
+        if parked > 0 {
+            state.filled.insert(queue.to_owned());
+        } else {
+            state.filled.remove(queue);
+        }
+    }
+
+    /// How many are parked where the broker says that all have gone: it says so of a queue without a leader as well. None where
+    /// nobody knows.
+    async fn counted(&self, connection: &Connection, queue: &str) -> Result<Option<u32>> {
+        let census = Census::hasty(&self.addresses);
+        let count = census.of(connection, &name(&parking_queue(queue))?).await;
+        census.close().await;
+        match count {
+            // Who may not read it cannot know better.
+            Ok(count) => Ok(Some(count.found.message_count())),
+            Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The connection, unless it is lost.
+fn connected(link: &Weak<Link>) -> Option<Result<Arc<Connection>>> {
+    let link = link.upgrade().filter(|link| link.health().is_ok())?;
+    link.connection().now_or_never()
 }
 
 struct Looking<'a>(&'a Depths);

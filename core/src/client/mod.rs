@@ -226,13 +226,13 @@ impl Client {
         let metrics = Metrics::default();
         Ok(Self(Arc::new(Inner {
             pid: std::process::id(),
+            depths: Depths::new(metrics.depth(), &addresses),
             addresses,
             options,
             server,
             consuming,
             publishing,
             publisher,
-            depths: Depths::new(metrics.depth()),
             metrics,
             reconnects,
             delayed: Mutex::default(),

@@ -4,9 +4,11 @@ mod address;
 mod addresses;
 mod begun;
 mod capabilities;
+mod census;
 mod chunk;
 mod companions;
 mod discretion;
+mod kind;
 mod limits;
 mod link;
 mod login;
@@ -27,7 +29,9 @@ pub use refusal::{permission_for, permission_pattern};
 pub use server::Server;
 
 pub(crate) use begun::Begun;
+pub(crate) use census::{Census, Count, is_doubtful, leaderless};
 pub(crate) use chunk::put_off;
+pub(crate) use kind::{Kind, kind_of};
 #[cfg(test)]
 pub(crate) use limits::header_room;
 pub(crate) use limits::{Limits, USUAL_HEADER_ROOM};

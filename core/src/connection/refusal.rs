@@ -161,12 +161,37 @@ fn not_found(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
             format!("nothing takes the message: {text}; declare the exchange first"),
         );
     }
+    if is_absent(text) {
+        return (
+            ErrorKind::QueueNotFound,
+            format!(
+                "not found while {doing}: {text}; declare it, or leave `declare` on and let it be made"
+            ),
+        );
+    }
+    // Above all a classic queue whose node is stopped (fact 81). It has its messages.
     (
-        ErrorKind::QueueNotFound,
+        ErrorKind::Timeout,
         format!(
-            "not found while {doing}: {text}; declare it, or leave `declare` on and let it be made"
+            "no answer while {doing}: the queue is there, and the node that has it is not; start that node, or wait: nothing is \
+             lost. The broker said: {text}"
         ),
     )
+}
+
+/// Whether a 404 says that there is no such queue or exchange. RabbitMQ also says 404 of what is there and does not answer:
+/// `queue 'q' in vhost '/' process is stopped by supervisor`, `home node 'n' of durable queue 'q' … is down or inaccessible`, `failed to
+/// perform operation on queue 'q' … due to timeout`. Whatever is not known to mean that something is missing is taken for one of these.
+/// LavinMQ ends with `not found` or `not declared`.
+fn is_absent(text: &str) -> bool {
+    let text = text.strip_prefix("NOT_FOUND - ").unwrap_or(text);
+    let end = text.rsplit('\'').next().unwrap_or_default();
+    ["no queue '", "no exchange '"]
+        .iter()
+        .any(|words| text.starts_with(words))
+        || [" not found", " not declared"]
+            .iter()
+            .any(|words| end.starts_with(words))
 }
 
 /// RabbitMQ says 406 to a second declaration that differs from the first, and to much else.
@@ -373,6 +398,29 @@ mod tests {
             ("message size 3 is larger than max size many", None),
         ] {
             assert_eq!(largest(said), limit, "{said}");
+        }
+    }
+
+    #[test]
+    fn a_queue_that_does_not_answer_is_not_missing() {
+        let kind = |said: &str| not_found(&Doing::Looking("q"), said).0;
+        for said in [
+            "NOT_FOUND - no queue 'q' in vhost '/'",
+            "NOT_FOUND - no queue ' process is down' in vhost '/'",
+            "NOT_FOUND - no exchange 'q' in vhost '/'",
+            "NOT_FOUND - Queue 'q' not found",
+            "NOT_FOUND - queue 'q' not declared",
+        ] {
+            assert_eq!(kind(said), ErrorKind::QueueNotFound, "{said}");
+        }
+        for said in [
+            "NOT_FOUND - queue 'q' in vhost '/' process is stopped by supervisor",
+            "NOT_FOUND - queue 'no queue ' not found' in vhost '/' process is stopped by supervisor",
+            "NOT_FOUND - home node 'rabbit@a' of durable queue 'q' in vhost '/' is down or inaccessible",
+            "NOT_FOUND - failed to perform operation on queue 'q' in vhost '/' due to timeout",
+            "NOT_FOUND - something new",
+        ] {
+            assert_eq!(kind(said), ErrorKind::Timeout, "{said}");
         }
     }
 

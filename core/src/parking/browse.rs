@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Result,
-    connection::{Connection, look},
+    connection::{Census, Connection, Count},
     topology::{Inspection, check_parking, inspect_parking, name},
     visible,
 };
@@ -66,8 +66,9 @@ impl Browse {
         // A connection of its own: a walk may hold very many messages, and its end must not wait for anybody.
         let connection = Connection::open(client.addresses(), "parked").await?;
         let channel = connection.channel().await?;
-        let found = look(channel.lapin(), wire_name.clone())
+        let found = Census::once(client.addresses(), &connection, &wire_name)
             .await
+            .and_then(Count::read)
             .map_err(|error| absent(error, queue, &parking))?;
         // Before anything consumes: an auto-delete queue goes with its last consumer, and a look's end would be that.
         check_parking(&connection, &parking).await?;

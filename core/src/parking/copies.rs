@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use super::marks::{Marks, Source};
 use crate::{
     Client, Error, ErrorKind, Result,
+    connection::Addresses,
     consumer::Received,
     publish::Job,
     retry::{Origin, Stamp, is_renewable},
@@ -36,6 +37,11 @@ impl Copies {
             parking: parking.to_owned(),
             marks: Marks::of(walk),
         }
+    }
+
+    /// Where the broker is.
+    pub(super) fn addresses(&self) -> &Arc<Addresses> {
+        self.client.addresses()
     }
 
     /// Where a delivery comes from.

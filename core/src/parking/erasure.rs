@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::{Parked, Record, marks::Source, supply::Supply};
 use crate::{
     Error, ErrorKind, Result,
-    connection::{Connection, look},
+    connection::{Census, Connection, Count},
     retry::headers,
     topology::name,
     visible,
@@ -32,12 +32,15 @@ impl Parked {
     /// have been given back since it waits.
     ///
     /// # Errors
-    /// [`ErrorKind::AccessRefused`] without the right to read it, and those of a lost connection. Nothing is held then.
+    /// [`ErrorKind::AccessRefused`] without the right to read it, [`ErrorKind::Timeout`] where it has no leader, or its node is away,
+    /// and those of a lost connection. Nothing is held then.
     pub async fn erasure(&self, waiting: &str, most: u32) -> Result<Option<Erasure>> {
         let wire = name(waiting)?;
         let connection = Connection::open(self.client().addresses(), "waiting").await?;
         let channel = connection.channel().await?;
-        let found = match look(channel.lapin(), wire.clone()).await {
+        let addresses = self.client().addresses();
+        let count = Census::once(addresses, &connection, &wire).await;
+        let found = match count.and_then(Count::read) {
             Ok(found) => found,
             Err(error) => {
                 connection.close().await;

@@ -76,7 +76,8 @@ impl Parked {
     /// [`QueueNotFound`](crate::ErrorKind::QueueNotFound) where nothing was ever parked,
     /// [`AccessRefused`](crate::ErrorKind::AccessRefused) without the right to read or to publish,
     /// [`Mismatch`](crate::ErrorKind::Mismatch) for an auto-delete queue, which goes with its last reader, and for a stream;
-    /// and those of a lost connection. Nothing was held then.
+    /// [`Timeout`](crate::ErrorKind::Timeout) for a queue without a leader, which the broker takes for empty, and for one whose node is
+    /// away; and those of a lost connection. Nothing was held then.
     pub async fn browse(&self) -> Result<Browse> {
         Browse::open(&self.client, &self.queue, &self.name()).await
     }

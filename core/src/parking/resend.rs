@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use super::{Browse, Record};
 use crate::{
     Error, ErrorKind, Result,
+    connection::Census,
     consumer::Received,
     retry::headers,
     topology::{SAFE_AGE, work_queue_of},
@@ -232,10 +233,15 @@ impl Browse {
     /// How many messages are ready in the parking queue now, which this walk does not hold.
     ///
     /// # Errors
-    /// Those of a lost connection.
+    /// [`ErrorKind::Timeout`] where the queue has no leader to ask, and those of a lost connection.
     pub async fn ready(&mut self) -> Result<u32> {
-        let ready = self.supply.ready().await;
-        self.unless_over(ready)
+        let count = Census::once(
+            self.copies.addresses(),
+            &self.connection,
+            self.supply.queue(),
+        );
+        let count = count.await;
+        Ok(self.unless_over(count)?.found.message_count())
     }
 
     /// # Errors

@@ -7,7 +7,7 @@ use lapin::BasicProperties;
 use super::{Parked, Record, copies::Copies};
 use crate::{
     Client, Result,
-    connection::{Connection, look},
+    connection::{Census, Connection, Count},
     topology::{Mode, Plan, QueueType, apply, name, parking_item},
 };
 
@@ -61,31 +61,34 @@ impl Parked {
 
 impl Client {
     /// How many messages are ready in each of these queues, and how many consumers it has (`queue.declare`, passive); `None` for
-    /// one that does not exist. What is with a consumer and unacknowledged does not count, and nothing is disturbed.
+    /// one that does not exist. What is with a consumer and unacknowledged does not count, and nothing is disturbed. A quorum queue that says it is empty has to prove it
+    /// (`basic.get`), where the user may read it.
     ///
     /// # Errors
-    /// [`AccessRefused`](crate::ErrorKind::AccessRefused), and those of a lost connection.
+    /// [`Timeout`](crate::ErrorKind::Timeout) where it cannot, because a majority of its nodes is away, or where the node of a classic queue
+    /// is; [`AccessRefused`](crate::ErrorKind::AccessRefused), and those of a lost connection.
     pub async fn depths(&self, queues: &[String]) -> Result<Vec<Option<(u32, u32)>>> {
         let connection = Connection::open(self.addresses(), "depths").await?;
-        let depths = depths(&connection, queues).await;
+        let census = Census::new(self.addresses());
+        let depths = depths(&census, &connection, queues).await;
+        census.close().await;
         connection.close().await;
         depths
     }
 }
 
-async fn depths(connection: &Connection, queues: &[String]) -> Result<Vec<Option<(u32, u32)>>> {
-    let mut channel = connection.channel().await?;
+async fn depths(
+    census: &Census,
+    connection: &Connection,
+    queues: &[String],
+) -> Result<Vec<Option<(u32, u32)>>> {
     let mut depths = Vec::with_capacity(queues.len());
     for queue in queues {
-        depths.push(match look(channel.lapin(), name(queue)?).await {
-            Ok(found) => Some((found.message_count(), found.consumer_count())),
-            Err(error) if error.kind() == crate::ErrorKind::QueueNotFound => {
-                channel = connection.channel().await?; // the refusal has closed it
-                None
-            }
+        depths.push(match census.of(connection, &name(queue)?).await {
+            Ok(Count { found, .. }) => Some((found.message_count(), found.consumer_count())),
+            Err(error) if error.kind() == crate::ErrorKind::QueueNotFound => None,
             Err(error) => return Err(error),
         });
     }
-    channel.close().await;
     Ok(depths)
 }

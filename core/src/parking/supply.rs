@@ -23,7 +23,9 @@ use tracing::warn;
 use super::{marks::Source, window::Window};
 use crate::{
     Error, ErrorKind, Result,
-    connection::{ANSWER, Connection, Doing, LINGER, OpenChannel, Parting, ask, look},
+    connection::{
+        ANSWER, Connection, Doing, LINGER, OpenChannel, Parting, ask, is_doubtful, leaderless, look,
+    },
 };
 
 /// How long nothing may come before the broker is asked whether there is anything left.
@@ -98,6 +100,11 @@ impl Supply {
             settled: (0, Instant::now()),
             pace: Duration::ZERO,
         }
+    }
+
+    /// The queue they come from.
+    pub(super) fn queue(&self) -> &ShortString {
+        &self.queue
     }
 
     /// How many messages are still expected.
@@ -216,13 +223,19 @@ impl Supply {
             }
             // Somebody else may have taken what was counted. Twice, because the first answer may overtake a delivery;
             // whatever went out before the second is here by now.
-            let ready = self.ready().await?;
-            looks = if ready == 0 { looks + 1 } else { 0 };
+            let found = look(self.channel.lapin(), self.queue.clone()).await?;
+            let ready = found.message_count();
+            // We consume it: one that knows of no consumer has no leader just now, and is not empty because of that.
+            let lost = is_doubtful(&found);
+            looks = if ready == 0 && !lost { looks + 1 } else { 0 };
             if looks == 2 {
                 self.take_what_came();
                 if self.ahead.is_empty() && !self.is_over {
                     return Ok(None);
                 }
+            }
+            if Instant::now() >= deadline && lost {
+                return Err(leaderless(&self.queue, None));
             }
             if Instant::now() >= deadline {
                 return Err(Error::new(

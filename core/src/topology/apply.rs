@@ -2,7 +2,7 @@
 
 use lapin::{
     ExchangeKind,
-    options::{BasicConsumeOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
+    options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable, ShortString},
 };
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    connection::{Connection, Doing, OpenChannel, ask, look},
+    connection::{Connection, Doing, Kind, OpenChannel, ask, kind_of, look},
 };
 
 /// What became of one item of a plan.
@@ -208,13 +208,6 @@ struct Broker<'a> {
     told: Option<QueueType>,
 }
 
-/// The type of a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Type {
-    Of(QueueType),
-    Stream,
-}
-
 impl Broker<'_> {
     /// The channel, or another one when the last question closed it.
     async fn channel(&mut self) -> Result<&OpenChannel> {
@@ -251,7 +244,7 @@ impl Broker<'_> {
             }
             if (sought.any || sought.is_work_queue)
                 && mode != Mode::Exist
-                && self.asked_for_its_type(queue).await? == Some(Type::Stream)
+                && self.asked_for_its_type(queue).await? == Some(Kind::Stream)
             {
                 return match mode {
                     Mode::Compare => Ok(Status::Differs(sought.is_a_stream())),
@@ -342,46 +335,20 @@ impl Broker<'_> {
         Ok(false)
     }
 
-    /// The type of a queue, which the refusal of a consumer tells (fact 53): consuming from an offset is refused by every type but a
-    /// stream, and by a stream without a prefetch. No consumer comes of it in any case.
-    async fn asked_for_its_type(&mut self, queue: &str) -> Result<Option<Type>> {
-        // Where it is not refused it would make a consumer, whose messages look as if they had crashed it.
-        if !self.connection.server().capabilities().refuses_offsets {
-            return Ok(None);
-        }
-        let mut offset = FieldTable::default();
-        offset.insert(
-            ShortString::from("x-stream-offset"),
-            AMQPValue::LongString("next".into()),
-        );
+    /// The type of a queue, where it can be told. Whoever may not read from it is told so when it is consumed.
+    async fn asked_for_its_type(&mut self, queue: &str) -> Result<Option<Kind>> {
         let wire = name(queue)?;
-        let channel = self.channel().await?.lapin();
-        let consumed = channel.basic_consume(
-            wire,
-            ShortString::default(),
-            BasicConsumeOptions::default(),
-            offset,
-        );
-        let refusal = match ask(Doing::Consuming(queue), consumed).await {
-            Err(error) if error.is_transient() => return Err(error),
-            // Whoever may not read from it is told so when it is consumed.
-            Err(error) => error.to_string(),
-            Ok(_) => return Ok(None),
+        let connection = self.connection;
+        let kind = match kind_of(connection, self.channel().await?.lapin(), wire).await {
+            Err(error) if error.kind() == ErrorKind::AccessRefused => None,
+            answer => answer?,
         };
-        let said = |words: &str| refusal.contains(words);
-        let of = if said("prefetch count is not set") {
-            Some(Type::Stream)
-        } else if said("of queue type rabbit_classic_queue") {
-            Some(Type::Of(QueueType::Classic))
-        } else if said("of queue type rabbit_quorum_queue") {
-            Some(Type::Of(QueueType::Quorum))
-        } else {
-            None
-        };
-        if let Some(Type::Of(kind)) = of {
-            self.told = Some(kind);
+        match kind {
+            Some(Kind::Classic) => self.told = Some(QueueType::Classic),
+            Some(Kind::Quorum) => self.told = Some(QueueType::Quorum),
+            Some(Kind::Stream) | None => {}
         }
-        Ok(of)
+        Ok(kind)
     }
 
     async fn exchange(

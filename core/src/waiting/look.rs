@@ -15,7 +15,7 @@ use tokio::{
 use super::{Rung, Waiter, Waiting};
 use crate::{
     Client, Error, ErrorKind, Result,
-    connection::Connection,
+    connection::{Census, Connection},
     parking::{Source, Supply},
     publish::Job,
     retry::{Origin, Stamp},
@@ -63,7 +63,8 @@ impl Waiting {
         let wire = name(&rung.name)?;
         let connection = Connection::open(self.client.addresses(), "waiting").await?;
         let channel = connection.channel().await?;
-        let found = crate::connection::look(channel.lapin(), wire.clone()).await?;
+        let addresses = self.client.addresses();
+        let found = Census::once(addresses, &connection, &wire).await?.read()?;
         let can = connection.server().capabilities();
         Ok(Look {
             client: self.client.clone(),

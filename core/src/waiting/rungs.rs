@@ -3,16 +3,13 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use lapin::{
-    options::{BasicConsumeOptions, QueueDeleteOptions},
-    types::{AMQPValue, FieldTable, ShortString},
-};
+use lapin::options::QueueDeleteOptions;
 use tokio::time::sleep;
 
 use super::Waiting;
 use crate::{
-    ErrorKind, MAX_DELAY, MILLISECOND, Policy, Result,
-    connection::{Connection, Doing, ask, look},
+    Error, ErrorKind, MAX_DELAY, MILLISECOND, Policy, Result,
+    connection::{Census, Connection, Count, Doing, Kind, ask, kind_of, look},
     retry::rung,
     topology::{SAFE_AGE, name, waiting_queue},
 };
@@ -57,19 +54,24 @@ impl Waiting {
     /// handlers and publishers choose. AMQP cannot list queues, so each is asked for by name (`queue.declare`, passive), which
     /// disturbs nothing; those of other policies are not found. For each that does not exist the broker writes a line into its log.
     ///
+    /// A quorum queue without a leader is taken for empty by the broker. So one that says it is has to prove it, where the user may read it.
+    ///
     /// # Errors
+    /// [`ErrorKind::Timeout`] where it cannot, because a majority of its nodes is away, or where the node of a classic queue is;
     /// [`ErrorKind::AccessRefused`] without any permission on the queues, [`ErrorKind::TooLarge`] for a name that is too long, and
     /// those of a lost connection.
     pub async fn rungs(&self, policies: impl IntoIterator<Item = Policy>) -> Result<Vec<Rung>> {
         self.client.same_process()?;
         let delays = delays(policies);
         let connection = Connection::open(self.client.addresses(), "waiting").await?;
+        let census = Census::new(self.client.addresses());
         let found = stream::iter(delays)
-            .map(|delay| rung_of(&connection, &self.queue, delay))
+            .map(|delay| rung_of(&census, &connection, &self.queue, delay))
             .buffered(AT_A_TIME)
-            .try_filter_map(|rung| async { Ok(rung) })
+            .try_filter_map(|rung| async { Ok(rung.map(|(rung, _)| rung)) })
             .try_collect()
             .await;
+        census.close().await;
         connection.close().await;
         found
     }
@@ -86,17 +88,21 @@ impl Waiting {
     /// only classic queues are deleted: a quorum queue holds what it could not dead-letter, and no client is told.
     ///
     /// # Errors
-    /// [`ErrorKind::AccessRefused`] without the permission to configure the queue, and those of a lost connection.
+    /// [`ErrorKind::Timeout`] where a quorum queue cannot prove that it is empty, because a majority of its nodes is away.
+    /// [`ErrorKind::AccessRefused`] without the permission to configure the queue, or to read one that says it is empty, and those of a lost connection.
     pub async fn sweep(&self, rung: &Rung, seen_empty: bool) -> Result<Swept> {
         self.client.same_process()?;
         let connection = Connection::open(self.client.addresses(), "waiting").await?;
-        let swept = self.sweep_on(&connection, rung, seen_empty).await;
+        let census = Census::new(self.client.addresses());
+        let swept = self.sweep_on(&census, &connection, rung, seen_empty).await;
+        census.close().await;
         connection.close().await;
         swept
     }
 
     async fn sweep_on(
         &self,
+        census: &Census,
         connection: &Connection,
         rung: &Rung,
         seen_empty: bool,
@@ -107,9 +113,14 @@ impl Waiting {
         }
         for is_last in [false, true] {
             // The work queue last: from here on to the deletion is the moment in which a consumer could begin.
-            let Some(found) = rung_of(connection, &self.queue, rung.delay).await? else {
+            let Some((found, doubt)) = rung_of(census, connection, &self.queue, rung.delay).await?
+            else {
                 return Ok(Swept::Deleted);
             };
+            // What is not proved to be empty is not deleted.
+            if let Some(doubt) = doubt {
+                return Err(doubt);
+            }
             if found.messages > 0 || found.consumers > 0 {
                 return Ok(Swept::InUse);
             }
@@ -167,46 +178,35 @@ fn delays(policies: impl IntoIterator<Item = Policy>) -> BTreeSet<Duration> {
     delays
 }
 
-async fn rung_of(connection: &Connection, queue: &str, delay: Duration) -> Result<Option<Rung>> {
+/// A waiting queue, if there is one, and why it could not be proved to be empty.
+async fn rung_of(
+    census: &Census,
+    connection: &Connection,
+    queue: &str,
+    delay: Duration,
+) -> Result<Option<(Rung, Option<Error>)>> {
     let rung = waiting_queue(queue, delay);
-    let wire = name(&rung)?;
-    let channel = connection.channel().await?;
-    match look(channel.lapin(), wire).await {
-        Ok(found) => {
-            channel.close().await;
-            Ok(Some(Rung {
+    match census.of(connection, &name(&rung)?).await {
+        Ok(Count { found, doubt }) => {
+            let rung = Rung {
                 name: rung,
                 delay,
                 messages: found.message_count(),
                 consumers: found.consumer_count(),
-            }))
+            };
+            Ok(Some((rung, doubt)))
         }
         Err(error) if error.kind() == ErrorKind::QueueNotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Whether a queue is a classic one. To consume from an offset is refused by every queue that is no stream, in words that name its
-/// type (fact 53), so that nothing comes of it. Where that is not known the queue is taken for the other kind.
+/// Whether a queue is a classic one. Where that is not known the queue is taken for the other kind.
 async fn is_classic(connection: &Connection, queue: &str) -> Result<bool> {
-    if !connection.server().capabilities().refuses_offsets {
-        return Ok(false);
-    }
-    let mut offset = FieldTable::default();
-    offset.insert(
-        ShortString::from("x-stream-offset"),
-        AMQPValue::LongString("next".into()),
-    );
     let channel = connection.channel().await?;
-    let consumed = channel.lapin().basic_consume(
-        name(queue)?,
-        ShortString::default(),
-        BasicConsumeOptions::default(),
-        offset,
-    );
-    match ask(Doing::Consuming(queue), consumed).await {
+    match kind_of(connection, channel.lapin(), name(queue)?).await {
         Err(error) if error.is_transient() => Err(error),
-        answer => Ok(answer.is_err_and(|error| error.to_string().contains("rabbit_classic_queue"))),
+        answer => Ok(matches!(answer, Ok(Some(Kind::Classic)))),
     }
 }
 

@@ -22,6 +22,7 @@ mod http_hostile;
 mod http_safely;
 mod input;
 mod keeping;
+mod leaderless;
 mod manuals;
 mod naming;
 mod outcomes;

@@ -5,5 +5,6 @@
 mod cancelled;
 mod delayed;
 mod killed;
+mod leaderless;
 mod patience;
 mod strangers;

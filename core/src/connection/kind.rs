@@ -1,0 +1,90 @@
+//! Which type of queue a name stands for.
+//!
+//! AMQP has no such question. But to consume from an offset is refused by every type in its own words, by a stream because the
+//! prefetch is missing (fact 53), so that nothing comes of it. A queue without a leader answers as well.
+
+use lapin::{
+    Channel,
+    options::BasicConsumeOptions,
+    types::{AMQPValue, FieldTable, ShortString},
+};
+
+use super::{Connection, Doing, ask};
+use crate::{ErrorKind, Result};
+
+/// The type of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Classic,
+    Quorum,
+    Stream,
+}
+
+/// Asks for it; `None` where the broker does not tell, or would make a consumer of the question. The channel is closed then.
+///
+/// # Errors
+/// [`ErrorKind::AccessRefused`] without the right to read the queue, and those that may pass.
+pub(crate) async fn kind_of(
+    connection: &Connection,
+    channel: &Channel,
+    queue: ShortString,
+) -> Result<Option<Kind>> {
+    if !connection.server().capabilities().refuses_offsets {
+        return Ok(None);
+    }
+    let mut offset = FieldTable::default();
+    offset.insert(
+        ShortString::from("x-stream-offset"),
+        AMQPValue::LongString("next".into()),
+    );
+    let consumed = channel.basic_consume(
+        queue.clone(),
+        ShortString::default(),
+        BasicConsumeOptions::default(),
+        offset,
+    );
+    match ask(Doing::Consuming(queue.as_str()), consumed).await {
+        Err(error) if error.is_transient() || error.kind() == ErrorKind::AccessRefused => {
+            Err(error)
+        }
+        Err(error) => Ok(told(&error.to_string())),
+        Ok(_) => Ok(None),
+    }
+}
+
+/// What the refusal tells.
+fn told(refusal: &str) -> Option<Kind> {
+    [
+        ("prefetch count is not set", Kind::Stream),
+        ("of queue type rabbit_classic_queue", Kind::Classic),
+        ("of queue type rabbit_quorum_queue", Kind::Quorum),
+    ]
+    .into_iter()
+    .find_map(|(words, kind)| refusal.contains(words).then_some(kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_tells_the_type() {
+        for (said, kind) in [
+            (
+                "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue",
+                Some(Kind::Quorum),
+            ),
+            (
+                "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 'q' in vhost '/' of queue type rabbit_classic_queue",
+                Some(Kind::Classic),
+            ),
+            (
+                "PRECONDITION_FAILED - consumer prefetch count is not set for queue 'q' in vhost '/'",
+                Some(Kind::Stream),
+            ),
+            ("NOT_FOUND - no queue 'q' in vhost '/'", None),
+        ] {
+            assert_eq!(told(said), kind, "{said}");
+        }
+    }
+}
