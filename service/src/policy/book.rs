@@ -4,6 +4,7 @@ use retryrmq::{Failure, Policy, Rule, types::FieldTable};
 use retryrmq_operator::{configuration::Misread, pattern::glob};
 
 use super::file::{End, PolicyFile, Reason, RuleEntry, Word};
+use crate::store::redis;
 
 /// What becomes of a dead letter.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +23,7 @@ pub struct Book {
     lines: Vec<Line>,
     otherwise: Policy,
     ends: [(Reason, Word); 4],
+    store: Option<redis::Configuration>,
 }
 
 /// A rule that was checked.
@@ -49,6 +51,7 @@ impl Default for Book {
             lines: Vec::new(),
             otherwise: Policy::default(),
             ends: ENDS,
+            store: None,
         }
     }
 }
@@ -116,7 +119,21 @@ impl Book {
                 action,
             });
         }
+        if let Some(said) = file.store.redis {
+            let place = said.span().start;
+            let configuration = said.into_inner();
+            configuration
+                .check()
+                .map_err(|why| Misread::at(text, place, why.to_string()))?;
+            book.store = Some(configuration);
+        }
         Ok(book)
+    }
+
+    /// Where messages wait; without it in waiting queues of the broker.
+    #[must_use]
+    pub fn store(&self) -> Option<&redis::Configuration> {
+        self.store.as_ref()
     }
 
     /// What becomes of a message that died in `queue` for this reason. `routing_key` is the one it was first published with. A reason that
@@ -294,6 +311,9 @@ retry = "fixed(1m, retries=1)"
                 "one or several of",
             ),
             ("[defaults", "1:", ""),
+            ("[store]\nmemory = 1", "2:1", "unknown field"),
+            ("[store.redis]\nadress = []", "2:1", "unknown field"),
+            ("\n[store.redis]\nconnections = 0", "2:1", "`connections`"),
         ] {
             let why = Book::read(text).unwrap_err().to_string();
             assert!(

@@ -6,6 +6,8 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::store::redis;
+
 /// The policy of a service: what becomes of the dead letters of each queue.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -17,6 +19,18 @@ pub struct PolicyFile {
     #[serde(default)]
     #[schemars(with = "Vec<RuleEntry>")]
     pub(super) rules: Vec<Spanned<RuleEntry>>,
+    /// Where messages wait. Chosen at the start: a change needs a restart.
+    #[serde(default)]
+    pub(super) store: StoreEntry,
+}
+
+/// Where messages wait: in waiting queues of the broker, unless another store is given.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StoreEntry {
+    /// In Redis or Valkey.
+    #[schemars(with = "Option<redis::Configuration>")]
+    pub(super) redis: Option<Spanned<redis::Configuration>>,
 }
 
 /// What holds where no rule does.

@@ -4,6 +4,10 @@
 mod ending;
 mod fleet;
 mod forged;
+mod keeping;
 mod policies;
+#[allow(dead_code, reason = "the tests of the store use the rest")]
+#[path = "../redis/server.rs"]
+mod server;
 mod stage;
 mod trouble;
