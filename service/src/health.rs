@@ -16,6 +16,8 @@ pub struct Health {
     stands: Arc<AtomicBool>,
     consumes: Arc<AtomicBool>,
     ends: Arc<AtomicBool>,
+    /// Why the store takes no messages.
+    store: watch::Sender<Option<String>>,
 }
 
 impl Default for Health {
@@ -25,6 +27,7 @@ impl Default for Health {
             stands: Arc::default(),
             consumes: Arc::default(),
             ends: Arc::default(),
+            store: watch::Sender::new(None),
         }
     }
 }
@@ -50,6 +53,9 @@ impl Health {
         if !self.consumes.load(Ordering::Relaxed) {
             return Err("the intake is not consumed; the log says why".to_owned());
         }
+        if let Some(why) = &*self.store.borrow() {
+            return Err(format!("what is to wait stays in the intake: {why}"));
+        }
         Ok(())
     }
 
@@ -67,6 +73,11 @@ impl Health {
 
     pub(crate) fn consumes(&self, consumes: bool) {
         self.consumes.store(consumes, Ordering::Relaxed);
+    }
+
+    /// Why the store takes nothing, if it does not.
+    pub(crate) fn store(&self, why: Option<String>) {
+        self.store.send_replace(why);
     }
 
     pub(crate) fn ends(&self) {

@@ -4,7 +4,7 @@ use std::{io::Write, net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::{ArgAction, Parser};
 use retryrmq::ErrorKind;
-use retryrmq_serve::{Book, Form, Service, ServiceOptions, schema, start_logging};
+use retryrmq_serve::{Book, Form, Service, ServiceOptions, schema, start_logging, store};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
 
@@ -159,6 +159,13 @@ async fn run(options: Options) -> ExitCode {
     };
     if let Some(address) = service.address() {
         tracing::info!(%address, "serving /metrics, /healthz and /readyz");
+    }
+    if let Err(why) = service.prove_store().await {
+        let code = match why {
+            store::Error::Configuration(_) => USAGE,
+            _ => REFUSED,
+        };
+        return fault(&why.to_string(), code);
     }
     let reload = service.reloader();
     let end = async move { asked.end(reload).await };

@@ -3,7 +3,7 @@
 use std::{
     collections::HashSet,
     fmt,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, OnceLock, PoisonError},
 };
 
 use prometheus_client::{
@@ -44,6 +44,8 @@ struct How {
 /// The numbers of a service.
 pub struct Metrics {
     registry: Registry,
+    /// Of a part that is not always there.
+    joined: OnceLock<Registry>,
     known: Mutex<HashSet<String>>,
     retried: Family<Why, Counter>,
     parked: Family<Why, Counter>,
@@ -66,6 +68,7 @@ impl Metrics {
                 registry.register($metric, $help, Clone::clone(&$name));)*
                 Self {
                     $($name,)*
+                    joined: OnceLock::new(),
                     known: Mutex::default(),
                     registry,
                 }
@@ -127,9 +130,19 @@ impl Metrics {
     pub(crate) fn text(&self, ready: bool) -> String {
         self.ready.set(i64::from(ready));
         let mut text = String::new();
-        let _ = encode(&mut text, &self.registry); // a String takes it
-        text.truncate(text.trim_end().trim_end_matches("# EOF").len());
+        for registry in [Some(&self.registry), self.joined.get()]
+            .into_iter()
+            .flatten()
+        {
+            let _ = encode(&mut text, registry); // a String takes it
+            text.truncate(text.trim_end().trim_end_matches("# EOF").len());
+        }
         text
+    }
+
+    /// Shows these numbers, too. The first that joins stays.
+    pub(crate) fn join(&self, registry: Registry) {
+        let _ = self.joined.set(registry);
     }
 
     fn why(&self, queue: &str, reason: &str) -> Why {

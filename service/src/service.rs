@@ -2,7 +2,7 @@
 
 use std::{future::Future, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use retryrmq::{Client, ClientOptions, Event, Outcome, Subscription};
+use retryrmq::{Addresses, Client, ClientOptions, Event, Outcome, Subscription};
 use tokio::{
     sync::watch,
     task::{AbortHandle, JoinSet},
@@ -13,9 +13,10 @@ use tracing::{info, warn};
 use crate::{
     Book, Feed, Health, Metrics,
     http::{self, Desk},
-    intake::{Clerk, Fate, INTAKE_QUEUE, Tide, plan},
+    intake::{Clerk, Fate, INTAKE_QUEUE, Keeper, Tide, plan},
     policy::{Shelf, read_book},
     reporting::{Access, Reporting, Running},
+    store::{self, Store, redis::RedisStore},
 };
 
 /// How often the exchange and the queues of the intake are looked for, and made where somebody deleted them: what dies meanwhile is
@@ -72,6 +73,8 @@ pub struct Service {
     pages: Option<AbortHandle>,
     /// What tells people, for the metrics.
     running: Running,
+    /// Where messages wait; in waiting queues without it.
+    store: Option<Arc<RedisStore>>,
 }
 
 impl Service {
@@ -88,6 +91,7 @@ impl Service {
             book = read_book(file, &bytes)?;
             seen = Some(bytes);
         }
+        let store = open_store(&book, &options.url)?;
         let feed = Feed::default();
         let running = Running::default();
         let metrics = Arc::new(Metrics::new(&feed, running.clone()));
@@ -116,7 +120,28 @@ impl Service {
             address,
             pages,
             running,
+            store,
         })
+    }
+
+    /// Looks whether the store of the policy file, where it names one, loses nothing. One that is away or full now is waited for: the
+    /// intake keeps what is to wait, and [`health`](Self::health) says so.
+    ///
+    /// # Errors
+    /// What somebody has to change first, in a sentence.
+    pub async fn prove_store(&self) -> store::Result<()> {
+        let Some(store) = &self.store else {
+            return Ok(());
+        };
+        match store.health().await {
+            Err(
+                why @ (store::Error::Away(_) | store::Error::Full(_) | store::Error::NotDurable(_)),
+            ) => {
+                warn!(%why, "the store takes no messages yet; they stay in the intake");
+                Ok(())
+            }
+            proven => proven,
+        }
     }
 
     /// Where the pages are served.
@@ -187,15 +212,19 @@ impl Service {
             .subscribe();
         let subscription = Arc::new(subscribed.await?);
         self.health.consumes(true);
+        let keeper = self.keeper(client);
         info!("ready: what dies is retried and parked");
-        let clerk = Arc::new(Clerk::new(
-            client.clone(),
-            Arc::clone(&self.shelf),
-            Arc::clone(&self.metrics),
-            self.feed.clone(),
-            self.options.prefetch,
-            tide,
-        ));
+        let clerk = Arc::new(
+            Clerk::new(
+                client.clone(),
+                Arc::clone(&self.shelf),
+                Arc::clone(&self.metrics),
+                self.feed.clone(),
+                self.options.prefetch,
+                tide,
+            )
+            .keeping(keeper.as_ref().map(Keeper::keeping)),
+        );
         let mut on_their_way = JoinSet::new();
         let access = Access {
             url: self.options.url.clone(),
@@ -236,10 +265,33 @@ impl Service {
         info!("ending: what is on its way comes to its end");
         self.health.ends();
         turns.send_modify(|tide| tide.ends = true);
+        let ending = async {
+            drain(&subscription, on_their_way).await;
+            if let Some(keeper) = keeper {
+                keeper.end().await;
+            }
+        };
+        // What is parked until the end is told, too.
+        tokio::select! {
+            () = ending => {}
+            _ = &mut beside => {}
+        }
         drop(beside);
-        drain(&subscription, on_their_way).await;
         reporting.stop().await;
         Ok(())
+    }
+
+    fn keeper(&self, client: &Client) -> Option<Keeper> {
+        let store = self.store.as_ref()?;
+        let book = self.shelf.book();
+        Some(Keeper::start(
+            store,
+            book.store()?.connections,
+            client,
+            &self.metrics,
+            &self.feed,
+            &self.health,
+        ))
     }
 
     /// Keeps the exchange and the queues of the intake where they are.
@@ -253,6 +305,20 @@ impl Service {
             }
         }
     }
+}
+
+/// The store that the policy names, for the virtual host of this URL. Nothing is connected yet.
+fn open_store(book: &Book, url: &str) -> Result<Option<Arc<RedisStore>>, String> {
+    let Some(configuration) = book.store() else {
+        return Ok(None);
+    };
+    let addresses: Addresses = url
+        .parse()
+        .map_err(|why: retryrmq::Error| why.to_string())?;
+    let store = RedisStore::new(configuration, addresses.vhost());
+    store
+        .map(|store| Some(Arc::new(store)))
+        .map_err(|why| why.to_string())
 }
 
 /// The end: the copies that are on their way are confirmed and their originals acknowledged; the rest is the broker's again.

@@ -11,12 +11,17 @@ use tracing::{debug, info, warn};
 
 use super::{
     hold::{Hold, Holds},
+    keeper::{Keeping, draft},
     obituary::{Content, message_id, obituary},
     retriers::Retriers,
     topology::INTAKE_QUEUE,
     verdict::{Verdict, judge},
 };
-use crate::{Action, Feed, Happening, Metrics, Reason, policy::Shelf};
+use crate::{
+    Action, Feed, Happening, Metrics, Reason,
+    policy::Shelf,
+    store::{self, Kept},
+};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -55,6 +60,8 @@ pub(crate) struct Clerk {
     feed: Feed,
     holds: Arc<Holds>,
     tide: watch::Receiver<Tide>,
+    /// Where messages wait; in waiting queues without it.
+    keeping: Option<Keeping>,
 }
 
 /// A message that is to be stored.
@@ -64,6 +71,23 @@ struct Case {
     outcome: Outcome,
     /// Why it died, for logs and metrics.
     reason: String,
+    /// The broker may have delivered it before.
+    redelivered: bool,
+}
+
+/// A message that is to wait in a store: the same at each try, so that it is stored once.
+struct Waiting {
+    kept: Kept,
+    decision: Decision,
+}
+
+/// Why a copy was not stored.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    #[error(transparent)]
+    Broker(#[from] Error),
+    #[error(transparent)]
+    Store(#[from] store::Error),
 }
 
 /// How a message was stored, or why it was not.
@@ -91,7 +115,14 @@ impl Clerk {
             feed,
             holds: Arc::new(Holds::new(prefetch)),
             tide,
+            keeping: None,
         }
+    }
+
+    /// What comes back waits there, and not in waiting queues.
+    pub(crate) fn keeping(mut self, keeping: Option<Keeping>) -> Self {
+        self.keeping = keeping;
+        self
     }
 
     /// Sees a message out: returns when its copy is confirmed, or when it is to go back.
@@ -144,6 +175,7 @@ impl Clerk {
             failed,
             outcome,
             reason: death.reason,
+            redelivered: message.redelivered(),
         };
         match self.store(&case).await {
             Stored::There(decision) => self.tell(&case, &decision).await,
@@ -192,6 +224,7 @@ impl Clerk {
             failed: Failed::from(message),
             outcome: Outcome::fatal(Failure::new(why).of_type(kind)),
             reason: kind.to_owned(),
+            redelivered: message.redelivered(),
         };
         match self.store(&case).await {
             Stored::There(decision) => {
@@ -207,30 +240,34 @@ impl Clerk {
         let since = Instant::now();
         let losses = self.tide.borrow().losses;
         let queue = case.failed.queue();
-        let (mut tries, mut place) = (0, None);
+        let (mut tries, mut place, mut waiting) = (0, None, None);
         loop {
-            let error = match self.try_to_store(case).await {
+            let fault = match self.try_to_store(case, &mut waiting).await {
                 Ok(Some(decision)) => return Stored::There(Box::new(decision)),
                 // Only an acknowledgement decides nothing, and there is none here.
                 Ok(None) => return Stored::Kept,
-                Err(error) => error,
+                Err(fault) => fault,
             };
             tries += 1;
             self.metrics.failed(queue);
             warn!(
                 queue = %visible::line(queue),
                 message_id = message_id(&case.failed),
-                %error,
+                error = %fault,
                 "a copy could not be stored; its original is kept, and it is tried again"
             );
-            if is_of_one_queue(&error) && tries >= TRIES_IN_PLACE && place.is_none() {
+            let pause = pause(&fault, tries);
+            if is_of_one_queue(&fault) && tries >= TRIES_IN_PLACE && place.is_none() {
                 place = self.place(queue);
                 // What has no other place than the intake's own parking queue stays until that takes it.
-                if place.is_none() && queue != INTAKE_QUEUE {
+                if place.is_none()
+                    && queue != INTAKE_QUEUE
+                    && let Fault::Broker(error) = fault
+                {
                     return Stored::NoRoom(error);
                 }
             }
-            if self.pause(pause(&error, tries), losses).await || since.elapsed() > LONGEST_KEPT {
+            if self.pause(pause, losses).await || since.elapsed() > LONGEST_KEPT {
                 return Stored::Kept;
             }
         }
@@ -244,7 +281,15 @@ impl Clerk {
     }
 
     /// `None` where nothing is to be stored.
-    async fn try_to_store(&self, case: &Case) -> retryrmq::Result<Option<Decision>> {
+    async fn try_to_store(
+        &self,
+        case: &Case,
+        waiting: &mut Option<Waiting>,
+    ) -> Result<Option<Decision>, Fault> {
+        if let (Some(keeping), Some(waiting)) = (&self.keeping, &*waiting) {
+            keeping.keep(&waiting.kept).await?;
+            return Ok(Some(waiting.decision.clone()));
+        }
         // Nobody would take what comes back, and where it waits nobody would look.
         let outcome = match &case.outcome {
             Outcome::Retry { failure, .. } if !case.retrier.exists().await? => {
@@ -257,7 +302,28 @@ impl Clerk {
             }
             outcome => outcome,
         };
-        case.retrier.after(&case.failed, outcome).await
+        let Some(decision) = case.retrier.decide(&case.failed, outcome) else {
+            return Ok(None);
+        };
+        if let (Some(keeping), Some(draft)) = (
+            &self.keeping,
+            draft(&case.failed, &decision, case.redelivered),
+        ) {
+            let kept = match Kept::new(draft) {
+                Ok(kept) => kept,
+                Err(why) => {
+                    let failure = Failure::new(format!("it cannot wait: {why}"));
+                    let outcome = Outcome::fatal(failure.of_type("NotKept"));
+                    return Ok(case.retrier.after(&case.failed, &outcome).await?);
+                }
+            };
+            keeping
+                .keep(&waiting.insert(Waiting { kept, decision }).kept)
+                .await?;
+            return Ok(waiting.take().map(|waiting| waiting.decision));
+        }
+        case.retrier.store(&case.failed, &decision).await?;
+        Ok(Some(decision))
     }
 
     /// Waits; whether it is over with the message here, because the service ends or its channel was lost since there were so many losses.
@@ -334,17 +400,21 @@ impl Drop for Place {
 
 /// How long to wait after the try number `tries`. The first tries follow each other soon, whatever the fault: so it is known early that a
 /// queue is in trouble.
-fn pause(error: &Error, tries: u32) -> Duration {
+fn pause(fault: &Fault, tries: u32) -> Duration {
     let growing = (FIRST_PAUSE * 2u32.pow(tries.min(8))).min(LONGEST_PAUSE);
-    if error.is_permanent() && tries >= TRIES_IN_PLACE {
+    let is_permanent = matches!(fault, Fault::Broker(error) if error.is_permanent());
+    if is_permanent && tries >= TRIES_IN_PLACE {
         REFUSED_PAUSE
     } else {
         growing
     }
 }
 
-/// Whether the fault is that of one queue. With the connection all of them are away, and come back together.
-fn is_of_one_queue(error: &Error) -> bool {
+/// Whether the fault is that of one queue. With the connection or the store all of them are away, and come back together.
+fn is_of_one_queue(fault: &Fault) -> bool {
+    let Fault::Broker(error) = fault else {
+        return false;
+    };
     !matches!(
         error.kind(),
         ErrorKind::ConnectionLost

@@ -7,12 +7,16 @@
 //! ```
 
 mod clerk;
+mod figures;
 mod hold;
+mod keeper;
 mod obituary;
 mod retriers;
+mod returning;
 mod topology;
 mod verdict;
 
 pub(crate) use clerk::{Clerk, Fate, Tide};
+pub(crate) use keeper::Keeper;
 pub(crate) use topology::plan;
 pub use topology::{DEAD_EXCHANGE, INTAKE_PARKED, INTAKE_QUEUE};

@@ -4,7 +4,7 @@ use retryrmq::{Failure, Policy, Rule, types::FieldTable};
 use retryrmq_operator::{configuration::Misread, pattern::glob};
 
 use super::file::{End, PolicyFile, Reason, RuleEntry, Word};
-use crate::{alerts, reporting::Sections};
+use crate::{alerts, reporting::Sections, store::redis};
 
 /// What becomes of a dead letter.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +24,7 @@ pub struct Book {
     otherwise: Policy,
     ends: [(Reason, Word); 4],
     sections: Sections,
+    store: Option<redis::Configuration>,
 }
 
 /// A rule that was checked.
@@ -52,6 +53,7 @@ impl Default for Book {
             otherwise: Policy::default(),
             ends: ENDS,
             sections: Sections::default(),
+            store: None,
         }
     }
 }
@@ -131,6 +133,14 @@ impl Book {
             alerts: file.alerts.map(toml::Spanned::into_inner),
             orphans: file.orphans.map(toml::Spanned::into_inner),
         };
+        if let Some(said) = file.store.redis {
+            let place = said.span().start;
+            let configuration = said.into_inner();
+            configuration
+                .check()
+                .map_err(|why| Misread::at(text, place, why.to_string()))?;
+            book.store = Some(configuration);
+        }
         Ok(book)
     }
 
@@ -143,6 +153,12 @@ impl Book {
     pub(crate) fn reads_bodies(&self) -> bool {
         let alerts = self.sections.alerts.as_ref();
         alerts.is_some_and(alerts::Configuration::reads_bodies)
+    }
+
+    /// Where messages wait; without it in waiting queues of the broker.
+    #[must_use]
+    pub fn store(&self) -> Option<&redis::Configuration> {
+        self.store.as_ref()
     }
 
     /// What becomes of a message that died in `queue` for this reason. `routing_key` is the one it was first published with. A reason that
@@ -320,6 +336,9 @@ retry = "fixed(1m, retries=1)"
                 "one or several of",
             ),
             ("[defaults", "1:", ""),
+            ("[store]\nmemory = 1", "2:1", "unknown field"),
+            ("[store.redis]\nadress = []", "2:1", "unknown field"),
+            ("\n[store.redis]\nconnections = 0", "2:1", "`connections`"),
         ] {
             let why = Book::read(text).unwrap_err().to_string();
             assert!(

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::{alerts, orphans};
+use crate::{alerts, orphans, store::redis};
 
 /// The policy of a service: what becomes of the dead letters of each queue.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -25,6 +25,18 @@ pub struct PolicyFile {
     /// Which queues are watched, and when people are told.
     #[schemars(with = "Option<orphans::Configuration>")]
     pub(super) orphans: Option<Spanned<orphans::Configuration>>,
+    /// Where messages wait. Chosen at the start: a change needs a restart.
+    #[serde(default)]
+    pub(super) store: StoreEntry,
+}
+
+/// Where messages wait: in waiting queues of the broker, unless another store is given.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StoreEntry {
+    /// In Redis or Valkey.
+    #[schemars(with = "Option<redis::Configuration>")]
+    pub(super) redis: Option<Spanned<redis::Configuration>>,
 }
 
 /// What holds where no rule does.

@@ -72,9 +72,21 @@ impl Shelf {
             seen = read.as_ref().ok().cloned();
             let book = read
                 .map_err(|why| format!("{}: {why}", file.display()))
-                .and_then(|bytes| read_book(file, &bytes));
+                .and_then(|bytes| read_book(file, &bytes))
+                .and_then(|book| self.same_store(file, book));
             self.take(book, metrics);
         }
+    }
+
+    /// What waits in the store of before would come back no more.
+    fn same_store(&self, file: &Path, book: Book) -> Result<Book, String> {
+        if book.store() == self.book().store() {
+            return Ok(book);
+        }
+        Err(format!(
+            "{}: [store] is not the one that the service has started with; restart the service, or take that change back",
+            file.display()
+        ))
     }
 
     fn take(&self, book: Result<Book, String>, metrics: &Metrics) {

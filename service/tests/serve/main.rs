@@ -4,9 +4,13 @@
 mod ending;
 mod fleet;
 mod forged;
-mod policies;
 #[allow(dead_code, reason = "the tests of the alerts need more of it")]
 #[path = "../alerts/server.rs"]
+mod hook;
+mod keeping;
+mod policies;
+#[allow(dead_code, reason = "the tests of the store use the rest")]
+#[path = "../redis/server.rs"]
 mod server;
 mod stage;
 mod telling;

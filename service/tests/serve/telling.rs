@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use retryrmq_harness::{QueueType, eventually, on_every_broker};
 
 use crate::{
-    server::Server,
+    hook::Server,
     stage::{Native, PATIENCE, Replica, declare, id, policy},
 };
 

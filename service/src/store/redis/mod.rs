@@ -21,7 +21,7 @@ mod reply;
 mod scripts;
 mod secret;
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use redis::{Cmd, Pipeline};
 use tokio::sync::Notify;
@@ -55,6 +55,14 @@ pub struct RedisStore {
     keeping: Pool,
     brief: Pool,
     hurry: Notify,
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("keys", &self.keys)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The keys of a store. The name of the virtual host is among them, because a queue of the same name in another is another queue.

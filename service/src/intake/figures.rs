@@ -1,0 +1,149 @@
+//! The numbers of a store, for Prometheus.
+
+use std::{fmt, sync::Arc};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{
+        counter::ConstCounter,
+        gauge::{ConstGauge, Gauge},
+        histogram::Histogram,
+    },
+    registry::Registry,
+};
+
+use crate::store::Figures;
+
+/// In seconds. A ticker that has nothing in its way is late by milliseconds; a store or broker that was away, by minutes.
+const LATE: [f64; 11] = [
+    0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1_800.0,
+];
+
+/// What is counted around a store, beside what its ticker counts. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct Numbers {
+    late: Histogram,
+    waiting: Gauge,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Self {
+            late: Histogram::new(LATE),
+            waiting: Gauge::default(),
+        }
+    }
+}
+
+impl Numbers {
+    /// How late messages were when they were claimed; it counts the claims.
+    pub(super) fn late(&self) -> Histogram {
+        self.late.clone()
+    }
+
+    /// As many messages wait now.
+    pub(super) fn waiting(&self, count: u64) {
+        self.waiting.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// All of them, and what a ticker has counted.
+    pub(super) fn registry(self, figures: Arc<Figures>) -> Registry {
+        let mut registry = Registry::with_prefix("retryrmq_serve_store");
+        registry.register(
+            "late_seconds",
+            "How late waiting messages were when they were claimed to be published",
+            self.late,
+        );
+        registry.register("waiting", "Messages in the store", self.waiting);
+        registry.register_collector(Box::new(Ticked(figures)));
+        registry
+    }
+}
+
+/// Reads what a ticker has counted when somebody collects.
+#[derive(Debug)]
+struct Ticked(Arc<Figures>);
+
+impl Collector for Ticked {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let figures = &self.0;
+        for (name, help, count) in [
+            (
+                "published",
+                "Messages that came back to their queues, confirmed",
+                figures.published(),
+            ),
+            (
+                "given_up",
+                "Messages that were parked because no queue takes them",
+                figures.given_up(),
+            ),
+            (
+                "refused",
+                "Messages that went back into the store because they could not be published",
+                figures.refused(),
+            ),
+            (
+                "claimed_again",
+                "Messages claimed after somebody's lease had run out; they may come twice",
+                figures.again(),
+            ),
+            (
+                "leases_lost",
+                "Leases that ran out while their message was published; it may come twice",
+                figures.lost(),
+            ),
+            (
+                "unreadable",
+                "Times that a message was claimed which this program cannot read",
+                figures.unreadable(),
+            ),
+        ] {
+            let counter = ConstCounter::new(count);
+            counter.encode(encoder.encode_descriptor(
+                name,
+                help,
+                None,
+                counter.metric_type(),
+            )?)?;
+        }
+        let gauge = ConstGauge::new(i64::try_from(figures.in_hand()).unwrap_or(i64::MAX));
+        gauge.encode(encoder.encode_descriptor(
+            "in_hand",
+            "Messages that are claimed here now",
+            None,
+            gauge.metric_type(),
+        )?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    #[test]
+    fn every_figure_has_a_line() {
+        let numbers = Numbers::default();
+        numbers.waiting(7);
+        numbers.late().observe(0.2);
+        let registry = numbers.registry(Arc::default());
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        for line in [
+            "retryrmq_serve_store_waiting 7",
+            "retryrmq_serve_store_late_seconds_count 1",
+            "retryrmq_serve_store_published_total 0",
+            "retryrmq_serve_store_given_up_total 0",
+            "retryrmq_serve_store_refused_total 0",
+            "retryrmq_serve_store_claimed_again_total 0",
+            "retryrmq_serve_store_leases_lost_total 0",
+            "retryrmq_serve_store_unreadable_total 0",
+            "retryrmq_serve_store_in_hand 0",
+        ] {
+            assert!(text.lines().any(|said| said == line), "{line}: {text}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Keeps what waits in a store outside the broker, and brings it back when it is due.
+//!
+//! ```text
+//! Clerk ── keep ──► Keeping ──► one batch of all that has come in ──► store
+//! work queue ◄── confirmed ── Returning ◄── Ticker ◄── what is due ────┘
+//! ```
+
+use std::{sync::Arc, time::Duration};
+
+use retryrmq::{Client, Decision, Event, Failed};
+use tokio::{
+    sync::{Semaphore, mpsc, oneshot},
+    task::JoinSet,
+    time::{MissedTickBehavior, interval},
+};
+use tracing::{info, warn};
+
+use super::{figures::Numbers, returning::Returning};
+use crate::{
+    Feed, Health, Metrics,
+    store::{Draft, Error, Kept, Result, Store, Ticker},
+};
+
+/// As many messages are kept by one call.
+const BATCH: usize = 500;
+
+/// How often the store is asked how it is.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How long what is being published at the end may take.
+const DRAIN: Duration = Duration::from_secs(20);
+
+/// A message that somebody wants kept, and waits for.
+type Wanted = (Kept, oneshot::Sender<Result<()>>);
+
+/// Hands messages to the store, with all others that have come in meanwhile: one call may take as long as a disk needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Keeping {
+    wanted: mpsc::Sender<Wanted>,
+    health: Health,
+}
+
+impl Keeping {
+    /// Returns once the message is as safe as configured.
+    ///
+    /// # Errors
+    /// As [`Store::keep`]: keep the same value again.
+    pub(super) async fn keep(&self, kept: &Kept) -> Result<()> {
+        let (done, answer) = oneshot::channel();
+        let ended = || Error::Away("the store is not written to any more".to_owned());
+        let sent = self.wanted.send((kept.clone(), done)).await;
+        sent.map_err(|_| ended())?;
+        let kept = answer.await.unwrap_or_else(|_| Err(ended()));
+        if let Err(why) = &kept {
+            self.health.store(Some(why.to_string()));
+        }
+        kept
+    }
+}
+
+/// The tasks around a store. Dropped, they end at once.
+pub(crate) struct Keeper {
+    keeping: Keeping,
+    stop: oneshot::Sender<()>,
+    ticking: JoinSet<()>,
+    _beside: JoinSet<()>,
+}
+
+impl Keeper {
+    /// Begins to bring back what is due. At most `calls` batches are kept at a time.
+    pub(crate) fn start<S: Store>(
+        store: &Arc<S>,
+        calls: usize,
+        client: &Client,
+        metrics: &Arc<Metrics>,
+        feed: &Feed,
+        health: &Health,
+    ) -> Self {
+        let numbers = Numbers::default();
+        let outlet = Returning::new(
+            client.clone(),
+            Arc::clone(metrics),
+            feed.clone(),
+            numbers.late(),
+        );
+        let ticker = Ticker::new(Arc::clone(store), Arc::new(outlet));
+        metrics.join(numbers.clone().registry(ticker.figures()));
+        let (stop, stopped) = oneshot::channel::<()>();
+        let mut ticking = JoinSet::new();
+        ticking.spawn(ticker.run(
+            async {
+                let _ = stopped.await; // the keeper is gone: an end, too
+            },
+            DRAIN,
+        ));
+        let (wanted, asked) = mpsc::channel(BATCH);
+        let mut beside = JoinSet::new();
+        beside.spawn(keep_all(Arc::clone(store), asked, calls));
+        beside.spawn(look(Arc::clone(store), health.clone(), numbers));
+        let health = health.clone();
+        Self {
+            keeping: Keeping { wanted, health },
+            stop,
+            ticking,
+            _beside: beside,
+        }
+    }
+
+    /// What the intake keeps messages with.
+    pub(crate) fn keeping(&self) -> Keeping {
+        self.keeping.clone()
+    }
+
+    /// Claims no more, and lets what is being published come to its end.
+    pub(crate) async fn end(mut self) {
+        let _ = self.stop.send(()); // it may have ended
+        while self.ticking.join_next().await.is_some() {}
+    }
+}
+
+/// Keeps what has come in while the calls before were under way.
+async fn keep_all<S: Store>(store: Arc<S>, mut asked: mpsc::Receiver<Wanted>, calls: usize) {
+    let free = Arc::new(Semaphore::new(calls.max(1)));
+    let mut under_way = JoinSet::new();
+    while let Ok(permit) = Arc::clone(&free).acquire_owned().await {
+        while under_way.try_join_next().is_some() {}
+        let mut batch = Vec::new();
+        if asked.recv_many(&mut batch, BATCH).await == 0 {
+            return;
+        }
+        let store = Arc::clone(&store);
+        under_way.spawn(async move {
+            let (messages, waiting): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+            let kept = store.keep(&messages).await.map(drop);
+            for done in waiting {
+                let _ = done.send(kept.clone()); // who asked may have given it back
+            }
+            drop(permit);
+        });
+    }
+}
+
+/// Tells the probes how the store is, and the metrics how much waits in it.
+async fn look<S: Store>(store: Arc<S>, health: Health, numbers: Numbers) {
+    let mut times = interval(LOOK);
+    times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut well = true;
+    loop {
+        times.tick().await;
+        let state = store.health().await;
+        match &state {
+            Ok(()) if !well => info!("the store takes messages again"),
+            Err(error) if well => {
+                warn!(%error, "the store takes no messages; they stay in the intake");
+            }
+            _ => {}
+        }
+        well = state.is_ok();
+        health.store(state.err().map(|why| why.to_string()));
+        if let Ok(lines) = store.count().await {
+            numbers.waiting(lines.iter().map(|(_, count)| count).sum());
+        }
+    }
+}
+
+/// What is kept of a message that comes back to its queue; `None` where the decision is another. The waiting copy may carry the time that it
+/// would stay in a waiting queue, which would make it expire in the work queue.
+pub(super) fn draft(failed: &Failed, decision: &Decision, redelivered: bool) -> Option<Draft> {
+    let Event::Retried { delay, .. } = &decision.event else {
+        return None;
+    };
+    let mut properties = retryrmq::BasicProperties::default();
+    let copy = &decision.properties;
+    macro_rules! carry {
+        ($($get:ident => $set:ident),* $(,)?) => {$(
+            if let Some(value) = copy.$get() {
+                properties = properties.$set(value.clone());
+            }
+        )*};
+    }
+    // All but `expiration`, and `user_id`, which a broker refuses from anybody else.
+    carry!(
+        content_type => with_content_type, content_encoding => with_content_encoding, headers => with_headers,
+        delivery_mode => with_delivery_mode, priority => with_priority, correlation_id => with_correlation_id,
+        reply_to => with_reply_to, message_id => with_message_id, timestamp => with_timestamp, kind => with_type,
+        app_id => with_app_id, cluster_id => with_cluster_id,
+    );
+    Some(Draft {
+        exchange: String::new(),
+        routing_key: failed.queue().to_owned(),
+        delay: *delay,
+        properties,
+        body: failed.body().to_vec(),
+        record: Vec::new(),
+        redelivered,
+    })
+}
