@@ -94,7 +94,9 @@ func (s *stage) manage(method, path string, body any) []byte {
 	}
 	defer response.Body.Close()
 	answer, _ := io.ReadAll(response.Body)
-	if response.StatusCode >= 300 && response.StatusCode != 404 {
+	// RabbitMQ says 500 of a connection that takes longer to end than it waits for that; it ends all the same.
+	ends := response.StatusCode == 500 && method == "DELETE" && strings.HasPrefix(path, "/api/connections/")
+	if response.StatusCode >= 300 && response.StatusCode != 404 && !ends {
 		s.t.Fatalf("%s %s: %s %s", method, path, response.Status, answer)
 	}
 	return answer

@@ -59,7 +59,8 @@ async fn a_consumer_that_acknowledges_before_its_copy_is_confirmed_is_found_out(
     let cast = Cast {
         program: PROGRAM,
         hasty: true,
-        bound: Duration::from_secs(15),
+        // All of it is spent: what is lost never comes.
+        bound: Duration::from_secs(40),
     };
     let played = play(&place, &life, &[QueueType::Classic], cast).await;
     let problems = played.verdicts[0].problems.join("; ");
