@@ -107,8 +107,14 @@ impl Reporting {
     /// Begins, hands on what happens, and begins anew with other sections. Never ends; [`stop`](Self::stop) does.
     pub(crate) async fn run(&self, client: &Client) {
         let mut books = self.shelf.changes();
+        let mut news = None;
         loop {
             let wanted = books.borrow_and_update().sections().clone();
+            // What happens while they begin, or begin anew, waits.
+            news = match wanted.wants_anything() {
+                true => news.or_else(|| Some(self.feed.listen())),
+                false => None,
+            };
             let mut troubles = None;
             if wanted.wants_anything() {
                 match self.begin(client, &wanted).await {
@@ -117,9 +123,10 @@ impl Reporting {
                 }
             }
             let begun = troubles.is_some();
-            let news = begun.then(|| self.feed.listen());
+            let mut nobody = None;
+            let heard = if begun { &mut news } else { &mut nobody };
             tokio::select! {
-                () = self.hand_on(news, troubles) => {}
+                () = self.hand_on(heard, troubles) => {}
                 () = sleep(AGAIN), if wanted.wants_anything() && !begun => {}
                 () = async {
                     while books.changed().await.is_ok() {
@@ -147,7 +154,16 @@ impl Reporting {
         };
         let (tell, troubles) = mpsc::channel(TROUBLES);
         let watch = match &wanted.orphans {
-            Some(watched) => Some(self.watch(client, watched, tell)?),
+            Some(watched) => match self.watch(client, watched, tell) {
+                Ok(watch) => Some(watch),
+                Err(why) => {
+                    warn!(
+                        why,
+                        "queues are not watched; what is parked is told all the same"
+                    );
+                    None
+                }
+            },
             None => None,
         };
         let handle = Arc::new(Desk::start(&configuration, memory, speaker).await?);
@@ -203,12 +219,12 @@ impl Reporting {
     /// Never ends.
     async fn hand_on(
         &self,
-        mut news: Option<mpsc::Receiver<Happening>>,
+        news: &mut Option<mpsc::Receiver<Happening>>,
         mut troubles: Option<mpsc::Receiver<Happening>>,
     ) {
         loop {
             let happening = tokio::select! {
-                happening = next(&mut news) => happening,
+                happening = next(news) => happening,
                 happening = next(&mut troubles) => happening,
             };
             if let Some(handle) = self.running.handle() {

@@ -19,7 +19,7 @@ pub struct QueueTotals {
 impl Client {
     /// Asks for queues by name, one after the other, on a connection of its own. Each answer is [`None`] for a queue that does not
     /// exist, and [`ErrorKind::AccessRefused`] or [`ErrorKind::TooLarge`] for one that this user cannot ask for, or that belongs to another
-    /// connection. Makes nothing, and needs no plugin.
+    /// connection, and [`ErrorKind::Timeout`] for one whose node is away. Makes nothing, and needs no plugin.
     ///
     /// # Errors
     /// Those of a connection that cannot be made or is lost: then nothing is known of any queue.
@@ -50,6 +50,10 @@ impl Client {
                     consumers: found.consumer_count(),
                 }))),
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => totals.push(Ok(None)),
+                // Only its own node is away.
+                Err(error) if error.kind() == ErrorKind::Timeout && !channel.is_open() => {
+                    totals.push(Err(error));
+                }
                 Err(error) if error.is_transient() => return Err(error),
                 Err(error) => totals.push(Err(error)),
             }

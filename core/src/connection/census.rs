@@ -13,7 +13,7 @@ use lapin::{
 };
 use tokio::{
     sync::Mutex,
-    time::{Instant, sleep, timeout_at},
+    time::{Instant, sleep, timeout},
 };
 
 use super::{
@@ -30,6 +30,8 @@ const LONG: Duration = Duration::from_secs(1);
 /// So often a queue that has proved to have a leader is looked at before it has to prove that again: the nodes hear of a new leader
 /// a moment after it is one.
 const LOOKS: u32 = 20;
+/// So often a queue may prove to have messages while it is told to have none.
+const MOST_FILLED: u32 = 2;
 
 /// Asks for the depths of queues. What proves them has a connection of its own, made when it is needed: a broker that finds no leader
 /// closes it (541).
@@ -137,10 +139,11 @@ impl Census {
         mut found: lapin::Queue,
     ) -> Result<lapin::Queue> {
         let deadline = Instant::now() + self.patience;
-        let mut pause = PAUSE;
+        let (mut pause, mut filled) = (PAUSE, 0);
         loop {
-            let why = match self.prove(queue, deadline).await? {
-                Proof::Empty => break,
+            let why = match self.prove(queue).await? {
+                // Its consumers may hold everything: who they are its leader knows by now.
+                Proof::Empty => return look(channel.lapin(), queue.clone()).await,
                 proof @ (Proof::Filled | Proof::Led) => {
                     for _ in 0..LOOKS {
                         found = look(channel.lapin(), queue.clone()).await?;
@@ -151,6 +154,11 @@ impl Census {
                     }
                     if !is_doubtful(&found) || matches!(proof, Proof::Led) {
                         break;
+                    }
+                    // Each question may count as a delivery of what came.
+                    filled += 1;
+                    if filled == MOST_FILLED {
+                        return Err(unheard_of(queue));
                     }
                     None
                 }
@@ -166,7 +174,7 @@ impl Census {
     }
 
     /// Asks the leader.
-    async fn prove(&self, queue: &ShortString, deadline: Instant) -> Result<Proof> {
+    async fn prove(&self, queue: &ShortString) -> Result<Proof> {
         let mut asking = self.asking.lock().await;
         let connection = match asking.take().filter(Connection::is_open) {
             Some(connection) => connection,
@@ -177,7 +185,8 @@ impl Census {
         let got = channel
             .lapin()
             .basic_get(queue.clone(), BasicGetOptions::default());
-        let proof = match timeout_at(deadline, got).await {
+        // From now on: others may have asked before.
+        let proof = match timeout(self.patience, got).await {
             Ok(Ok(None)) => Ok(Proof::Empty),
             Ok(Ok(Some(message))) => {
                 // The one way back that RabbitMQ 4.3 does not count; elsewhere the end of the channel is no worse.
@@ -226,6 +235,17 @@ fn judged(error: Error) -> Result<Proof> {
         _ if said.contains("RESOURCE_LOCKED") => Ok(Proof::Led),
         _ => Err(error),
     }
+}
+
+/// It has messages, and the node that was asked does not know how many.
+fn unheard_of(queue: &ShortString) -> Error {
+    Error::new(
+        ErrorKind::Timeout,
+        format!(
+            "the queue `{queue}` has messages, and the node that was asked tells of none: it has not heard of the queue's new leader yet; \
+             try again"
+        ),
+    )
 }
 
 /// Nobody knows what is in the queue.

@@ -170,12 +170,22 @@ fn not_found(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
         );
     }
     // Above all a classic queue whose node is stopped (fact 81). It has its messages.
+    let is_away = [
+        "process is stopped",
+        "is down or inaccessible",
+        "due to timeout",
+    ]
+    .iter()
+    .any(|said| text.contains(said));
+    let why = match is_away {
+        true => {
+            "the queue is there, and the node that has it is not; start that node, or wait: nothing is lost. The broker said"
+        }
+        false => "the broker said",
+    };
     (
         ErrorKind::Timeout,
-        format!(
-            "no answer while {doing}: the queue is there, and the node that has it is not; start that node, or wait: nothing is \
-             lost. The broker said: {text}"
-        ),
+        format!("no answer while {doing}: {why}: {text}"),
     )
 }
 

@@ -76,7 +76,7 @@ pub(crate) struct Supply {
     mended: HashMap<u64, String>,
     /// How many were settled, and when the last one was.
     settled: (u32, Instant),
-    /// How long the broker took to confirm what was published last: settlements take no less.
+    /// The longest that the broker took to confirm something: settlements may take as long.
     pace: Duration,
 }
 
@@ -442,7 +442,7 @@ impl Supply {
 
     /// Something that was published at this moment is confirmed now.
     pub(super) fn confirmed(&mut self, since: Instant) {
-        self.pace = since.elapsed();
+        self.pace = self.pace.max(since.elapsed());
     }
 
     /// Gives back what is held, and waits a moment until the queue has it and knows us no longer: whoever looks next must

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::Waiting;
 use crate::{
     Error, ErrorKind, MAX_DELAY, MILLISECOND, Policy, Result,
-    connection::{Census, Connection, Count, Doing, Kind, ask, kind_of, look},
+    connection::{Census, Connection, Count, Doing, Kind, ask, kind_of},
     retry::rung,
     topology::{SAFE_AGE, name, waiting_queue},
 };
@@ -124,7 +124,7 @@ impl Waiting {
             if found.messages > 0 || found.consumers > 0 {
                 return Ok(Swept::InUse);
             }
-            if self.consumers(connection).await? > 0 {
+            if self.consumers(census, connection).await? > 0 {
                 return Ok(Swept::Consumed);
             }
             if !is_last {
@@ -148,10 +148,9 @@ impl Waiting {
     }
 
     /// How many consumers the work queue has; none where it is gone.
-    async fn consumers(&self, connection: &Connection) -> Result<u32> {
-        let channel = connection.channel().await?;
-        match look(channel.lapin(), name(&self.queue)?).await {
-            Ok(found) => Ok(found.consumer_count()),
+    async fn consumers(&self, census: &Census, connection: &Connection) -> Result<u32> {
+        match census.of(connection, &name(&self.queue)?).await {
+            Ok(count) => Ok(count.read()?.consumer_count()),
             Err(error) if error.kind() == ErrorKind::QueueNotFound => Ok(0),
             Err(error) => Err(error),
         }

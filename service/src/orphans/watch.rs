@@ -190,7 +190,8 @@ impl Post {
         let asked = source::ask(&self.client, &names).await?;
         for (queue, sight) in asked.queues {
             let known = snapshot.queues.entry(queue).or_default();
-            *known = sight.or(*known);
+            // A queue without a leader says 0 by AMQP.
+            *known = known.or(sight);
         }
         for queue in asked.gone {
             snapshot.queues.remove(&queue);

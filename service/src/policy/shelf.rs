@@ -56,6 +56,7 @@ impl Shelf {
         let Some(file) = &self.file else {
             return std::future::pending().await;
         };
+        let mut new: Option<Vec<u8>> = None;
         loop {
             let asked = tokio::select! {
                 () = self.asked.notified() => true,
@@ -69,6 +70,12 @@ impl Shelf {
             if !asked && seen.as_ref() == Some(&bytes) {
                 continue;
             }
+            // It may be half written. Whoever asks has written it.
+            if !asked && new.as_ref() != Some(&bytes) {
+                new = Some(bytes);
+                continue;
+            }
+            new = None;
             seen = read.as_ref().ok().cloned();
             let book = read
                 .map_err(|why| format!("{}: {why}", file.display()))
