@@ -332,18 +332,8 @@ impl Client {
             }
             return Err(error);
         }
-        // Until then a crash of the broker may empty the queue: the caller must not be told that it is safe.
-        let Some(safe) = waits.matures(&routing_key) else {
-            return Ok(());
-        };
-        tokio::select! {
-            biased;
-            () = tokio::time::sleep_until(safe) => Ok(()),
-            () = connection.gone() => Err(Error::new(
-                ErrorKind::ConnectionLost,
-                format!("the connection was lost while the queue `{routing_key}` was young: the message may have gone with it; publish it again"),
-            )),
-        }
+        let loss = "the message may have gone with it; publish it again";
+        waits.mature(&routing_key, &connection, loss).await
     }
 
     /// The waiting queues of `queue` for messages that are published with a delay.

@@ -222,17 +222,9 @@ impl Retrier {
             }
             return Err(error);
         }
-        let Some(safe) = waits.matures(&queue) else {
-            return Ok(());
-        };
-        tokio::select! {
-            biased;
-            () = tokio::time::sleep_until(safe) => Ok(()),
-            () = connection.gone() => Err(Error::new(
-                ErrorKind::ConnectionLost,
-                format!("the connection was lost while the queue `{queue}` was young: the copy may have gone with it"),
-            )),
-        }
+        waits
+            .mature(&queue, &connection, "the copy may have gone with it")
+            .await
     }
 
     /// [Decides](Self::decide) and [stores](Self::store).

@@ -24,7 +24,7 @@ use std::{
 use lapin::{BasicProperties, types::ShortString};
 use tokio::{
     sync::{Semaphore, watch},
-    time::Instant,
+    time::{Instant, sleep_until},
 };
 use tracing::warn;
 
@@ -35,7 +35,10 @@ use super::{
     plan::{self, parking_queue, waiting_queue, waits_for},
     substitute::substitute,
 };
-use crate::{Error, ErrorKind, Result, connection::Addresses};
+use crate::{
+    Error, ErrorKind, Result,
+    connection::{Addresses, Connection},
+};
 
 /// A quorum queue younger than about a second comes back empty when its broker is killed, confirmed messages included.
 pub(crate) const SAFE_AGE: Duration = Duration::from_secs(2);
@@ -187,6 +190,30 @@ impl<M: Make> Waits<M> {
             self.safe_from(name)
                 .unwrap_or_else(|| Instant::now() + SAFE_AGE)
         })
+    }
+
+    /// Waits until a copy that was confirmed just now on this connection is safe in the queue `name`: until then a crash of the broker
+    /// may empty it, and nobody may be told that it is safe.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConnectionLost`], with `loss` as what may have come of it.
+    pub(crate) async fn mature(
+        &self,
+        name: &str,
+        connection: &Connection,
+        loss: &str,
+    ) -> Result<()> {
+        let Some(safe) = self.matures(name) else {
+            return Ok(());
+        };
+        tokio::select! {
+            biased;
+            () = sleep_until(safe) => Ok(()),
+            () = connection.gone() => Err(Error::new(
+                ErrorKind::ConnectionLost,
+                format!("the connection was lost while the queue `{name}` was young: {loss}"),
+            )),
+        }
     }
 
     /// Makes sure that the queue `name` exists: a waiting or parking queue, or the work queue, which is never made. All who

@@ -3,12 +3,12 @@
 use std::{path::PathBuf, time::Duration};
 
 use jiff::Timestamp;
-use reqwest::header::{AUTHORIZATION, HeaderMap};
+use reqwest::header::HeaderMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Sent, attempt::Refusal, http::Http, secret::Source, webhook::bearer};
+use super::{Sent, http::Http, secret::Source, token::Token};
 use crate::alerts::{Kind, Notice, Severity, Span};
 
 /// Posts alerts, and ends them.
@@ -37,7 +37,7 @@ const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3_600);
 #[derive(Debug)]
 pub(super) struct Posting {
     http: Http,
-    token: Option<Source>,
+    token: Token,
 }
 
 impl Alertmanager {
@@ -49,15 +49,7 @@ impl Alertmanager {
             self.url_env.as_deref(),
         )?
         .ok_or("it needs `url`, `url_file` or `url_env`")?;
-        let token = Source::of(
-            "token",
-            None,
-            self.token_file.as_deref(),
-            self.token_env.as_deref(),
-        )?;
-        if let Some(token) = &token {
-            bearer(&token.read()?)?;
-        }
+        let token = Token::of(self.token_file.as_deref(), self.token_env.as_deref())?;
         Ok(Posting {
             http: Http::new(
                 url,
@@ -74,11 +66,7 @@ impl Posting {
     pub(super) async fn send(&self, notice: &Notice) -> Sent {
         let body = payload(notice).to_string().into_bytes();
         let mut headers = HeaderMap::new();
-        let token = self.token.as_ref().map(Source::read).transpose();
-        let token = token.map_err(Refusal::soon)?;
-        if let Some(token) = &token {
-            headers.insert(AUTHORIZATION, bearer(token).map_err(Refusal::soon)?);
-        }
+        let token = self.token.authorize(&mut headers)?;
         let secrets: Vec<&str> = token.iter().map(String::as_str).collect();
         self.http.post(headers, body, &secrets).await
     }

@@ -9,6 +9,7 @@ mod secret;
 mod signature;
 mod slack;
 mod smtp;
+mod token;
 mod webhook;
 mod worker;
 

@@ -2,12 +2,12 @@
 
 use std::{path::PathBuf, time::SystemTime};
 
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::header::HeaderMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Sent, attempt::Refusal, http::Http, secret::Source, signature};
+use super::{Sent, attempt::Refusal, http::Http, secret::Source, signature, token::Token};
 use crate::alerts::{Notice, Span};
 
 /// Posts each notice as JSON.
@@ -38,7 +38,7 @@ pub struct Webhook {
 pub(super) struct Posting {
     http: Http,
     secret: Option<Source>,
-    token: Option<Source>,
+    token: Token,
 }
 
 impl Webhook {
@@ -59,15 +59,7 @@ impl Webhook {
         if let Some(secret) = &secret {
             signature::key(&secret.read()?)?;
         }
-        let token = Source::of(
-            "token",
-            None,
-            self.token_file.as_deref(),
-            self.token_env.as_deref(),
-        )?;
-        if let Some(token) = &token {
-            bearer(&token.read()?)?;
-        }
+        let token = Token::of(self.token_file.as_deref(), self.token_env.as_deref())?;
         Ok(Posting {
             http: Http::new(url, "", self.ca.as_deref(), super::timeout(self.timeout))?,
             secret,
@@ -76,27 +68,13 @@ impl Webhook {
     }
 }
 
-/// The value of the header `Authorization`.
-pub(super) fn bearer(token: &str) -> Result<HeaderValue, String> {
-    if !token.chars().all(|c| c.is_ascii_graphic()) {
-        return Err("the token must be one word of ASCII, without `Bearer` before it".to_owned());
-    }
-    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-        .map_err(|_| "the token is none".to_owned())?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
 impl Posting {
     pub(super) async fn send(&self, notice: &Notice) -> Sent {
         let body = payload(notice).to_string().into_bytes();
         let mut headers = HeaderMap::new();
-        let read = |source: &Option<Source>| source.as_ref().map(Source::read).transpose();
-        let token = read(&self.token).map_err(Refusal::soon)?;
-        if let Some(token) = &token {
-            headers.insert(AUTHORIZATION, bearer(token).map_err(Refusal::soon)?);
-        }
-        let secret = read(&self.secret).map_err(Refusal::soon)?;
+        let token = self.token.authorize(&mut headers)?;
+        let secret = self.secret.as_ref().map(Source::read).transpose();
+        let secret = secret.map_err(Refusal::soon)?;
         if let Some(secret) = &secret {
             let key = signature::key(secret).map_err(Refusal::soon)?;
             // The same at each try, so that the other side can tell that it has it.
