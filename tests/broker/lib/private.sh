@@ -13,8 +13,11 @@ private_possible() {
         unshare --mount --uts true 2>/dev/null
 }
 
-private_install() { # VERSION: whole or not at all, also when two runs want it at once
-    local root log; root=$(private_root "$1") log=$HOME_DIR/$1.log
+private_install() { install_whole "$1" "RabbitMQ $1" private_extract; } # VERSION
+
+# Whole or not at all, also when two runs want it at once.
+install_whole() { # NAME LABEL EXTRACT: EXTRACT NAME ROOT fills the root
+    local name=$1 label=$2 extract=$3 root log; root=$(private_root "$name") log=$HOME_DIR/$name.log
     [[ ! -e $root/.installed ]] || return 0
     mkdir -p "$HOME_DIR"
     (
@@ -24,12 +27,12 @@ private_install() { # VERSION: whole or not at all, also when two runs want it a
     (
         flock 8
         [[ ! -e $root/.installed ]] || exit 0
-        echo "installing RabbitMQ $1 into $root" >&2
+        echo "installing $label into $root" >&2
         rm -rf "$root" "$root.new"; mkdir -p "$root.new"
-        private_extract "$1" "$root.new" >"$log" 2>&1 || { tail -5 "$log" >&2; die "could not install RabbitMQ $1; see $log"; }
+        "$extract" "$name" "$root.new" >"$log" 2>&1 || { tail -5 "$log" >&2; die "could not install $label; see $log"; }
         touch "$root.new/.installed"
         mv "$root.new" "$root"
-    ) 8>"$HOME_DIR/$1.lock"
+    ) 8>"$HOME_DIR/$name.lock"
 }
 
 private_prerequisites() {

@@ -1,26 +1,8 @@
 # One server: its packages, its configuration, its process. State is $STATE/KIND-N: `port`, `mode`, `extra.conf`, `data`.
 
 bus_port() { echo $(($1 + 10000)); }
-server_root() { echo "$HOME_DIR/$1"; } # KIND
 
-server_install() { # KIND: whole or not at all, also when two runs want it at once
-    local root log; root=$(server_root "$1") log=$HOME_DIR/$1.log
-    [[ ! -e $root/.installed ]] || return 0
-    mkdir -p "$HOME_DIR"
-    (
-        flock 8
-        private_prerequisites
-    ) 8>"$HOME_DIR/apt.lock"
-    (
-        flock 8
-        [[ ! -e $root/.installed ]] || exit 0
-        echo "installing $1 into $root" >&2
-        rm -rf "$root" "$root.new"; mkdir -p "$root.new"
-        server_extract "$1" "$root.new" >"$log" 2>&1 || { tail -5 "$log" >&2; die "could not install $1; see $log"; }
-        touch "$root.new/.installed"
-        mv "$root.new" "$root"
-    ) 8>"$HOME_DIR/$1.lock"
-}
+server_install() { install_whole "$1" "$1" server_extract; } # KIND
 
 server_extract() { # KIND ROOT
     local mirror; mirror=$(private_mirror)
@@ -42,7 +24,7 @@ server_inside() { # KIND N COMMAND…
         mount --bind "$root" "$root"; mount -o remount,bind,ro "$root"
         cd /; mount --bind "$data" "$root/data"
         mount --bind /dev "$root/dev"; mount -t proc proc "$root/proc"; mount -t tmpfs tmpfs "$root/tmp"
-        exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 chroot "$root" "$@"' _ "$(server_root "$kind")" "$data" "$@"
+        exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 chroot "$root" "$@"' _ "$(private_root "$kind")" "$data" "$@"
 }
 
 server_write_settings() { # MODE KIND N
