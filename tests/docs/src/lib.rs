@@ -1,0 +1,16 @@
+//! What holds the documentation: every link leads somewhere, every snippet is that of a file that a test runs, and every
+//! configuration can be read.
+//!
+//! ```text
+//! repository ─► page ─► links       a target for every link and anchor, as GitHub makes them
+//!                    ─► snippets    a snippet is what its source says; anything else is parsed, or run by core/tests/command/pages.rs
+//!                    ─► book        the pages of docs/SUMMARY.md as sources of mdBook
+//!                       site        the links and anchors of what mdBook made
+//! ```
+
+pub mod book;
+pub mod links;
+pub mod page;
+pub mod repository;
+pub mod site;
+pub mod snippets;

@@ -1,0 +1,36 @@
+//! `retryrmq-docs check`, `renew`, `book FOLDER`, `site FOLDER`: see the library.
+
+use std::{env, path::Path, process::ExitCode};
+
+use retryrmq_docs::{book, links, site, snippets};
+
+fn main() -> ExitCode {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let faults = match words[..] {
+        ["check"] => [links::faults(), snippets::faults(), book::faults()].concat(),
+        ["renew"] => match snippets::renew() {
+            Ok(changed) => {
+                for path in changed {
+                    println!("{} is new", path.display());
+                }
+                snippets::faults()
+            }
+            Err(why) => vec![why],
+        },
+        ["book", folder] => book::write(Path::new(folder)).err().into_iter().collect(),
+        ["site", folder] => {
+            let (count, faults) = site::faults(Path::new(folder));
+            println!(
+                "{count} links of the site looked at, {} lead nowhere",
+                faults.len()
+            );
+            faults
+        }
+        _ => vec!["usage: retryrmq-docs check | renew | book FOLDER | site FOLDER".to_owned()],
+    };
+    for fault in &faults {
+        eprintln!("{fault}");
+    }
+    ExitCode::from(u8::from(!faults.is_empty()))
+}
