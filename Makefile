@@ -27,6 +27,17 @@ demo: cargo ## watch messages fail, wait, come back and be parked on a real Rabb
 	@RETRYRMQ_DEMO_WORKERS="$$(examples/demo/workers/prepare)" \
 		$(WITH_BROKERS) --versions 4.3 --one -- cargo run --quiet -p retryrmq-demo
 
+# 0 is until Ctrl-C.
+SECONDS ?= 0
+
+.PHONY: serve-demo
+serve-demo: cargo ## watch `retryrmq serve` retry what three native clients reject: make serve-demo SECONDS=30
+	@FOR="$(SECONDS)" $(WITH_BROKERS) --versions 4.3 --one -- examples/serve/demo/run
+
+.PHONY: serve-rate
+serve-rate: cargo ## forty failures a second with five delays, for ten minutes, through `retryrmq serve`
+	@$(WITH_BROKERS) --versions "$(VERSION)" -- cargo test -p retryrmq-serve --test serve -- --ignored --nocapture for_ten_minutes
+
 # A package's unit tests (src/) and documentation do without brokers; its integration tests (tests/) have all three
 # versions. So there is no list of packages to keep.
 .PHONY: check
@@ -70,6 +81,14 @@ chaos: cargo ## harm real consumers, brokers and clusters: make chaos SEEDS=100 
 	cargo build --quiet -p retryrmq-chaos
 	@$(WITH_BROKERS) --versions "$(VERSIONS)" -- cargo run --quiet -p retryrmq-chaos -- --seeds $(SEEDS) --seed $(SEED)
 
+# How many messages; `make test` has the short form.
+COUNT ?= 100000
+
+.PHONY: serve-ledger
+serve-ledger: cargo ## keep books about a fleet behind the service while its parts are killed: make serve-ledger COUNT=100000
+	@RETRYRMQ_LEDGER_COUNT=$(COUNT) $(WITH_BROKERS) --versions 4.3 -- \
+		cargo test -p retryrmq-serve --test ledger -- --include-ignored --nocapture --test-threads 1
+
 # Every figure is a ratio of one run. The languages' take RETRYRMQ_BENCH_COUNT and RETRYRMQ_BENCH_ROUNDS to be shorter.
 .PHONY: bench
 bench: bench-core bench-python bench-node bench-go ## measure the core and every binding beside its peers: hours
@@ -88,6 +107,21 @@ bench-http: cargo ## measure `consume --http` beside a bare load of the same HTT
 .PHONY: bench-python bench-node bench-go
 bench-python bench-node bench-go: bench-%: cargo ## measure one binding beside its peers on one broker
 	@$(call where,$*,$(WITH_BROKERS) --versions "$(VERSION)" --one -- tests/bench/$*/run)
+
+.PHONY: bench-quick
+bench-quick: cargo ## the main table in about five minutes once all is built: consume and acknowledge, fail once
+	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- tests/bench/quick
+
+# Not part of `make test`: it takes long, and what it tells of others changes with their releases, not with ours.
+PEERS_ON := $(WITH_BROKERS) --versions "4.3 4.0 3.10" -- tests/peers/run
+
+.PHONY: peers
+peers: cargo ## ask every peer what it does on failure, and write docs/comparison.md
+	@$(PEERS_ON)
+
+.PHONY: peers-check
+peers-check: cargo ## ask every peer again, and fail when a cell of docs/comparison.md is another one by now
+	@$(PEERS_ON) --check
 
 # Minutes, for each of the languages.
 MINUTES ?= 10
@@ -114,6 +148,14 @@ go-lib: cargo ## build the native library of the Go module for this machine into
 go-module: go-lib ## assemble the Go module, with the libraries in bindings-go/lib, into bindings-go/dist
 	bindings-go/module
 
+.PHONY: dist
+dist: cargo ## build all packages that this system can build, for every machine, into target/dist: long
+	dist/build
+
+.PHONY: dist-check
+dist-check: ## try the packages in target/dist in clean roots; as root on Debian
+	dist/check
+
 .PHONY: broker
 broker: ## start a broker and leave it running: make broker VERSION=3.10|4.0|4.3
 	@$(BROKER) start $(VERSION)
@@ -133,10 +175,34 @@ broker-stop: ## stop what `make broker` or `make cluster` started: make broker-s
 	@echo "$(VERSION) stopped, its data is kept"
 
 .PHONY: lint
-lint: cargo ## formatting, clippy and the documentation, without a warning
+lint: cargo lint-docs ## formatting, clippy, the documentation, the versions, workflows and licences, without a warning
+	dist/version
+	@if command -v go >/dev/null; then $(MAKE) --no-print-directory lint-workflows; \
+		else echo "workflows: not looked at, because go is missing"; fi
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
+	@if command -v cargo-deny >/dev/null; then cargo deny --log-level error check licenses bans sources; \
+		else echo "dependencies: not looked at, because cargo-deny is missing: cargo install cargo-deny --locked"; fi
+	@if command -v python3 >/dev/null; then python3 tests/peers/table.py --check; else echo "docs/comparison.md: not checked, because python3 is missing"; fi
+
+.PHONY: lint-docs
+lint-docs: cargo ## every link, anchor and snippet of the Markdown pages
+	cargo run --quiet -p retryrmq-docs -- check
+
+.PHONY: docs
+docs: lint-docs ## build the site into target/docs, and look at its links
+	@docs/book/build
+
+# What is written into pages from elsewhere: parts of tested files, and tables out of the code.
+.PHONY: docs-renew
+docs-renew: cargo ## write snippets and reference tables into the pages
+	cargo run --quiet -p retryrmq-docs -- renew
+	RETRYRMQ_RENEW=1 cargo test --quiet -p retryrmq-bindings --lib -- reference table
+
+.PHONY: lint-workflows
+lint-workflows: ## the workflows in .github, without a fault
+	go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.8
 
 # Against which commit; the last version, or else the last commit.
 BASE ?= $(shell git describe --tags --abbrev=0 2>/dev/null || echo HEAD)

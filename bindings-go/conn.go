@@ -10,7 +10,7 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-// Conn is a connection to a broker: consumers, publishing and parked messages hang from it. When it is lost, it is re-made in
+// Conn is a connection to a broker: consumers, publishing and parked messages all start here. When it is lost, it is re-made in
 // the background. It may be used by many goroutines.
 type Conn struct {
 	client *native.Client
@@ -64,12 +64,12 @@ func QueueType(name QueueTypeName) DialOption {
 func Wait() DialOption { return func(d *dialling) { d.Wait = true } }
 
 // EndWhenRefused ends the connection when the broker refuses its login or its virtual host after it was lost: Consume returns that
-// error, [ErrAuthenticationFailed] or [ErrVhostNotFound]. Without it that is tried for ever, and told by [EventLoginRefused] and
-// [Conn.Trouble].
+// error, [ErrAuthenticationFailed] or [ErrVhostNotFound]. Without it the connection goes on trying, and [EventLoginRefused] and
+// [Conn.Trouble] say so.
 func EndWhenRefused() DialOption { return func(d *dialling) { d.EndWhenRefused = true } }
 
-// DialEnv connects to the address in the environment variable RETRYRMQ_URL, or without it to amqp://localhost: where every language and
-// the command connect when they are given no address. For all else it is as [Dial].
+// DialEnv connects to the address in the environment variable RETRYRMQ_URL, or without it to amqp://localhost, as every
+// language and the command do without an address. Otherwise it is as [Dial].
 func DialEnv(ctx context.Context, options ...DialOption) (*Conn, error) {
 	url := strings.TrimSpace(os.Getenv("RETRYRMQ_URL"))
 	if url == "" {
@@ -82,7 +82,8 @@ func DialEnv(ctx context.Context, options ...DialOption) (*Conn, error) {
 // localhost, 5672 (5671 with TLS) and /. Of several hosts, as in amqp://user:password@one,two:5673,three/vhost, or several such
 // addresses with commas between them, any will do. Its parameters are heartbeat (seconds), connection_timeout (milliseconds), name,
 // passwordfile and userfile (read at every connection), and with TLS cacertfile, certfile, keyfile (PEM files),
-// server_name_indication and auth_mechanism=external. [WithCredentials] says in its place who logs in. When ctx ends before, the attempt is given up.
+// server_name_indication and auth_mechanism=external. [WithCredentials] gives the login instead. When ctx ends before, the
+// attempt is given up.
 func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error) {
 	if err := checkContext(ctx); err != nil {
 		return nil, err

@@ -46,8 +46,8 @@ func (l Login) LogValue() slog.Value {
 // MarshalText is the same: what is logged as JSON may have a Login in it.
 func (l Login) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// WithCredentials asks ask who logs in, whatever the address says: whenever one of the two connections is opened or re-made, and again
-// before a password ends, with which the open connection is renewed.
+// WithCredentials calls ask for the login, instead of taking that of the address: whenever one of the two connections is opened
+// or re-made, and again before a password ends, with which the open connection is renewed.
 //
 // It is called on a goroutine of its own, and at times on two at once. Its context has the values of Dial's, and ends when nobody waits for
 // the answer any more: after 20 seconds, with the context of [Dial] while that connects, and with [Conn.Close]. An error, a panic, or no

@@ -1,6 +1,6 @@
 // Package retryrmq is the way to retry messages on RabbitMQ: when a handler fails, the message leaves the head of its queue,
 // waits in the broker, and returns at the tail of that queue only, counted, until it succeeds or is parked with a readable
-// record of why. Nothing is lost, whatever crashes.
+// record of why. With [DLX] nothing is lost, whatever crashes.
 //
 //	conn, err := retryrmq.Dial(ctx, "amqp://localhost")
 //	...

@@ -15,13 +15,16 @@ type EventName string
 const (
 	// EventRetried: a failed message is on its way to wait; its original is acknowledged.
 	EventRetried EventName = "retried"
-	// EventDeferred: a message was put off by its handler.
+	// EventDeferred: a message was deferred by its handler.
 	EventDeferred EventName = "deferred"
 	// EventParked: a message was parked.
 	EventParked EventName = "parked"
+	// EventHandedOver: with the strategy Service, a failed message was handed over to the service, whose policy decides; its original is
+	// acknowledged.
+	EventHandedOver EventName = "handed_over"
 	// EventRejected: without DLX, a failed message was rejected; the queue's own dead-lettering decides.
 	EventRejected EventName = "rejected"
-	// EventDetoured: a message that was with a consumer when that went away takes a detour, counted.
+	// EventDetoured: a message that was with a consumer when that went away takes a detour, so that the crash is counted.
 	EventDetoured EventName = "detoured"
 	// EventAlreadyHandled: a redelivery of a message that was handled before the connection dropped was acknowledged, not run again.
 	EventAlreadyHandled EventName = "already_handled"
@@ -33,8 +36,8 @@ const (
 	EventRequeued EventName = "requeued"
 	// EventDisconnected: the connection was lost; what was unacknowledged comes again.
 	EventDisconnected EventName = "disconnected"
-	// EventLoginRefused: the connection was lost, and the broker refuses the login or the virtual host now. It is tried again:
-	// somebody has to change the one or the other.
+	// EventLoginRefused: the connection was lost, and the broker refuses the login or the virtual host now. It is tried again;
+	// somebody has to change the login or the virtual host.
 	EventLoginRefused EventName = "login_refused"
 	// EventReconnected: consuming again after a loss.
 	EventReconnected EventName = "reconnected"

@@ -66,6 +66,8 @@ const (
 	Native StrategyName = "native"
 	// DelayedExchange: through the delayed-message plugin, for brokers before 4.3 that have it.
 	DelayedExchange StrategyName = "delayed-exchange"
+	// Service: a confirmed copy with the failure goes to `retryrmq serve`, whose policy decides when it comes back and when it is parked.
+	Service StrategyName = "service"
 )
 
 // Strategy is how failed messages wait.
@@ -73,7 +75,7 @@ func Strategy(name StrategyName) Option {
 	return func(p *plan) error {
 		p.given["strategy"] = name
 		if name == "" {
-			return badOption("`Strategy` is empty; it is one of retry-queues, dead-letter, native and delayed-exchange")
+			return badOption("`Strategy` is empty; it is one of retry-queues, dead-letter, native, delayed-exchange and service")
 		}
 		return checkText("Strategy", string(name))
 	}

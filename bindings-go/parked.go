@@ -22,7 +22,7 @@ const (
 	ReasonDeliveryLimit = "delivery-limit"
 	// ReasonUndecodable: it cannot be read as AMQP.
 	ReasonUndecodable = "undecodable"
-	// ReasonExpired: it waited longer in its queue than it may.
+	// ReasonExpired: it was in its queue for longer than its time to live.
 	ReasonExpired = "expired"
 	// ReasonTooOld: it is older than [Policy.MaxAge] allows.
 	ReasonTooOld = "too-old"
@@ -32,7 +32,7 @@ const (
 	ReasonOverflow = "overflow"
 )
 
-// ParkedMessage is a parked message and the record of why, whoever parked it: a consumer of this library, or the broker.
+// ParkedMessage is a parked message and the record of why. A consumer of this library parked it, or the broker.
 type ParkedMessage struct {
 	// Message is the message itself.
 	Message *Message
@@ -49,7 +49,7 @@ type ParkedMessage struct {
 	Stack string
 	// Fingerprint is sixteen digits that equal failures share.
 	Fingerprint string
-	// Attempts is how many were made; 0 when the broker parked it and nobody counted.
+	// Attempts is how many were made; 0 when the broker parked it and they were not counted.
 	Attempts int
 	// ByBroker says whether the broker dead-lettered it.
 	ByBroker bool
@@ -111,8 +111,8 @@ func (p *ParkedMessage) settle(ctx context.Context, begin func(*native.Walk, uin
 type ParkedWalk struct {
 	// Remaining is how many messages were there when the loop began and have not been seen yet.
 	Remaining int
-	// Others is how many others were taking messages out of the parking queue when the loop began, other loops among them. What
-	// they hold this loop does not see; how many messages that are a broker does not tell.
+	// Others is how many others were taking messages out of the parking queue when the loop began, other loops among them. This
+	// loop does not see the messages that they hold, and the broker does not tell how many those are.
 	Others int
 	// Missed is how many messages were there when the loop began, and were taken by others before they came.
 	Missed int

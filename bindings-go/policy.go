@@ -15,7 +15,7 @@ import (
 //
 //	retryrmq.Exponential(time.Second, 5*time.Minute).Retries(8).Jitter(0.2)
 //
-// What is not said is the library's default, the same in every language: Policy{}.Retries(3) is the default policy with three
+// What is not given is the library's default, the same in every language: Policy{}.Retries(3) is the default policy with three
 // retries. Times are rounded up to milliseconds; in one that is shorter, as in Fixed(5), the unit was left out. A policy that cannot
 // work is refused by [Conn.Consume], or by [Policy.Check].
 type Policy struct {
@@ -34,7 +34,7 @@ type setting struct {
 
 func (s setting) String() string { return s.name + "=" + s.value }
 
-// Fixed waits as long each time.
+// Fixed waits equally long each time.
 func Fixed(delay time.Duration) Policy { return Policy{shape: "fixed", delays: []time.Duration{delay}} }
 
 // Linear waits step longer each time; a zero stands for the default, a second.

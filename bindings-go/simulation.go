@@ -168,7 +168,7 @@ func (s *Simulation) Elapsed() time.Duration {
 	return time.Duration(s.simulation.Elapsed())
 }
 
-// Close lets it go.
+// Close frees it.
 func (s *Simulation) Close() {
 	if s.isMade() {
 		s.simulation.Free()

@@ -10,10 +10,12 @@ type Stats struct {
 	Failed uint64
 	// Retried: messages sent to wait for another attempt.
 	Retried uint64
-	// Deferred: messages put off by their handler.
+	// Deferred: messages deferred by their handler.
 	Deferred uint64
 	// Parked: messages parked.
 	Parked uint64
+	// HandedOver: failed messages handed over to the service, whose policy decides.
+	HandedOver uint64
 	// Rejected: messages rejected because the consumer has no retries.
 	Rejected uint64
 	// Detoured: messages that were with a consumer when it went away, sent on a counted detour.
@@ -37,7 +39,7 @@ type Stats struct {
 func newStats(numbers map[string]uint64) Stats {
 	return Stats{
 		Delivered: numbers["delivered"], Acked: numbers["acked"], Failed: numbers["failed"], Retried: numbers["retried"],
-		Deferred: numbers["deferred"], Parked: numbers["parked"], Rejected: numbers["rejected"],
+		Deferred: numbers["deferred"], Parked: numbers["parked"], HandedOver: numbers["handed_over"], Rejected: numbers["rejected"],
 		Detoured: numbers["detoured"], AlreadyHandled: numbers["already_handled"], Requeued: numbers["requeued"],
 		Stale: numbers["stale"], PublishFailures: numbers["publish_failures"], Reconnects: numbers["reconnects"],
 		Pauses: numbers["pauses"], Outstanding: numbers["outstanding"],

@@ -30,7 +30,7 @@ func coreNames(t *testing.T, file, from, to, pattern string) map[string]string {
 func TestEventsAreNamedAsInTheCore(t *testing.T) {
 	ours := map[string]string{}
 	for name, value := range map[string]EventName{
-		"Retried": EventRetried, "Deferred": EventDeferred, "Parked": EventParked, "Rejected": EventRejected,
+		"Retried": EventRetried, "Deferred": EventDeferred, "Parked": EventParked, "HandedOver": EventHandedOver, "Rejected": EventRejected,
 		"Detoured": EventDetoured, "AlreadyHandled": EventAlreadyHandled, "Replayed": EventReplayed,
 		"PublishFailed": EventPublishFailed, "Requeued": EventRequeued, "Disconnected": EventDisconnected,
 		"LoginRefused": EventLoginRefused, "Reconnected": EventReconnected, "Paused": EventPaused, "Resumed": EventResumed,

@@ -8,7 +8,8 @@ import (
 )
 
 // WorkQueue is what the queue itself is made with when it is missing: a word, or exactly these arguments, none of them if the map is
-// empty. A queue that exists is taken as it is. Whoever else declares the queue must use the same arguments, or is refused with 406.
+// empty. A queue that exists is taken as it is. Everybody else who declares the queue must use the same arguments, or is
+// refused with 406.
 //
 //	retryrmq.WorkQueue(retryrmq.Classic)                         // or Quorum, the default: what the broker gives up on is parked
 //	retryrmq.WorkQueue(retryrmq.Table{"x-max-priority": 10})     // as its publisher declares it

@@ -17,9 +17,13 @@ mod live;
 mod operation;
 mod options;
 mod outgoing;
+#[cfg(test)]
+mod pages;
 mod policy;
 mod properties;
 mod questions;
+#[cfg(test)]
+mod reference;
 mod span;
 pub mod table;
 mod walk;

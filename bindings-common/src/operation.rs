@@ -9,7 +9,7 @@ use std::{
 
 use tokio::task::AbortHandle;
 
-/// Whoever waits for the end. One that is dropped without it, as by a panic in the middle of the work, is told so: somebody waits.
+/// The one that waits for the end. If this is dropped without one, as by a panic in the middle of the work, it is told so.
 struct Owing<T, F: FnOnce(Option<T>)>(Option<F>, std::marker::PhantomData<fn(T)>);
 
 impl<T, F: FnOnce(Option<T>)> Owing<T, F> {

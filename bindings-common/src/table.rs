@@ -136,6 +136,7 @@ mod tests {
     use std::{collections::BTreeSet, fs, path::Path};
 
     use super::*;
+    use crate::reference::cased;
 
     fn repository(path: &str) -> String {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
@@ -194,20 +195,6 @@ mod tests {
         for option in fields {
             assert!(here.contains(option), "the table lacks `{option}`");
         }
-    }
-
-    /// `handler_timeout` as a language writes it.
-    fn cased(name: &str, first: bool) -> String {
-        let mut upper = first;
-        let mut cased = String::new();
-        for c in name.chars() {
-            match c {
-                '_' => upper = true,
-                c if std::mem::take(&mut upper) => cased.push(c.to_ascii_uppercase()),
-                c => cased.push(c),
-            }
-        }
-        cased
     }
 
     #[test]

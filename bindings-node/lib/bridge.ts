@@ -11,7 +11,7 @@ interface Waiting {
   reject(error: Error): void
 }
 
-/** Who is told of a subscription's news. @internal */
+/** The listener for a subscription's news. @internal */
 export interface Subscribed {
   arrived(): void
   told(event: Told): void

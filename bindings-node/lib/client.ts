@@ -1,4 +1,4 @@
-/** The client: consumers, publishing and parked messages hang from it. */
+/** The client: consumers, publishing and parked messages all start here. */
 
 import { constants } from 'node:os'
 import { inspect } from 'node:util'
@@ -28,7 +28,7 @@ export interface ConnectOptions {
   appVersion?: string
   /** The type of the queues in which messages wait and are parked; quorum unless it says classic. */
   queueType?: QueueType
-  /** Says who logs in, whatever the URL says: asked at every connection, and before a password with an end is over. */
+  /** Gives the login, instead of the URL: called at every connection, and before a password with an end is over. */
   credentials?: Credentials
   /**
    * Tries until a broker that cannot be reached yet is there; off by default. One that refuses is not waited for. The process
@@ -37,7 +37,7 @@ export interface ConnectOptions {
   wait?: boolean
   /**
    * Ends the client when the broker refuses its login or its virtual host after a connection was lost: `closed` of its consumers
-   * rejects, and so does {@link Client.run}. Off by default, and it is tried for ever.
+   * rejects, and so does {@link Client.run}. Off by default: it goes on trying.
    */
   endWhenRefused?: boolean
   /** Gives up connecting when it aborts. */
@@ -49,7 +49,7 @@ let clientOf: (connected: NativeClient, credentials: number | undefined) => Clie
 /**
  * A connection to a broker. A lost connection is re-made in the background for as long as the client lives.
  *
- * By itself it keeps no process alive; its consumers do, and whatever is being waited for.
+ * It keeps no process alive by itself; its consumers do, and so does whatever is being waited for.
  */
 export class Client {
   readonly #native: NativeClient

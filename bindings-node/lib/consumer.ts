@@ -38,10 +38,12 @@ export interface Stats {
   failed: number
   /** Messages sent to wait for another attempt. */
   retried: number
-  /** Messages put off by their handler. */
+  /** Messages deferred by their handler. */
   deferred: number
   /** Messages parked. */
   parked: number
+  /** Failed messages handed over to the service, whose policy decides. */
+  handedOver: number
   /** Messages rejected because the consumer has no retries. */
   rejected: number
   /** Messages that were with a consumer when it went away, sent on a counted detour. */

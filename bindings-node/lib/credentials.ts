@@ -1,4 +1,4 @@
-/** Who logs in, as a function says it that is asked at every connection. */
+/** Logins from a function that is called at every connection. */
 
 import { AsyncResource } from 'node:async_hooks'
 
@@ -10,26 +10,26 @@ import { message } from './outcome.js'
 
 /** A user, a password or token, and how long that is good for. */
 export interface Login {
-  /** May be empty beside an OAuth 2 token, which says itself whom it is for. */
+  /** May be empty with an OAuth 2 token, which itself says who it is for. */
   user: string
   /** A password, or a token. The end of a token that is a JWT is read from its `exp`. */
   password: string
-  /** How long from now the broker takes it; before that it is asked for anew, and the open connection renewed. */
+  /** How long from now the broker takes it; before that the function is called again, and the connection renewed. */
   expiresIn?: Duration
 }
 
 /**
- * Says who logs in. It is asked at every connection, so twice by `connect` and again after a loss, and before a password with
- * an end is over. What it answers with is used at once and not kept.
+ * Gives the login. It is called at every connection, so twice by `connect` and again after a loss, and before a
+ * password with an end is over. What it returns is used at once and not kept.
  *
- * One that throws, rejects, answers with something else or not within 20 seconds is a login that failed: `connect` rejects
- * with an {@link AuthenticationFailedError}, and a lost connection is tried again, for which it is asked again. The texts of
- * its errors are shown and logged; no password should be in them.
+ * If it throws, rejects, returns something else or takes longer than 20 seconds, the login has failed: `connect`
+ * rejects with an {@link AuthenticationFailedError}, and a lost connection is tried again, with another call. The
+ * texts of its errors are shown and logged; no password should be in them.
  */
 export type Credentials = () => Login | PromiseLike<Login>
 
 const KNOWN = ['user', 'password', 'expiresIn']
-/** As much is shown of an error's text. */
+/** The most of an error's text that is shown. */
 const MOST_TEXT = 1024
 
 /** Has the bridge ask this function; its number there. It runs in the asynchronous context of whoever calls this. @internal */

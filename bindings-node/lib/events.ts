@@ -37,7 +37,7 @@ export interface Retried extends AboutMessage<'retried'> {
   readonly error: string
 }
 
-/** A message was put off by its handler. */
+/** A message was deferred by its handler. */
 export interface Deferred extends AboutMessage<'deferred'> {
   /** How long it waits, in milliseconds. */
   readonly delay: number
@@ -53,22 +53,30 @@ export interface Parked extends AboutMessage<'parked'> {
   readonly error: string
 }
 
+/** With the strategy `service`: a failed message was handed over to the service, whose policy decides; its original is acknowledged. */
+export interface HandedOver extends AboutMessage<'handed_over'> {
+  /** The attempt that failed; 1 is the first delivery. */
+  readonly attempt: number
+  /** Why it failed. */
+  readonly error: string
+}
+
 /** Without `dlx`: a failed message was rejected; the queue's own dead-lettering decides. */
 export interface Rejected extends AboutMessage<'rejected'> {
   /** Why it failed. */
   readonly error: string
 }
 
-/** A message that was with a consumer when that went away takes a detour, counted. */
+/** A message that was with a consumer when that went away takes a detour, so that the crash is counted. */
 export interface Detoured extends AboutMessage<'detoured'> {
   /** Crashes so far. */
   readonly crashes: number
 }
 
-/** A redelivery of a message that was handled before the connection dropped was acknowledged, not run again. */
+/** A message that was handled before the connection dropped came again, and was acknowledged without running again. */
 export type AlreadyHandled = AboutMessage<'already_handled'>
 
-/** A message that was replayed from the parking queue arrived, to be handled anew. */
+/** A message that was replayed from the parking queue arrived, to be handled again. */
 export type Replayed = AboutMessage<'replayed'>
 
 /** A copy could not be stored; it is tried again, and the original is still unacknowledged. */
@@ -84,8 +92,8 @@ export type Requeued = AboutMessage<'requeued'>
 export type Disconnected = About<'disconnected'>
 
 /**
- * The connection was lost, and the broker refuses the login or the virtual host now. It is tried again: somebody has to change
- * the one or the other.
+ * The connection was lost, and the broker refuses the login or the virtual host now. It is tried again; somebody has
+ * to change the login or the virtual host.
  */
 export interface LoginRefused extends About<'login_refused'> {
   /** What the broker refuses. */
@@ -109,6 +117,7 @@ export type Event =
   | Retried
   | Deferred
   | Parked
+  | HandedOver
   | Rejected
   | Detoured
   | AlreadyHandled
@@ -128,6 +137,7 @@ const NAMES: { readonly [Name in Event['name']]: true } = {
   retried: true,
   deferred: true,
   parked: true,
+  handed_over: true,
   rejected: true,
   detoured: true,
   already_handled: true,

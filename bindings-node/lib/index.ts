@@ -43,6 +43,7 @@ export type {
   Disconnected,
   Event,
   Events,
+  HandedOver,
   LoginRefused,
   Parked,
   ParkReason,

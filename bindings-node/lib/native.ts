@@ -1,5 +1,7 @@
 /** The native half: found, loaded, and described. Private to this package. */
 
+import { platforms } from './platform.js'
+
 /** A batch of messages: records, and the bodies too large to be in them. @internal */
 export interface Batch {
   records: Buffer
@@ -142,12 +144,6 @@ export interface Native {
   readPolicy(text: string): { text: string; retries: number; delays: number[] }
   live(): [string, number][]
   setDebug(wanted: boolean): void
-}
-
-/** This platform's names, the likelier first: which C library Linux has is told by which module loads. */
-function platforms(): string[] {
-  const name = `${process.platform}-${process.arch}`
-  return process.platform === 'linux' ? [`${name}-gnu`, `${name}-musl`] : [name]
 }
 
 function load(): Native {

@@ -10,8 +10,8 @@ import { native, type Options } from './native.js'
 import { type ErrorClass, Policy, Rule, type RuleInput, errorClass, inputOf } from './policy.js'
 import { isPlain, named } from './values.js'
 
-/** How failed messages wait. */
-export type Strategy = 'retry-queues' | 'dead-letter' | 'native' | 'delayed-exchange'
+/** How failed messages wait; with `service` they are handed over to `retryrmq serve`, whose policy decides. */
+export type Strategy = 'retry-queues' | 'dead-letter' | 'native' | 'delayed-exchange' | 'service'
 
 /** The type of the queues in which messages wait and are parked. */
 export type QueueType = 'quorum' | 'classic'
@@ -22,7 +22,7 @@ export type QueueType = 'quorum' | 'classic'
  */
 export type WorkQueue = 'quorum' | 'classic' | 'existing' | { readonly [argument: string]: string | number | bigint | boolean }
 
-/** What a handler is given beside its message. */
+/** What a handler is given besides its message. */
 export interface Context {
   /**
    * Aborts when the handler took longer than `handlerTimeout`, or its consumer came to its end without it. Whatever the
@@ -44,11 +44,11 @@ export type Handler = (message: Message, context: Context) => unknown
  * then one message is taken as a probe, whose success ends the pause and whose failure renews it.
  */
 export interface Pause {
-  /** The share that is too much; 0.5 unless said otherwise. */
+  /** The share that is too much; 0.5 by default. */
   failures?: number
-  /** Of how many attempts; 20 unless said otherwise. */
+  /** Of how many attempts; 20 by default. */
   window?: number
-  /** For how long; 30 seconds unless said otherwise. */
+  /** For how long; 30 seconds by default. */
   duration?: Duration
 }
 
@@ -58,7 +58,7 @@ export interface ConsumerOptions {
   queue: string
   /** Whether failed messages are retried and parked. Off, a failure is rejected without requeue. Off by default. */
   dlx?: boolean
-  /** The policy for failures that no rule is about; `exponential(1s, factor=4, max=5m, retries=5)` by default. */
+  /** The policy for failures that no rule matches; `exponential(1s, factor=4, max=5m, retries=5)` by default. */
   retry?: Policy | string
   /** How failed messages wait; `retry-queues` by default. */
   strategy?: Strategy
@@ -86,9 +86,9 @@ export interface ConsumerOptions {
   /** With `dlx`: whether missing queues are made. On by default. */
   declare?: boolean
   /**
-   * What the queue itself is made with when it is missing; a quorum queue by default. A queue that exists is taken as it is. Whoever
-   * else declares the queue must use the same arguments. With `existing` it is never made, and without it `consume` rejects with
-   * a {@link QueueNotFoundError}.
+   * What the queue itself is made with when it is missing; a quorum queue by default. A queue that exists is taken as
+   * it is. Everybody else who declares the queue must use the same arguments. With `existing` it is never made, and
+   * without it `consume` rejects with a {@link QueueNotFoundError}.
    */
   workQueue?: WorkQueue
   /**

@@ -1,4 +1,4 @@
-/** What a handler can throw beside errors, and what becomes of what it throws. */
+/** What a handler can throw besides errors, and what becomes of what it throws. */
 
 import { inspect } from 'node:util'
 
@@ -93,9 +93,9 @@ export interface End {
   stack: string | undefined
 }
 
-/** As long an error's text crosses at most; the core keeps less. */
+/** The most of an error's text that crosses; the core keeps less. */
 const MOST_TEXT = 65_536
-/** As much of each end of a stack crosses at most; the core cuts it from the middle to less. */
+/** The most of each end of a stack that crosses; the core cuts it from the middle to less. */
 const MOST_STACK = 32_768
 const MOST_NAME = 1024
 

@@ -27,9 +27,9 @@ export class ParkedMessage {
   readonly stack: string | undefined
   /** Sixteen hexadecimal digits that equal failures share. */
   readonly fingerprint: string
-  /** Attempts that were made; 0 when the broker parked it and nobody counted. */
+  /** Attempts that were made; 0 when the broker parked it and they were not counted. */
   readonly attempts: number
-  /** Whether the broker dead-lettered it, rather than a consumer of ours parking it. */
+  /** Whether the broker dead-lettered it, rather than a consumer of this library parking it. */
   readonly byBroker: boolean
   /**
    * The queue that it belongs to and is replayed to: the one whose parking queue this is, or another one out of which the
@@ -76,7 +76,7 @@ export class ParkedMessage {
     return bridge().ask<void>((ticket) => asked(() => this.#walk.replayTo(bridge().native, ticket, this.#record, to)))
   }
 
-  /** Drops it for good. */
+  /** Drops the message for good. */
   drop(): Promise<void> {
     return bridge().ask<void>((ticket) => asked(() => this.#walk.drop(bridge().native, ticket, this.#record)))
   }

@@ -74,7 +74,7 @@ export class Writer {
     return this.#bytes.subarray(0, this.#length)
   }
 
-  /** Begins anew. */
+  /** Begins again. */
   clear(): void {
     this.#length = 0
     if (this.#bytes.length > 65_536) this.#bytes = Buffer.allocUnsafe(512)

@@ -1,12 +1,13 @@
 // Builds the package in its folder: the native module for this platform, then the TypeScript half.
 //
-//     node scripts/build.mjs
+//     node scripts/build.mjs                 both
+//     node scripts/build.mjs --typescript    the TypeScript half alone
 //
 // Needs Rust. RETRYRMQ_PROFILE=dev builds in a third of the time what runs half as fast. Runs by itself when the folder is
-// installed, and for `npm pack`.
+// installed, and for `npm pack`. What comes from a registry is built already.
 
 import { execFileSync } from 'node:child_process'
-import { copyFileSync, existsSync, mkdirSync, renameSync, rmSync } from 'node:fs'
+import { copyFileSync, existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -18,6 +19,17 @@ const dev = process.env.RETRYRMQ_PROFILE === 'dev'
 
 function run(command, args, options = {}) {
   execFileSync(command, args, { cwd: here, stdio: ['ignore', 'inherit', 'inherit'], ...options })
+}
+
+/** npm shows nothing of what this prints while a folder is installed, so people are told on their terminal. */
+function tell(text) {
+  console.log(text)
+  if (process.stdout.isTTY) return
+  try {
+    writeFileSync('/dev/tty', `\n${text}\n`)
+  } catch {
+    // There is no terminal, and so nobody who wonders.
+  }
 }
 
 function cargo() {
@@ -63,8 +75,10 @@ function typescript() {
 }
 
 try {
-  console.log('building the native module; this takes some minutes')
-  native()
+  if (!process.argv.includes('--typescript')) {
+    tell('retryrmq: compiling the native module with Rust; the first time this takes some minutes')
+    native()
+  }
   typescript()
 } catch (error) {
   console.error(`retryrmq could not be built: ${error.message}`)

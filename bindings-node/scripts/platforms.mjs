@@ -3,7 +3,8 @@
 //     node scripts/platforms.mjs          writes npm/<platform>/package.json for all of them
 //     node scripts/platforms.mjs release  has package.json name them as optional dependencies, as it is published
 //
-// A package for a platform holds one file, retryrmq.node, built there by scripts/build.mjs.
+// A package for a platform holds the native module, retryrmq.node, and the command, retryrmq, which Windows has not. `dist/build`
+// puts them there.
 
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
@@ -18,6 +19,7 @@ const platforms = {
   'linux-arm64-musl': { os: ['linux'], cpu: ['arm64'], libc: ['musl'] },
   'darwin-x64': { os: ['darwin'], cpu: ['x64'] },
   'darwin-arm64': { os: ['darwin'], cpu: ['arm64'] },
+  'win32-x64': { os: ['win32'], cpu: ['x64'] },
 }
 
 export function platformName() {
@@ -38,12 +40,12 @@ function writePackages() {
     write(path.join(folder, 'package.json'), {
       name: `@retryrmq/${name}`,
       version,
-      description: `The native half of retryrmq for ${name}.`,
+      description: `The native half of retryrmq for ${name}${where.os[0] === 'win32' ? '' : ', and its command'}.`,
       license,
       homepage,
       repository: { ...repository, directory: `bindings-node/npm/${name}` },
       main: 'retryrmq.node',
-      files: ['retryrmq.node'],
+      files: where.os[0] === 'win32' ? ['retryrmq.node'] : ['retryrmq.node', 'retryrmq'],
       engines,
       ...where,
     })

@@ -248,7 +248,7 @@ fn to_decimal(value: &Bound<'_, PyAny>, what: &str) -> PyResult<AMQPValue> {
     }))
 }
 
-/// The number with these digits and so many zeros after them, if it fits.
+/// The number with these digits and this many zeros after them, if it fits.
 fn whole(digits: &[u8], zeros: u64) -> Option<u32> {
     let mut number: u32 = 0;
     for digit in digits {

@@ -12,7 +12,7 @@ type Cause = Box<dyn error::Error + Send + Sync>;
 /// What went wrong and what to change.
 ///
 /// `Display` is one sentence that names the thing to change and never contains a password, nor a control character or another
-/// that a terminal would obey: those of names are shown as escapes; the cause, where there is
+/// that a terminal would obey: those of names are shown as escapes. The cause, if there is
 /// one, is behind [`source`](error::Error::source). No error of this crate means that a message was lost: what was not
 /// acknowledged stays in its queue.
 pub struct Error(Box<Inner>);
@@ -69,7 +69,7 @@ pub enum ErrorKind {
     Broker,
 }
 
-/// As many causes are shown.
+/// The most causes that are shown.
 const MOST_CAUSES: usize = 16;
 
 impl ErrorKind {

@@ -29,19 +29,19 @@ pub use error::{Error, ErrorKind, Result};
 /// later major version of lapin is a later major version of this crate. Take them from here, so that yours are the same.
 pub use lapin::{BasicProperties, types};
 pub use parking::{Browse, Erasure, Parked, Record, Resend};
-pub use publish::Publish;
+pub use publish::{Publish, StreamEntry, StreamFrom, StreamReader};
 #[doc(hidden)]
 pub use retry::RetryState;
 pub use retry::{
-    AgeFrom, Backoff, DAY, Death, Depth, Failure, Forecast, HOUR, HistoryEntry, Limits, Load,
-    MAX_DELAY, MILLISECOND, MINUTE, Moment, Outcome, ParkReason, Policy, Round, Rule, Rules,
+    AgeFrom, Backoff, DAY, Death, Depth, Failure, Forecast, HOUR, Handover, HistoryEntry, Limits,
+    Load, MAX_DELAY, MILLISECOND, MINUTE, Moment, Outcome, ParkReason, Policy, Round, Rule, Rules,
     SECOND, format_duration, parse_duration, rung,
 };
 #[cfg(feature = "log-lines")]
 pub use telemetry::lines;
 pub use telemetry::{Event, Facts, Stats};
 pub use topology::{
-    Argument, Arguments, Finding, Item, Missing, Plan, QueueType, Status, Strategy, WorkQueue,
-    parking_queue, waiting_queue, work_queue_of,
+    Argument, Arguments, DEAD_EXCHANGE, Finding, HANDOVER_QUEUE, Item, Missing, Plan, QueueType,
+    Status, Strategy, WorkQueue, parking_queue, waiting_queue, work_queue_of,
 };
 pub use waiting::{Look, Rung, Swept, Waiter, Waiting};

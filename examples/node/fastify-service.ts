@@ -31,6 +31,12 @@ app.get('/metrics', async (_, reply) => {
   return reply.type('application/openmetrics-text; version=1.0.0; charset=utf-8').send(rmq.metricsText())
 })
 
+// Whether it is ready: why not, if it is not. For liveness ask something else.
+app.get('/health', async (_, reply) => {
+  const trouble = rmq.trouble()
+  return reply.code(trouble === null ? 200 : 503).send(trouble ?? 'fine')
+})
+
 // First the handlers drain, while requests that have come are still answered; then connections are cut, and at last
 // nobody publishes any more.
 app.addHook('preClose', () => emails.close())

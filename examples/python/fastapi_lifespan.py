@@ -46,3 +46,10 @@ async def accept(email: Email) -> dict[str, str]:
 @api.get("/metrics")
 async def metrics() -> Response:
     return Response(rmq.metrics_text(), media_type="application/openmetrics-text; version=1.0.0; charset=utf-8")
+
+
+@api.get("/health")
+async def health() -> Response:
+    """Whether it is ready: why not, if it is not. For liveness ask something else."""
+    trouble = rmq.trouble()
+    return Response(trouble or "fine", status_code=503 if trouble else 200)

@@ -28,7 +28,7 @@ const DEEPEST: usize = 50;
 const STACK: usize = 64 << 20;
 /// How long one message may take.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// So many messages may miss it; then the rest is not judged at all.
+/// How many messages may miss it; then the rest is not judged at all.
 const MOST_OVERDUE: u32 = 3;
 
 /// What an expression is judged on: values by the names of variables.

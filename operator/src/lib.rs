@@ -8,4 +8,5 @@ pub mod doctor;
 pub mod enabling;
 pub mod foreign;
 pub mod management;
+pub mod note;
 pub mod pattern;

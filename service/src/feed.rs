@@ -7,7 +7,7 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 
 use crate::Happening;
 
-/// As many happenings wait for one listener. Beyond that they are dropped for it, and counted.
+/// Happenings that may wait for one listener. Beyond that they are dropped for it, and counted.
 const ROOM: usize = 4_096;
 
 /// Where happenings are told. Clones tell the same listeners.
@@ -62,18 +62,10 @@ impl Feed {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn happening() -> Happening {
-        Happening::Retried {
-            queue: "orders".to_owned(),
-            message_id: None,
-            attempt: 1,
-            delay: Duration::from_secs(1),
-            reason: "rejected".to_owned(),
-        }
+        Happening::Retried(Box::default())
     }
 
     #[test]

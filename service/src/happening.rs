@@ -9,22 +9,49 @@ use serde_json::Value;
 #[non_exhaustive]
 pub enum Happening {
     /// A message waits for its next attempt.
-    Retried {
-        /// The queue whose consumer failed.
+    Retried(Box<Retry>),
+    /// A message was dropped, because the policy says so.
+    Dropped {
+        /// The queue in which it died.
         queue: String,
         /// The message's `message-id`.
         message_id: Option<String>,
-        /// The attempt that failed; 1 is the first delivery.
-        attempt: u32,
-        /// How long it waits.
-        delay: Duration,
-        /// Why the broker dead-lettered it: `rejected`, `expired`, `delivery_limit`, `maxlen`.
+        /// Why the broker dead-lettered it: `rejected`, `expired`, `delivery_limit`, `maxlen`; or `failed`: its consumer handed it over.
         reason: String,
+        /// Its header `traceparent`.
+        traceparent: Option<String>,
     },
     /// A message was parked.
     Parked(Box<Obituary>),
     /// A queue is in trouble, or out of it again.
     Troubled(Trouble),
+}
+
+/// A message that waits.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Retry {
+    /// The queue whose consumer failed.
+    pub queue: String,
+    /// The message's `message-id`.
+    pub message_id: Option<String>,
+    /// The attempt that failed; 1 is the first delivery.
+    pub attempt: u32,
+    /// How long it waits.
+    pub delay: Duration,
+    /// Why the broker dead-lettered it: `rejected`, `expired`, `delivery_limit`, `maxlen`.
+    pub reason: String,
+    /// What its consumer said, or why the broker dead-lettered it.
+    pub error: String,
+    /// The class of the error, if its consumer said so.
+    pub error_type: String,
+    /// Equal for equal failures.
+    pub fingerprint: String,
+    /// Names this one message while it waits.
+    pub mark: String,
+    /// The routing key it was first published with.
+    pub routing_key: String,
+    /// Its header `traceparent`.
+    pub traceparent: Option<String>,
 }
 
 /// The record of a message that was given up.
@@ -48,6 +75,10 @@ pub struct Obituary {
     pub error_type: String,
     /// Equal for equal failures.
     pub fingerprint: String,
+    /// Names this one message in its parking queue.
+    pub mark: String,
+    /// Its header `traceparent`.
+    pub traceparent: Option<String>,
     /// When it was parked.
     pub at: Option<SystemTime>,
     /// The message's own headers, as JSON.

@@ -1,33 +1,42 @@
 //! Whether the service does its work, in a sentence for a probe.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use retryrmq::Client;
 use tokio::sync::watch;
 
+use crate::intake::{HANDOVER_QUEUE, INTAKE_QUEUE};
+
 /// What the probes are told. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Health {
     client: watch::Sender<Option<Client>>,
-    /// The exchange, the queues and the binding of the intake were there at the last look.
-    stands: Arc<AtomicBool>,
-    consumes: Arc<AtomicBool>,
+    /// Why the exchange, the queues and the binding of the intake were not there at the last look, or the intake is not consumed yet.
+    stands: watch::Sender<Result<(), String>>,
+    /// The queues that are not consumed: all that are to be.
+    unconsumed: Arc<Mutex<BTreeSet<&'static str>>>,
     ends: Arc<AtomicBool>,
     /// Why the store takes no messages.
     store: watch::Sender<Option<String>>,
+    /// Tasks that have ended on their own and are begun anew, each with a sentence.
+    ended: watch::Sender<BTreeMap<&'static str, String>>,
 }
 
 impl Default for Health {
     fn default() -> Self {
         Self {
             client: watch::Sender::new(None),
-            stands: Arc::default(),
-            consumes: Arc::default(),
+            stands: watch::Sender::new(Err("nothing was declared yet".to_owned())),
+            unconsumed: Arc::new(Mutex::new([INTAKE_QUEUE, HANDOVER_QUEUE].into())),
             ends: Arc::default(),
             store: watch::Sender::new(None),
+            ended: watch::Sender::default(),
         }
     }
 }
@@ -47,14 +56,17 @@ impl Health {
         client
             .health()
             .map_err(|why| format!("there is no connection to the broker: {why}"))?;
-        if !self.stands.load(Ordering::Relaxed) {
-            return Err("the intake is not declared; the log says why".to_owned());
+        if let Err(why) = &*self.stands.borrow() {
+            return Err(format!("the intake does not stand: {why}"));
         }
-        if !self.consumes.load(Ordering::Relaxed) {
-            return Err("the intake is not consumed; the log says why".to_owned());
+        if let Some(queue) = self.unconsumed().first() {
+            return Err(format!("{queue} is not consumed; the log says why"));
         }
         if let Some(why) = &*self.store.borrow() {
             return Err(format!("what is to wait stays in the intake: {why}"));
+        }
+        if let Some(why) = self.ended.borrow().values().next() {
+            return Err(why.clone());
         }
         Ok(())
     }
@@ -67,17 +79,49 @@ impl Health {
         self.client.send_replace(Some(client));
     }
 
-    pub(crate) fn stands(&self, stands: bool) {
-        self.stands.store(stands, Ordering::Relaxed);
+    /// Whether the intake is declared, and why not.
+    pub(crate) fn stands(&self, stands: Result<(), String>) {
+        drop(self.stands.send_replace(stands));
     }
 
-    pub(crate) fn consumes(&self, consumes: bool) {
-        self.consumes.store(consumes, Ordering::Relaxed);
+    /// A task has ended though nobody has asked for it, or works again.
+    pub(crate) fn ended(&self, task: &'static str, why: Option<String>) {
+        self.ended.send_modify(|ended| {
+            match why {
+                Some(why) => ended.insert(task, why),
+                None => ended.remove(task),
+            };
+        });
+    }
+
+    pub(crate) fn consumes(&self, queue: &'static str, consumes: bool) {
+        let mut unconsumed = self.unconsumed();
+        if consumes {
+            unconsumed.remove(queue);
+        } else {
+            unconsumed.insert(queue);
+        }
+    }
+
+    fn unconsumed(&self) -> MutexGuard<'_, BTreeSet<&'static str>> {
+        self.unconsumed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why the store takes nothing, if it does not.
     pub(crate) fn store(&self, why: Option<String>) {
         self.store.send_replace(why);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn stood(&self) -> Result<(), String> {
+        self.stands.borrow().clone()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn troubles(&self) -> Vec<String> {
+        self.ended.borrow().values().cloned().collect()
     }
 
     pub(crate) fn ends(&self) {

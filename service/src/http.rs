@@ -1,11 +1,14 @@
-//! What probes and Prometheus ask: `/healthz`, `/readyz`, `/metrics`.
+//! What probes and Prometheus ask: `/healthz`, `/readyz`, `/metrics`; and the page for people, beside them.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
 use axum::{Router, extract::State, http::StatusCode, http::header::CONTENT_TYPE, routing::get};
 use tokio::net::TcpListener;
 
-use crate::{Health, Metrics};
+use crate::{
+    Health, Metrics,
+    page::{self, Page},
+};
 
 /// As Prometheus wants it named.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -23,12 +26,16 @@ pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Serves until the task is dropped.
-pub(crate) async fn serve(listener: TcpListener, desk: Desk) {
-    let pages = Router::new()
+pub(crate) async fn serve(listener: TcpListener, desk: Desk, page: Option<Page>) {
+    let mut pages = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(desk);
+    if let Some(page) = page {
+        pages = pages.merge(page::routes(page));
+    }
+    let pages = pages.into_make_service_with_connect_info::<SocketAddr>();
     if let Err(error) = axum::serve(listener, pages).await {
         tracing::error!(%error, "the pages for probes are not served any more");
     }

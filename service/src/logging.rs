@@ -3,11 +3,14 @@
 use std::io::{IsTerminal, stderr};
 
 use clap::ValueEnum;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// How a line of the log looks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Form {
     /// For people.
     #[default]

@@ -1,34 +1,39 @@
 //! The program `retryrmq-serve`, which `retryrmq serve` runs.
 
-use std::{io::Write, net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{
+    io::Write,
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
+    num::NonZeroU16,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{ArgAction, Parser};
 use retryrmq::ErrorKind;
-use retryrmq_serve::{Book, Form, Service, ServiceOptions, schema, start_logging, store};
+use retryrmq_serve::{
+    Book, Form, Service, ServiceOptions, Waiting, first, schema, start_logging, store,
+    tell_stopping, tell_systemd,
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
 
 /// Retry and park what the consumers of a whole fleet reject
 ///
 /// Queues dead-letter to the exchange `retryrmq.dead` (`retryrmq enable QUEUE --service`); this service retries each message by the
-/// policy, straight back to the queue where it failed, and parks it in QUEUE.parked when that was enough. Run as many side by side as
-/// you like. It serves the one virtual host of its URL.
+/// policy, straight back to the queue where it failed, and parks it in QUEUE.parked after the last retry. Run as many side by side
+/// as you like. It serves the one virtual host of its URL.
+///
+/// A flag comes before its variable of the environment, that before the section [service] of the policy file, and this before the default.
 #[derive(Debug, Parser)]
 #[command(name = "retryrmq-serve", version, max_term_width = 100)]
 struct Options {
-    /// The broker: amqp://user:password@host:5672/vhost, or amqps:// for TLS
-    #[arg(
-        long,
-        env = "RETRYRMQ_URL",
-        hide_env_values = true,
-        value_name = "URL",
-        default_value = "amqp://localhost"
-    )]
-    url: String,
+    /// The broker: amqp://user:password@host:5672/vhost, or amqps:// for TLS [default: amqp://localhost]
+    #[arg(long, env = "RETRYRMQ_URL", hide_env_values = true, value_name = "URL")]
+    url: Option<String>,
 
     /// The policy file (TOML); without one, what was rejected is retried, and the rest is parked
     ///
-    /// It is read again on SIGHUP, and when its content changes. A broken file is refused, and the policy of before stays.
+    /// It is read again on SIGHUP, and when its content changes. A broken file is refused, and the previous policy stays in force.
     #[arg(long, short, env = "RETRYRMQ_SERVE_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -40,18 +45,25 @@ struct Options {
     #[arg(long, conflicts_with = "check")]
     schema: bool,
 
-    /// Where /metrics, /healthz and /readyz are served
-    #[arg(
-        long,
-        env = "RETRYRMQ_SERVE_LISTEN",
-        value_name = "ADDRESS",
-        default_value = "127.0.0.1:9419"
-    )]
-    listen: SocketAddr,
+    /// Only list what waits in the store of the policy file: a JSON object a line
+    #[arg(long, requires = "config", conflicts_with_all = ["check", "schema"])]
+    waiting: bool,
 
-    /// As many dead letters are on their way at a time; each takes the memory of its body
-    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
-    prefetch: u16,
+    /// Only delete the message with this id, which --waiting lists, from the store, for good
+    #[arg(long, requires = "config", value_name = "ID", conflicts_with_all = ["check", "schema", "waiting"])]
+    cancel: Option<String>,
+
+    /// Where the page for people, /metrics, /healthz and /readyz are served [default: 127.0.0.1:9419]
+    #[arg(long, env = "RETRYRMQ_SERVE_LISTEN", value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+
+    /// Serve no page for people
+    #[arg(long)]
+    no_ui: bool,
+
+    /// How many dead letters are held at a time; each takes the memory of its body [default: 100]
+    #[arg(long, env = "RETRYRMQ_SERVE_PREFETCH", value_name = "COUNT")]
+    prefetch: Option<NonZeroU16>,
 
     /// The management API, for [orphans] of the policy file: http://host:15672, or https://user:password@host:15671
     ///
@@ -66,12 +78,12 @@ struct Options {
     management: Option<String>,
 
     /// A file with the CA (PEM) of its certificate; unless given, `cacertfile` of the broker's URL
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, env = "RETRYRMQ_SERVE_MANAGEMENT_CA", value_name = "FILE")]
     management_ca: Option<PathBuf>,
 
-    /// How the log on standard error looks
-    #[arg(long, value_name = "FORM", default_value = "text")]
-    log: Form,
+    /// How the log on standard error looks [default: text]
+    #[arg(long, env = "RETRYRMQ_SERVE_LOG", value_name = "FORM")]
+    log: Option<Form>,
 
     /// The same as --log json
     #[arg(long, hide = true)]
@@ -85,6 +97,9 @@ struct Options {
     #[arg(short, long)]
     quiet: bool,
 }
+
+/// Where the pages are served, unless somebody says otherwise.
+const LISTEN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9419));
 
 /// The exit codes are those of the command: `retryrmq exit-codes`.
 const FAILED: u8 = 1;
@@ -103,10 +118,13 @@ fn main() -> ExitCode {
     {
         return check(file);
     }
-    let form = if options.json {
-        Form::Json
-    } else {
-        options.log
+    let book = match read(options.config.as_deref()) {
+        Ok(book) => book,
+        Err(why) => return fault(&why, USAGE),
+    };
+    let form = match options.json {
+        true => Form::Json,
+        false => options.log.or(book.settings().log).unwrap_or_default(),
     };
     let level = match (options.quiet, options.verbose) {
         (true, _) => LevelFilter::ERROR,
@@ -118,7 +136,7 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(why) => return fault(&format!("cannot start threads: {why}"), FAILED),
     };
-    runtime.block_on(run(options))
+    runtime.block_on(run(options, &book))
 }
 
 fn runtime_of_threads() -> std::io::Result<tokio::runtime::Runtime> {
@@ -138,21 +156,53 @@ fn check(file: &PathBuf) -> ExitCode {
     }
 }
 
-async fn run(options: Options) -> ExitCode {
+/// The policy file, of which some is about the program itself.
+fn read(file: Option<&Path>) -> Result<Book, String> {
+    let Some(file) = file else {
+        return Ok(Book::default());
+    };
+    let text = std::fs::read_to_string(file)
+        .map_err(|why| format!("cannot read {}: {why}", file.display()))?;
+    Book::read(&text).map_err(|why| format!("{}:{why}", file.display()))
+}
+
+/// Looks at the store, and changes what it is told to.
+async fn look(options: &Options, book: &Book, url: &str) -> ExitCode {
+    let done = match Waiting::open(book, url) {
+        Ok(waiting) => match &options.cancel {
+            Some(id) => waiting.cancel(id).await,
+            None => waiting.list(|line| _ = say(&line)).await,
+        },
+        Err(why) => Err(why),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why @ store::Error::Configuration(_)) => fault(&why.to_string(), USAGE),
+        Err(why @ store::Error::Away(_)) => fault(&why.to_string(), UNCONNECTED),
+        Err(why) => fault(&why.to_string(), REFUSED),
+    }
+}
+
+async fn run(options: Options, book: &Book) -> ExitCode {
     let mut asked = match Signals::listen() {
         Ok(asked) => asked,
         Err(why) => return fault(&format!("cannot listen for signals: {why}"), FAILED),
     };
-    // An empty variable is one that is not set.
-    let url = match options.url.trim() {
-        "" => "amqp://localhost",
-        url => url,
-    };
+    let settings = book.settings().clone();
+    let url = first(options.url.clone(), settings.url);
+    let url = url.as_deref().unwrap_or("amqp://localhost").trim();
+    if options.waiting || options.cancel.is_some() {
+        return look(&options, book, url).await;
+    }
     let mut told = ServiceOptions::new(url);
     told.policy = options.config;
-    (told.management, told.management_ca) = (options.management, options.management_ca);
-    told.listen = Some(options.listen);
-    told.prefetch = options.prefetch;
+    told.management = first(options.management, settings.management);
+    told.management_ca = options.management_ca.or(settings.management_ca);
+    told.listen = options.listen.or(settings.listen).or(Some(LISTEN));
+    if let Some(prefetch) = options.prefetch.or(settings.prefetch) {
+        told.prefetch = prefetch.get();
+    }
+    told.page = !options.no_ui;
     let service = match Service::new(told).await {
         Ok(service) => service,
         Err(why) => return fault(&why, USAGE),
@@ -167,9 +217,15 @@ async fn run(options: Options) -> ExitCode {
         };
         return fault(&why.to_string(), code);
     }
+    let systemd = tokio::spawn(tell_systemd(service.health().clone()));
     let reload = service.reloader();
-    let end = async move { asked.end(reload).await };
-    match service.run(end).await {
+    let end = async move {
+        asked.end(reload).await;
+        tell_stopping();
+    };
+    let served = service.run(end).await;
+    systemd.abort();
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fault(&error.to_string(), code(error.kind())),
     }

@@ -3,7 +3,7 @@
 use std::{
     collections::HashSet,
     fmt,
-    sync::{Mutex, OnceLock, PoisonError},
+    sync::{Mutex, PoisonError},
 };
 
 use prometheus_client::{
@@ -20,8 +20,8 @@ use prometheus_client::{
 
 use crate::{Feed, reporting::Running};
 
-/// As many queues have numbers of their own; the others share one name. Queues with a random name would fill the memory of
-/// whoever collects.
+/// How many queues have numbers of their own; the others share one name. Otherwise queues with random names would fill the
+/// collector's memory.
 const QUEUES: usize = 1_000;
 const OTHERS: &str = "(others)";
 
@@ -44,8 +44,8 @@ struct How {
 /// The numbers of a service.
 pub struct Metrics {
     registry: Registry,
-    /// Of a part that is not always there.
-    joined: OnceLock<Registry>,
+    /// Of parts that are not always there.
+    joined: Mutex<Vec<Registry>>,
     known: Mutex<HashSet<String>>,
     retried: Family<Why, Counter>,
     parked: Family<Why, Counter>,
@@ -55,6 +55,7 @@ pub struct Metrics {
     overflowed: Family<Where, Counter>,
     strays: Counter,
     reloads: Family<How, Counter>,
+    delayed: Family<How, Counter>,
     ready: Gauge,
 }
 
@@ -68,7 +69,7 @@ impl Metrics {
                 registry.register($metric, $help, Clone::clone(&$name));)*
                 Self {
                     $($name,)*
-                    joined: OnceLock::new(),
+                    joined: Mutex::default(),
                     known: Mutex::default(),
                     registry,
                 }
@@ -89,6 +90,7 @@ impl Metrics {
             overflowed = "overflowed": "Messages parked for the intake because too many of their queue were held already",
             strays = "strays": "Messages in the intake that died in no work queue, parked for the intake",
             reloads = "policy_loads": "Policy files read, by what came of it: loaded or refused",
+            delayed = "delayed": "Messages with a delay, by what became of them: waits (each hop of a wait), published or parked",
             ready = "ready": "1 while /readyz says so",
         }
     }
@@ -121,6 +123,10 @@ impl Metrics {
         self.strays.inc();
     }
 
+    pub(crate) fn delayed(&self, result: &'static str) {
+        self.delayed.get_or_create(&How { result }).inc();
+    }
+
     pub(crate) fn loaded(&self, well: bool) {
         let result = if well { "loaded" } else { "refused" };
         self.reloads.get_or_create(&How { result }).inc();
@@ -130,19 +136,18 @@ impl Metrics {
     pub(crate) fn text(&self, ready: bool) -> String {
         self.ready.set(i64::from(ready));
         let mut text = String::new();
-        for registry in [Some(&self.registry), self.joined.get()]
-            .into_iter()
-            .flatten()
-        {
+        let joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        for registry in [&self.registry].into_iter().chain(&*joined) {
             let _ = encode(&mut text, registry); // a String takes it
             text.truncate(text.trim_end().trim_end_matches("# EOF").len());
         }
         text
     }
 
-    /// Shows these numbers, too. The first that joins stays.
+    /// Shows these numbers, too.
     pub(crate) fn join(&self, registry: Registry) {
-        let _ = self.joined.set(registry);
+        let mut joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        joined.push(registry);
     }
 
     fn why(&self, queue: &str, reason: &str) -> Why {
@@ -288,11 +293,15 @@ mod tests {
         metrics.retried("orders", "rejected");
         metrics.parked("orders", "exhausted");
         metrics.loaded(false);
+        metrics.failed("orders");
+        metrics.held("orders").inc();
         let text = metrics.text(true);
         for line in [
             "retryrmq_serve_retried_total{queue=\"orders\",reason=\"rejected\"} 2",
             "retryrmq_serve_parked_total{queue=\"orders\",reason=\"exhausted\"} 1",
             "retryrmq_serve_policy_loads_total{result=\"refused\"} 1",
+            "retryrmq_serve_store_failures_total{queue=\"orders\"} 1",
+            "retryrmq_serve_held{queue=\"orders\"} 1",
             "retryrmq_serve_ready 1",
             "retryrmq_serve_happenings_dropped_total 0",
         ] {

@@ -1,6 +1,7 @@
 //! The alerts and the watch of a running service: begun as the policy file says, and begun anew when it says something else.
 
 use std::{
+    fmt,
     future::pending,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
@@ -15,7 +16,8 @@ use tracing::{info, warn};
 use crate::{
     Feed, Happening,
     alerts::{self, BrokerMemory, Counts, Desk, Handle, Speaker},
-    intake::{DEAD_EXCHANGE, INTAKE_PARKED, INTAKE_QUEUE},
+    history::HISTORY_STREAM,
+    intake::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE},
     orphans::{self, Watch, WatchCounts},
     policy::Shelf,
 };
@@ -44,8 +46,8 @@ impl Sections {
     }
 }
 
-/// Where the management API is, for the watch.
-#[derive(Clone, Debug, Default)]
+/// Where the management API is, for the watch. `Debug` shows no URL: each may hold a password.
+#[derive(Clone, Default)]
 pub(crate) struct Access {
     /// The broker's URL.
     pub(crate) url: String,
@@ -53,6 +55,14 @@ pub(crate) struct Access {
     pub(crate) management: Option<String>,
     /// The certificates of its authority.
     pub(crate) management_ca: Option<PathBuf>,
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access")
+            .field("management_ca", &self.management_ca)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Tells people, for as long as the service runs.
@@ -81,6 +91,24 @@ impl Running {
         let office = office.as_ref()?;
         let watched = office.watch.as_ref().map(Watch::counts);
         Some((office.handle.counts(), watched.unwrap_or_default()))
+    }
+
+    /// Keeps quiet about something.
+    ///
+    /// # Errors
+    /// A sentence: alerts are off, or what [`Handle::silence`] says.
+    pub(crate) fn silence(&self, silence: alerts::Silence) -> Result<(), String> {
+        let handle = self.handle().ok_or(
+            "there is nothing to silence: the policy file has no [alerts], so nobody is told of anything",
+        )?;
+        handle.silence(silence)
+    }
+
+    /// The silences that hold, where this replica speaks.
+    pub(crate) fn silences(&self) -> Vec<alerts::Silence> {
+        self.handle()
+            .map(|handle| handle.silences())
+            .unwrap_or_default()
     }
 
     fn handle(&self) -> Option<Arc<Handle>> {
@@ -189,17 +217,24 @@ impl Reporting {
             .filter(|said| !said.is_empty());
         // Prometheus, where it is said, lists the queues as well, and needs no plugin of the management.
         let listed = said.is_some() || watched.prometheus.is_empty() && watched.queues.is_empty();
-        let api = || {
-            let address = Address::new(url, said, management_ca.as_deref())?;
-            Management::new(address)
+        let (url, said, authority) = (url.clone(), said.map(str::to_owned), management_ca.clone());
+        let api = move || {
+            Address::new(&url, said.as_deref(), authority.as_deref())
+                .and_then(Management::new)
+                .map_err(|why| why.to_string())
         };
-        let management = match listed {
-            true => Some(api().map_err(|why| why.to_string())?),
+        let management: Option<orphans::Api> = match listed {
+            true => {
+                api()?; // what is wrong with it is told now
+                Some(Box::new(api))
+            }
             false => None,
         };
         let own = [
+            HISTORY_STREAM,
             INTAKE_QUEUE,
             INTAKE_PARKED,
+            HANDOVER_QUEUE,
             REPORTS_QUEUE,
             STATE_QUEUE,
             DEAD_EXCHANGE,

@@ -1,6 +1,6 @@
 //! The service: from its start to its end.
 
-use std::{future::Future, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, future::Future, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use retryrmq::{Addresses, Client, ClientOptions, Event, Outcome, Subscription};
 use tokio::{
@@ -12,22 +12,30 @@ use tracing::{info, warn};
 
 use crate::{
     Book, Feed, Health, Metrics,
+    beginning::begin,
+    delayed::Courier,
+    history::History,
     http::{self, Desk},
-    intake::{Clerk, Fate, INTAKE_QUEUE, Keeper, Tide, plan},
+    intake::{Clerk, Fate, HANDOVER_QUEUE, INTAKE_QUEUE, Keeper, Tide, plan},
+    page::Page,
     policy::{Shelf, read_book},
     reporting::{Access, Reporting, Running},
     store::{self, Store, redis::RedisStore},
+    watchman::watch_over,
 };
 
 /// How often the exchange and the queues of the intake are looked for, and made where somebody deleted them: what dies meanwhile is
 /// dropped by the broker.
 const LOOK: Duration = Duration::from_secs(15);
 
-/// As many messages are taken at a time.
+/// What is consumed.
+const QUEUES: [&str; 2] = [INTAKE_QUEUE, HANDOVER_QUEUE];
+
+/// Messages that are taken at a time.
 const BATCH: usize = 64;
 
-/// What a service is told.
-#[derive(Clone, Debug)]
+/// What a service is told. `Debug` shows no URL: each may hold a password.
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct ServiceOptions {
     /// The broker and its virtual host; a service serves that one.
@@ -38,14 +46,16 @@ pub struct ServiceOptions {
     pub management: Option<String>,
     /// A PEM file with the CA of its certificate.
     pub management_ca: Option<PathBuf>,
-    /// Where `/metrics`, `/healthz` and `/readyz` are served.
+    /// Where `/metrics`, `/healthz`, `/readyz` and the page are served.
     pub listen: Option<SocketAddr>,
-    /// As many dead letters are on their way at a time.
+    /// Whether there is a page for people.
+    pub page: bool,
+    /// Dead letters that are held at a time, and as many messages that were handed over.
     pub prefetch: u16,
 }
 
 impl ServiceOptions {
-    /// For the broker at this URL: no policy file, no pages, a prefetch of 100.
+    /// For the broker at this URL: no policy file, nothing served, a prefetch of 100.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -54,8 +64,20 @@ impl ServiceOptions {
             management: None,
             management_ca: None,
             listen: None,
+            page: true,
             prefetch: 100,
         }
+    }
+}
+
+impl fmt::Debug for ServiceOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServiceOptions")
+            .field("policy", &self.policy)
+            .field("management_ca", &self.management_ca)
+            .field("listen", &self.listen)
+            .field("prefetch", &self.prefetch)
+            .finish_non_exhaustive()
     }
 }
 
@@ -75,6 +97,7 @@ pub struct Service {
     running: Running,
     /// Where messages wait; in waiting queues without it.
     store: Option<Arc<RedisStore>>,
+    history: History,
 }
 
 impl Service {
@@ -96,6 +119,9 @@ impl Service {
         let running = Running::default();
         let metrics = Arc::new(Metrics::new(&feed, running.clone()));
         metrics.loaded(true);
+        let history = History::new(book.history().clone());
+        metrics.join(history.registry());
+        let shelf = Arc::new(Shelf::new(book, options.policy.clone()));
         let health = Health::default();
         let (mut address, mut pages) = (None, None);
         if let Some(wanted) = options.listen {
@@ -108,10 +134,20 @@ impl Service {
                 health: health.clone(),
                 metrics: Arc::clone(&metrics),
             };
-            pages = Some(tokio::spawn(http::serve(listener, desk)).abort_handle());
+            let page = options.page.then(|| {
+                let (shelf, health) = (Arc::clone(&shelf), health.clone());
+                Page::new(
+                    shelf,
+                    health,
+                    history.clone(),
+                    running.clone(),
+                    store.clone(),
+                )
+            });
+            pages = Some(tokio::spawn(http::serve(listener, desk, page)).abort_handle());
         }
         Ok(Self {
-            shelf: Arc::new(Shelf::new(book, options.policy.clone())),
+            shelf,
             options,
             seen,
             metrics,
@@ -121,6 +157,7 @@ impl Service {
             pages,
             running,
             store,
+            history,
         })
     }
 
@@ -172,7 +209,7 @@ impl Service {
     ///
     /// # Errors
     /// What the broker refuses: the login, the virtual host, a queue or exchange of the intake that is of another kind. A broker that
-    /// cannot be reached is waited for.
+    /// cannot be reached, or is not all there yet, is waited for.
     pub async fn run(self, end: impl Future<Output = ()> + Send) -> retryrmq::Result<()> {
         let mut end = std::pin::pin!(end);
         let client = {
@@ -193,25 +230,16 @@ impl Service {
         client: &Client,
         mut end: impl Future<Output = ()> + Unpin,
     ) -> retryrmq::Result<()> {
-        client.apply_plan(&plan()).await?;
-        self.health.stands(true);
-        let health = self.health.clone();
         let (turns, tide) = watch::channel(Tide::default());
-        let turned = turns.clone();
-        let subscribed = client
-            .consumer(INTAKE_QUEUE)
-            .prefetch(self.options.prefetch)
-            .on_event(move |event| match event {
-                Event::Disconnected { .. } => {
-                    health.consumes(false);
-                    turned.send_modify(|tide| tide.losses += 1);
-                }
-                Event::Reconnected { .. } => health.consumes(true),
-                _ => {}
-            })
-            .subscribe();
-        let subscription = Arc::new(subscribed.await?);
-        self.health.consumes(true);
+        let begun = begin(&self.health, || async {
+            client.apply_plan(&plan()).await?;
+            self.subscribe_to_all(client, &turns).await
+        });
+        let subscriptions = tokio::select! {
+            begun = begun => begun?,
+            () = &mut end => return Ok(()),
+        };
+        self.health.stands(Ok(()));
         let keeper = self.keeper(client);
         info!("ready: what dies is retried and parked");
         let clerk = Arc::new(
@@ -225,6 +253,23 @@ impl Service {
             )
             .keeping(keeper.as_ref().map(Keeper::keeping)),
         );
+        let courier = Courier::new(
+            client,
+            &self.shelf,
+            &self.metrics,
+            &self.feed,
+            &self.health,
+            self.options.prefetch,
+        );
+        let courier = Arc::new(courier.keeping(keeper.as_ref().map(Keeper::keeping)));
+        let (stop, stopped) = watch::channel(false);
+        let mut delayed = JoinSet::new();
+        delayed.spawn(watch_over(
+            "what keeps messages with a delay",
+            self.health.clone(),
+            stopped.clone(),
+            move || Arc::clone(&courier).run(stopped.clone()),
+        ));
         let mut on_their_way = JoinSet::new();
         let access = Access {
             url: self.options.url.clone(),
@@ -237,7 +282,8 @@ impl Service {
             tokio::join!(
                 self.shelf.mind(self.seen.clone(), &self.metrics),
                 self.keep(client),
-                reporting.run(client)
+                reporting.run(client),
+                self.history.run(client, &self.feed)
             )
         });
         loop {
@@ -247,29 +293,36 @@ impl Service {
                 _ = &mut beside => break,
                 // Its tasks settle by themselves; here they only leave.
                 Some(_) = on_their_way.join_next() => continue,
-                more = subscription.ready() => more,
+                more = subscriptions.ready() => more,
             };
             if !more {
                 break; // the client was closed
             }
-            for delivery in subscription.try_next_batch(BATCH) {
-                let (clerk, subscription) = (Arc::clone(&clerk), Arc::clone(&subscription));
-                on_their_way.spawn(async move {
-                    match clerk.see_out(&delivery.message).await {
-                        Fate::Done => subscription.settle([(delivery.token, Outcome::Ack)]),
-                        Fate::Returned => subscription.give_back([delivery.token]),
-                    }
-                });
+            // Before they are taken: one that is lost meanwhile comes again.
+            let losses = turns.borrow().losses;
+            for subscription in &subscriptions.0 {
+                for delivery in subscription.try_next_batch(BATCH) {
+                    let (clerk, subscription) = (Arc::clone(&clerk), Arc::clone(subscription));
+                    on_their_way.spawn(async move {
+                        match clerk.see_out(&delivery.message, losses).await {
+                            Fate::Done => subscription.settle([(delivery.token, Outcome::Ack)]),
+                            Fate::Returned => subscription.give_back([delivery.token]),
+                        }
+                    });
+                }
             }
         }
         info!("ending: what is on its way comes to its end");
         self.health.ends();
         turns.send_modify(|tide| tide.ends = true);
+        stop.send_replace(true);
         let ending = async {
-            drain(&subscription, on_their_way).await;
+            subscriptions.drain(on_their_way).await;
+            while delayed.join_next().await.is_some() {}
             if let Some(keeper) = keeper {
                 keeper.end().await;
             }
+            self.history.settle().await;
         };
         // What is parked until the end is told, too.
         tokio::select! {
@@ -279,6 +332,43 @@ impl Service {
         drop(beside);
         reporting.stop().await;
         Ok(())
+    }
+
+    /// Consumes the intake, and what clients hand over.
+    async fn subscribe_to_all(
+        &self,
+        client: &Client,
+        turns: &watch::Sender<Tide>,
+    ) -> retryrmq::Result<Subscriptions> {
+        let mut subscriptions = Vec::with_capacity(QUEUES.len());
+        for queue in QUEUES {
+            subscriptions.push(self.subscribe(client, queue, turns).await?);
+        }
+        Ok(Subscriptions(subscriptions))
+    }
+
+    async fn subscribe(
+        &self,
+        client: &Client,
+        queue: &'static str,
+        turns: &watch::Sender<Tide>,
+    ) -> retryrmq::Result<Arc<Subscription>> {
+        let (health, turned) = (self.health.clone(), turns.clone());
+        let subscribed = client
+            .consumer(queue)
+            .prefetch(self.options.prefetch)
+            .on_event(move |event| match event {
+                Event::Disconnected { .. } => {
+                    health.consumes(queue, false);
+                    turned.send_modify(Tide::lose);
+                }
+                Event::Reconnected { .. } => health.consumes(queue, true),
+                _ => {}
+            })
+            .subscribe();
+        let subscription = subscribed.await?;
+        self.health.consumes(queue, true);
+        Ok(Arc::new(subscription))
     }
 
     fn keeper(&self, client: &Client) -> Option<Keeper> {
@@ -299,7 +389,8 @@ impl Service {
         loop {
             sleep(LOOK).await;
             let kept = client.apply_plan(&plan()).await;
-            self.health.stands(kept.is_ok());
+            let stands = kept.as_ref().map(drop).map_err(ToString::to_string);
+            self.health.stands(stands);
             if let Err(error) = kept {
                 warn!(%error, "the intake cannot be looked after");
             }
@@ -308,7 +399,7 @@ impl Service {
 }
 
 /// The store that the policy names, for the virtual host of this URL. Nothing is connected yet.
-fn open_store(book: &Book, url: &str) -> Result<Option<Arc<RedisStore>>, String> {
+pub(crate) fn open_store(book: &Book, url: &str) -> Result<Option<Arc<RedisStore>>, String> {
     let Some(configuration) = book.store() else {
         return Ok(None);
     };
@@ -321,11 +412,24 @@ fn open_store(book: &Book, url: &str) -> Result<Option<Arc<RedisStore>>, String>
         .map_err(|why| why.to_string())
 }
 
-/// The end: the copies that are on their way are confirmed and their originals acknowledged; the rest is the broker's again.
-async fn drain(subscription: &Subscription, mut on_their_way: JoinSet<()>) {
-    subscription.close();
-    while on_their_way.join_next().await.is_some() {}
-    subscription.wait_closed().await;
+/// What is consumed: what dies, and what clients hand over.
+struct Subscriptions(Vec<Arc<Subscription>>);
+
+impl Subscriptions {
+    /// Waits until one of them has messages (`true`), or until one will have none any more (`false`).
+    async fn ready(&self) -> bool {
+        let waiting = self.0.iter().map(|one| Box::pin(one.ready()));
+        futures_util::future::select_all(waiting).await.0
+    }
+
+    /// The end: the copies that are on their way are confirmed and their originals acknowledged; the rest is the broker's again.
+    async fn drain(&self, mut on_their_way: JoinSet<()>) {
+        self.0.iter().for_each(|one| one.close());
+        while on_their_way.join_next().await.is_some() {}
+        for one in &self.0 {
+            one.wait_closed().await;
+        }
+    }
 }
 
 impl Drop for Service {
@@ -333,5 +437,25 @@ impl Drop for Service {
         if let Some(pages) = &self.pages {
             pages.abort();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_password_is_shown() {
+        let mut options = ServiceOptions::new("amqp://maria:s3cret@h");
+        options.management = Some("http://maria:s3cret@h:15672".to_owned());
+        let access = Access {
+            url: options.url.clone(),
+            management: options.management.clone(),
+            management_ca: None,
+        };
+        let shown = format!("{options:?} {access:?}");
+        let service = Service::new(options).await.unwrap();
+        let shown = format!("{shown} {service:?}");
+        assert!(!shown.contains("s3cret"), "{shown}");
     }
 }

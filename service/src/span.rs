@@ -10,13 +10,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub struct Span(pub Duration);
 
 impl Span {
-    /// So many seconds.
+    /// A span of this many seconds.
     #[must_use]
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
-    /// So many minutes.
+    /// A span of this many minutes.
     #[must_use]
     pub const fn minutes(minutes: u64) -> Self {
         Self::seconds(minutes * 60)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -59,6 +60,26 @@ func TestBeforeTheLibraryIsBuiltTheCompilerSaysHow(t *testing.T) {
 	build := exec.Command("go", "build", "-overlay", overlaid(t, "link_static.go", elsewhere), ".")
 	said, err := build.CombinedOutput()
 	if err == nil || !strings.Contains(string(said), "run `make go-lib`") {
+		t.Errorf("%v, %s", err, said)
+	}
+}
+
+func TestTheOtherCLibraryIsNamedByTheCompiler(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no go to build with")
+	}
+	libc, err := exec.Command("sh", "-c", "printf '#include <stdlib.h>\n__GLIBC__' | ${CC:-cc} -E -P -").CombinedOutput()
+	if err != nil || runtime.GOOS != "linux" {
+		t.Skip("there is no C compiler for Linux")
+	}
+	tags, sentence := "musl", "build without `-tags musl`"
+	if strings.HasSuffix(strings.TrimSpace(string(libc)), "__GLIBC__") {
+		tags, sentence = "", "build with `-tags musl`"
+	}
+	build := exec.Command("go", "build", "-tags", tags, ".")
+	build.Env = append(os.Environ(), "GOFLAGS=")
+	said, err := build.CombinedOutput()
+	if err == nil || !strings.Contains(string(said), sentence) {
 		t.Errorf("%v, %s", err, said)
 	}
 }

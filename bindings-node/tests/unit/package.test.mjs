@@ -14,8 +14,8 @@ const root = path.dirname(require.resolve('retryrmq/package.json'))
 const texts = (value) => (typeof value === 'string' ? [value] : Object.values(value).flatMap(texts))
 
 test('every file that is named is there', () => {
-  const { main, types, exports, typesVersions } = manifest
+  const { main, types, exports, typesVersions, bin } = manifest
   // For compilers that do not read `exports`.
   assert.deepEqual(Object.keys(typesVersions['*']), ['testing'])
-  for (const file of texts([main, types, exports, typesVersions])) assert.ok(existsSync(path.join(root, file)), file)
+  for (const file of texts([main, types, exports, typesVersions, bin])) assert.ok(existsSync(path.join(root, file)), file)
 })

@@ -21,7 +21,7 @@ from .login import Credentials, login_of
 from .options import is_async
 from .outcome import described, trace_of
 
-#: As many calls may hang, for which nobody waits any more, before no more are begun.
+#: How many calls may hang, for which nobody waits any more, before no more are begun.
 _STUCK = 8
 #: As many characters of what it raised are shown.
 _LONGEST = 500

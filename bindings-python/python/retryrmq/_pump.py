@@ -59,7 +59,7 @@ class Pump:
         #: The mailboxes for which nothing more comes, by the operation at whose end.
         self._last_of: dict[int, int] = {}
         self._homes: dict[int, _Home] = {}
-        #: The functions that give credentials, until nobody can ask them any more.
+        #: The functions that give credentials, for as long as they may be asked.
         self._askers: dict[int, Asker] = {}
         self._debug: bool | None = None
         #: What must not be left behind by the end of the interpreter.

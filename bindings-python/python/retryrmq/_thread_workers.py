@@ -22,7 +22,7 @@ _STUCK = 8
 
 
 async def until_done(future: concurrent.futures.Future[None], seconds: float) -> None:
-    """Waits on the event loop for a future of threads, so many seconds at most."""
+    """Waits on the event loop for a future of threads, for at most this many seconds."""
     loop, done = asyncio.get_running_loop(), asyncio.Event()
 
     def tell(_: concurrent.futures.Future[None]) -> None:
@@ -58,7 +58,7 @@ class ThreadWorkers:
         self._subscription = subscription
         self._limit = plan.native.handler_timeout
         self._context = contextvars.copy_context()
-        #: Whoever takes a turn out of here, its thread or the watch, ends the attempt.
+        #: The one that takes a turn out of here, its thread or the watch, ends the attempt.
         self._turns: dict[threading.Thread, _Turn] = {}
         #: Those that have begun and not ended, and of them those that are stuck past their time.
         self._threads: set[threading.Thread] = set()

@@ -23,7 +23,7 @@ from .options import ConsumerOptions, Plan, plan
 from .parking import ParkedMessages
 from .record import Stats
 
-#: As long may other tasks take to end, in seconds, once they are cancelled.
+#: How long other tasks may take to end, in seconds, once they are cancelled.
 _PATIENCE = 5.0
 
 _Handler = TypeVar("_Handler", bound=Callable[[Message], Any])
@@ -47,9 +47,9 @@ class App(AsyncOnly):
     (``amqp://user:password@one,two,three/vhost``, or a list of URLs) any will do. ``app_version`` appears in the history of
     failed messages; ``queue_type`` is that of the queues in which messages wait and are parked, quorum unless it says classic.
     A broker that cannot be reached yet is waited for, unless ``wait`` is off; one that refuses is an error. With
-    ``end_when_refused`` the app ends with that error also when the broker refuses its login or its virtual host after a
-    connection was lost; without, it is tried for ever. ``credentials`` is a function that is asked at every connection who logs
-    in, as of :func:`connect`.
+    ``end_when_refused`` the app ends with that error also when the broker refuses its login or its virtual host after
+    a connection was lost; otherwise it goes on trying. ``credentials`` is a function that is called at every
+    connection and gives the login, as for :func:`connect`.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class App(AsyncOnly):
         """Makes the decorated function the handler of ``queue``.
 
         Returning acknowledges the message; raising retries it (``dlx=True``), or does what :class:`RetryAfter`,
-        :class:`Park` or :class:`Defer` says. An ``async def`` runs on the event loop, a ``def`` on a thread. All options are
-        checked here and now; :class:`ConsumerOptions` has their list.
+        :class:`Park` or :class:`Defer` says. An ``async def`` runs on the event loop, a ``def`` on a thread. All
+        options are checked at once; :class:`ConsumerOptions` has their list.
         """
         plan(queue, None, options)
 
@@ -121,7 +121,7 @@ class App(AsyncOnly):
         return self.client.parked(queue)
 
     def stats(self) -> dict[str, Stats]:
-        """The numbers of each queue; after the end of the app, those of its end."""
+        """The numbers of each queue; after the end of the app, the last ones."""
         return {consumer.queue: consumer.stats() for consumer in self._counted} or self._last
 
     def healthy(self) -> bool:

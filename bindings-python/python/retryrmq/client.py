@@ -163,7 +163,7 @@ class _Connected:
 
 
 class Client(_Connected, AsyncOnly):
-    """A connection to a broker, for an event loop: consumers, publishing and parked messages hang from it.
+    """A connection to a broker, for an event loop: consumers, publishing and parked messages all start here.
 
     A lost connection is re-made in the background for as long as the client lives.
     """
@@ -241,13 +241,13 @@ class BlockingClient(_Connected):
 
 
 class Connecting(AsyncOnly, Coroutine[Any, Any, Client]):
-    """A connection to be: await it, enter it with ``async with``, or make a task of it. Until then nothing is tried."""
+    """A connection before it is made: await it, enter it with ``async with``, or make a task of it. Nothing is tried before."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
         self._operation: Operation | None = None
         self._client: Client | None = None
-        #: What whoever takes this for a coroutine drives.
+        #: What a caller drives that takes this for a coroutine.
         self._driven: Coroutine[Any, Any, Client] | None = None
 
     def __await__(self) -> Generator[Any, None, Client]:
@@ -261,7 +261,7 @@ class Connecting(AsyncOnly, Coroutine[Any, Any, Client]):
         return self._client
 
     def send(self, value: Any) -> Any:
-        """As of a coroutine, for ``asyncio.run`` and ``asyncio.create_task``."""
+        """As a coroutine has it, for ``asyncio.run`` and ``asyncio.create_task``."""
         if self._driven is None:
             self._driven = self._connected()
         return self._driven.send(value)
@@ -288,7 +288,7 @@ class Connecting(AsyncOnly, Coroutine[Any, Any, Client]):
 
 
 async def connected(operation: Operation) -> Client:
-    """The client; whoever stops waiting for it ends the tries."""
+    """The client; to stop waiting for it ends the tries."""
     try:
         return Client(await pump().answer(operation))
     except asyncio.CancelledError:

@@ -84,7 +84,7 @@ class _Subscribed:
         return subscription
 
     def _end(self, abandon: bool) -> Subscription | None:
-        """Asks for the end; what was taken and not yet handed out goes back."""
+        """Asks for the end; messages that were taken and not yet handed out go back."""
         self._closed = True
         subscription = self._subscription
         if subscription is None:
@@ -104,7 +104,7 @@ class _Subscribed:
             self._pump.unlisten(self._listener)
 
     def _stop_listening(self) -> None:
-        """What happens until the end is still told."""
+        """Events are still told until the end."""
         if self._listener is not None and self._subscription is not None:
             number, self._listener = self._listener, None
             self._pump.unlisten_after(self._subscription.wait_closed(), number)
@@ -173,7 +173,7 @@ class Consumer(_Subscribed, AsyncOnly):
     async def run(self) -> None:
         """Handles messages until the consumer is closed. Cancelled, it drains first.
 
-        Returns at once when that has happened since :meth:`start`, by a handler of its own perhaps.
+        Returns at once if it was closed since :meth:`start`, for example by its own handler.
         """
         if self._plan.handler is None:
             raise InvalidTypeError("this consumer has no handler to run; iterate over it, or name one in `consume`")
@@ -203,7 +203,7 @@ class Consumer(_Subscribed, AsyncOnly):
     async def close(self) -> None:
         """Drains: takes no more messages, lets handlers finish, settles, gives the rest back.
 
-        Called by a handler of its own, or a task of it while it runs, it does not wait: the end comes when that handler is done.
+        If its own handler, or a task of that, calls it, it does not wait: the end comes when that handler is done.
         """
         self._begin_to_close()
         if self._end(abandon=False) is not None and not (self._workers is not None and self._workers.is_within):
@@ -320,7 +320,7 @@ class BlockingConsumer(_Subscribed):
     def close(self) -> None:
         """Drains: takes no more messages, lets handlers finish, settles, gives the rest back.
 
-        Called by a handler of its own, or a task of it while it runs, it does not wait: the end comes when that handler is done.
+        If its own handler, or a task of that, calls it, it does not wait: the end comes when that handler is done.
         """
         if self._workers is not None:
             self._workers.close()

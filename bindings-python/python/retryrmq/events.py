@@ -38,7 +38,7 @@ class Retried(_MessageEvent):
 
 @dataclass(frozen=True)
 class Deferred(_MessageEvent):
-    """A message was put off by its handler."""
+    """A message was deferred by its handler."""
 
     name = "deferred"
     #: How long it waits.
@@ -69,8 +69,19 @@ class Rejected(_MessageEvent):
 
 
 @dataclass(frozen=True)
+class HandedOver(_MessageEvent):
+    """With ``strategy="service"``: a failed message was handed over to the service, whose policy decides; its original is acknowledged."""
+
+    name = "handed_over"
+    #: The attempt that failed; 1 is the first delivery.
+    attempt: int
+    #: Why it failed.
+    error: str
+
+
+@dataclass(frozen=True)
 class Detoured(_MessageEvent):
-    """A message that came back from a consumer without an answer takes a detour, counted."""
+    """A message that came back from a consumer without an answer takes a detour, so that the crash is counted."""
 
     name = "detoured"
     #: Crashes so far.
@@ -79,14 +90,14 @@ class Detoured(_MessageEvent):
 
 @dataclass(frozen=True)
 class AlreadyHandled(_MessageEvent):
-    """A redelivery of a message that was handled before the connection dropped was acknowledged, not run again."""
+    """A message that was handled before the connection dropped came again, and was acknowledged, not run again."""
 
     name = "already_handled"
 
 
 @dataclass(frozen=True)
 class Replayed(_MessageEvent):
-    """A message that was replayed from the parking queue arrived, to be handled anew."""
+    """A message that was replayed from the parking queue arrived, to be handled again."""
 
     name = "replayed"
 
@@ -118,7 +129,7 @@ class Disconnected(Event):
 class LoginRefused(Event):
     """The connection was lost, and the broker refuses the login or the virtual host now.
 
-    It is tried again: somebody has to change the one or the other.
+    It is tried again; somebody has to change the login or the virtual host.
     """
 
     name = "login_refused"
@@ -155,6 +166,7 @@ _KINDS: dict[str, type[Event]] = {
         Retried,
         Deferred,
         Parked,
+        HandedOver,
         Rejected,
         Detoured,
         AlreadyHandled,

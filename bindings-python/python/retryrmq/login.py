@@ -1,4 +1,4 @@
-"""Who logs in, by a function that is asked at every connection."""
+"""Logins from a function that is called at every connection."""
 
 from __future__ import annotations
 

@@ -18,15 +18,15 @@ from ._native import Message
 from .errors import InvalidOptionError, InvalidTypeError
 from .policy import Policy, Rule
 
-#: How failed messages wait.
-Strategy: TypeAlias = Literal["retry-queues", "dead-letter", "native", "delayed-exchange"]
+#: How failed messages wait; with ``service`` they are handed over to ``retryrmq serve``, whose policy decides.
+Strategy: TypeAlias = Literal["retry-queues", "dead-letter", "native", "delayed-exchange", "service"]
 
 #: What a missing work queue is made with: ``quorum`` or ``classic``, and what the broker gives up on goes to the parking queue; or
 #: exactly these arguments, ``{}`` for none. ``existing``: it is never made.
 WorkQueue: TypeAlias = Literal["quorum", "classic", "existing"] | Mapping[str, str | int | bool]
 
 #: ``def`` handlers run on threads, ``async def`` handlers on the event loop.
-#: What they return does not matter, but for work that nobody would do: a coroutine, a generator, a function.
+#: What they return does not matter, unless it is work that nobody would do: a coroutine, a generator, a function.
 Handler: TypeAlias = Callable[[Message], Any]
 
 
@@ -59,7 +59,7 @@ class ConsumerOptions(TypedDict, total=False):
 
     #: Whether failed messages are retried and parked. Off, a failure is rejected without requeue. Off by default.
     dlx: bool
-    #: The policy for failures that no rule is about; ``exponential(1s, factor=4, max=5m, retries=5)`` by default.
+    #: The policy for failures that no rule matches; ``exponential(1s, factor=4, max=5m, retries=5)`` by default.
     retry: Policy | str
     #: How failed messages wait; ``retry-queues`` by default.
     strategy: Strategy
@@ -86,13 +86,14 @@ class ConsumerOptions(TypedDict, total=False):
     #: Whether missing queues are made. On by default.
     declare: bool
     #: What the queue itself is made with when it is missing; a quorum queue by default. A queue that exists is taken as it is.
-    #: Whoever else declares the queue must use the same arguments. With ``existing`` it is never made: the start raises
-    #: :class:`QueueNotFoundError` until somebody else has declared it.
+    #: Everybody else who declares the queue must use the same arguments. With ``existing`` it is never made: the
+    #: start raises :class:`QueueNotFoundError` until somebody else has declared it.
     work_queue: WorkQueue
     #: Consumes a queue although its name is one that waiting and parking queues have, such as ``orders.parked``: that takes
     #: away what is parked. Off by default, and such a name is refused.
     reserved_name: bool
-    #: How long closing waits for running handlers; 30 seconds by default. Coroutines that are left then are cancelled.
+    #: How long closing waits for running handlers; 30 seconds by default. Coroutines that still run then are
+    #: cancelled.
     drain_timeout: Duration
     #: Crashes after which a message is parked; 10 by default.
     crash_limit: int
@@ -208,7 +209,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """A consumer to be: everything that is known of it before there is a connection."""
+    """A consumer before it runs: everything that is known before there is a connection."""
 
     queue: str
     native: _native.Options

@@ -35,9 +35,9 @@ class ParkedMessage:
         self.stack: str | None = record.stack
         #: Sixteen hexadecimal digits that equal failures share.
         self.fingerprint: str = record.fingerprint
-        #: Attempts that were made; 0 when the broker parked it and nobody counted.
+        #: Attempts that were made; 0 when the broker parked it and they were not counted.
         self.attempts: int = record.attempts
-        #: Whether the broker dead-lettered it, rather than a consumer of ours parking it.
+        #: Whether the broker dead-lettered it, rather than a consumer of this library parking it.
         self.by_broker: bool = record.by_broker
         #: The queue that it belongs to and is replayed to: the one whose parking queue this is, or another one out of which
         #: the broker dead-lettered it.
@@ -72,7 +72,7 @@ class _Parking:
     def others(self) -> int:
         """How many others were taking messages out of the parking queue when the walk began, other walks among them.
 
-        What they hold this walk does not see; how many messages that are a broker does not tell.
+        This walk does not see the messages that they hold, and the broker does not tell how many those are.
         """
         return self._open().others
 
@@ -142,7 +142,7 @@ class ParkedMessages(_Parking, AsyncOnly):
         await pump().answer(self._settle(parked, "replay_to", checked_text("queue", queue)))
 
     async def drop(self, parked: ParkedMessage) -> None:
-        """Drops it for good."""
+        """Drops the message for good."""
         await pump().answer(self._settle(parked, "drop"))
 
 
@@ -173,5 +173,5 @@ class BlockingParkedMessages(_Parking):
         self._settle(parked, "replay_to", checked_text("queue", queue)).wait()
 
     def drop(self, parked: ParkedMessage) -> None:
-        """Drops it for good."""
+        """Drops the message for good."""
         self._settle(parked, "drop").wait()

@@ -164,7 +164,7 @@ class Rule:
     ``"routing_key=eu.#, error=*Timeout => fixed(5s, retries=3)"``.
 
     Of a class only the name is compared, without its module, as rules are the same in every language: ``TimeoutError`` is also
-    another package's ``TimeoutError``. What must not be mistaken can raise :class:`RetryAfter` or be caught in the handler.
+    another package's ``TimeoutError``. To tell them apart, catch one in the handler, and raise :class:`RetryAfter`.
     """
 
     __slots__ = ("_parts",)

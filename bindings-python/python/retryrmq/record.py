@@ -34,10 +34,12 @@ class Stats:
     failed: int
     #: Messages sent to wait for another attempt.
     retried: int
-    #: Messages put off by their handler.
+    #: Messages deferred by their handler.
     deferred: int
     #: Messages parked.
     parked: int
+    #: Failed messages handed over to the service, whose policy decides.
+    handed_over: int
     #: Messages rejected because the consumer has no retries.
     rejected: int
     #: Messages that were with a consumer when it went away, sent on a counted detour.

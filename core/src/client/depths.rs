@@ -164,7 +164,7 @@ impl Depths {
         let count = census.of(connection, &name(&parking_queue(queue))?).await;
         census.close().await;
         match count {
-            // Who may not read it cannot know better.
+            // A user that may not read it cannot know better.
             Ok(count) => Ok(Some(count.found.message_count())),
             Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
             Err(error) => Err(error),

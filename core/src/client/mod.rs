@@ -39,7 +39,7 @@ use crate::{
 pub use runtime::runtime;
 pub use totals::QueueTotals;
 
-/// What a client is told beyond the URL.
+/// The options of a client, besides the URL.
 ///
 /// ```
 /// use retryrmq::{ClientOptions, QueueType};
@@ -54,14 +54,14 @@ pub struct ClientOptions {
     pub app_version: String,
     /// The type of the queues in which messages wait and are parked.
     pub queue_type: QueueType,
-    /// A function that is asked at every connection who logs in, instead of the URL.
+    /// A function that gives the login at every connection, instead of the URL.
     pub credentials: Option<Credentials>,
     /// Whether to wait for a broker that cannot be reached yet, instead of failing at once: with a growing pause, and a line in
     /// the log for each try. A broker that refuses is not waited for.
     pub wait: bool,
     /// Whether a broker that refuses the login or the virtual host, after a connection was lost, ends the client: consumers end, and
-    /// [`Consumer::run`] returns the error. Without, it is tried for ever, and told by [`Event::LoginRefused`](crate::Event) and
-    /// [`Client::health`].
+    /// [`Consumer::run`] returns the error. Otherwise the client goes on trying, and says so by
+    /// [`Event::LoginRefused`](crate::Event) and [`Client::health`].
     pub end_when_refused: bool,
 }
 
@@ -108,7 +108,7 @@ impl ClientOptions {
     }
 }
 
-/// A connection to a broker, cheap to clone: consumers, publishing and parked messages hang from it.
+/// A connection to a broker, cheap to clone: consumers, publishing and parked messages all start here.
 ///
 /// ```no_run
 /// # async fn example() -> retryrmq::Result<()> {
@@ -169,8 +169,8 @@ impl Client {
         Self::connect_to(url.parse()?, options).await
     }
 
-    /// Connects to the broker at the URL in the environment variable `RETRYRMQ_URL`, or at `amqp://localhost` without it: where the
-    /// command and every other language connect when they are given no URL.
+    /// Connects to the broker at the URL in the environment variable `RETRYRMQ_URL`, or at `amqp://localhost` without it, as the
+    /// command and every other language do without a URL.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -269,7 +269,7 @@ impl Client {
         Retrier::new(self.clone(), queue.into())
     }
 
-    /// The messages in `queue`, a dead-letter queue of somebody else's: the broker's own, or one that another library fills. They
+    /// The messages in `queue`, somebody else's dead-letter queue: filled by the broker, or by another library. They
     /// are walked through with the same care as parked ones, see [`Parked::browse`]. What has no `x-death` of another queue has an
     /// empty [`Record::home`](crate::Record::home), and is replayed with [`Browse::replay_to`](crate::Browse::replay_to) only.
     #[must_use]
@@ -359,8 +359,8 @@ impl Client {
         waits
     }
 
-    /// Whether this process connected it. A fork copies the client but none of what drives it: everything that is asked of
-    /// the copy would wait for ever.
+    /// Whether this process connected it. A fork copies the client but none of its threads: every call on the copy would wait for
+    /// ever.
     ///
     /// # Errors
     /// [`ErrorKind::Forked`] otherwise.
@@ -376,8 +376,8 @@ impl Client {
 
     /// All counters of this client's consumers, how long their handlers take, how many messages are parked, and whether its
     /// connections are open, in the OpenMetrics text format, which Prometheus reads; serve them with the content type
-    /// `application/openmetrics-text; version=1.0.0; charset=utf-8`. How many are parked is asked of the broker after each call
-    /// (AMQP `queue.declare`, passive), so that it is as old as the call before.
+    /// `application/openmetrics-text; version=1.0.0; charset=utf-8`. The broker is asked how many are parked after each call
+    /// (AMQP `queue.declare`, passive), so that figure is as old as the previous call.
     #[must_use]
     pub fn metrics_text(&self) -> String {
         self.0.depths.refresh(&self.0.consuming);

@@ -5,7 +5,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::{Error, ErrorKind, Result};
 
-/// As many threads decide for all connections: lapin reads and writes in threads of its own, and handlers run elsewhere. With a
+/// Threads that decide for all connections: lapin reads and writes in threads of its own, and handlers run elsewhere. With a
 /// second one, every message wakes it up for nothing.
 const THREADS: usize = 1;
 

@@ -202,14 +202,14 @@ impl Address {
     ///
     /// # Errors
     /// [`ErrorKind::AuthenticationFailed`] when a file cannot be read.
-    pub(super) fn login(&self) -> Result<Login> {
-        let said = |file: &Option<PathBuf>, said: &str| match file {
-            Some(file) => read(file),
+    pub(super) async fn login(&self) -> Result<Login> {
+        let said = async |file: &Option<PathBuf>, said: &str| match file {
+            Some(file) => read(file).await,
             None => Ok(said.to_owned()),
         };
         Ok(Login::new(
-            said(&self.user_file, &self.user)?,
-            said(&self.password_file, &self.password)?,
+            said(&self.user_file, &self.user).await?,
+            said(&self.password_file, &self.password).await?,
         ))
     }
 

@@ -62,7 +62,7 @@ pub(crate) struct Count {
 }
 
 impl Count {
-    /// For whoever reads the queue next: what may not be read is not empty.
+    /// For a caller that reads the queue next: what may not be read does not count as empty.
     pub(crate) fn read(self) -> Result<lapin::Queue> {
         match self.doubt {
             None => Ok(self.found),

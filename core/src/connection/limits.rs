@@ -18,7 +18,7 @@ pub(crate) const fn header_room(frame_max: u32) -> usize {
     frame - if share < ROOM { share } else { ROOM }
 }
 
-/// As much as a copy may take where nobody has lowered RabbitMQ's frame size.
+/// What a copy may take unless somebody has lowered RabbitMQ's frame size.
 pub(crate) const USUAL_HEADER_ROOM: usize = header_room(FRAME_MAX);
 
 /// The sizes that a broker takes.

@@ -6,6 +6,7 @@
 use std::{
     fmt,
     future::Future,
+    io,
     panic::AssertUnwindSafe,
     path::Path,
     pin::Pin,
@@ -15,7 +16,10 @@ use std::{
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use futures_util::FutureExt;
-use tokio::time::timeout;
+use tokio::{
+    sync::{Semaphore, oneshot},
+    time::timeout,
+};
 
 use super::open::ANSWER;
 
@@ -173,12 +177,36 @@ impl PartialEq for Credentials {
     }
 }
 
+/// As many files are read at a time. One that never ends keeps its place.
+static READING: Semaphore = Semaphore::const_new(8);
+
+/// The text of a file, in time. A pipe that nobody writes to, or a disk that is away, never answers: so a thread of its own reads it, which
+/// neither a runtime nor the end of the process waits for.
+async fn text_of(file: &Path) -> io::Result<String> {
+    let (tell, told) = oneshot::channel();
+    let path = file.to_owned();
+    let read = async {
+        let place = READING.acquire().await.map_err(io::Error::other)?;
+        std::thread::Builder::new()
+            .name("retryrmq-login".to_owned())
+            .spawn(move || {
+                let _ = tell.send(std::fs::read_to_string(path)); // who asked may have gone
+                drop(place);
+            })?;
+        told.await.map_err(io::Error::other)?
+    };
+    timeout(ANSWER, read).await.unwrap_or_else(|_| {
+        let why = format!("it does not come to its end within {} s", ANSWER.as_secs());
+        Err(io::Error::new(io::ErrorKind::TimedOut, why))
+    })
+}
+
 /// What a file holds, without the end of its last line.
 ///
 /// # Errors
 /// [`ErrorKind::AuthenticationFailed`], which names the file and not what it holds.
-pub(super) fn read(file: &Path) -> Result<String> {
-    let text = std::fs::read_to_string(file).map_err(|why| {
+pub(super) async fn read(file: &Path) -> Result<String> {
+    let text = text_of(file).await.map_err(|why| {
         Error::new(
             ErrorKind::AuthenticationFailed,
             format!(
@@ -248,6 +276,21 @@ mod tests {
         assert_eq!(login.lifetime(), Some(Duration::ZERO));
         let minute = Duration::from_secs(60);
         assert_eq!(login.expires_in(minute).lifetime(), Some(minute));
+    }
+
+    #[cfg(unix)]
+    #[tokio::test(start_paused = true)]
+    async fn a_pipe_that_nobody_writes_to_holds_nobody_up() {
+        let name = format!("retryrmq-{}-password", std::process::id());
+        let pipe = std::env::temp_dir().join(name);
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+        let error = read(&pipe).await.unwrap_err();
+        // Lets its thread go.
+        drop(std::fs::OpenOptions::new().write(true).open(&pipe).unwrap());
+        std::fs::remove_file(&pipe).unwrap();
+        assert_eq!(error.kind(), ErrorKind::AuthenticationFailed);
+        assert!(error.to_string().contains("within 20 s"), "{error}");
     }
 
     #[test]

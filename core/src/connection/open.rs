@@ -89,7 +89,10 @@ impl Connection {
                 address.timeout.min(IMPATIENT)
             };
             let opened = async {
-                let login = asked.clone().map_or_else(|| address.login(), Ok)?;
+                let login = match asked.clone() {
+                    Some(login) => login,
+                    None => address.login().await?,
+                };
                 login.check()?;
                 let opened = Self::open_at(address, place, patience, &login, purpose).await?;
                 addresses.join(&opened).await?;

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many times in a row the queue is found empty, with nothing in between: the answer to the first look may overtake a
+/// How often in a row the queue must be found empty, with nothing in between: the answer to the first look may overtake a
 /// delivery, that to the second does not.
 const EMPTY: u32 = 2;
 
-/// So many looks without a delivery to a consumer that was never served: another one is the active one.
+/// After this many looks without a delivery to a consumer that was never served, another one is the active one.
 pub(crate) const QUIET: u32 = 20;
 
 /// For no longer. A settlement makes a place free only when a majority of nodes has it on disk, so no number of looks tells that no

@@ -71,7 +71,7 @@ pub(super) struct AckWindow {
     settled: usize,
     /// When the oldest of those was settled.
     since: Option<Moment>,
-    /// As many as this are acknowledged without waiting for more.
+    /// This many are acknowledged without waiting for more.
     batch: usize,
 }
 

@@ -11,7 +11,7 @@ pub(super) enum Task {
     Resubmit,
     /// Its copy is safe now: acknowledge it.
     Release,
-    /// It was put off until now.
+    /// It was deferred until now.
     Defer,
     /// It was kept for long enough: back to its queue.
     GiveBack,

@@ -8,7 +8,7 @@ use super::{Message, Received};
 use crate::{
     Result,
     publish::Body,
-    retry::{Counting, Death, Past, RetryState},
+    retry::{Counting, Death, Failure, Handover, Past, RetryState, headers},
     topology,
 };
 
@@ -17,7 +17,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Failed {
     /// Its body is not read here.
-    pub(super) received: Arc<Received>,
+    pub(in crate::consumer) received: Arc<Received>,
     pub(super) body: Body,
 }
 
@@ -76,6 +76,42 @@ impl Failed {
             mended,
             body,
         ))
+    }
+
+    /// What a consumer with [`Strategy::Service`](crate::Strategy::Service) handed over, consumed from
+    /// [`HANDOVER_QUEUE`](crate::HANDOVER_QUEUE), and what it asks for. The failure that goes with it is [`failure`](Self::failure).
+    ///
+    /// Nothing but its headers says that: whether to believe them is for the caller to decide, who knows by which way it came
+    /// ([`Message::delivery_exchange`]).
+    ///
+    /// # Errors
+    /// A sentence that names the header that is missing or cannot be read. The message then belongs to no queue.
+    pub fn handed_over(message: &Message) -> std::result::Result<(Self, Handover), String> {
+        let received = &message.0;
+        let table = message.headers().ok_or("it has no headers")?;
+        let handover = Handover::read(table)?;
+        let queue = headers::string(table, headers::QUEUE).filter(|queue| !queue.is_empty());
+        let queue = queue.ok_or_else(|| format!("{} is missing", headers::QUEUE))?;
+        let wire_queue = topology::name(&queue).map_err(|why| why.to_string())?;
+        if !matches!(headers::count(table, headers::COUNT), Ok(Some(_))) {
+            return Err(format!("{} is no count", headers::COUNT));
+        }
+        let properties = received.properties.clone();
+        let state = RetryState::read(&queue, Counting::Header, Past::None, &properties);
+        let (mended, body) = (received.mended.clone(), Arc::clone(received) as Body);
+        let exchange = ShortString::default();
+        let failed = Self::of(
+            &queue, exchange, wire_queue, properties, state, mended, body,
+        );
+        Ok((failed, handover))
+    }
+
+    /// The failure that stands on a message that was [handed over](Self::handed_over), as its consumer wrote it down. What follows from
+    /// it keeps that as it is.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        let table = self.received.properties.headers().as_ref();
+        table.map(Handover::failure).unwrap_or_default()
     }
 
     fn of(

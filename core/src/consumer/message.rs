@@ -113,6 +113,12 @@ impl Message {
         self.0.exchange.as_str()
     }
 
+    /// The routing key that came with it, by the broker's own word (AMQP `basic.deliver`). Of a copy that waited it is the queue's name.
+    #[must_use]
+    pub fn delivery_routing_key(&self) -> &str {
+        self.0.routing_key.as_str()
+    }
+
     /// The id its publisher gave it.
     #[must_use]
     pub fn message_id(&self) -> Option<&str> {
@@ -181,7 +187,7 @@ impl Message {
         self.0.mended.as_deref()
     }
 
-    /// How often a handler put it off without failing.
+    /// How often a handler deferred it.
     #[must_use]
     pub fn deferrals(&self) -> u32 {
         self.0.state.deferrals

@@ -26,9 +26,9 @@ struct Answers {
 
 /// The messages of a queue, one by one: made by [`Consumer::messages`](crate::Consumer::messages).
 ///
-/// It is a [`Stream`], and [`next`](Self::next) does without one's traits. It ends when it was [closed](Self::close), or with its client.
-/// Dropped, it takes no more messages, gives back those that it has not handed out, and lets the others be answered still, for as long as
-/// [`Consumer::drain_timeout`](crate::Consumer::drain_timeout) says.
+/// It is a [`Stream`], and [`next`](Self::next) needs none of a stream's traits. It ends when it was [closed](Self::close), or with
+/// its client. If it is dropped, it takes no more messages, gives back those that it has not handed out, and the others can still
+/// be answered for as long as [`Consumer::drain_timeout`](crate::Consumer::drain_timeout) says.
 #[must_use = "messages are taken from their queue meanwhile"]
 pub struct Messages {
     answers: Arc<Answers>,
@@ -48,7 +48,7 @@ impl Messages {
         }
     }
 
-    /// The next message; `None` at the end. Given up while it waits, nothing is lost.
+    /// The next message; `None` at the end. If the future is dropped, nothing is lost.
     pub async fn next(&mut self) -> Option<Attempt> {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }
@@ -110,12 +110,12 @@ impl fmt::Debug for Messages {
     }
 }
 
-/// A message out of [`Messages`] that waits for its answer.
+/// A message from [`Messages`] that waits for its answer.
 ///
-/// What is dropped without one was not handled: a panic, an early return or a task that was cancelled ended the attempt. With
-/// [`dlx`](crate::Consumer::dlx) that is a failed attempt (`Unanswered`): counted, retried by the policy, and parked at last, so that a
-/// message that takes its task down does not go round for ever. While the stream is being closed, and without `dlx`, where a failure
-/// would be rejected, the message goes back to its queue and comes again, uncounted by us.
+/// If it is dropped without an answer, the message was not handled: a panic, an early return or a cancelled task ended the attempt.
+/// With [`dlx`](crate::Consumer::dlx) that is a failed attempt (`Unanswered`): counted, retried by the policy, and parked at last,
+/// so that a message that crashes its task does not go round for ever. While the stream is being closed, and without `dlx`, where a
+/// failure would be rejected, the message goes back to its queue and comes again, uncounted by us.
 #[must_use = "a message that is dropped without an answer is a failed attempt"]
 pub struct Attempt {
     answers: Arc<Answers>,

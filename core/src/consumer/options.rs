@@ -13,10 +13,11 @@ use crate::{
     topology::{self, Plan, Strategy, WorkQueue},
 };
 
-/// A consumer to be: its options, before it runs.
+/// A consumer before it runs: its options.
 ///
-/// [`Client::consumer`] makes one that is ready to run; [`new`](Self::new) one that is described first and given its
-/// client later. Nothing is checked or sent until [`subscribe`](Self::subscribe), [`start`](Self::start) or [`run`](Self::run).
+/// [`Client::consumer`] makes one that is ready to run; [`new`](Self::new) makes one
+/// that gets its client later. Nothing is checked or sent until [`subscribe`](Self::subscribe), [`start`](Self::start) or
+/// [`run`](Self::run).
 #[derive(Clone)]
 #[must_use = "a consumer does nothing until it is run"]
 pub struct Consumer {
@@ -82,7 +83,7 @@ impl Consumer {
         self
     }
 
-    /// The policy for failures that no rule is about. `exponential(1s, factor=4, max=5m, retries=5)` by default. Needs
+    /// The policy for failures that no rule matches. `exponential(1s, factor=4, max=5m, retries=5)` by default. Needs
     /// [`dlx`](Self::dlx).
     pub fn retry(mut self, policy: Policy) -> Self {
         self.rules.otherwise = policy;
@@ -112,8 +113,8 @@ impl Consumer {
     }
 
     /// Which consumers of the queue come first (the argument `x-priority` of AMQP's `basic.consume`): while one of a higher priority
-    /// has room in its [`prefetch`](Self::prefetch), it gets the messages, and those of a lower one get none. May be negative; 0
-    /// without it. What is delivered already stays where it is. On a queue with a single active consumer, only quorum queues of
+    /// has room in its [`prefetch`](Self::prefetch), it gets the messages, and those of a lower one get none. May be negative; 0 by
+    /// default. What is delivered already stays where it is. On a queue with a single active consumer, only quorum queues of
     /// RabbitMQ 4.0 and later choose that one by priority.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = Some(priority);
@@ -142,6 +143,9 @@ impl Consumer {
 
     /// Whether messages that are given up are parked. Off, they are acknowledged and gone; an event and a warning are
     /// all that is left. On by default; to turn it off needs [`dlx`](Self::dlx), without which nothing is parked anyway.
+    ///
+    /// With [`Strategy::Service`] it is about what is given up here: what a handler parks, and what takes its consumers down. What the
+    /// service gives up after the last retry, its own policy says.
     pub fn park(mut self, park: bool) -> Self {
         self.park = park;
         self
@@ -164,23 +168,23 @@ impl Consumer {
         self
     }
 
-    /// What the work queue is made with when it is missing, or that it never is. Needs [`dlx`](Self::dlx), without which no
+    /// What the work queue is made with when it is missing, or that it is never made. Needs [`dlx`](Self::dlx), without which no
     /// queue is made, unless it is [`WorkQueue::Existing`].
     pub fn work_queue(mut self, work_queue: WorkQueue) -> Self {
         self.work_queue = Some(work_queue);
         self
     }
 
-    /// Consumes a queue although its name is one that waiting and parking queues have: `*.parked` or `*.retry.<number>`. To
-    /// handle parked messages as if they were new acknowledges them, and what waits would not wait, so such a name is refused
+    /// Consumes a queue although its name is one that waiting and parking queues have: `*.parked` or `*.retry.<number>`. Handling
+    /// parked messages as if they were new would acknowledge them, and waiting messages would not wait, so such a name is refused
     /// unless this is on. Off by default. To look at parked messages or replay them, use [`Client::parked`].
     pub fn reserved_name(mut self, reserved_name: bool) -> Self {
         self.reserved_name = reserved_name;
         self
     }
 
-    /// The bounds on crashes and deferrals. A message that is parked after fewer crashes than make it a suspect is a suspect as
-    /// early as that.
+    /// The bounds on crashes and deferrals. If fewer crashes park a message than make it a suspect, it is a suspect from that
+    /// number on.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = Limits {
             suspect: limits.suspect.min(limits.crashes),
@@ -197,7 +201,7 @@ impl Consumer {
 
     /// Says which errors no retry can mend: where `says` is true of the error that a handler returned, or of one in the chain of
     /// its causes, the message is parked at once. Called several times, any of them decides. A [`Signal`](super::Signal)
-    /// comes first; a function that panics says nothing, and the log tells. Needs [`dlx`](Self::dlx).
+    /// comes first; a function that panics decides nothing, and that is logged. Needs [`dlx`](Self::dlx).
     ///
     /// ```
     /// # use retryrmq::Consumer;
@@ -219,13 +223,14 @@ impl Consumer {
         self
     }
 
-    /// Names types of errors, for [rules](Rule::error) and for the record of a parked message. `names` is asked of the error that a
-    /// handler returned and of every one in the chain of its causes; the outermost name is the record's, and rules see all.
+    /// Names types of errors, for [rules](Rule::error) and for the record of a parked message. `names` is called with the error
+    /// that a handler returned and with every one in the chain of its causes. The outermost name goes into the record; rules see
+    /// all of them.
     ///
-    /// In Rust an error does not tell its type by itself. Known without this are the type that a handler declares, errors of
-    /// the standard library (an [`std::io::Error`] goes by its [kind](std::io::ErrorKind), such as `TimedOut`), of tokio, and ours;
-    /// everything that is a timeout is a `TimeoutError` as well, as in every language. Of an error that a transparent enum
-    /// or a boxed report hides, only the causes are seen.
+    /// In Rust an error does not say its type by itself. Known without this are the type that a handler declares, errors of
+    /// the standard library (an [`std::io::Error`] is named by its [kind](std::io::ErrorKind), such as `TimedOut`), of tokio, and
+    /// ours; everything that is a timeout is a `TimeoutError` as well, as in every language. Of an error that a transparent enum or
+    /// a boxed report hides, only the causes are seen.
     ///
     /// ```
     /// # use retryrmq::Consumer;
@@ -276,25 +281,25 @@ impl Consumer {
         }
     }
 
-    /// How many handlers are to run at a time: for those who run them themselves.
+    /// How many handlers run at a time, for callers that run handlers themselves.
     #[must_use]
     pub fn handlers(&self) -> usize {
         self.concurrency
     }
 
-    /// How long one of them may take: for those who run them themselves.
+    /// The handler timeout, for callers that run handlers themselves.
     #[must_use]
     pub fn limit(&self) -> Option<Duration> {
         self.handler_timeout
     }
 
-    /// How long the end waits for those that run: for those who run them themselves.
+    /// The drain timeout, for callers that run handlers themselves.
     #[must_use]
     pub fn last_call(&self) -> Duration {
         self.drain_timeout
     }
 
-    /// What it makes of the errors of handlers: for those who run them themselves.
+    /// What handlers' errors mean, for callers that run handlers themselves.
     #[must_use]
     pub fn judge(&self) -> Judge {
         self.judge.clone()
@@ -304,6 +309,15 @@ impl Consumer {
     #[must_use]
     pub fn window(&self) -> u16 {
         self.prefetch
+    }
+
+    /// The fewest retries after which a message may be parked; `None` where none is. A service may park any.
+    pub(super) fn patience(&self) -> Option<u32> {
+        let known = || match self.strategy.hands_over() {
+            true => 0,
+            false => self.rules.patience(),
+        };
+        self.dlx.then(known)
     }
 
     /// Checks every option by itself; nothing is asked of a broker. [`subscribe`](Self::subscribe) does it first.
@@ -373,7 +387,7 @@ impl Consumer {
         self.rules.validate()
     }
 
-    /// Subscribes, and leaves the running of handlers to the caller: messages come in batches, outcomes go back.
+    /// Subscribes, and lets the caller run the handlers: messages come in batches, outcomes go back.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`], [`ErrorKind::InvalidPolicy`], [`ErrorKind::StrategyRefused`],
@@ -390,7 +404,7 @@ impl Consumer {
     }
 
     /// Subscribes, and gives the messages one by one, each to be answered by hand. At most [`prefetch`](Self::prefetch) wait for their
-    /// answer at a time; [`concurrency`](Self::concurrency) and [`handler_timeout`](Self::handler_timeout) are the caller's affair.
+    /// answer at a time; [`concurrency`](Self::concurrency) and [`handler_timeout`](Self::handler_timeout) are up to the caller.
     ///
     /// ```no_run
     /// # async fn example(rmq: retryrmq::Client) -> retryrmq::Result<()> {
@@ -403,7 +417,7 @@ impl Consumer {
     /// # }
     /// ```
     ///
-    /// What becomes of a message that is dropped without an answer, [`Attempt`](super::Attempt) says.
+    /// [`Attempt`](super::Attempt) says what becomes of a message that is dropped without an answer.
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe).
@@ -442,8 +456,8 @@ impl Consumer {
         ))
     }
 
-    /// Handles messages until the client is closed. It knows of no signals: a process that is ended drains nothing, and
-    /// what it held comes again. To drain at Ctrl-C, use [`run_until`](Self::run_until).
+    /// Handles messages until the client is closed. It handles no signals: a process that is ended by one does not drain, and what
+    /// it held comes again. To drain at Ctrl-C, use [`run_until`](Self::run_until).
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe); and why the client ended by itself, see

@@ -24,7 +24,7 @@ use crate::{
     publish::Job,
     retry::{Origin, Outcome, Policy, Rule},
     telemetry::{Event, HOST},
-    topology::{self, Waits, check_waiting},
+    topology::{self, Detour, Waits, check_waiting},
 };
 
 /// How long a look at the work queue holds.
@@ -66,12 +66,14 @@ struct Shared {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Decision {
-    /// What has happened once the copy is stored: [`Event::Retried`], [`Event::Deferred`] or [`Event::Parked`].
+    /// What has happened once the copy is stored: [`Event::Retried`], [`Event::Deferred`], [`Event::Detoured`] or [`Event::Parked`].
     pub event: Event,
     /// The waiting or parking queue that the copy is for.
     pub queue: String,
     /// The properties of the copy, with its count or record in the headers.
     pub properties: BasicProperties,
+    /// How long the copy waits; `None` of one that is parked.
+    pub delay: Option<Duration>,
 }
 
 impl Retrier {
@@ -162,6 +164,22 @@ impl Retrier {
     /// [`Outcome::Ack`].
     #[must_use]
     pub fn decide(&self, failed: &Failed, outcome: &Outcome) -> Option<Decision> {
+        self.decided(failed, |case| case.after(outcome, fastrand::u64(..)))
+    }
+
+    /// Decides what becomes of a message that never ran, and that its consumer would send through a short wait with its crashes on it
+    /// ([`Handover::Detour`](crate::Handover::Detour)): nothing is done yet.
+    #[must_use]
+    pub fn detour(&self, failed: &Failed) -> Option<Decision> {
+        let crashes = failed.received.state.own_crashes;
+        self.decided(failed, |case| case.detour(crashes, Detour::Shortest))
+    }
+
+    fn decided(
+        &self,
+        failed: &Failed,
+        decide: impl FnOnce(Case<'_>) -> Consequence,
+    ) -> Option<Decision> {
         let client = &self.shared.client;
         let origin = Origin {
             host: HOST.clone(),
@@ -175,12 +193,20 @@ impl Retrier {
             header_room: client.header_room(),
             now: now.map_or(0, |now| now.as_secs()),
         };
-        match case.after(outcome, fastrand::u64(..)) {
-            Consequence::Copy(copying) => Some(Decision {
-                event: copying.event,
-                queue: copying.copy.routing_key,
-                properties: copying.copy.properties,
-            }),
+        match decide(case) {
+            Consequence::Copy(copying) => {
+                let (queue, properties) = (copying.copy.routing_key, copying.copy.properties);
+                let delay = match &copying.event {
+                    Event::Retried { delay, .. } | Event::Deferred { delay, .. } => Some(*delay),
+                    _ => topology::waits_for(&self.options.queue, &queue),
+                };
+                Some(Decision {
+                    event: copying.event,
+                    queue,
+                    properties,
+                    delay,
+                })
+            }
             // Those of other strategies, and of a consumer that does not park.
             Consequence::Ack
             | Consequence::Drop(_)

@@ -11,7 +11,7 @@ use crate::{
     telemetry::{Counters, Stats},
 };
 
-/// A message and the name under which it is settled.
+/// A message, and the token by which it is settled.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Delivery {
@@ -21,7 +21,7 @@ pub struct Delivery {
     pub message: Message,
 }
 
-/// A running consumer whose handlers are the caller's.
+/// A running consumer for which the caller runs the handlers.
 ///
 /// Take messages with [`try_next_batch`](Self::try_next_batch), wait with [`ready`](Self::ready) only when that is
 /// empty, and hand outcomes to [`settle`](Self::settle). What is taken and never settled keeps its place in the
@@ -53,7 +53,7 @@ impl Subscription {
     async fn opened(options: Consumer, client: Client) -> Result<Self> {
         let inbox = Arc::new(Inbox::new(Stopwatch::new(client.handling(&options.queue))));
         let counters = client.counters(&options.queue);
-        let patience = options.dlx.then(|| options.rules.patience());
+        let patience = options.patience();
         let parks = options.dlx.then(|| (client.clone(), options.queue.clone()));
         let shell = Shell::subscribe(options, client, Arc::clone(&inbox), counters.clone()).await?;
         if let Some((client, queue)) = parks {
@@ -92,7 +92,7 @@ impl Subscription {
         self.inbox.wake_one();
     }
 
-    /// Waits until there are messages (`true`), or until none will come any more (`false`).
+    /// Waits until there are messages (`true`), or until no more will come (`false`).
     pub async fn ready(&self) -> bool {
         self.inbox.ready().await
     }
@@ -109,7 +109,8 @@ impl Subscription {
         self.inbox.settle(outcomes);
     }
 
-    /// As [`settle`](Self::settle), for a worker that goes on at once; the engine hears of it at [`tell`](Self::tell), or a moment later.
+    /// As [`settle`](Self::settle), for a worker that goes on at once; the engine learns of it at
+    /// [`tell`](Self::tell), or a moment later.
     pub(super) fn settle_quietly(&self, token: Token, outcome: Outcome) {
         self.inbox.settle_quietly(token, outcome);
     }
@@ -127,8 +128,8 @@ impl Subscription {
             .is_some_and(|patience| message.retries() >= patience || message.mended().is_some())
     }
 
-    /// Gives back messages that were taken and not started, above all at the end: they return to
-    /// their queue as if they had never left it.
+    /// Gives back messages that were taken and not started, mostly at the end: they go back to their queue, and are not
+    /// blamed for a crash.
     pub fn give_back(&self, tokens: impl IntoIterator<Item = Token>) {
         self.inbox.give_back(tokens);
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{consumer::Received, retry::encoded_size};
 
-/// As many bytes of messages are kept that must go back as fresh copies. What comes after them and was given back before becomes a
+/// Bytes of messages that are kept because they must go back as fresh copies. Beyond that, what was given back before becomes a
 /// fresh copy before it is shown, and is held without its body.
 pub(super) const KEPT: usize = 64 * 1024 * 1024;
 /// What a message takes beside its body and headers.

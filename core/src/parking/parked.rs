@@ -58,17 +58,19 @@ impl Parked {
         }
     }
 
-    /// Goes through the parked messages, in the order of the queue: oldest first, but for what has a priority. What is neither
-    /// replayed nor dropped stays parked, in its place, if the walk is [closed](Browse::close) and no other goes on at the
-    /// same time; past two thousand messages that are looked at again and again a quorum queue may change their order.
+    /// Walks through the parked messages, in the order of the queue: oldest first, except for messages with a priority. What is
+    /// neither replayed nor dropped stays parked, in its place, if the walk is [closed](Browse::close) and no other walk runs at
+    /// the same time. Beyond two thousand messages a quorum queue may change their order when they are looked at again and again.
     ///
-    /// No look is one too many, whatever limits how often a message is delivered, and however a walk ends: what was given
-    /// back before is put back as a fresh copy, confirmed, before it is held again. That takes the right to publish to
-    /// queues. What cannot be borne: a limit of 0; past two thousand messages, a limit of 1 and a walk that is killed; as many
-    /// walks as the limit, past two thousand messages one less, each killed in the moment between the delivery of a share and its
-    /// renewal; and one walk that is killed
-    /// while it puts messages back in a queue that is full and drops its head (`max-length` or `max-length-bytes` without
-    /// `reject-publish`): originals and copies are more than the queue may hold, and what it drops are others, without a copy.
+    /// Looking loses no message, whatever the delivery limit, and however a walk ends: what was given back before is put back as a
+    /// fresh, confirmed copy before it is held again. That takes the right to publish to queues. There are four exceptions:
+    ///
+    /// - a delivery limit of 0;
+    /// - beyond two thousand messages, a limit of 1 and a walk that is killed;
+    /// - as many walks as the limit (beyond two thousand messages one less), each killed in the moment between the delivery of a share
+    ///   and its renewal;
+    /// - a walk that is killed while it puts messages back into a full queue that drops its head (`max-length` or `max-length-bytes`
+    ///   without `reject-publish`): originals and copies are more than the queue may hold, and it drops others, which have no copy.
     ///
     /// While the broker is short of memory or disk and takes no copies, this waits, and holds nothing meanwhile.
     ///

@@ -1,4 +1,4 @@
-//! What is known of a parked message, whoever parked it: we, or the broker itself.
+//! What is known of a parked message, parked by a consumer or by the broker itself.
 
 use std::{
     hash::{Hash, Hasher},
@@ -9,7 +9,7 @@ use std::{
 use lapin::{BasicProperties, types::FieldTable};
 
 use crate::{
-    consumer::{Message, Received},
+    consumer::{Decision, Failed, Message, Received},
     retry::{Counting, Failure, HistoryEntry, ParkReason, Past, RetryState, fingerprint, headers},
 };
 
@@ -52,6 +52,31 @@ impl Record {
     #[must_use]
     pub fn message(&self) -> Message {
         Message(Arc::clone(&self.received))
+    }
+
+    /// The [`mark`](Self::mark) and the fingerprint that the copy of a decision has where it is parked, or [waits](crate::Waiter::mark)
+    /// in a waiting queue that could be had as it was decided.
+    #[must_use]
+    pub fn names_of(failed: &Failed, decision: &Decision) -> (String, String) {
+        let record = Self::read(
+            (0, 0),
+            &Arc::from(failed.queue()),
+            failed.body().to_vec(),
+            decision.properties.clone(),
+            Default::default(),
+            Default::default(),
+        );
+        let alike = match record.ours {
+            true => record.fingerprint,
+            // What waits was not given up: its failure is in its headers all the same.
+            false => {
+                let table = record.received.properties.headers().as_ref();
+                let text = |name| table.and_then(|table| headers::string(table, name));
+                let of = |name| text(name).unwrap_or_default();
+                fingerprint(&of(headers::ERROR_TYPE), &of(headers::ERROR))
+            }
+        };
+        (record.mark, alike)
     }
 
     /// Whether a consumer of ours parked it. The rest the broker dead-lettered, or another library put there.

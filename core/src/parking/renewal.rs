@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result, consumer::Received};
 
-/// As many copies are on their way at a time when a walk ends.
+/// Copies that are on their way at a time when a walk ends.
 const WAVE: usize = 256;
 
 /// How often copies are sent at the end of a walk to a queue that takes none because it is full.
@@ -218,7 +218,7 @@ impl Browse {
 pub(super) struct Refused {
     /// Whatever is tried: too large for what it takes by now, and the like.
     for_good: BTreeSet<u64>,
-    /// As long as the queue is so full.
+    /// While the queue is this full.
     for_now: Vec<(u64, Arc<Received>)>,
 }
 

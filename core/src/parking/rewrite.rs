@@ -1,4 +1,4 @@
-//! A parking queue written anew: every message put back as a fresh copy, so that the broker can delete what it keeps because
+//! A parking queue rewritten: every message put back as a fresh copy, so that the broker can delete what it keeps because
 //! of the oldest of them.
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Browse, marks::Source};
 use crate::Result;
 
-/// As many copies are on their way at a time.
+/// Copies that are on their way at a time.
 const WAVE: usize = 256;
 
 impl Browse {

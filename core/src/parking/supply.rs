@@ -34,12 +34,12 @@ const QUIET: Duration = Duration::from_millis(100);
 /// How long a queue may take to have back what was held. Longer where somebody else takes it at once, or a policy delays it.
 const PUT_BACK: Duration = Duration::from_secs(1);
 
-/// So many settlements a quorum queue may be behind before RabbitMQ keeps further ones in the channel, and drops them with it
+/// How many settlements a quorum queue may be behind before RabbitMQ keeps further ones in the channel, and drops them with it
 /// ([`LINGER`]): what was renewed last would be there twice.
 const BEHIND: u32 = 30;
 /// A walk settles many at once, and each takes its time.
 const LINGER_EACH: Duration = Duration::from_millis(1);
-/// As much longer at most, where the broker takes its time for confirms, too.
+/// The most that is added when the broker is slow to confirm, too.
 const LINGER_MORE: Duration = Duration::from_secs(10);
 
 /// What one consumer of a walk was sent.

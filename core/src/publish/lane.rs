@@ -36,8 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How often a message is published that shared a wave with one that the broker refused.
 const TRIES: u32 = 4;
 
-/// So many go together that shared a wave with one that the broker refused: the square root of the largest wave makes both
-/// the search for the guilty one and what its neighbours pay short.
+/// How many messages go together that shared a wave with one that the broker refused. The square root of the largest wave keeps
+/// both short: the search for the refused message, and the delay of its neighbours.
 const FEW: usize = 16;
 
 /// What a lane is made of.

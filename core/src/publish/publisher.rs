@@ -124,7 +124,7 @@ impl Publisher {
             let (done, answer) = oneshot::channel();
             let done = Box::new(move |result| {
                 drop(room);
-                // Whoever asked may have gone.
+                // The caller may be gone.
                 let _ = done.send(result);
             });
             let job = message.into_job(self.link.header_room(), done)?;

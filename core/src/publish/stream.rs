@@ -14,7 +14,7 @@ use crate::{
     visible,
 };
 
-/// So many arguments of somebody else's are taken over before it is given up.
+/// How many of another's arguments are taken over before giving up.
 const MOST: usize = 16;
 
 impl Client {

@@ -15,7 +15,7 @@ use crate::{
     connection::{Begun, Doing, Limits, OpenChannel, put_off, refusal, size_limit},
 };
 
-/// As many bytes of a wave are handed to lapin, which copies them, before they are written.
+/// Bytes of a wave that are handed to lapin, which copies them, before they are written.
 const UNWRITTEN: usize = 1 << 20;
 
 /// What became of a wave. Those whose message came back are told already.

@@ -142,7 +142,7 @@ pub(crate) enum Action {
     },
     /// Wait for `delay`, then come back without a retry spent.
     Defer {
-        /// How often it was put off, this time included.
+        /// How often it was deferred, this time included.
         deferral: u32,
         /// How long to wait.
         delay: Duration,

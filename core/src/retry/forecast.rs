@@ -18,9 +18,9 @@ use std::{
 use super::{Action, Failure, Limits, Outcome, Policy, RetryState, decide};
 use crate::{Error, ErrorKind, Result};
 
-/// As many messages may arrive in a forecast.
+/// The most messages that may arrive in a forecast.
 const MOST_MESSAGES: u64 = 1_000_000;
-/// As many attempts may be made in all.
+/// The most attempts that may be made in all.
 const MOST_ATTEMPTS: u64 = 20_000_000;
 /// When a forecast begins, in seconds since 1970: any time does.
 const BEGINS: u64 = 1_000_000_000;

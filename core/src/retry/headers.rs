@@ -23,6 +23,10 @@ pub(crate) const PARKED_REASON: &str = "x-retry-parked-reason";
 pub(crate) const FINGERPRINT: &str = "x-retry-fingerprint";
 pub(crate) const REPLAYS: &str = "x-retry-replays";
 pub(crate) const WALK: &str = "x-retry-walk";
+/// Of a failure that is handed over to a service: what is asked for, the queue where it failed, and the delay that was chosen.
+pub(crate) const HANDOVER: &str = "x-retry-handover";
+pub(crate) const QUEUE: &str = "x-retry-queue";
+pub(crate) const AFTER: &str = "x-retry-after";
 
 pub(crate) const DELIVERY_COUNT: &str = "x-delivery-count";
 pub(crate) const ACQUIRED_COUNT: &str = "x-acquired-count";
@@ -58,6 +62,11 @@ pub(crate) fn is_of_death(name: &str) -> bool {
 /// The record of one parking, which no later copy of the message may carry: it would be believed.
 pub(crate) fn is_of_parking(name: &str) -> bool {
     matches!(name, PARKED_AT | PARKED_REASON | ERROR_STACK | FINGERPRINT)
+}
+
+/// What one hand-over says, which no later copy of the message may carry.
+pub(crate) fn is_of_handover(name: &str) -> bool {
+    matches!(name, HANDOVER | QUEUE | AFTER)
 }
 
 /// Any integer type of AMQP as `i64`.

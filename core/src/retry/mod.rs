@@ -12,6 +12,7 @@ mod decision;
 mod duration;
 mod fingerprint;
 mod forecast;
+mod handover;
 pub(crate) mod headers;
 mod history;
 mod ladder;
@@ -32,6 +33,8 @@ pub use duration::{
 };
 pub(crate) use fingerprint::fingerprint;
 pub use forecast::{Depth, Forecast, Load, Moment, Round};
+pub use handover::Handover;
+pub(crate) use handover::hand_over;
 pub use history::HistoryEntry;
 pub use ladder::rung;
 pub use outcome::{Failure, Outcome, ParkReason};

@@ -14,6 +14,8 @@ pub struct Failure {
     pub kinds: Vec<String>,
     /// A stack trace or a chain of causes, if there is one (`x-retry-error-stack`, on parked messages only).
     pub stack: Option<String>,
+    /// The headers of the message say it already: the consumer wrote it that handed the message over.
+    pub(crate) is_recorded: bool,
 }
 
 impl Failure {
@@ -70,7 +72,7 @@ pub enum Outcome {
         /// The delay the handler chose; `None` leaves it to the policy.
         delay: Option<Duration>,
     },
-    /// Failed for good: park now, whatever the policy would allow.
+    /// Failed, and no retry can help: park now, whatever the policy would allow.
     Park {
         /// [`ParkReason::Requested`] or [`ParkReason::Fatal`] for handlers.
         reason: ParkReason,
@@ -147,7 +149,7 @@ pub enum ParkReason {
     Fatal,
     /// The handler asked for it.
     Requested,
-    /// It took its consumer down too often.
+    /// It crashed its consumer too often.
     DeliveryLimit,
     /// It cannot be read as AMQP: names that are not UTF-8, tables nested without end.
     Undecodable,

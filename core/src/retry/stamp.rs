@@ -6,7 +6,7 @@ use lapin::{
 };
 
 use super::{
-    Failure, HistoryEntry, ParkReason, RetryState,
+    Failure, Handover, HistoryEntry, ParkReason, RetryState,
     fingerprint::fingerprint,
     headers,
     size::{encoded_size, fit},
@@ -53,7 +53,7 @@ impl Stamp<'_> {
         self.finish(copy, expiration)
     }
 
-    /// The copy of a message that a handler put off: counted as such, no retry spent.
+    /// The copy of a deferred message: counted as such, no retry spent.
     pub(crate) fn deferral(&self, deferral: u32, expiration: Option<u64>) -> BasicProperties {
         let mut copy = self.copy();
         self.count(&mut copy, headers::COUNT, self.state.retries);
@@ -75,6 +75,7 @@ impl Stamp<'_> {
         let mut copy = self.copy();
         self.count(&mut copy, headers::COUNT, self.state.retries);
         self.failure(&mut copy, failure);
+        self.particulars(&mut copy, failure);
         if self.state.crashes > 0 {
             self.count(&mut copy, headers::CRASHES, self.state.crashes);
         }
@@ -84,17 +85,34 @@ impl Stamp<'_> {
             AMQPValue::Timestamp(self.now),
         );
         insert(&mut copy, headers::PARKED_REASON, long(reason.as_str()));
-        insert(
-            &mut copy,
-            headers::FINGERPRINT,
-            long(&fingerprint(&failure.error_type, &failure.error)),
-        );
-        if let Some(stack) = &failure.stack {
-            insert(
-                &mut copy,
-                headers::ERROR_STACK,
-                long(&cut_middle(stack, STACK_MAX)),
-            );
+        self.finish(copy, None)
+    }
+
+    /// The copy that a service takes over: the message with the counts with which this attempt began, and with its failure as it would
+    /// stand in the record.
+    pub(crate) fn handed_over(
+        &self,
+        queue: &str,
+        handover: &Handover,
+        crashes: u32,
+        failure: &Failure,
+    ) -> BasicProperties {
+        let mut copy = self.copy();
+        self.count(&mut copy, headers::COUNT, self.state.retries);
+        if crashes > 0 || *handover == Handover::Detour {
+            self.count(&mut copy, headers::CRASHES, crashes);
+        }
+        insert(&mut copy, headers::HANDOVER, long(handover.as_str()));
+        insert(&mut copy, headers::QUEUE, long(queue));
+        if let Some(ms) = handover.after_ms() {
+            insert(&mut copy, headers::AFTER, AMQPValue::LongLongInt(ms));
+        }
+        if handover.is_failure() {
+            self.failure(&mut copy, failure);
+            self.particulars(&mut copy, failure);
+        }
+        if let Handover::Park(reason) = handover {
+            insert(&mut copy, headers::PARKED_REASON, long(reason.as_str()));
         }
         self.finish(copy, None)
     }
@@ -106,7 +124,11 @@ impl Stamp<'_> {
         let mut copy = self.copy();
         if let Some(original) = self.properties.headers() {
             for (name, value) in original {
-                if headers::is_of_death(name.as_str()) || headers::is_of_parking(name.as_str()) {
+                let name_is = name.as_str();
+                if headers::is_of_death(name_is)
+                    || headers::is_of_parking(name_is)
+                    || headers::is_of_handover(name_is)
+                {
                     copy.insert(name.clone(), value.clone());
                 }
             }
@@ -213,7 +235,9 @@ impl Stamp<'_> {
         if let Some(original) = self.properties.headers() {
             for (name, value) in original {
                 let name_is = name.as_str();
-                if !headers::is_brokers_own(name_is) && !headers::is_of_parking(name_is) {
+                let is_of_one_copy =
+                    headers::is_of_parking(name_is) || headers::is_of_handover(name_is);
+                if !headers::is_brokers_own(name_is) && !is_of_one_copy {
                     table.insert(name.clone(), value.clone());
                 }
             }
@@ -237,6 +261,9 @@ impl Stamp<'_> {
     }
 
     fn failure(&self, table: &mut FieldTable, failure: &Failure) {
+        if failure.is_recorded {
+            return;
+        }
         let first = self.state.first_failed_at.unwrap_or(self.now);
         insert(table, headers::FIRST_FAILED_AT, AMQPValue::Timestamp(first));
         let error = cut_middle(&failure.error, ERROR_MAX);
@@ -266,6 +293,28 @@ impl Stamp<'_> {
         remove(table, headers::HISTORY);
         if let Some(history) = HistoryEntry::write_all(&history, HISTORY_MAX) {
             insert(table, headers::HISTORY, history);
+        }
+    }
+
+    /// What only a record has of a failure: as its consumer wrote it, if it did.
+    fn particulars(&self, table: &mut FieldTable, failure: &Failure) {
+        if failure.is_recorded {
+            let written = self.properties.headers().as_ref();
+            for name in [headers::FINGERPRINT, headers::ERROR_STACK] {
+                if let Some(value) = written.and_then(|written| written.inner().get(name)) {
+                    insert(table, name, value.clone());
+                }
+            }
+            return;
+        }
+        let alike = fingerprint(&failure.error_type, &failure.error);
+        insert(table, headers::FINGERPRINT, long(&alike));
+        if let Some(stack) = &failure.stack {
+            insert(
+                table,
+                headers::ERROR_STACK,
+                long(&cut_middle(stack, STACK_MAX)),
+            );
         }
     }
 

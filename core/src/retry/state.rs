@@ -48,7 +48,7 @@ pub struct RetryState {
     pub retries: u32,
     /// Whether that is what a header of ours says.
     pub is_counted: bool,
-    /// Times a handler put it off without failing.
+    /// Times that a handler deferred it.
     pub deferrals: u32,
     /// Times a consumer went away while holding it.
     pub crashes: u32,

@@ -27,7 +27,7 @@ pub enum Event {
         /// Why it failed.
         error: String,
     },
-    /// A message was put off by its handler.
+    /// A message was deferred by its handler.
     #[non_exhaustive]
     Deferred {
         /// The work queue.
@@ -51,6 +51,18 @@ pub enum Event {
         /// The last failure.
         error: String,
     },
+    /// With the strategy `service`: a failed message was handed over to the service, whose policy decides; its original is acknowledged.
+    #[non_exhaustive]
+    HandedOver {
+        /// The work queue.
+        queue: String,
+        /// The message's id, if its publisher gave it one.
+        message_id: Option<String>,
+        /// The attempt that failed; 1 is the first delivery.
+        attempt: u32,
+        /// Why it failed.
+        error: String,
+    },
     /// With `dlx = false`: a failed message was rejected; the queue's own dead-lettering decides.
     #[non_exhaustive]
     Rejected {
@@ -61,7 +73,7 @@ pub enum Event {
         /// Why it failed.
         error: String,
     },
-    /// A message that came back without an answer, out of a queue that counts none, takes a detour, counted.
+    /// A message that came back without an answer takes a detour, so that the crash is counted.
     #[non_exhaustive]
     Detoured {
         /// The work queue.
@@ -71,7 +83,7 @@ pub enum Event {
         /// Crashes so far.
         crashes: u32,
     },
-    /// A redelivery of a message that was handled before the connection dropped was acknowledged, not run again.
+    /// A message that was handled before the connection dropped came again, and was acknowledged without running again.
     #[non_exhaustive]
     AlreadyHandled {
         /// The work queue.
@@ -79,7 +91,7 @@ pub enum Event {
         /// The message's id.
         message_id: Option<String>,
     },
-    /// A message that was replayed from the parking queue arrived, to be handled anew.
+    /// A message that was replayed from the parking queue arrived, to be handled again.
     #[non_exhaustive]
     Replayed {
         /// The work queue.
@@ -111,8 +123,8 @@ pub enum Event {
         /// The work queue.
         queue: String,
     },
-    /// The connection was lost, and the broker refuses the login or the virtual host now. It is tried again: somebody has to
-    /// change the one or the other.
+    /// The connection was lost, and the broker refuses the login or the virtual host now. It is tried again; somebody has to change
+    /// the login or the virtual host.
     #[non_exhaustive]
     LoginRefused {
         /// The work queue.
@@ -143,7 +155,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// One of each, for whoever lists them.
+    /// One event of each kind, for lists of them.
     #[doc(hidden)]
     #[must_use]
     pub fn one_of_each() -> Vec<Self> {
@@ -169,6 +181,12 @@ impl Event {
                 message_id: id(),
                 attempt: 1,
                 reason,
+                error: error(),
+            },
+            Self::HandedOver {
+                queue: queue(),
+                message_id: id(),
+                attempt: 1,
                 error: error(),
             },
             Self::Rejected {
@@ -219,6 +237,7 @@ impl Event {
             Self::Retried { .. } => "retried",
             Self::Deferred { .. } => "deferred",
             Self::Parked { .. } => "parked",
+            Self::HandedOver { .. } => "handed_over",
             Self::Rejected { .. } => "rejected",
             Self::Detoured { .. } => "detoured",
             Self::AlreadyHandled { .. } => "already_handled",
@@ -272,6 +291,18 @@ impl Event {
                 message_id: message_id.as_deref(),
                 attempt: Some(*attempt),
                 reason: Some(*reason),
+                error: Some(error),
+                ..Facts::default()
+            },
+            Self::HandedOver {
+                queue,
+                message_id,
+                attempt,
+                error,
+            } => Facts {
+                queue,
+                message_id: message_id.as_deref(),
+                attempt: Some(*attempt),
                 error: Some(error),
                 ..Facts::default()
             },
@@ -349,7 +380,7 @@ pub struct Facts<'a> {
 
 type Told = dyn Fn(&Event) + Send + Sync;
 
-/// Who wants to know.
+/// Who is told of events.
 #[derive(Clone, Default)]
 pub(crate) struct Listener(Option<Arc<Told>>);
 

@@ -25,6 +25,8 @@ pub struct Finding {
     pub status: Status,
     /// Of a work queue: its type, where the broker told it or it was made just now.
     pub queue_type: Option<QueueType>,
+    /// Of the service's queue that failures are handed over to: how many services consume it.
+    pub services: Option<u32>,
 }
 
 /// The state of one item on the broker.
@@ -72,6 +74,7 @@ pub(crate) async fn apply(
         connection,
         channel: None,
         told: None,
+        services: None,
     };
     let mut findings = Vec::with_capacity(plan.items.len());
     for item in &plan.items {
@@ -90,6 +93,7 @@ pub(crate) async fn apply(
                     missing: *missing,
                     is_work_queue: item.is_work_queue(),
                     is_parking_queue: item.is_parking_queue(),
+                    is_handover_queue: item.is_handover_queue(),
                 };
                 broker.queue(sought, mode).await?
             }
@@ -114,6 +118,7 @@ pub(crate) async fn apply(
             item: item.clone(),
             status,
             queue_type: broker.told.take(),
+            services: broker.services.take(),
         });
     }
     if let Some(channel) = broker.channel.take() {
@@ -130,12 +135,18 @@ struct Sought<'a> {
     missing: Missing,
     is_work_queue: bool,
     is_parking_queue: bool,
+    is_handover_queue: bool,
 }
 
 impl Sought<'_> {
     fn is_missing(&self) -> Error {
         let queue = self.queue;
-        let message = if self.is_work_queue && self.missing == Missing::Refused {
+        let message = if self.is_handover_queue {
+            format!(
+                "the queue `{queue}` does not exist, to which the strategy service hands failures over: start the service, which \
+                 declares it (`retryrmq serve`), in this virtual host, or use another strategy"
+            )
+        } else if self.is_work_queue && self.missing == Missing::Refused {
             format!(
                 "the queue `{queue}` does not exist, and `work_queue` is `existing`: declare it, or let its consumer make it \
                  with `work_queue` as `quorum`, `classic`, or the arguments that you declare it with"
@@ -206,6 +217,8 @@ struct Broker<'a> {
     channel: Option<OpenChannel>,
     /// The type that the broker told of the queue in question.
     told: Option<QueueType>,
+    /// How many services consume the queue in question.
+    services: Option<u32>,
 }
 
 impl Broker<'_> {
@@ -226,8 +239,15 @@ impl Broker<'_> {
         let is_ours_to_make = !matches!(sought.missing, Missing::Refused | Missing::Gone);
         let makes = mode == Mode::Apply && is_ours_to_make;
         let present = match looked {
-            Ok(_) => true,
+            Ok(found) => {
+                self.services = sought.is_handover_queue.then(|| found.consumer_count());
+                true
+            }
             Err(error) if error.kind() == ErrorKind::QueueNotFound => false,
+            // Whoever may publish to it need not have any permission on it. A copy that is returned tells that it is missing.
+            Err(error) if error.kind() == ErrorKind::AccessRefused && sought.is_handover_queue => {
+                return Ok(Status::Unknown);
+            }
             // RabbitMQ 4.3 wants a permission for a look; the declaration, if there is one, will say which.
             Err(error) if error.kind() == ErrorKind::AccessRefused && makes => false,
             Err(error) => return Err(error),
@@ -243,6 +263,7 @@ impl Broker<'_> {
                 };
             }
             if (sought.any || sought.is_work_queue)
+                && !sought.is_handover_queue
                 && mode != Mode::Exist
                 && self.asked_for_its_type(queue).await? == Some(Kind::Stream)
             {
@@ -306,7 +327,7 @@ impl Broker<'_> {
     }
 
     /// Whether a queue goes with its last consumer. AMQP shows that only in what a declaration is refused for: first that it is
-    /// durable, then this, then its arguments. Whoever may not declare it is not told.
+    /// durable, then this, then its arguments. A user that may not declare it is not told.
     async fn is_auto_delete(&mut self, sought: &Sought<'_>) -> Result<bool> {
         // A quorum queue is durable, so that none of these makes one that is not.
         let mut quorum = FieldTable::default();
@@ -335,7 +356,7 @@ impl Broker<'_> {
         Ok(false)
     }
 
-    /// The type of a queue, where it can be told. Whoever may not read from it is told so when it is consumed.
+    /// The type of a queue, where it can be told. A user that may not read from it is told so when it is consumed.
     async fn asked_for_its_type(&mut self, queue: &str) -> Result<Option<Kind>> {
         let wire = name(queue)?;
         let connection = self.connection;
@@ -395,8 +416,10 @@ impl Broker<'_> {
             Err(error) if error.kind() == ErrorKind::Mismatch => {
                 let way_out = if internal {
                     "; an exchange of that name that clients may publish to would let them forge dead letters: delete it"
-                } else {
+                } else if kind == "x-delayed-message" {
                     "; or use the strategy retry-queues, which needs no exchange"
+                } else {
+                    "; delete it when nobody needs it any more, or choose another name"
                 };
                 let message = format!("{error}{way_out}");
                 match mode {

@@ -1,4 +1,4 @@
-//! Who makes a queue on first use: over one connection for all that are asked for at the same time.
+//! Makes queues on first use: over one connection for all that are asked for at the same time.
 
 use std::sync::{Arc, Weak};
 

@@ -168,6 +168,18 @@ impl Item {
         }
     }
 
+    /// A durable exchange that anybody with the permission may publish to. One that exists must be of this type.
+    #[must_use]
+    pub fn exchange(name: impl Into<String>, kind: &'static str, purpose: &'static str) -> Self {
+        Self::Exchange {
+            name: name.into(),
+            kind,
+            internal: false,
+            arguments: Vec::new(),
+            purpose,
+        }
+    }
+
     /// A binding of a queue to an exchange.
     #[must_use]
     pub fn binding(
@@ -195,6 +207,11 @@ impl Item {
     /// Whether it is a queue that is consumed.
     pub(crate) fn is_work_queue(&self) -> bool {
         matches!(self, Self::Queue { purpose, .. } if purpose.starts_with(WORK_QUEUE))
+    }
+
+    /// Whether it is the queue of the service that failures are handed over to.
+    pub(crate) fn is_handover_queue(&self) -> bool {
+        matches!(self, Self::Queue { purpose, .. } if *purpose == HANDED_OVER)
     }
 
     /// Whether it is a queue in which messages are parked.
@@ -315,7 +332,7 @@ pub fn work_queue_of(name: &str) -> Option<&str> {
 }
 
 /// How long messages of `queue` wait in the queue `name`; `None` if it is not one in which they wait.
-pub(super) fn waits_for(queue: &str, name: &str) -> Option<Duration> {
+pub(crate) fn waits_for(queue: &str, name: &str) -> Option<Duration> {
     let ms = name.strip_prefix(queue)?.strip_prefix(".retry.")?;
     ms.parse().ok().map(Duration::from_millis)
 }
@@ -434,6 +451,27 @@ pub(crate) fn parking_itself(parking: &str, queue_type: QueueType) -> Item {
         purpose: PARKED_HERE,
     }
 }
+
+/// The internal exchange of a service (`retryrmq serve`): queues send there what dies in them, and no client may publish to it.
+pub const DEAD_EXCHANGE: &str = "retryrmq.dead";
+
+/// The queue in which a service takes over the failures that consumers with [`Strategy::Service`](crate::Strategy::Service) hand to it.
+/// The service declares it.
+pub const HANDOVER_QUEUE: &str = "retryrmq.handover";
+
+/// The queue of the service, which must be there already.
+pub(super) fn handover() -> Item {
+    Item::Queue {
+        name: HANDOVER_QUEUE.to_owned(),
+        arguments: Vec::new(),
+        any_arguments: true,
+        missing: Missing::Refused,
+        purpose: HANDED_OVER,
+    }
+}
+
+/// The purpose of the queue of the service.
+const HANDED_OVER: &str = "the service takes failures over from here";
 
 /// The purpose of a parking queue.
 pub(super) const PARKED_HERE: &str = "messages are parked here";

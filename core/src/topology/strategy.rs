@@ -9,6 +9,7 @@ use super::{
     native::Native,
     retry_queues::RetryQueues,
     scheme::{Scheme, Target},
+    service::Service,
 };
 use crate::{Error, ErrorKind, Result, connection::Server, retry::Rules};
 
@@ -28,17 +29,21 @@ pub enum Strategy {
     Native,
     /// A copy through an exchange of the delayed-message plugin, for brokers before 4.3 that have it.
     DelayedExchange,
+    /// A confirmed copy with the failure goes to the service (`retryrmq serve`), and the original is acknowledged after the confirm:
+    /// the service's policy decides when it comes back and when it is parked. The service must have been started once.
+    Service,
 }
 
 impl Strategy {
-    const ALL: [Self; 4] = [
+    const ALL: [Self; 5] = [
         Self::RetryQueues,
         Self::DeadLetter,
         Self::Native,
         Self::DelayedExchange,
+        Self::Service,
     ];
 
-    /// The word for it in every language, flag and metric.
+    /// Its name in every language, flag and metric.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -46,7 +51,13 @@ impl Strategy {
             Self::DeadLetter => "dead-letter",
             Self::Native => "native",
             Self::DelayedExchange => "delayed-exchange",
+            Self::Service => "service",
         }
+    }
+
+    /// Whether what fails is handed over to a service, which decides what follows.
+    pub(crate) const fn hands_over(self) -> bool {
+        matches!(self, Self::Service)
     }
 
     pub(crate) fn scheme(self) -> &'static dyn Scheme {
@@ -55,6 +66,7 @@ impl Strategy {
             Self::DeadLetter => &DeadLetter,
             Self::Native => &Native,
             Self::DelayedExchange => &DelayedExchange,
+            Self::Service => &Service,
         }
     }
 
@@ -121,7 +133,7 @@ impl FromStr for Strategy {
             Error::new(
                 ErrorKind::InvalidOption,
                 format!(
-                    "`{}` is no strategy; it is retry-queues, dead-letter, native or delayed-exchange",
+                    "`{}` is no strategy; it is retry-queues, dead-letter, native, delayed-exchange or service",
                     text.chars().take(40).collect::<String>()
                 ),
             )
@@ -152,11 +164,17 @@ mod tests {
 
     #[test]
     fn each_version_of_rabbitmq_serves_what_it_has() {
-        use Strategy::{DeadLetter, DelayedExchange, Native, RetryQueues};
+        use Strategy::{DeadLetter, DelayedExchange, Native, RetryQueues, Service};
         for (version, served) in [
-            ("3.10.8", &[RetryQueues, DeadLetter, DelayedExchange][..]),
-            ("4.0.5", &[RetryQueues, DeadLetter, DelayedExchange]),
-            ("4.3.6", &[RetryQueues, DeadLetter, Native]),
+            (
+                "3.10.8",
+                &[RetryQueues, DeadLetter, DelayedExchange, Service][..],
+            ),
+            (
+                "4.0.5",
+                &[RetryQueues, DeadLetter, DelayedExchange, Service],
+            ),
+            ("4.3.6", &[RetryQueues, DeadLetter, Native, Service]),
         ] {
             for strategy in Strategy::ALL {
                 let refused = refusal(strategy, "RabbitMQ", version, QueueType::Quorum);

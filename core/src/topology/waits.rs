@@ -32,7 +32,7 @@ use super::{
     Finding, Item, Mode, QueueType, Status,
     maker::{Make, Maker},
     patience::Patience,
-    plan::{self, parking_queue, waiting_queue, waits_for},
+    plan::{self, HANDOVER_QUEUE, parking_queue, waiting_queue, waits_for},
     substitute::substitute,
 };
 use crate::{
@@ -43,10 +43,10 @@ use crate::{
 /// A quorum queue younger than about a second comes back empty when its broker is killed, confirmed messages included.
 pub(crate) const SAFE_AGE: Duration = Duration::from_secs(2);
 
-/// As many queues are looked for or made at a time. One that does not answer holds up no more than its own messages.
+/// Queues that are looked for or made at a time. One that does not answer holds up only its own messages.
 const AT_A_TIME: usize = 8;
 
-/// The waiting and parking queues of one work queue. Each is made once, whoever asks for it meanwhile.
+/// The waiting and parking queues of one work queue. Each is made once, however many ask for it meanwhile.
 pub(crate) struct Waits<M = Maker>(Arc<Inner<M>>);
 
 struct Inner<M> {
@@ -184,8 +184,9 @@ impl<M: Make> Waits<M> {
     /// When a copy that was confirmed just now in the queue `name` will be safe there: until then its original must not be
     /// let go of. `None` for what is neither a waiting nor the parking queue, such as the work queue itself.
     pub(crate) fn matures(&self, name: &str) -> Option<Instant> {
-        let is_ours =
-            waits_for(&self.0.queue, name).is_some() || name == parking_queue(&self.0.queue);
+        let is_ours = waits_for(&self.0.queue, name).is_some()
+            || name == parking_queue(&self.0.queue)
+            || name == HANDOVER_QUEUE;
         is_ours.then(|| {
             self.safe_from(name)
                 .unwrap_or_else(|| Instant::now() + SAFE_AGE)
@@ -216,7 +217,7 @@ impl<M: Make> Waits<M> {
         }
     }
 
-    /// Makes sure that the queue `name` exists: a waiting or parking queue, or the work queue, which is never made. All who
+    /// Makes sure that the queue `name` exists: a waiting or parking queue, or one that is never made, the work queue and the service's. All who
     /// ask for the same queue at the same time share one try and its failure, and one that was refused is not tried again
     /// before a pause is over.
     ///
@@ -378,12 +379,13 @@ impl<M: Make> Inner<M> {
         match waits_for(&self.queue, name) {
             Some(delay) => plan::waiting(&self.queue, delay, self.queue_type),
             None if name == self.queue => plan::existing(name),
+            None if name == HANDOVER_QUEUE => plan::handover(),
             None => plan::parking(&self.queue, self.queue_type),
         }
     }
 
     fn mode(&self, name: &str) -> Mode {
-        if name == self.queue {
+        if name == self.queue || name == HANDOVER_QUEUE {
             Mode::Exist
         } else if self.declare {
             Mode::Apply

@@ -13,11 +13,12 @@ use crate::{Error, ErrorKind, Result};
 
 /// What a consumer with `dlx` does when its work queue does not exist. A queue that exists is taken as it is, whatever is said here.
 ///
-/// Whoever else declares the queue must use the same arguments: AMQP `queue.declare` with others is refused with 406,
+/// Everybody else who declares the queue must use the same arguments: AMQP `queue.declare` with others is refused with 406,
 /// `PRECONDITION_FAILED - inequivalent arg`. Say here what your publishers declare, or [`Existing`](Self::Existing).
 ///
 /// Without any of this the queue is made durable, of type quorum, and what RabbitMQ itself gives up on goes to the parking queue. A
-/// queue that was there before its consumer and is deleted under it is then not made again. With
+/// queue that was there before its consumer and is deleted under it is then not made again. With [`Strategy::Service`] what RabbitMQ gives up on
+/// goes to the service instead. With
 /// [`Type`](Self::Type) or [`Arguments`](Self::Arguments) it is; what was bound to it only its owner knows.
 ///
 /// ```

@@ -14,7 +14,7 @@ use crate::{
     topology::{SAFE_AGE, name, waiting_queue},
 };
 
-/// As many queues are asked for at a time.
+/// Queues that are asked for at a time.
 const AT_A_TIME: usize = 16;
 
 /// A waiting queue and what is in it.
@@ -28,7 +28,7 @@ pub struct Rung {
     /// How many messages are ready in it. What somebody looks at, and what could not be dead-lettered yet because the work queue is
     /// missing, is not among them.
     pub messages: u32,
-    /// How many consumers it has. Nobody consumes a waiting queue but somebody who looks.
+    /// How many consumers it has. Only somebody who looks consumes a waiting queue.
     pub consumers: u32,
 }
 
@@ -38,12 +38,13 @@ pub struct Rung {
 pub enum Swept {
     /// It is deleted, and nothing was in it.
     Deleted,
-    /// It is deleted, and so many messages came into it in the last moment: they are lost, unless their publishers still have them.
+    /// It is deleted, and this many messages came into it in the last moment: they are lost, unless their publishers still have
+    /// them.
     DeletedWith(u32),
     /// It is still there: messages are in it, or somebody looks at it.
     InUse,
-    /// It is still there: it is no classic queue, and whether it is empty AMQP does not tell. What it could not dead-letter because the
-    /// work queue was missing or full is not counted as ready.
+    /// It is still there: it is not a classic queue, and AMQP does not tell whether it is empty. What it could not dead-letter
+    /// because the work queue was missing or full is not counted as ready.
     Uncertain,
     /// It is still there: the work queue has consumers, and whatever they publish while the queue is deleted would be lost.
     Consumed,
@@ -54,7 +55,8 @@ impl Waiting {
     /// handlers and publishers choose. AMQP cannot list queues, so each is asked for by name (`queue.declare`, passive), which
     /// disturbs nothing; those of other policies are not found. For each that does not exist the broker writes a line into its log.
     ///
-    /// A quorum queue without a leader is taken for empty by the broker. So one that says it is has to prove it, where the user may read it.
+    /// A quorum queue without a leader is taken for empty by the broker. So a queue that says it is empty has to prove it, where
+    /// the user may read it.
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`] where it cannot, because a majority of its nodes is away, or where the node of a classic queue is;
@@ -82,7 +84,7 @@ impl Waiting {
     /// Why consumers matter: RabbitMQ confirms a message whose queue is deleted at the same moment, and the message is gone, also where
     /// the queue is deleted with `if-empty` and `if-unused`. (Quorum queues refuse these flags altogether; classic ones are deleted
     /// with them.) So nobody may publish into the queue meanwhile: no consumer of the work queue may begin, and nobody may publish with a
-    /// delay. A consumer that begins later makes the queue anew.
+    /// delay. A consumer that begins later makes the queue again.
     ///
     /// `seen_empty` says that somebody who can see it has seen that nothing is in the queue (`rabbitmqctl list_queues name messages`). Without it
     /// only classic queues are deleted: a quorum queue holds what it could not dead-letter, and no client is told.

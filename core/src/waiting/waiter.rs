@@ -31,7 +31,7 @@ pub struct Waiter {
     /// How long it waits in all.
     pub delay: Duration,
     /// When it comes back, to the second, as far as its headers tell when it began to wait: its last failure does. `None` for what was
-    /// put off, or published with a delay, which come back after [`delay`](Self::delay) at the latest. Behind a message that
+    /// deferred, or published with a delay, which comes back after [`delay`](Self::delay) at the latest. Behind a message that
     /// waits longer it comes back with that one.
     pub due: Option<SystemTime>,
     /// How often it was looked at since it waits, where that comes along as a count of crashes and its queue shows it: quorum queues of

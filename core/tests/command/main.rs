@@ -26,6 +26,7 @@ mod leaderless;
 mod manuals;
 mod naming;
 mod outcomes;
+mod pages;
 mod parked;
 mod publishing;
 mod readers;

@@ -1,20 +1,27 @@
-//! What the README prints of an operator's night, run as printed.
+//! What the README and the page of the command print, run as printed.
+
+use std::{path::Path, process::Stdio};
 
 use retryrmq_harness::on_every_broker;
+use tokio::process::Command;
 
 use crate::stage::{Desk, QUEUE, finish};
 
-/// The commands under the heading, each with what is printed after it.
+/// The first block behind this text of a page.
+fn block(page: &str, behind: &str) -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(page);
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let (_, rest) = page.split_once(behind).expect("the text is in it");
+    let block = rest.split("```").nth(1).expect("a block");
+    let (_, block) = block.split_once('\n').expect("lines");
+    block.to_owned()
+}
+
+/// The commands of a block, each with what is printed after it.
 fn printed() -> Vec<(String, Vec<String>)> {
-    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
-    let readme = std::fs::read_to_string(readme).expect("the README is there");
-    let section = readme
-        .split("### When something dies")
-        .nth(1)
-        .expect("the section");
-    let block = section.split("```").nth(1).expect("a block");
+    let block = block("docs/reference/command.md", "## When something dies");
     let mut all: Vec<(String, Vec<String>)> = Vec::new();
-    for line in block.lines().skip(1) {
+    for line in block.lines() {
         match (line.strip_prefix("$ "), all.last_mut()) {
             (Some(command), _) => all.push((command.to_owned(), Vec::new())),
             (None, Some((_, lines))) => lines.push(line.to_owned()),
@@ -26,7 +33,7 @@ fn printed() -> Vec<(String, Vec<String>)> {
 
 /// Whether the words of `printed` come in this order in `said`, which has more columns where nobody looks at a terminal. Times and marks
 /// are others each time.
-fn says(said: &str, printed: &str) -> bool {
+pub(crate) fn says(said: &str, printed: &str) -> bool {
     let mut words = said.split_whitespace();
     let is_fixed = |word: &&str| *word != "…" && !word.contains(|c: char| c.is_ascii_digit());
     printed
@@ -36,7 +43,7 @@ fn says(said: &str, printed: &str) -> bool {
 }
 
 #[tokio::test]
-async fn when_something_dies_the_readme_is_right() {
+async fn when_something_dies_the_page_is_right() {
     on_every_broker(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let publish = ["publish", "--queue", QUEUE, "--message-id", "4711", "{}"];
@@ -61,6 +68,38 @@ async fn when_something_dies_the_readme_is_right() {
             }
         }
         desk.holds(QUEUE, 1).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_readmes_consumer_in_any_language_prints_what_it_says() {
+    let script = block("README.md", "<b>Any other language</b>");
+    let expected = block("README.md", "## Use it");
+    on_every_broker(|broker| {
+        let (script, expected) = (script.clone(), expected.clone());
+        async move {
+            let desk = Desk::of(&broker).await;
+            let folder = tempfile::tempdir().unwrap();
+            let program = Path::new(env!("CARGO_BIN_EXE_retryrmq"));
+            let mut path = program.parent().expect("a folder").as_os_str().to_owned();
+            path.push(":");
+            path.push(std::env::var_os("PATH").unwrap_or_default());
+            let mut shell = Command::new("sh");
+            shell
+                .args(["-e", "-c", &script])
+                .current_dir(folder.path())
+                .env("PATH", path)
+                .env("RETRYRMQ_URL", desk.vhost.url())
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .kill_on_drop(true);
+            let done = finish(shell, None).await.exits(0);
+            let lines = done.out.lines().filter(|line| line.starts_with("attempt"));
+            let lines: Vec<_> = lines.collect();
+            assert_eq!(lines, expected.lines().collect::<Vec<_>>(), "{}", done.err);
+        }
     })
     .await;
 }

@@ -60,6 +60,13 @@ func run(ctx context.Context) error {
 		w.Header().Set("Content-Type", "application/openmetrics-text; version=1.0.0; charset=utf-8")
 		fmt.Fprint(w, conn.MetricsText())
 	})
+	routes.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { // whether it is ready
+		if trouble := conn.Trouble(); trouble != "" {
+			http.Error(w, trouble, http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "fine")
+	})
 	listener, err := net.Listen("tcp", cmp.Or(os.Getenv("ADDRESS"), "127.0.0.1:8080"))
 	if err != nil {
 		return err

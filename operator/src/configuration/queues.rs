@@ -19,7 +19,7 @@ pub struct Queue {
     /// `CONDITION => POLICY`.
     #[serde(default)]
     pub rules: Vec<Spanned<String>>,
-    /// `retry-queues`, `dead-letter`, `native` or `delayed-exchange`.
+    /// `retry-queues`, `dead-letter`, `native`, `delayed-exchange` or `service`.
     pub strategy: Option<Spanned<String>>,
     /// The type of the waiting and parking queues: `quorum` or `classic`.
     pub queue_type: Option<Spanned<String>>,

@@ -20,7 +20,7 @@ const ANY: &str = "google.protobuf.Any";
 const DEEPEST: usize = 64;
 /// What a message costs beside its fields, in values: a map of fields, and a place in it for a dozen.
 const MESSAGE: usize = 4;
-/// As much of a body is measured against each message of a set at most.
+/// How much of a body is measured against each message of a set.
 const MOST_TRIED: usize = 256 * 1024;
 
 /// The messages of a descriptor set.

@@ -166,7 +166,7 @@ pub fn plan(queue: &Queue, policies: &[Policy], target: &Target<'_>) -> Result<P
             return Ok(Plan::Done(None));
         }
         if let Some(exchange) = exchange.and_then(Value::as_str).filter(|_| !target.replaces)
-            // Whoever replaced it before has said so.
+            // A policy that was replaced before was replaced on purpose.
             && ours.is_empty()
         {
             return Err(Obstacle::OtherRoute(base.name.clone(), exchange.to_owned()));

@@ -11,7 +11,7 @@ use super::{
     value::{cut, text},
 };
 
-/// As many entries are looked at.
+/// The most entries that are looked at.
 const MOST: usize = 64;
 
 /// One entry.

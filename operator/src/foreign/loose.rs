@@ -8,9 +8,9 @@ use serde::{
     de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
-/// As many values are kept in all. AMQP headers have to fit a frame.
+/// The most values that are kept in all. AMQP headers have to fit a frame.
 const VALUES: usize = 4096;
-/// As many levels.
+/// The most levels.
 const DEPTH: usize = 12;
 
 /// A value.

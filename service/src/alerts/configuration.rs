@@ -14,6 +14,7 @@ use super::{
     engine::{Settings, Triggers},
     rule::Bench,
 };
+use crate::redaction;
 
 /// Who is told what, when and how.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -49,14 +50,6 @@ pub struct Configuration {
 
 impl Default for Configuration {
     fn default() -> Self {
-        let redact = [
-            "*authorization*",
-            "*password*",
-            "*secret*",
-            "*token*",
-            "*cookie*",
-            "*api*key*",
-        ];
         Self {
             service: "retryrmq".to_owned(),
             rules: Vec::new(),
@@ -69,7 +62,7 @@ impl Default for Configuration {
             most_groups: 500,
             retry_after: Span::seconds(1),
             give_up_after: Span::minutes(24 * 60),
-            redact: redact.map(str::to_owned).to_vec(),
+            redact: redaction::usual(),
             tick: Span::seconds(5),
         }
     }
@@ -237,7 +230,7 @@ fn check_rule(rule: &Rule, channels: &BTreeMap<String, Channel>) -> Result<(), S
             channels.keys().cloned().collect::<Vec<_>>().join(", ")
         ));
     }
-    // Whoever writes a rule that wakes somebody must not learn by night that it reaches nobody.
+    // Nobody should learn at night that a rule that wakes people reaches no channel.
     let takes = |channel: &Channel| {
         let severities = channel.severities.as_deref();
         severities.is_none_or(|all| all.contains(&rule.severity))

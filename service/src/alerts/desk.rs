@@ -163,7 +163,7 @@ pub struct Handle {
 impl Handle {
     /// Tells what happened. Never waits, never fails: what there is no room for is counted as dropped, and the speaker says so.
     pub fn tell(&self, mut happening: Happening) {
-        if matches!(happening, Happening::Retried { .. }) {
+        if matches!(happening, Happening::Retried(_) | Happening::Dropped { .. }) {
             return; // nobody is told of it
         }
         self.shared.told.fetch_add(1, Ordering::Relaxed);

@@ -81,7 +81,7 @@ pub(super) enum Request {
 }
 
 impl Entry {
-    /// What alerts make of a happening; a retry is none of theirs.
+    /// What alerts make of a happening; a retry is none of theirs, nor is what the policy drops.
     pub(super) fn of(happening: &Happening, bench: &mut Bench, now: Timestamp) -> Option<Self> {
         match happening {
             Happening::Parked(death) => {
@@ -120,7 +120,7 @@ impl Entry {
                     severity: verdict.severity,
                 }))
             }
-            Happening::Retried { .. } => None,
+            Happening::Retried(_) | Happening::Dropped { .. } => None,
         }
     }
 }

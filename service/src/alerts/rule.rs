@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Severity, text};
-use crate::{Obituary, Trouble};
+use crate::{Obituary, Trouble, redaction::Redaction};
 
 /// What makes people be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -130,7 +130,7 @@ pub(super) struct Verdict {
 #[derive(Debug)]
 pub(super) struct Bench {
     seats: Vec<Seat>,
-    redacted: Vec<String>,
+    redaction: Redaction,
     /// How often a condition could not be judged.
     pub(super) unjudged: u64,
 }
@@ -164,7 +164,7 @@ impl Bench {
         });
         Ok(Self {
             seats: seats.collect::<Result<_, String>>()?,
-            redacted: redacted.iter().map(|p| p.to_lowercase()).collect(),
+            redaction: Redaction::new(redacted),
             unjudged: 0,
         })
     }
@@ -213,7 +213,7 @@ impl Bench {
         Verdict {
             rule: rule.name.clone(),
             severity: rule.severity,
-            fields: fields(rule, death, &self.redacted),
+            fields: fields(rule, death, &self.redaction),
         }
     }
 
@@ -252,12 +252,9 @@ fn variables(death: &Obituary) -> Variables {
 /// No notice holds more of a message.
 const MOST_FIELDS: usize = 20;
 
-fn fields(rule: &Rule, death: &Obituary, redacted: &[String]) -> BTreeMap<String, String> {
+fn fields(rule: &Rule, death: &Obituary, redaction: &Redaction) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
-    let is_secret = |name: &str| {
-        let name = name.to_lowercase();
-        redacted.iter().any(|pattern| glob(pattern, &name))
-    };
+    let is_secret = |name: &str| redaction.is_secret(name);
     let mut put = |name: String, shown: String| {
         if fields.len() < MOST_FIELDS {
             fields.insert(name, shown);
@@ -275,7 +272,7 @@ fn fields(rule: &Rule, death: &Obituary, redacted: &[String]) -> BTreeMap<String
             // A field below a secret one is as secret.
             let shown = match path.split('.').any(is_secret) {
                 true => text::HIDDEN.to_owned(),
-                false => shown(value, is_secret),
+                false => shown(value, redaction),
             };
             put(format!("body.{path}"), shown);
         }
@@ -287,7 +284,7 @@ fn fields(rule: &Rule, death: &Obituary, redacted: &[String]) -> BTreeMap<String
             }
             let shown = match is_secret(name) {
                 true => text::HIDDEN.to_owned(),
-                false => shown(value, is_secret),
+                false => shown(value, redaction),
             };
             put(format!("headers.{}", text::line(name, 100)), shown);
         }
@@ -296,35 +293,14 @@ fn fields(rule: &Rule, death: &Obituary, redacted: &[String]) -> BTreeMap<String
 }
 
 /// A value as text. What is secret within it stays so.
-fn shown(value: &Value, is_secret: impl Fn(&str) -> bool + Copy) -> String {
+fn shown(value: &Value, redaction: &Redaction) -> String {
     match value {
         Value::String(value) => text::line(value, text::FIELD),
         value => {
             let mut value = value.clone();
-            hide(&mut value, is_secret, 0);
+            redaction.hide(&mut value);
             text::line(&value.to_string(), text::FIELD)
         }
-    }
-}
-
-fn hide(value: &mut Value, is_secret: impl Fn(&str) -> bool + Copy, depth: usize) {
-    if depth > 32 {
-        *value = Value::Null; // deeper than anybody reads
-        return;
-    }
-    match value {
-        Value::Array(items) => items
-            .iter_mut()
-            .for_each(|item| hide(item, is_secret, depth + 1)),
-        Value::Object(map) => {
-            for (name, value) in map {
-                match is_secret(name) {
-                    true => *value = text::HIDDEN.into(),
-                    false => hide(value, is_secret, depth + 1),
-                }
-            }
-        }
-        _ => {}
     }
 }
 

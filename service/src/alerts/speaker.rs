@@ -171,7 +171,7 @@ pub(super) struct Office {
     seat: Option<Seat>,
 }
 
-/// Whoever has it speaks.
+/// The replica that has it speaks.
 struct Seat {
     engine: Engine,
     workers: BTreeMap<String, Worker>,

@@ -2,8 +2,7 @@
 
 use retryrmq::visible;
 
-/// In the place of what is secret.
-pub(super) const HIDDEN: &str = "***";
+pub(super) use crate::redaction::HIDDEN;
 /// Characters of one field at most.
 pub(super) const FIELD: usize = 200;
 /// Characters of an error.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use retryrmq::{
-    Client, Decision, Error, ErrorKind, Event, Failed, Failure, Message, Outcome, ParkReason,
+    Client, Decision, Error, Event, Failed, Failure, Handover, Message, Outcome, ParkReason,
     Retrier, visible,
 };
 use tokio::{sync::watch, time::Instant};
@@ -12,10 +12,11 @@ use tracing::{debug, info, warn};
 use super::{
     hold::{Hold, Holds},
     keeper::{Keeping, draft},
-    obituary::{Content, message_id, obituary},
+    obituary::{Content, message_id, obituary, retry, traceparent},
+    patience::{Cause, Patience, Standing},
     retriers::Retriers,
-    topology::INTAKE_QUEUE,
-    verdict::{Verdict, judge},
+    topology::{HANDOVER_QUEUE, INTAKE_QUEUE},
+    verdict::{Verdict, judge, taken_over},
 };
 use crate::{
     Action, Feed, Happening, Metrics, Reason,
@@ -23,12 +24,8 @@ use crate::{
     store::{self, Kept},
 };
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// For what the broker will not take as it is: somebody would have to change something first.
-const REFUSED_PAUSE: Duration = Duration::from_secs(60);
-/// After as many tries in vain the place of a message counts as taken for long.
-const TRIES_IN_PLACE: u32 = 3;
+/// Before a message that could not even be parked is given back.
+const PAUSE: Duration = Duration::from_secs(5);
 /// RabbitMQ's patience with a delivery that is not settled ends after 30 minutes (`consumer_timeout`), and costs the whole channel. Given
 /// back before, the message comes again.
 const LONGEST_KEPT: Duration = Duration::from_secs(600);
@@ -49,6 +46,16 @@ pub(crate) struct Tide {
     pub(crate) ends: bool,
     /// Channels of the intake that were lost so far: what came on one comes again on the next, and must not be stored twice.
     pub(crate) losses: u64,
+    /// When the last of them was lost.
+    pub(crate) lost: Option<Instant>,
+}
+
+impl Tide {
+    /// A channel of the intake was lost.
+    pub(crate) fn lose(&mut self) {
+        self.losses += 1;
+        self.lost = Some(Instant::now());
+    }
 }
 
 /// Sees messages out. Shared by all that are on their way.
@@ -68,11 +75,21 @@ pub(crate) struct Clerk {
 struct Case {
     retrier: Retrier,
     failed: Failed,
-    outcome: Outcome,
+    next: Next,
     /// Why it died, for logs and metrics.
     reason: String,
     /// The broker may have delivered it before.
     redelivered: bool,
+    /// As many channels were lost when it came. With the next loss it comes again.
+    losses: u64,
+}
+
+/// What is to become of a message.
+enum Next {
+    /// What follows from an attempt that ended so.
+    After(Outcome),
+    /// It never ran, and comes back soon.
+    Detour,
 }
 
 /// A message that is to wait in a store: the same at each try, so that it is stored once.
@@ -88,6 +105,16 @@ enum Fault {
     Broker(#[from] Error),
     #[error(transparent)]
     Store(#[from] store::Error),
+}
+
+impl Fault {
+    fn cause(&self) -> Cause {
+        match self {
+            Self::Broker(error) => Cause::of(error.kind(), error.is_permanent()),
+            // All that waits goes there.
+            Self::Store(_) => Cause::AllAway,
+        }
+    }
 }
 
 /// How a message was stored, or why it was not.
@@ -125,11 +152,15 @@ impl Clerk {
         self
     }
 
-    /// Sees a message out: returns when its copy is confirmed, or when it is to go back.
-    pub(crate) async fn see_out(&self, message: &Message) -> Fate {
+    /// Sees a message out: returns when its copy is confirmed, or when it is to go back. `losses` are those of the [`Tide`] before it was taken
+    /// out of the subscription.
+    pub(crate) async fn see_out(&self, message: &Message, losses: u64) -> Fate {
+        if message.queue() == HANDOVER_QUEUE {
+            return self.take_over(message, losses).await;
+        }
         let death = match judge(message.delivery_exchange(), message.headers()) {
             Verdict::Dead(death) => death,
-            Verdict::Stray(why) => return self.stray(message, &why).await,
+            Verdict::Stray(why) => return self.stray(message, &why, losses).await,
         };
         let made = Failed::dead_letter(message, &death)
             .and_then(|failed| Ok((self.retriers.of(&death.queue)?, failed)));
@@ -139,7 +170,7 @@ impl Clerk {
                 let queue = visible::line(&death.queue);
                 let why =
                     format!("it died in {queue}, and cannot wait or be parked for it: {error}");
-                return self.stray(message, &why).await;
+                return self.stray(message, &why, losses).await;
             }
         };
         for (header, why) in failed.distrusted() {
@@ -154,16 +185,7 @@ impl Clerk {
         );
         let failure = failure(&death.queue, reason, &death.reason);
         let (retrier, outcome) = match action {
-            Action::Drop => {
-                self.metrics.dropped(&death.queue, &death.reason);
-                info!(
-                    queue = %visible::line(&death.queue),
-                    message_id = message_id(&failed),
-                    reason = %visible::line(&death.reason),
-                    "dropped, because the policy says so"
-                );
-                return Fate::Done;
-            }
+            Action::Drop => return self.drop(&failed, &death.reason),
             Action::Retry(policy) => (retrier.retry(policy), Outcome::retry(failure)),
             Action::Park => {
                 let reason = ParkReason::parse(&death.reason).unwrap_or(ParkReason::Requested);
@@ -173,21 +195,103 @@ impl Clerk {
         let case = Case {
             retrier,
             failed,
-            outcome,
+            next: Next::After(outcome),
             reason: death.reason,
             redelivered: message.redelivered(),
+            losses,
         };
-        match self.store(&case).await {
-            Stored::There(decision) => self.tell(&case, &decision).await,
+        self.settle(&case, message).await
+    }
+
+    /// Sees out what a client handed over.
+    async fn take_over(&self, message: &Message, losses: u64) -> Fate {
+        let (failed, handover) = match taken_over(message) {
+            Ok(taken) => taken,
+            Err(why) => return self.stray(message, &visible::line(&why), losses).await,
+        };
+        let retrier = match self.retriers.of(failed.queue()) {
+            Ok(retrier) => retrier,
+            Err(error) => {
+                let why = format!("it was handed over, and cannot wait or be parked: {error}");
+                return self.stray(message, &visible::line(&why), losses).await;
+            }
+        };
+        let action = self.shelf.book().action(
+            failed.queue(),
+            failed.routing_key(),
+            failed.properties().headers().as_ref(),
+            Some(Reason::Failed),
+        );
+        let failure = failed.failure();
+        // What the handler itself decides is no failure for the policy, which only says how old a message may become.
+        let next = match (handover, &action) {
+            (Handover::Retry { .. }, Action::Drop) => return self.drop(&failed, Reason::FAILED),
+            (Handover::Retry { .. }, Action::Park) => {
+                let reason = ParkReason::Exhausted; // of no retries
+                Next::After(Outcome::Park { reason, failure })
+            }
+            _ => handover.outcome(failure).map_or(Next::Detour, Next::After),
+        };
+        let case = Case {
+            retrier: match action {
+                Action::Retry(policy) => retrier.retry(policy),
+                Action::Park | Action::Drop => retrier,
+            },
+            failed,
+            next,
+            reason: Reason::FAILED.to_owned(),
+            redelivered: message.redelivered(),
+            losses,
+        };
+        let is_there = match case.retrier.exists().await {
+            Ok(is_there) => is_there,
+            Err(error) => {
+                debug!(%error, "whether a queue is there is not known; what was handed over for it goes back");
+                self.pause(PAUSE, losses).await;
+                return Fate::Returned;
+            }
+        };
+        if !is_there {
+            let queue = visible::line(case.failed.queue());
+            // Nor is a parking queue made for a name that anybody may write.
+            let why = format!(
+                "it failed in {queue}, and that queue does not exist any more: declare it, and replay this with \
+                 `retryrmq parked replay {INTAKE_QUEUE} --to {queue}`"
+            );
+            return self.stray(message, &why, losses).await;
+        }
+        self.settle(&case, message).await
+    }
+
+    fn drop(&self, failed: &Failed, reason: &str) -> Fate {
+        self.metrics.dropped(failed.queue(), reason);
+        info!(
+            queue = %visible::line(failed.queue()),
+            message_id = message_id(failed),
+            reason = %visible::line(reason),
+            "dropped, because the policy says so"
+        );
+        self.feed.tell(|| Happening::Dropped {
+            queue: failed.queue().to_owned(),
+            message_id: message_id(failed),
+            reason: reason.to_owned(),
+            traceparent: traceparent(failed),
+        });
+        Fate::Done
+    }
+
+    async fn settle(&self, case: &Case, message: &Message) -> Fate {
+        match self.store(case).await {
+            Stored::There(decision) => self.tell(case, &decision).await,
             Stored::Kept => return Fate::Returned,
-            Stored::NoRoom(error) => return self.overflow(&case, message, &error).await,
+            Stored::NoRoom(error) => return self.overflow(case, message, &error).await,
         }
         Fate::Done
     }
 
     /// Parks what belongs to no work queue.
-    async fn stray(&self, message: &Message, why: &str) -> Fate {
-        let fate = self.park_here(message, why, "Stray").await;
+    async fn stray(&self, message: &Message, why: &str, losses: u64) -> Fate {
+        let fate = self.park_here(message, why, "Stray", losses).await;
         if fate == Fate::Done {
             self.metrics.stray();
         }
@@ -202,29 +306,31 @@ impl Clerk {
              `retryrmq parked replay {INTAKE_QUEUE} --to {queue}`",
             visible::line(&case.reason)
         );
-        let fate = self.park_here(message, &why, "NotStored").await;
+        let fate = self
+            .park_here(message, &why, "NotStored", case.losses)
+            .await;
         if fate == Fate::Done {
             self.metrics.overflowed(case.failed.queue());
         }
         fate
     }
 
-    async fn park_here(&self, message: &Message, why: &str, kind: &str) -> Fate {
+    async fn park_here(&self, message: &Message, why: &str, kind: &str, losses: u64) -> Fate {
         let retrier = match self.retriers.of(INTAKE_QUEUE) {
             Ok(retrier) => retrier,
             Err(error) => {
                 warn!(%error, "a message cannot be parked for the intake, and is given back to it");
-                let losses = self.tide.borrow().losses;
-                self.pause(LONGEST_PAUSE, losses).await;
+                self.pause(PAUSE, losses).await;
                 return Fate::Returned;
             }
         };
         let case = Case {
             retrier,
             failed: Failed::from(message),
-            outcome: Outcome::fatal(Failure::new(why).of_type(kind)),
+            next: Next::After(Outcome::fatal(Failure::new(why).of_type(kind))),
             reason: kind.to_owned(),
             redelivered: message.redelivered(),
+            losses,
         };
         match self.store(&case).await {
             Stored::There(decision) => {
@@ -238,17 +344,21 @@ impl Clerk {
     /// Stores the copy of a message, trying again with pauses that grow.
     async fn store(&self, case: &Case) -> Stored {
         let since = Instant::now();
-        let losses = self.tide.borrow().losses;
         let queue = case.failed.queue();
-        let (mut tries, mut place, mut waiting) = (0, None, None);
+        let (mut patience, mut place, mut waiting) = (Patience::default(), None, None);
         loop {
+            if self.tide.borrow().losses != case.losses {
+                return Stored::Kept;
+            }
             let fault = match self.try_to_store(case, &mut waiting).await {
-                Ok(Some(decision)) => return Stored::There(Box::new(decision)),
+                Ok(Some(decision)) => {
+                    self.holds.mended(queue);
+                    return Stored::There(Box::new(decision));
+                }
                 // Only an acknowledgement decides nothing, and there is none here.
                 Ok(None) => return Stored::Kept,
                 Err(fault) => fault,
             };
-            tries += 1;
             self.metrics.failed(queue);
             warn!(
                 queue = %visible::line(queue),
@@ -256,18 +366,25 @@ impl Clerk {
                 error = %fault,
                 "a copy could not be stored; its original is kept, and it is tried again"
             );
-            let pause = pause(&fault, tries);
-            if is_of_one_queue(&fault) && tries >= TRIES_IN_PLACE && place.is_none() {
+            let now = Instant::now();
+            let standing = Standing {
+                calm_for: (self.tide.borrow().lost)
+                    .map_or(Duration::MAX, |lost| now.saturating_duration_since(lost)),
+                troubled_for: self.holds.troubled(queue, now),
+            };
+            let advice = patience.after(fault.cause(), standing);
+            if advice.takes_place && place.is_none() {
                 place = self.place(queue);
                 // What has no other place than the intake's own parking queue stays until that takes it.
                 if place.is_none()
+                    && advice.may_leave
                     && queue != INTAKE_QUEUE
                     && let Fault::Broker(error) = fault
                 {
                     return Stored::NoRoom(error);
                 }
             }
-            if self.pause(pause, losses).await || since.elapsed() > LONGEST_KEPT {
+            if self.pause(advice.pause, case.losses).await || since.elapsed() > LONGEST_KEPT {
                 return Stored::Kept;
             }
         }
@@ -291,18 +408,24 @@ impl Clerk {
             return Ok(Some(waiting.decision.clone()));
         }
         // Nobody would take what comes back, and where it waits nobody would look.
-        let outcome = match &case.outcome {
-            Outcome::Retry { failure, .. } if !case.retrier.exists().await? => {
-                let mut failure = failure.clone();
-                failure.error = format!(
+        let gone;
+        let outcome = match &case.next {
+            Next::After(Outcome::Retry { failure, .. }) if !case.retrier.exists().await? => {
+                let error = format!(
                     "{}; and that queue does not exist any more: declare it, and replay this",
                     failure.error
                 );
-                &Outcome::fatal(failure)
+                gone = Outcome::fatal(Failure::new(error).of_type(failure.error_type.clone()));
+                Some(&gone)
             }
-            outcome => outcome,
+            Next::After(outcome) => Some(outcome),
+            Next::Detour => None,
         };
-        let Some(decision) = case.retrier.decide(&case.failed, outcome) else {
+        let decision = match outcome {
+            Some(outcome) => case.retrier.decide(&case.failed, outcome),
+            None => case.retrier.detour(&case.failed),
+        };
+        let Some(decision) = decision else {
             return Ok(None);
         };
         if let (Some(keeping), Some(draft)) = (
@@ -349,12 +472,9 @@ impl Clerk {
                     delay = %retryrmq::format_duration(*delay),
                     "an attempt failed; it comes back"
                 );
-                self.feed.tell(|| Happening::Retried {
-                    queue: queue.to_owned(),
-                    message_id: message_id(&case.failed),
-                    attempt: *attempt,
-                    delay: *delay,
-                    reason: reason.clone(),
+                self.feed.tell(|| {
+                    let told = retry(&case.failed, decision, reason, *attempt, *delay);
+                    Happening::Retried(Box::new(told))
                 });
             }
             Event::Parked {
@@ -398,34 +518,6 @@ impl Drop for Place {
     }
 }
 
-/// How long to wait after the try number `tries`. The first tries follow each other soon, whatever the fault: so it is known early that a
-/// queue is in trouble.
-fn pause(fault: &Fault, tries: u32) -> Duration {
-    let growing = (FIRST_PAUSE * 2u32.pow(tries.min(8))).min(LONGEST_PAUSE);
-    let is_permanent = matches!(fault, Fault::Broker(error) if error.is_permanent());
-    if is_permanent && tries >= TRIES_IN_PLACE {
-        REFUSED_PAUSE
-    } else {
-        growing
-    }
-}
-
-/// Whether the fault is that of one queue. With the connection or the store all of them are away, and come back together.
-fn is_of_one_queue(fault: &Fault) -> bool {
-    let Fault::Broker(error) = fault else {
-        return false;
-    };
-    !matches!(
-        error.kind(),
-        ErrorKind::ConnectionLost
-            | ErrorKind::Closed
-            | ErrorKind::Unreachable
-            | ErrorKind::AuthenticationFailed
-            | ErrorKind::VhostNotFound
-            | ErrorKind::TlsFailed
-    )
-}
-
 /// Why it died, as its record tells it.
 fn failure(queue: &str, reason: Option<Reason>, word: &str) -> Failure {
     let queue = visible::line(queue);
@@ -439,7 +531,8 @@ fn failure(queue: &str, reason: Option<Reason>, word: &str) -> Failure {
             ),
             "DeliveryLimit",
         ),
-        None => (
+        // No queue says that it failed.
+        Some(Reason::Failed) | None => (
             format!(
                 "{queue} dead-lettered it for a reason that is not known here: {}",
                 visible::line(word)

@@ -42,7 +42,7 @@ impl Numbers {
         self.late.clone()
     }
 
-    /// As many messages wait now.
+    /// How many messages wait now.
     pub(super) fn waiting(&self, count: u64) {
         self.waiting.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
@@ -144,6 +144,17 @@ mod tests {
             "retryrmq_serve_store_in_hand 0",
         ] {
             assert!(text.lines().any(|said| said == line), "{line}: {text}");
+        }
+        // Those that the dashboard and the rules name, beside the one that the intake counts.
+        for file in ["grafana-dashboard.json", "alert-rules.yml"] {
+            let examples =
+                std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/serve");
+            let said = std::fs::read_to_string(examples.join(file)).unwrap();
+            let words = said.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let ours = words.filter(|word| word.starts_with("retryrmq_serve_store_"));
+            for name in ours.filter(|name| *name != "retryrmq_serve_store_failures_total") {
+                assert!(text.contains(name), "{file}: {name}: {text}");
+            }
         }
     }
 }

@@ -3,11 +3,20 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
+
+use tokio::time::Instant;
+
+/// Trouble that was not heard of for so long is over: whatever comes next is another one.
+const FORGOTTEN: Duration = Duration::from_secs(120);
+
+/// For more queues than this trouble is forgotten, and begins anew.
+const MOST_TROUBLED: usize = 4_096;
 
 /// The places for messages that are held.
 #[derive(Debug)]
-pub(super) struct Holds {
+pub(crate) struct Holds {
     /// For one work queue.
     most_of_one: usize,
     /// For all together.
@@ -19,18 +28,26 @@ pub(super) struct Holds {
 struct Held {
     all: usize,
     by_queue: HashMap<String, usize>,
+    troubled: HashMap<String, Trouble>,
+}
+
+/// Since when nothing could be stored for a queue.
+#[derive(Clone, Copy, Debug)]
+struct Trouble {
+    since: Instant,
+    heard: Instant,
 }
 
 /// A place that is taken until this is dropped.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(crate) struct Hold {
     holds: Arc<Holds>,
     queue: String,
 }
 
 impl Holds {
     /// For a consumer with this prefetch: half of it may be held, a quarter for one queue.
-    pub(super) fn new(prefetch: u16) -> Self {
+    pub(crate) fn new(prefetch: u16) -> Self {
         let prefetch = usize::from(prefetch);
         Self {
             most_of_one: (prefetch / 4).max(1),
@@ -40,7 +57,7 @@ impl Holds {
     }
 
     /// Takes a place for a message of `queue`; `None` where there is none left.
-    pub(super) fn take(self: &Arc<Self>, queue: &str) -> Option<Hold> {
+    pub(crate) fn take(self: &Arc<Self>, queue: &str) -> Option<Hold> {
         let mut held = self.lock();
         let of_one = held.by_queue.get(queue).copied().unwrap_or(0);
         if held.all >= self.most || of_one >= self.most_of_one {
@@ -52,6 +69,29 @@ impl Holds {
             holds: Arc::clone(self),
             queue: queue.to_owned(),
         })
+    }
+
+    /// Nothing was stored for `queue` just now. Returns for how long that has been so.
+    pub(crate) fn troubled(&self, queue: &str, now: Instant) -> Duration {
+        let troubled = &mut self.lock().troubled;
+        if troubled.len() >= MOST_TROUBLED && !troubled.contains_key(queue) {
+            troubled.clear();
+        }
+        let begun = Trouble {
+            since: now,
+            heard: now,
+        };
+        let trouble = troubled.entry(queue.to_owned()).or_insert(begun);
+        if now.saturating_duration_since(trouble.heard) >= FORGOTTEN {
+            *trouble = begun;
+        }
+        trouble.heard = now;
+        now.saturating_duration_since(trouble.since)
+    }
+
+    /// Something was stored for `queue`.
+    pub(crate) fn mended(&self, queue: &str) {
+        self.lock().troubled.remove(queue);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Held> {
@@ -75,6 +115,18 @@ impl Drop for Hold {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn trouble_lasts_until_something_is_stored_or_nothing_is_heard_of_it() {
+        let (holds, now) = (Holds::new(16), Instant::now());
+        let later = |seconds| now + Duration::from_secs(seconds);
+        assert_eq!(holds.troubled("a", now), Duration::ZERO);
+        assert_eq!(holds.troubled("a", later(100)), Duration::from_secs(100));
+        assert_eq!(holds.troubled("b", later(100)), Duration::ZERO);
+        holds.mended("a");
+        assert_eq!(holds.troubled("a", later(150)), Duration::ZERO);
+        assert_eq!(holds.troubled("b", later(100 + 120)), Duration::ZERO);
+    }
 
     #[test]
     fn one_queue_never_takes_all_and_all_never_take_everything() {

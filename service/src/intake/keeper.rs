@@ -5,11 +5,11 @@
 //! work queue ◄── confirmed ── Returning ◄── Ticker ◄── what is due ────┘
 //! ```
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use retryrmq::{Client, Decision, Event, Failed};
+use retryrmq::{BasicProperties, Client, Decision, Failed, types::FieldTable};
 use tokio::{
-    sync::{Semaphore, mpsc, oneshot},
+    sync::{Mutex, Semaphore, mpsc, oneshot, watch},
     task::JoinSet,
     time::{MissedTickBehavior, interval},
 };
@@ -19,9 +19,10 @@ use super::{figures::Numbers, returning::Returning};
 use crate::{
     Feed, Health, Metrics,
     store::{Draft, Error, Kept, Result, Store, Ticker},
+    watchman::watch_over,
 };
 
-/// As many messages are kept by one call.
+/// Messages that are kept by one call.
 const BATCH: usize = 500;
 
 /// How often the store is asked how it is.
@@ -45,7 +46,7 @@ impl Keeping {
     ///
     /// # Errors
     /// As [`Store::keep`]: keep the same value again.
-    pub(super) async fn keep(&self, kept: &Kept) -> Result<()> {
+    pub(crate) async fn keep(&self, kept: &Kept) -> Result<()> {
         let (done, answer) = oneshot::channel();
         let ended = || Error::Away("the store is not written to any more".to_owned());
         let sent = self.wanted.send((kept.clone(), done)).await;
@@ -58,10 +59,10 @@ impl Keeping {
     }
 }
 
-/// The tasks around a store. Dropped, they end at once.
+/// The tasks around a store, each begun anew should it fail. Dropped, they end at once.
 pub(crate) struct Keeper {
     keeping: Keeping,
-    stop: oneshot::Sender<()>,
+    stop: watch::Sender<bool>,
     ticking: JoinSet<()>,
     _beside: JoinSet<()>,
 }
@@ -77,26 +78,47 @@ impl Keeper {
         health: &Health,
     ) -> Self {
         let numbers = Numbers::default();
-        let outlet = Returning::new(
+        let outlet = Arc::new(Returning::new(
             client.clone(),
             Arc::clone(metrics),
             feed.clone(),
             numbers.late(),
-        );
-        let ticker = Ticker::new(Arc::clone(store), Arc::new(outlet));
-        metrics.join(numbers.clone().registry(ticker.figures()));
-        let (stop, stopped) = oneshot::channel::<()>();
-        let mut ticking = JoinSet::new();
-        ticking.spawn(ticker.run(
-            async {
-                let _ = stopped.await; // the keeper is gone: an end, too
+        ));
+        let figures = Arc::default();
+        metrics.join(numbers.clone().registry(Arc::clone(&figures)));
+        let (stop, stopped) = watch::channel(false);
+        let (mut ticking, mut beside) = (JoinSet::new(), JoinSet::new());
+        let kept = Arc::clone(store);
+        let heard = stopped.clone();
+        ticking.spawn(watch_over(
+            "what brings messages back from the store",
+            health.clone(),
+            stopped.clone(),
+            move || {
+                let ticker = Ticker::new(Arc::clone(&kept), Arc::clone(&outlet));
+                let mut heard = heard.clone();
+                let stop = async move {
+                    let _ = heard.wait_for(|stop| *stop).await; // the keeper is gone: an end, too
+                };
+                ticker.counting_in(Arc::clone(&figures)).run(stop, DRAIN)
             },
-            DRAIN,
         ));
         let (wanted, asked) = mpsc::channel(BATCH);
-        let mut beside = JoinSet::new();
-        beside.spawn(keep_all(Arc::clone(store), asked, calls));
-        beside.spawn(look(Arc::clone(store), health.clone(), numbers));
+        let asked = Arc::new(Mutex::new(asked));
+        let kept = Arc::clone(store);
+        beside.spawn(watch_over(
+            "what keeps messages in the store",
+            health.clone(),
+            stopped.clone(),
+            move || keep_all(Arc::clone(&kept), Arc::clone(&asked), calls),
+        ));
+        let (kept, told) = (Arc::clone(store), health.clone());
+        beside.spawn(watch_over(
+            "what looks after the store",
+            health.clone(),
+            stopped,
+            move || look(Arc::clone(&kept), told.clone(), numbers.clone()),
+        ));
         let health = health.clone();
         Self {
             keeping: Keeping { wanted, health },
@@ -113,13 +135,18 @@ impl Keeper {
 
     /// Claims no more, and lets what is being published come to its end.
     pub(crate) async fn end(mut self) {
-        let _ = self.stop.send(()); // it may have ended
+        self.stop.send_replace(true);
         while self.ticking.join_next().await.is_some() {}
     }
 }
 
 /// Keeps what has come in while the calls before were under way.
-async fn keep_all<S: Store>(store: Arc<S>, mut asked: mpsc::Receiver<Wanted>, calls: usize) {
+async fn keep_all<S: Store>(
+    store: Arc<S>,
+    asked: Arc<Mutex<mpsc::Receiver<Wanted>>>,
+    calls: usize,
+) {
+    let mut asked = asked.lock().await;
     let free = Arc::new(Semaphore::new(calls.max(1)));
     let mut under_way = JoinSet::new();
     while let Ok(permit) = Arc::clone(&free).acquire_owned().await {
@@ -166,10 +193,8 @@ async fn look<S: Store>(store: Arc<S>, health: Health, numbers: Numbers) {
 /// What is kept of a message that comes back to its queue; `None` where the decision is another. The waiting copy may carry the time that it
 /// would stay in a waiting queue, which would make it expire in the work queue.
 pub(super) fn draft(failed: &Failed, decision: &Decision, redelivered: bool) -> Option<Draft> {
-    let Event::Retried { delay, .. } = &decision.event else {
-        return None;
-    };
-    let mut properties = retryrmq::BasicProperties::default();
+    let delay = decision.delay?;
+    let mut properties = BasicProperties::default();
     let copy = &decision.properties;
     macro_rules! carry {
         ($($get:ident => $set:ident),* $(,)?) => {$(
@@ -188,10 +213,71 @@ pub(super) fn draft(failed: &Failed, decision: &Decision, redelivered: bool) -> 
     Some(Draft {
         exchange: String::new(),
         routing_key: failed.queue().to_owned(),
-        delay: *delay,
+        delay,
         properties,
         body: failed.body().to_vec(),
         record: Vec::new(),
         redelivered,
+        named_by: Some(original(failed.properties())),
     })
+}
+
+/// The properties of the original, without what the broker changes when it delivers it again. Our own copy is stamped with the time at which it
+/// was decided, so that it is another each time; the original has the time of its death, which is the broker's.
+pub(crate) fn original(properties: &BasicProperties) -> BasicProperties {
+    let Some(headers) = properties.headers() else {
+        return properties.clone();
+    };
+    let kept = headers
+        .inner()
+        .iter()
+        .filter(|(name, _)| !["x-delivery-count", "x-acquired-count"].contains(&name.as_str()));
+    let kept: BTreeMap<_, _> = kept
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    properties.clone().with_headers(FieldTable::from(kept))
+}
+
+#[cfg(test)]
+mod tests {
+    use retryrmq::types::AMQPValue;
+
+    use super::*;
+    use crate::store::Id;
+
+    fn failed(died: u64, delivered: Option<i64>, attempt: i64) -> Failed {
+        let mut headers = FieldTable::default();
+        headers.insert("x-death".into(), AMQPValue::Timestamp(died));
+        headers.insert("x-retry-count".into(), AMQPValue::LongLongInt(attempt));
+        if let Some(count) = delivered {
+            headers.insert("x-delivery-count".into(), AMQPValue::LongLongInt(count));
+        }
+        let properties = BasicProperties::default().with_headers(headers);
+        Failed::new("orders", "", "orders", properties, "body").unwrap()
+    }
+
+    /// As it is kept, stamped in this second.
+    fn id(failed: &Failed, second: u64) -> Id {
+        let mut stamped = FieldTable::default();
+        let name = "x-retry-first-failed-at";
+        stamped.insert(name.into(), AMQPValue::Timestamp(second));
+        let draft = Draft {
+            routing_key: failed.queue().to_owned(),
+            properties: BasicProperties::default().with_headers(stamped),
+            body: failed.body().to_vec(),
+            named_by: Some(original(failed.properties())),
+            ..Draft::default()
+        };
+        Kept::new(draft).unwrap().id().clone()
+    }
+
+    #[test]
+    fn a_message_that_is_delivered_again_in_another_second_has_the_same_id() {
+        let first = id(&failed(7, None, 1), 100);
+        assert_eq!(first, id(&failed(7, Some(1), 1), 101));
+        assert_eq!(first, id(&failed(7, Some(2), 1), 200));
+        for other in [failed(8, None, 1), failed(7, None, 2)] {
+            assert_ne!(first, id(&other, 100), "another death, another message");
+        }
+    }
 }

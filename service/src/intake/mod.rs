@@ -11,12 +11,16 @@ mod figures;
 mod hold;
 mod keeper;
 mod obituary;
+mod patience;
 mod retriers;
 mod returning;
 mod topology;
 mod verdict;
 
 pub(crate) use clerk::{Clerk, Fate, Tide};
-pub(crate) use keeper::Keeper;
+pub(crate) use keeper::{Keeper, Keeping, original};
+pub(crate) use obituary::{tell_parked, value};
+pub(crate) use patience::{Cause, Patience, Standing};
+pub(crate) use retriers::Retriers;
 pub(crate) use topology::plan;
-pub use topology::{DEAD_EXCHANGE, INTAKE_PARKED, INTAKE_QUEUE};
+pub use topology::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};

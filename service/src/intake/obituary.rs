@@ -3,24 +3,26 @@
 use std::time::{Duration, SystemTime};
 
 use retryrmq::{
-    Decision, Failed, ParkReason,
+    Decision, Event, Failed, ParkReason, Record,
     types::{AMQPValue, FieldTable},
+    visible,
 };
 use retryrmq_operator::decoding::{Hints, decode};
 use serde_json::{Map, Value, json};
+use tracing::warn;
 
-use crate::Obituary;
+use crate::{Feed, Happening, Metrics, Obituary, Retry};
 
 /// A body, decoded as its properties say or as it looks.
 #[derive(Debug, Default)]
-pub(super) struct Content {
+pub(crate) struct Content {
     type_name: Option<String>,
     body: Option<Value>,
 }
 
 impl Content {
     /// Not on the threads that wait for the broker: a large body takes its time.
-    pub(super) async fn of(failed: &Failed) -> Self {
+    pub(crate) async fn of(failed: &Failed) -> Self {
         let failed = failed.clone();
         let read = tokio::task::spawn_blocking(move || {
             let properties = failed.properties();
@@ -44,19 +46,58 @@ impl Content {
     }
 }
 
+/// What is told of a message that waits.
+pub(super) fn retry(
+    failed: &Failed,
+    decision: &Decision,
+    reason: &str,
+    attempt: u32,
+    delay: Duration,
+) -> Retry {
+    let (mark, fingerprint) = Record::names_of(failed, decision);
+    Retry {
+        queue: failed.queue().to_owned(),
+        message_id: message_id(failed),
+        attempt,
+        delay,
+        reason: reason.to_owned(),
+        error: text(decision, "x-retry-error"),
+        error_type: text(decision, "x-retry-error-type"),
+        fingerprint,
+        mark,
+        routing_key: failed.routing_key().to_owned(),
+        traceparent: traceparent(failed),
+    }
+}
+
+/// A header of ours on the copy.
+fn text(decision: &Decision, name: &str) -> String {
+    let written = decision.properties.headers().as_ref();
+    match written.and_then(|written| written.inner().get(name)) {
+        Some(AMQPValue::LongString(text)) => text.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// The trace it belongs to, as its publisher said it (W3C Trace Context).
+pub(super) fn traceparent(failed: &Failed) -> Option<String> {
+    let headers = failed.properties().headers().as_ref()?;
+    match headers.inner().get("traceparent") {
+        Some(AMQPValue::LongString(text)) if text.as_bytes().len() <= 64 => Some(text.to_string()),
+        _ => None,
+    }
+}
+
 /// The record of a message that was parked for `failed`'s queue.
-pub(super) fn obituary(
+pub(crate) fn obituary(
     failed: &Failed,
     decision: &Decision,
     reason: ParkReason,
     content: Content,
 ) -> Obituary {
+    let (mark, fingerprint) = Record::names_of(failed, decision);
     let empty = FieldTable::default();
     let written = decision.properties.headers().as_ref().unwrap_or(&empty);
-    let text = |name: &str| match written.inner().get(name) {
-        Some(AMQPValue::LongString(text)) => text.to_string(),
-        _ => String::new(),
-    };
     let at = match written.inner().get("x-retry-parked-at") {
         Some(AMQPValue::Timestamp(seconds)) => {
             Some(SystemTime::UNIX_EPOCH + Duration::from_secs(*seconds))
@@ -74,9 +115,11 @@ pub(super) fn obituary(
         exchange: failed.exchange().to_owned(),
         routing_key: failed.routing_key().to_owned(),
         attempt: failed.attempt(),
-        error: text("x-retry-error"),
-        error_type: text("x-retry-error-type"),
-        fingerprint: text("x-retry-fingerprint"),
+        error: text(decision, "x-retry-error"),
+        error_type: text(decision, "x-retry-error-type"),
+        fingerprint,
+        mark,
+        traceparent: traceparent(failed),
         at,
         headers: Value::Object(
             own.map(|(name, entry)| (name.to_string(), value(entry)))
@@ -88,13 +131,40 @@ pub(super) fn obituary(
 }
 
 /// The id that its publisher gave it.
-pub(super) fn message_id(failed: &Failed) -> Option<String> {
+pub(crate) fn message_id(failed: &Failed) -> Option<String> {
     let id = failed.properties().message_id().as_ref();
     id.map(|id| id.as_str().to_owned())
 }
 
+/// Tells the log, the metrics and whoever listens that a message was parked. Does nothing for another decision.
+pub(crate) async fn tell_parked(
+    metrics: &Metrics,
+    feed: &Feed,
+    failed: &Failed,
+    decision: &Decision,
+) {
+    let Event::Parked { reason, error, .. } = &decision.event else {
+        return;
+    };
+    let queue = failed.queue();
+    metrics.parked(queue, reason.as_str());
+    warn!(
+        queue = %visible::line(queue),
+        message_id = message_id(failed),
+        reason = reason.as_str(),
+        error = %visible::line(error),
+        "parked"
+    );
+    // It is rare: whether somebody reads bodies is not asked.
+    let content = Content::of(failed).await;
+    feed.tell(|| {
+        let written = obituary(failed, decision, *reason, content);
+        Happening::Parked(Box::new(written))
+    });
+}
+
 /// An AMQP value as JSON. Its depth is bounded: the client cuts deeper nesting off before it gets here.
-fn value(entry: &AMQPValue) -> Value {
+pub(crate) fn value(entry: &AMQPValue) -> Value {
     match entry {
         AMQPValue::Boolean(flag) => json!(flag),
         AMQPValue::ShortShortInt(number) => json!(number),

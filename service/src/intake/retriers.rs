@@ -11,13 +11,13 @@ use retryrmq::{Client, Result, Retrier};
 const MOST: usize = 4_096;
 
 #[derive(Debug)]
-pub(super) struct Retriers {
+pub(crate) struct Retriers {
     client: Client,
     by_queue: Mutex<HashMap<String, Retrier>>,
 }
 
 impl Retriers {
-    pub(super) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         Self {
             client,
             by_queue: Mutex::default(),
@@ -28,7 +28,7 @@ impl Retriers {
     ///
     /// # Errors
     /// As [`Client::retrier`]: for a name from which no waiting queue can be made.
-    pub(super) fn of(&self, queue: &str) -> Result<Retrier> {
+    pub(crate) fn of(&self, queue: &str) -> Result<Retrier> {
         let mut all = self.by_queue.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(retrier) = all.get(queue) {
             return Ok(retrier.clone());

@@ -3,15 +3,12 @@
 use std::sync::Arc;
 
 use prometheus_client::metrics::histogram::Histogram;
-use retryrmq::{Client, Event, Failed, Failure, Outcome, visible};
-use tracing::warn;
+use retryrmq::{BasicProperties, Client, Failed, Failure, Outcome, types::AMQPValue, visible};
 
-use super::{
-    obituary::{Content, message_id, obituary},
-    retriers::Retriers,
-};
+use super::{obituary::tell_parked, retriers::Retriers};
 use crate::{
-    Feed, Happening, Metrics,
+    Feed, Metrics,
+    delayed::DELAYED_QUEUE,
     store::{Due, Outlet, Refusal, ToBroker},
 };
 
@@ -37,42 +34,57 @@ impl Returning {
 
     async fn park(&self, due: &Due, why: &str) -> retryrmq::Result<()> {
         let draft = due.message.draft();
-        let queue = &draft.routing_key;
+        let (queue, from, properties, error) = match draft.record.is_empty() {
+            true => (
+                draft.routing_key.as_str(),
+                // Where it was first published its headers say.
+                draft.exchange.clone(),
+                last_attempt(draft.properties.clone()),
+                format!(
+                    "it has waited, and cannot come back to {}: {why}; once that is mended, replay it",
+                    visible::line(&draft.routing_key)
+                ),
+            ),
+            // It was published with a delay.
+            false => (
+                DELAYED_QUEUE,
+                String::from_utf8_lossy(&draft.record).into_owned(),
+                draft.properties.clone(),
+                format!(
+                    "it was due, and cannot be published to the exchange {} with the routing key {}: {why}; once that is mended, replay it",
+                    visible::line(&draft.exchange),
+                    visible::line(&draft.routing_key)
+                ),
+            ),
+        };
         let retrier = self.retriers.of(queue)?;
-        // Where it was first published its headers say.
+        // A classic queue whose node is away takes nothing, and RabbitMQ 3.10 returns the message as if there were no such queue.
+        retrier.exists().await?;
         let failed = Failed::new(
             queue,
-            &draft.exchange,
-            queue,
-            draft.properties.clone(),
+            &from,
+            &draft.routing_key,
+            properties,
             draft.body.clone(),
         )?;
-        let error = format!(
-            "it has waited, and cannot come back to {}: {why}; once that is mended, replay it",
-            visible::line(queue)
-        );
         let outcome = Outcome::fatal(Failure::new(error).of_type("NotReturned"));
-        let Some(decision) = retrier.after(&failed, &outcome).await? else {
-            return Ok(());
-        };
-        if let Event::Parked { reason, error, .. } = &decision.event {
-            self.metrics.parked(queue, reason.as_str());
-            warn!(
-                queue = %visible::line(queue),
-                message_id = message_id(&failed),
-                reason = reason.as_str(),
-                error = %visible::line(error),
-                "parked"
-            );
-            // It is rare: whether somebody reads bodies is not asked.
-            let content = Content::of(&failed).await;
-            self.feed.tell(|| {
-                let written = obituary(&failed, &decision, *reason, content);
-                Happening::Parked(Box::new(written))
-            });
+        if let Some(decision) = retrier.after(&failed, &outcome).await? {
+            tell_parked(&self.metrics, &self.feed, &failed, &decision).await;
         }
         Ok(())
     }
+}
+
+/// The properties with which the last attempt began. What waits has the count of the one to come, which there will not be.
+fn last_attempt(properties: BasicProperties) -> BasicProperties {
+    let mut headers = properties.headers().clone().unwrap_or_default();
+    let name = "x-retry-count";
+    let Some(AMQPValue::LongLongInt(count)) = headers.inner().get(name) else {
+        return properties;
+    };
+    let before = AMQPValue::LongLongInt((count - 1).max(0));
+    headers.insert(name.into(), before);
+    properties.with_headers(headers)
 }
 
 impl Outlet for Returning {
@@ -85,5 +97,29 @@ impl Outlet for Returning {
         // Whatever is wrong with the parking queue, other lines have others.
         let parked = self.park(due, why).await;
         parked.map_err(|error| Refusal::Line(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use retryrmq::types::FieldTable;
+
+    use super::*;
+
+    fn counted(count: i64) -> BasicProperties {
+        let mut headers = FieldTable::default();
+        headers.insert("x-retry-count".into(), AMQPValue::LongLongInt(count));
+        BasicProperties::default().with_headers(headers)
+    }
+
+    #[test]
+    fn the_attempt_that_there_will_not_be_is_not_counted() {
+        for (waits, attempt) in [(1, 1), (4, 4), (0, 1)] {
+            let failed =
+                Failed::new("orders", "", "orders", last_attempt(counted(waits)), "").unwrap();
+            assert_eq!(failed.attempt(), attempt, "{waits}");
+        }
+        let plain = BasicProperties::default();
+        assert_eq!(last_attempt(plain.clone()), plain);
     }
 }

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use retryrmq::{Argument, Item, Plan, QueueType};
-
-/// The internal exchange that dead letters are sent to: no client may publish to it, so that what comes through it has died.
-pub const DEAD_EXCHANGE: &str = "retryrmq.dead";
+use retryrmq::{Argument, Arguments, Item, Plan, QueueType};
+/// The internal exchange that dead letters are sent to: no client may publish to it, so that what comes through it has died. And the
+/// queue in which clients with the strategy `service` hand their failures over.
+pub use retryrmq::{DEAD_EXCHANGE, HANDOVER_QUEUE};
 
 /// The queue in which they wait for the service.
 pub const INTAKE_QUEUE: &str = "retryrmq.intake";
@@ -25,14 +25,15 @@ pub(crate) fn plan() -> Plan {
         ("x-dead-letter-strategy", text("at-least-once")),
         ("x-overflow", text("reject-publish")),
     ];
-    let arguments = arguments
+    let arguments: Arguments = arguments
         .into_iter()
-        .map(|(name, value)| (Cow::Borrowed(name), value));
+        .map(|(name, value)| (Cow::Borrowed(name), value))
+        .collect();
     Plan::new([
         Item::parking(INTAKE_QUEUE, QueueType::Quorum),
         Item::queue(
             INTAKE_QUEUE,
-            arguments.collect(),
+            arguments.clone(),
             "dead letters wait here for the service",
         ),
         Item::internal_exchange(
@@ -41,5 +42,11 @@ pub(crate) fn plan() -> Plan {
             "queues send their dead letters here",
         ),
         Item::binding(INTAKE_QUEUE, DEAD_EXCHANGE, ""),
+        // The last one: where clients find it, the rest is there as well.
+        Item::queue(
+            HANDOVER_QUEUE,
+            arguments,
+            "failures that clients hand over wait here for the service",
+        ),
     ])
 }

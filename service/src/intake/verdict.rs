@@ -1,8 +1,8 @@
 //! Whether a message in the intake has really died, and where: a pure function of its delivery.
 
-use retryrmq::{Death, types::FieldTable, work_queue_of};
+use retryrmq::{Death, Failed, Handover, Message, types::FieldTable, work_queue_of};
 
-use super::topology::{DEAD_EXCHANGE, INTAKE_PARKED, INTAKE_QUEUE};
+use super::topology::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};
 
 /// What a message in the intake is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(super) fn judge(delivery_exchange: &str, headers: Option<&FieldTable>) -> Ve
             "it came through {DEAD_EXCHANGE} without a readable x-death, so that nobody knows which queue it left"
         ));
     };
-    if [INTAKE_QUEUE, INTAKE_PARKED].contains(&death.queue.as_str()) {
+    if [INTAKE_QUEUE, INTAKE_PARKED, HANDOVER_QUEUE].contains(&death.queue.as_str()) {
         return Verdict::Stray(format!(
             "it died in {}, the service's own queue: is that under a policy with a time to live or a length limit?",
             death.queue
@@ -42,6 +42,35 @@ pub(super) fn judge(delivery_exchange: &str, headers: Option<&FieldTable>) -> Ve
         ));
     }
     Verdict::Dead(death)
+}
+
+/// Reads what a client handed over, and what it asks for.
+///
+/// Its headers are anybody's word. What is believed of it is only that whoever sent it may publish to every queue there is: it came through
+/// the default exchange, for which there is one permission for all queues together. So he gains nothing by it.
+///
+/// # Errors
+/// Why it belongs to no work queue, in a sentence.
+pub(super) fn taken_over(message: &Message) -> Result<(Failed, Handover), String> {
+    let by = message.delivery_exchange();
+    if !by.is_empty() {
+        return Err(format!(
+            "it came to {HANDOVER_QUEUE} by the exchange {by}, and is not believed: only clients with the strategy service send there, \
+             through the default exchange; unbind the queue"
+        ));
+    }
+    let (failed, handover) = Failed::handed_over(message).map_err(|why| {
+        format!("it was published to {HANDOVER_QUEUE}, and is no failure that a client hands over: {why}")
+    })?;
+    let queue = failed.queue();
+    let is_own = [INTAKE_QUEUE, INTAKE_PARKED, HANDOVER_QUEUE].contains(&queue)
+        || queue.starts_with("retryrmq.serve.");
+    if is_own || work_queue_of(queue).is_some() {
+        return Err(format!(
+            "it was handed over for {queue}, which is no work queue"
+        ));
+    }
+    Ok((failed, handover))
 }
 
 #[cfg(test)]

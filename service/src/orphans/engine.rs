@@ -24,7 +24,7 @@ pub const UNACKNOWLEDGED: &str = "unacknowledged";
 
 /// A trouble that lasts is told again, so that a speaker that lost its memory knows, and one that hears nothing can give it up.
 const AGAIN: Duration = Duration::from_secs(3_600);
-/// So many looks may fail before what was seen before them counts no more.
+/// How many looks may fail before what was seen before them no longer counts.
 const GAPS: u32 = 3;
 /// Samples of a parking queue.
 const SAMPLES: u32 = 60;

@@ -15,4 +15,4 @@ mod watch;
 pub use configuration::Configuration;
 pub use engine::{Engine, GONE, NO_CONSUMER, PARKING_GROWS, UNACKNOWLEDGED};
 pub use snapshot::{Sight, Snapshot};
-pub use watch::{Watch, WatchCounts};
+pub use watch::{Api, Watch, WatchCounts};

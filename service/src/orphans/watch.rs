@@ -24,6 +24,9 @@ use crate::Happening;
 /// One look may take so long; then it has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Makes a client of the management API: anew for each look, because the password may be in a file that somebody keeps fresh.
+pub type Api = Box<dyn Fn() -> Result<Management, String> + Send + Sync>;
+
 /// A running watch. Dropped, it ends.
 #[derive(Debug)]
 pub struct Watch {
@@ -65,7 +68,7 @@ impl Watch {
     pub fn start(
         client: Client,
         vhost: impl Into<String>,
-        management: Option<Management>,
+        management: Option<Api>,
         own: Vec<String>,
         configuration: &Configuration,
         tell: impl Fn(Happening) + Send + Sync + 'static,
@@ -151,7 +154,7 @@ impl Drop for Watch {
 struct Post {
     client: Client,
     vhost: String,
-    management: Option<Management>,
+    management: Option<Api>,
     prometheus: Option<Prometheus>,
     configuration: Configuration,
 }
@@ -159,11 +162,11 @@ struct Post {
 impl Post {
     async fn look(&self) -> Result<Snapshot, String> {
         let mut snapshot = match (&self.management, &self.prometheus) {
-            (Some(management), _) => source::list(management, &self.vhost).await?,
+            (Some(management), _) => source::list(&management()?, &self.vhost).await?,
             (None, Some(prometheus)) => prometheus.list(&self.vhost).await?,
             (None, None) => Snapshot::default(),
         };
-        // Who acknowledges only Prometheus says.
+        // Only Prometheus knows who acknowledges.
         if let (Some(_), Some(prometheus)) = (&self.management, &self.prometheus) {
             match prometheus.list(&self.vhost).await {
                 Ok(other) => {

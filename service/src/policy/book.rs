@@ -4,7 +4,7 @@ use retryrmq::{Failure, Policy, Rule, types::FieldTable};
 use retryrmq_operator::{configuration::Misread, pattern::glob};
 
 use super::file::{End, PolicyFile, Reason, RuleEntry, Word};
-use crate::{alerts, reporting::Sections, store::redis};
+use crate::{Settings, alerts, delayed, history, page, reporting::Sections, store::redis};
 
 /// What becomes of a dead letter.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,9 +22,13 @@ pub enum Action {
 pub struct Book {
     lines: Vec<Line>,
     otherwise: Policy,
-    ends: [(Reason, Word); 4],
+    ends: [(Reason, Word); 5],
     sections: Sections,
     store: Option<redis::Configuration>,
+    delayed: delayed::Sections,
+    settings: Settings,
+    history: history::Configuration,
+    page: page::Configuration,
 }
 
 /// A rule that was checked.
@@ -39,12 +43,16 @@ struct Line {
 
 /// What was not a failure of a consumer is not retried unless somebody says so: a message that outlived its time would be late again, and
 /// one that a full queue pushed out would push out the next.
-const ENDS: [(Reason, Word); 4] = [
+const ENDS: [(Reason, Word); 5] = [
     (Reason::Rejected, Word::Retry),
+    (Reason::Failed, Word::Retry),
     (Reason::Expired, Word::Park),
     (Reason::Maxlen, Word::Park),
     (Reason::DeliveryLimit, Word::Park),
 ];
+
+/// What a rule without reasons is about: an attempt has failed, however the consumer says so.
+const FAILURES: [Reason; 2] = [Reason::Rejected, Reason::Failed];
 
 impl Default for Book {
     fn default() -> Self {
@@ -54,6 +62,10 @@ impl Default for Book {
             ends: ENDS,
             sections: Sections::default(),
             store: None,
+            delayed: delayed::Sections::default(),
+            settings: Settings::default(),
+            history: history::Configuration::default(),
+            page: page::Configuration::default(),
         }
     }
 }
@@ -84,6 +96,24 @@ impl Book {
             let fault = |why: String| Misread::at(text, said.span().start, why);
             said.get_ref().check().map_err(fault)?;
         }
+        if let Some(said) = file.delayed {
+            let fault = |why: String| Misread::at(text, said.span().start, why);
+            delayed::check(said.get_ref()).map_err(fault)?;
+            book.delayed = said.into_inner();
+        }
+        book.settings = file.service;
+        if let Some(said) = file.history {
+            let place = said.span().start;
+            book.history = said.into_inner();
+            let checked = book.history.check();
+            checked.map_err(|why| Misread::at(text, place, why))?;
+        }
+        if let Some(said) = file.page {
+            let place = said.span().start;
+            book.page = said.into_inner();
+            let checked = book.page.check();
+            checked.map_err(|why| Misread::at(text, place, why))?;
+        }
         let defaults = &file.defaults;
         if let Some(said) = &defaults.retry {
             book.otherwise = policy(said)?;
@@ -91,6 +121,7 @@ impl Book {
         for (reason, word) in &mut book.ends {
             let said = match reason {
                 Reason::Rejected => defaults.rejected,
+                Reason::Failed => defaults.failed,
                 Reason::Expired => defaults.expired,
                 Reason::Maxlen => defaults.maxlen,
                 Reason::DeliveryLimit => defaults.delivery_limit,
@@ -116,10 +147,10 @@ impl Book {
             let reasons = entry
                 .reason
                 .as_ref()
-                .map_or_else(|| vec![Reason::Rejected], |reasons| reasons.list());
+                .map_or_else(|| FAILURES.to_vec(), |reasons| reasons.list());
             if reasons.is_empty() {
                 return Err(bad(
-                    "`reason` is an empty list, so that this rule never holds; name a reason, or leave it out for rejected",
+                    "`reason` is an empty list, so that this rule never holds; name a reason, or leave it out for rejected and failed",
                 ));
             }
             book.lines.push(Line {
@@ -153,6 +184,38 @@ impl Book {
     pub(crate) fn reads_bodies(&self) -> bool {
         let alerts = self.sections.alerts.as_ref();
         alerts.is_some_and(alerts::Configuration::reads_bodies)
+    }
+
+    /// Whose messages are kept until they are due.
+    pub(crate) fn delayed(&self) -> &delayed::Sections {
+        &self.delayed
+    }
+
+    /// How the program runs, where neither the command line nor the environment says it.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What is written of what happened.
+    #[must_use]
+    pub fn history(&self) -> &history::Configuration {
+        &self.history
+    }
+
+    /// Who may see the page.
+    #[must_use]
+    pub fn page(&self) -> &page::Configuration {
+        &self.page
+    }
+
+    /// The policies by which messages wait.
+    pub(crate) fn policies(&self) -> impl Iterator<Item = Policy> {
+        let lines = self.lines.iter().filter_map(|line| match &line.action {
+            Action::Retry(policy) => Some(policy),
+            Action::Park | Action::Drop => None,
+        });
+        lines.chain([&self.otherwise]).cloned()
     }
 
     /// Where messages wait; without it in waiting queues of the broker.
@@ -254,11 +317,14 @@ retry = "fixed(1m, retries=1)"
 
     #[test]
     fn the_first_rule_that_holds_decides_and_else_the_defaults() {
-        use Reason::{DeliveryLimit, Expired, Maxlen, Rejected};
+        use Reason::{DeliveryLimit, Expired, Failed, Maxlen, Rejected};
         let book = Book::read(FILE).unwrap();
         for (queue, key, kind, reason, expected) in [
             ("orders", "a", None, Rejected, "fixed(2s, retries=4)"),
             ("orders", "a", None, Maxlen, "fixed(2s, retries=4)"),
+            ("orders", "a", None, Failed, "fixed(2s, retries=4)"),
+            ("mail.out", "x", None, Failed, "fixed(2s, retries=4)"),
+            ("orders", "eu.de", Some("invoice"), Failed, "list(1s, 1m"),
             ("orders", "a", None, Expired, "park"),
             ("orders", "a", None, DeliveryLimit, "fixed(1m, retries=1)"),
             ("billing", "a", None, DeliveryLimit, "park"),
@@ -301,7 +367,9 @@ retry = "fixed(1m, retries=1)"
         let book = Book::default();
         assert_eq!(Book::read("").unwrap(), book);
         let usual = Policy::default().to_string();
-        assert_eq!(ask(&book, "q", "k", None, Reason::Rejected), usual);
+        for reason in FAILURES {
+            assert_eq!(ask(&book, "q", "k", None, reason), usual);
+        }
         for reason in [Reason::Expired, Reason::Maxlen, Reason::DeliveryLimit] {
             assert_eq!(ask(&book, "q", "k", None, reason), "park");
         }
@@ -336,6 +404,13 @@ retry = "fixed(1m, retries=1)"
                 "one or several of",
             ),
             ("[defaults", "1:", ""),
+            (
+                "[delayed.\"amq.topic\"]\nto = \"shop\"",
+                "1:",
+                "not yours to declare",
+            ),
+            ("[delayed.orders]\ntoo = \"shop\"", "2:1", "unknown field"),
+            ("[service]\nprefetch = 0", "2:12", "nonzero"),
             ("[store]\nmemory = 1", "2:1", "unknown field"),
             ("[store.redis]\nadress = []", "2:1", "unknown field"),
             ("\n[store.redis]\nconnections = 0", "2:1", "`connections`"),
@@ -356,6 +431,7 @@ retry = "fixed(1m, retries=1)"
             "rules",
             "retry",
             "rejected",
+            "failed",
             "expired",
             "maxlen",
             "delivery-limit",

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::{alerts, orphans, store::redis};
+use crate::{Settings, alerts, delayed, history, orphans, page, store::redis};
 
 /// The policy of a service: what becomes of the dead letters of each queue.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -25,6 +25,20 @@ pub struct PolicyFile {
     /// Which queues are watched, and when people are told.
     #[schemars(with = "Option<orphans::Configuration>")]
     pub(super) orphans: Option<Spanned<orphans::Configuration>>,
+    /// Messages that are published with a delay (`x-delay`), by the exchange that publishers send them to.
+    #[schemars(with = "Option<delayed::Sections>")]
+    pub(super) delayed: Option<Spanned<delayed::Sections>>,
+    /// How the program runs. Read at the start: a change needs a restart.
+    #[serde(default)]
+    pub(super) service: Settings,
+    /// What happened, in a stream. Read at the start: a change needs a restart.
+    #[serde(default)]
+    #[schemars(with = "history::Configuration")]
+    pub(super) history: Option<Spanned<history::Configuration>>,
+    /// Who may see the page, and do what there.
+    #[serde(default)]
+    #[schemars(with = "page::Configuration")]
+    pub(super) page: Option<Spanned<page::Configuration>>,
     /// Where messages wait. Chosen at the start: a change needs a restart.
     #[serde(default)]
     pub(super) store: StoreEntry,
@@ -49,6 +63,8 @@ pub(super) struct Defaults {
     pub(super) retry: Option<Spanned<String>>,
     /// A consumer rejected the message. Unless given: retry.
     pub(super) rejected: Option<Word>,
+    /// A client with the strategy `service` handed its failure over. Unless given: retry.
+    pub(super) failed: Option<Word>,
     /// The message's time to live ran out. Unless given: park.
     pub(super) expired: Option<Word>,
     /// The queue was full, and the message was pushed out. Unless given: park.
@@ -81,7 +97,7 @@ pub(super) struct RuleEntry {
     /// Headers and their values; * is any text in a value.
     #[serde(default)]
     pub(super) headers: BTreeMap<String, String>,
-    /// Why it died: one reason, or several. Unless given: rejected.
+    /// Why it died: one reason, or several. Unless given: rejected and failed.
     pub(super) reason: Option<Reasons>,
     /// It is retried by this policy. Either this or `end`.
     #[schemars(with = "Option<String>")]
@@ -104,7 +120,7 @@ pub(super) enum End {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(
     untagged,
-    expecting = "one or several of: rejected, expired, maxlen, delivery-limit"
+    expecting = "one or several of: rejected, failed, expired, maxlen, delivery-limit"
 )]
 pub(super) enum Reasons {
     /// One.
@@ -122,12 +138,14 @@ impl Reasons {
     }
 }
 
-/// Why the broker dead-lettered a message.
+/// Why the broker dead-lettered a message, or that its consumer handed it over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
     /// A consumer rejected it.
     Rejected,
+    /// An attempt failed, and its consumer handed it over.
+    Failed,
     /// Its time to live ran out.
     Expired,
     /// Its queue was full.
@@ -137,6 +155,9 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// The word for what clients hand over, in logs and metrics.
+    pub(crate) const FAILED: &str = "failed";
+
     /// Reads RabbitMQ's word in `x-death`; `None` for one that it does not have today.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {

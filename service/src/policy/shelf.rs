@@ -80,18 +80,23 @@ impl Shelf {
             let book = read
                 .map_err(|why| format!("{}: {why}", file.display()))
                 .and_then(|bytes| read_book(file, &bytes))
-                .and_then(|book| self.same_store(file, book));
+                .and_then(|book| self.same_start(file, book));
             self.take(book, metrics);
         }
     }
 
-    /// What waits in the store of before would come back no more.
-    fn same_store(&self, file: &Path, book: Book) -> Result<Book, String> {
-        if book.store() == self.book().store() {
+    /// What is read at the start only. What waits in the previous store would never come back.
+    fn same_start(&self, file: &Path, book: Book) -> Result<Book, String> {
+        let now = self.book();
+        let changed = if book.store() != now.store() {
+            "[store]"
+        } else if book.settings() != now.settings() {
+            "[service]"
+        } else {
             return Ok(book);
-        }
+        };
         Err(format!(
-            "{}: [store] is not the one that the service has started with; restart the service, or take that change back",
+            "{}: {changed} is not the one that the service has started with; restart the service, or take that change back",
             file.display()
         ))
     }
@@ -106,7 +111,7 @@ impl Shelf {
             Err(error) => {
                 error!(
                     error,
-                    "the policy file is refused; the policy of before stays in force"
+                    "the policy file is refused; the previous policy stays in force"
                 );
             }
         }

@@ -149,9 +149,9 @@ pub struct Lease {
 /// A part of a list.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// As many are skipped: [`Listing::next`] of the page before, or 0.
+    /// How many are skipped: [`Listing::next`] of the page before, or 0.
     pub from: u64,
-    /// At most as many are listed.
+    /// The most that are listed.
     pub limit: usize,
     /// Only what goes there.
     pub line: Option<Line>,

@@ -28,9 +28,12 @@ pub struct Draft {
     pub body: Vec<u8>,
     /// Whatever the intake wants to know again when the message is due or listed. The store does not read it.
     pub record: Vec<u8>,
-    /// Whether the broker says that it may have delivered this before (`redelivered`). Then a message that is kept already and equal
-    /// to the last byte is this one. Without it, it is another that looks the same, as two ticks of one second do, and both wait.
+    /// Whether the broker says that it may have delivered this before (`redelivered`). Then a message that has a `message-id`, is kept
+    /// already and is equal to the last byte is this one. Without an id it is another that looks the same, as two ticks of one second do,
+    /// and both wait: RabbitMQ 4 says that of dead letters when it delivers them for the first time, too.
     pub redelivered: bool,
+    /// The properties that name it, where not all of [`properties`](Self::properties) are the same each time that the broker delivers it.
+    pub named_by: Option<BasicProperties>,
 }
 
 /// A message that waits, or is to. It is cheap to clone.
@@ -69,12 +72,11 @@ impl Kept {
             )));
         }
         let properties = wire::properties(&draft.properties)?;
-        let id = Id::of(
-            &draft.exchange,
-            &draft.routing_key,
-            &properties,
-            &draft.body,
-        );
+        let named_by = match &draft.named_by {
+            Some(named_by) => wire::properties(named_by)?,
+            None => properties.clone(),
+        };
+        let id = Id::of(&draft.exchange, &draft.routing_key, &named_by, &draft.body);
         let head = wire::head(&draft, &properties);
         let nonce: [u8; NONCE] = std::array::from_fn(|_| fastrand::u8(..));
         Ok(Self(Arc::new(Inner {
@@ -99,6 +101,12 @@ impl Kept {
     #[must_use]
     pub fn id(&self) -> &Id {
         &self.0.id
+    }
+
+    /// Whether it is the one that the store has, if that looks the same.
+    pub(super) fn is_known_again(&self) -> bool {
+        let draft = &self.0.draft;
+        draft.redelivered && draft.properties.message_id().is_some()
     }
 
     /// Its name if the store has another that looks the same.

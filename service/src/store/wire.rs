@@ -108,6 +108,7 @@ pub(super) fn read(bytes: &[u8]) -> std::result::Result<Draft, String> {
         body,
         record,
         redelivered: false,
+        named_by: None,
     })
 }
 

@@ -7,7 +7,7 @@ use retryrmq_harness::{QueueType, Vhost, eventually, on_every_broker};
 use retryrmq_operator::management::{Address, Management};
 use retryrmq_serve::{
     Happening, Trouble,
-    orphans::{Configuration, Watch},
+    orphans::{Api, Configuration, Watch},
 };
 
 use crate::PATIENCE;
@@ -62,9 +62,17 @@ fn configuration(more: &str) -> Configuration {
     toml::from_str(&text).unwrap()
 }
 
-fn management(vhost: &Vhost) -> Management {
-    let url = vhost.broker().management().url().to_owned();
-    Management::new(Address::new(vhost.url(), Some(&url), None).unwrap()).unwrap()
+/// Its password comes out of a file, and is the right one from the second look on.
+fn management(vhost: &Vhost) -> Api {
+    let management = vhost.broker().management().url().to_owned();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "of before").unwrap();
+    let url = format!("{}?passwordfile={}", vhost.url(), file.path().display());
+    Box::new(move || {
+        let address = Address::new(&url, Some(&management), None);
+        std::fs::write(file.path(), "guest").unwrap();
+        Ok(Management::new(address.unwrap()).unwrap())
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -122,6 +130,7 @@ async fn an_orphan_is_told_once_and_is_over_when_somebody_comes() {
             .await;
         }
         assert!(by_name.counts().looks > 3 && list.counts().queues >= 4);
+        assert!(list.counts().failed >= 1, "with the password of before");
         drop(consumer);
         client.close().await;
     })

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use retryrmq::BasicProperties;
 use retryrmq_serve::store::{Arrival, Draft, Kept, Line, Store};
 
 use crate::{
@@ -24,6 +25,7 @@ async fn a_message_comes_back_whole() {
             body,
             record: vec![0, 255, 10],
             redelivered: false,
+            named_by: None,
         })
         .unwrap();
         assert_eq!(
@@ -87,15 +89,26 @@ async fn the_same_delivery_is_kept_once_and_a_twin_beside_it() {
                 [expected]
             );
         }
-        // Both come again, because whoever took them died before he acknowledged them.
+        // What RabbitMQ 4 says of dead letters when it delivers them for the first time: without an id nobody can tell.
         let again = Draft {
             redelivered: true,
             ..draft("orders", "tick", HOUR)
         };
         let again = [Kept::new(again.clone()).unwrap(), Kept::new(again).unwrap()];
-        assert_eq!(store.keep(&again).await.unwrap(), [Arrival::Known; 2]);
+        assert_eq!(store.keep(&again).await.unwrap(), [Arrival::New; 2]);
+        // It comes again, because whoever took it died before he acknowledged it.
+        let named = |redelivered| {
+            let draft = Draft {
+                redelivered,
+                properties: BasicProperties::default().with_message_id("7".into()),
+                ..draft("orders", "tick", HOUR)
+            };
+            [Kept::new(draft).unwrap()]
+        };
+        assert_eq!(store.keep(&named(false)).await.unwrap(), [Arrival::New]);
+        assert_eq!(store.keep(&named(true)).await.unwrap(), [Arrival::Known]);
         let line = Line::Queue("orders".to_owned());
-        assert_eq!(store.count().await.unwrap(), [(line, 2)]);
+        assert_eq!(store.count().await.unwrap(), [(line, 5)]);
         // A redelivered one of which nothing is known was never kept.
         let unknown = Kept::new(Draft {
             redelivered: true,

@@ -157,7 +157,7 @@ async fn redis_and_a_replica_that_are_killed_lose_nothing() {
         };
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
-        let file = file("fixed(2s, retries=5)", &servers);
+        let file = file("fixed(5s, retries=5)", &servers);
         let one = Replica::start(&vhost, Some(file.path())).await;
         let other = Replica::start(&vhost, Some(file.path())).await;
         declare(&amqp, "orders", QueueType::Quorum, true).await;
@@ -219,6 +219,46 @@ async fn redis_and_a_replica_that_are_killed_lose_nothing() {
         assert_eq!(amqp.depth("orders.parked").await, None, "none was parked");
         no_waiting_queue(&vhost).await;
         assert!(other.end().await.success());
+    })
+    .await;
+}
+
+/// RabbitMQ 4 marks what was rejected in a quorum queue as redelivered, when the intake hands it out for the first time.
+#[tokio::test]
+async fn of_messages_that_are_alike_every_one_comes_back() {
+    const TICKS: usize = 40;
+    on_every_broker(|broker| async move {
+        let Some(servers) = one_server(KINDS[0], &[]) else {
+            return;
+        };
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = file("fixed(2s, retries=5)", &servers);
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        declare(&amqp, "ticks", QueueType::Quorum, true).await;
+        for _ in 0..TICKS {
+            amqp.publish_with("ticks", "tick", BasicProperties::default())
+                .await;
+        }
+        let came_back = Arc::<Mutex<usize>>::default();
+        let noted = Arc::clone(&came_back);
+        let _native = Native::start(&vhost, "ticks", move |seen| {
+            let again = seen.attempt() > 1;
+            *noted.lock().unwrap() += usize::from(again);
+            again
+        })
+        .await;
+        eventually(PATIENCE, "each of them came back", || async {
+            let count = *came_back.lock().unwrap();
+            if count >= TICKS {
+                Ok(())
+            } else {
+                Err(count.to_string())
+            }
+        })
+        .await;
+        is_empty(&store(&servers, &vhost)).await;
+        assert!(replica.end().await.success());
     })
     .await;
 }

@@ -12,6 +12,7 @@ use retryrmq_harness::{
     Amqp, Message, QueueType, Vhost, eventually,
     lapin::{
         BasicProperties,
+        message::Delivery,
         options::BasicAckOptions,
         options::BasicRejectOptions,
         types::{AMQPValue, FieldTable, ShortString},
@@ -98,6 +99,11 @@ impl Replica {
         .await
     }
 
+    /// Where it serves its pages.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
     /// A page, and its status.
     pub(crate) async fn page(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address)
@@ -174,13 +180,7 @@ impl Native {
         let task = tokio::spawn(async move {
             let amqp = amqp;
             while let Some(Ok(delivery)) = consumer.next().await {
-                let seen = Seen {
-                    queue: queue.clone(),
-                    id: text_of(delivery.properties.message_id().as_ref()),
-                    body: delivery.data.clone(),
-                    properties: delivery.properties.clone(),
-                };
-                if accepts(&seen) {
+                if accepts(&Seen::of(&queue, &delivery)) {
                     let _ = delivery.acker.ack(BasicAckOptions::default()).await;
                 } else {
                     let no = BasicRejectOptions { requeue: false };
@@ -208,6 +208,15 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
+    pub(crate) fn of(queue: &str, delivery: &Delivery) -> Self {
+        Self {
+            queue: queue.to_owned(),
+            id: text_of(delivery.properties.message_id().as_ref()),
+            body: delivery.data.clone(),
+            properties: delivery.properties.clone(),
+        }
+    }
+
     /// By the header that the service counts in.
     pub(crate) fn attempt(&self) -> usize {
         let headers = self.properties.headers().as_ref();

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -20,6 +21,27 @@ func column(all []figures, name string) []float64 {
 	}
 	slices.Sort(values)
 	return values
+}
+
+// A line for tests/bench/table, in the file RETRYRMQ_BENCH_FIGURES if that is set.
+func keep(group, kind string, count int, found map[string][]figures) error {
+	path := os.Getenv("RETRYRMQ_BENCH_FIGURES")
+	if path == "" {
+		return nil
+	}
+	line, err := json.Marshal(map[string]any{"language": "Go", "group": group, "kind": kind, "count": count, "rounds": found})
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	if _, err := file.Write(append(line, '\n')); err != nil {
+		_ = file.Close()
+		return err
+	}
+	return file.Close()
 }
 
 // The median of each figure and, in brackets, the least and the most.

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,7 +35,9 @@ func rounds(wanted []string) error {
 	}
 	defer connection.Close()
 	fmt.Printf("RabbitMQ %v, %s, %d cores; %s\n", connection.Properties["version"], runtime.Version(), runtime.NumCPU(), versions())
-	b := &bench{connection, url, number("RETRYRMQ_BENCH_COUNT", 100_000), number("RETRYRMQ_BENCH_ROUNDS", 5)}
+	count := number("RETRYRMQ_BENCH_COUNT", 100_000)
+	retried := number("RETRYRMQ_BENCH_RETRIED", max(count/5, 1))
+	b := &bench{connection, url, count, retried, number("RETRYRMQ_BENCH_ROUNDS", 5)}
 	for _, group := range wanted {
 		switch group {
 		case "consume":
@@ -68,15 +71,15 @@ func versions() string {
 }
 
 type bench struct {
-	connection    *amqp091.Connection
-	url           string
-	count, rounds int
+	connection             *amqp091.Connection
+	url                    string
+	count, retried, rounds int
 }
 
 func (b *bench) consume() error {
 	fmt.Printf("\nconsume and acknowledge %d × 256 B, prefetch %d, %d rounds\n", b.count, prefetch, b.rounds)
 	names := []string{"amqp091 ack each", "amqp091 ack multiple", "watermill", "retryrmq", limit}
-	return b.kinds(names, func(name, kind string) (figures, error) {
+	return b.kinds("consume and acknowledge", b.count, names, func(name, kind string) (figures, error) {
 		queue, err := b.full(kind, b.count)
 		if err != nil {
 			return nil, err
@@ -91,10 +94,10 @@ func (b *bench) consume() error {
 }
 
 func (b *bench) retry() error {
-	count := max(b.count/5, 1)
+	count := b.retried
 	fmt.Printf("\n%d × 256 B, each fails once and waits a second, prefetch %d, %d rounds\n", count, prefetch, b.rounds)
 	names := []string{"amqp091 by hand", "watermill Retry", "retryrmq"}
-	return b.kinds(names, func(name, kind string) (figures, error) {
+	return b.kinds("fail once", count, names, func(name, kind string) (figures, error) {
 		count := count
 		if name == "watermill Retry" {
 			count = max(count/5000, 2) // one a second: it waits in its handler
@@ -111,7 +114,7 @@ func (b *bench) retry() error {
 func (b *bench) latency() error {
 	count := max(b.count/100, 20)
 	fmt.Printf("\none message at a time, %d a second, %d of them, %d rounds\n", perSecond, count, b.rounds)
-	return b.kinds([]string{"amqp091", "retryrmq"}, func(name, kind string) (figures, error) {
+	return b.kinds("one at a time", count, []string{"amqp091", "retryrmq"}, func(name, kind string) (figures, error) {
 		queue, err := b.full(kind, 0)
 		if err != nil {
 			return nil, err
@@ -135,8 +138,12 @@ func (b *bench) latency() error {
 }
 
 // All of them in turn, in each round from another one on, for both types of queues.
-func (b *bench) kinds(names []string, measure func(name, kind string) (figures, error), ours string, aims []aim) error {
+func (b *bench) kinds(group string, count int, names []string, measure func(name, kind string) (figures, error), ours string, aims []aim) error {
+	wanted := os.Getenv("RETRYRMQ_BENCH_KINDS")
 	for _, kind := range []string{"classic", "quorum"} {
+		if wanted != "" && !slices.Contains(strings.Fields(wanted), kind) {
+			continue
+		}
 		found := map[string][]figures{}
 		for round := range b.rounds {
 			for i := range names {
@@ -150,6 +157,9 @@ func (b *bench) kinds(names []string, measure func(name, kind string) (figures, 
 		}
 		fmt.Printf("\n%s work queue\n", kind)
 		table(names, found)
+		if err := keep(group, kind, count, found); err != nil {
+			return err
+		}
 		ratios(found, ours, aims)
 	}
 	return nil

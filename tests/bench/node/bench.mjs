@@ -3,7 +3,8 @@
 //     tests/broker/with-brokers --versions 4.3 --one -- tests/bench/node/run [consume|retry|latency]…
 //
 // Every measurement is a process of its own, on a queue of its own. Nothing is asserted: the machine is whatever it is, and
-// only ratios of one run mean anything. RETRYRMQ_BENCH_COUNT and RETRYRMQ_BENCH_ROUNDS make it shorter.
+// only ratios of one run mean anything. RETRYRMQ_BENCH_COUNT, RETRYRMQ_BENCH_RETRIED (messages that fail), RETRYRMQ_BENCH_ROUNDS and
+// RETRYRMQ_BENCH_KINDS ("classic quorum") make it shorter.
 
 import { spawn } from 'node:child_process'
 import { createRequire } from 'node:module'
@@ -13,15 +14,17 @@ import { connect, setLogger } from 'retryrmq'
 
 import { GROUPS } from './cases.mjs'
 import { work } from './queues.mjs'
-import { aims, table } from './report.mjs'
+import { aims, keep, table } from './report.mjs'
 
 setLogger(false)
 const url = process.env.RETRYRMQ_URL
 const COUNT = Number(process.env.RETRYRMQ_BENCH_COUNT || 100_000)
+/** Of messages that fail. */
+const RETRIED = Number(process.env.RETRYRMQ_BENCH_RETRIED || Math.max(Math.floor(COUNT / 5), 1))
 const ROUNDS = Number(process.env.RETRYRMQ_BENCH_ROUNDS || 5)
 /** The limit: the core with a handler that does nothing; its program is named by `run`. */
 const CORE = 'core'
-const KINDS = ['classic', 'quorum']
+const KINDS = ['classic', 'quorum'].filter((kind) => (process.env.RETRYRMQ_BENCH_KINDS || 'classic quorum').split(' ').includes(kind))
 /** For one measurement, in ms. */
 const PATIENCE = 900_000
 
@@ -69,6 +72,7 @@ async function consume() {
     const rounds = await alternating([CORE, ...Object.keys(GROUPS.consume)], ROUNDS, (name) =>
       work(url, kind, { count: COUNT }, (queue) => program('consume', name, queue, COUNT).done),
     )
+    keep('consume and acknowledge', kind, COUNT, rounds)
     table(`${kind} work queue`, rounds, PACE, ['amqplib', 'rascal', CORE])
     aims(rounds, [
       ['retryrmq async', 'per_second', 'amqplib', '≥ 1.25'],
@@ -80,7 +84,7 @@ async function consume() {
 }
 
 async function retry() {
-  const all = Math.max(Math.floor(COUNT / 5), 1)
+  const all = RETRIED
   // Rascal holds what waits within its prefetch, so at most 200 a second come through; a tenth shows its pace.
   const counts = { 'rascal republish': Math.max(Math.floor(all / 10), 1) }
   console.log(`\n== ${all} × 256 B, each fails once and waits a second, prefetch 200, ${ROUNDS} rounds`)
@@ -89,6 +93,7 @@ async function retry() {
       const count = counts[name] ?? all
       return work(url, kind, { count, waiting: true }, (queue) => program('retry', name, queue, count).done)
     })
+    keep('fail once', kind, all, rounds)
     table(`${kind} work queue`, rounds, PACE, ['amqplib by hand', 'rascal republish'])
     aims(rounds, [
       ['retryrmq', 'per_second', 'amqplib by hand', '≥ 1.25'],

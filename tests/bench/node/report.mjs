@@ -1,5 +1,7 @@
 // Figures as tables: median, spread, and ratios round by round.
 
+import { appendFileSync } from 'node:fs'
+
 const median = (sorted) => (sorted[(sorted.length - 1) >> 1] + sorted[sorted.length >> 1]) / 2
 
 /** The median, and in brackets the smallest and the largest. */
@@ -13,6 +15,12 @@ export function spread(values, digits) {
 /** Round by round, so that what the machine does in between hits both. */
 export const ratios = (rounds, name, peer, figure) =>
   rounds[name].map((figures, round) => figures[figure] / rounds[peer][round]?.[figure])
+
+/** A line for tests/bench/table, in the file RETRYRMQ_BENCH_FIGURES if that is set. */
+export function keep(group, kind, count, rounds) {
+  const file = process.env.RETRYRMQ_BENCH_FIGURES
+  if (file) appendFileSync(file, `${JSON.stringify({ language: 'Node', group, kind, count, rounds })}\n`)
+}
 
 /** `columns`: title, figure and digits. `peers`: those to whose pace the others' is compared. */
 export function table(title, rounds, columns, peers = []) {

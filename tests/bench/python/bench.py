@@ -3,7 +3,8 @@
     tests/broker/with-brokers --versions 4.3 --one -- tests/bench/python/run [consume|retry|latency]…
 
 Every measurement is a process of its own, on a queue of its own. Nothing is asserted: the machine is whatever it is, and
-only ratios of one run mean anything. RETRYRMQ_BENCH_COUNT and RETRYRMQ_BENCH_ROUNDS make it shorter.
+only ratios of one run mean anything. RETRYRMQ_BENCH_COUNT, RETRYRMQ_BENCH_RETRIED (messages that fail), RETRYRMQ_BENCH_ROUNDS and
+RETRYRMQ_BENCH_KINDS ("classic quorum") make it shorter.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import get_args
 
 import case
 import report
@@ -26,12 +28,16 @@ from queues import Broker, Kind
 from report import Rounds
 
 COUNT = int(os.environ.get("RETRYRMQ_BENCH_COUNT") or 100_000)
+#: Of messages that fail.
+RETRIED = int(os.environ.get("RETRYRMQ_BENCH_RETRIED") or COUNT)
 ROUNDS = int(os.environ.get("RETRYRMQ_BENCH_ROUNDS") or 5)
 #: Of the groups that take long.
 FEWER_ROUNDS = min(ROUNDS, 3)
 #: The limit: the core with a handler that does nothing; its program is named by `run`.
 LIMIT = "core"
-KINDS: tuple[Kind, ...] = ("classic", "quorum")
+KINDS: tuple[Kind, ...] = tuple(
+    kind for kind in get_args(Kind) if kind in (os.environ.get("RETRYRMQ_BENCH_KINDS") or "classic quorum").split()
+)
 PACE = "per_second"
 #: For one measurement, in seconds. What takes longer is told and has no figures in that round.
 PATIENCE = 600.0
@@ -48,6 +54,7 @@ def consume(broker: Broker) -> None:
                 rounds[name].append(
                     limit(broker.url, queue) if name == LIMIT else run("consume", name, broker, queue, COUNT)
                 )
+        report.keep("consume and acknowledge", kind, COUNT, rounds)
         report.pace(f"{kind} work queue", rounds, ["pika Blocking", "pika Select", "aio-pika", LIMIT])
         report.aims(
             rounds,
@@ -65,7 +72,7 @@ def consume(broker: Broker) -> None:
 
 def failing(broker: Broker) -> None:
     report.console.print(
-        f"\n[bold]{COUNT} × 256 B, each fails once and waits a second, prefetch 200, {FEWER_ROUNDS} rounds"
+        f"\n[bold]{RETRIED} × 256 B, each fails once and waits a second, prefetch 200, {FEWER_ROUNDS} rounds"
     )
     for kind in KINDS:
         # Dramatiq and Celery make their queues themselves: classic ones.
@@ -74,11 +81,12 @@ def failing(broker: Broker) -> None:
         for name in alternating(names, FEWER_ROUNDS):
             with work(broker, kind, waiting=True, own=name in retry.FILLS) as queue:
                 if name in retry.FILLS:
-                    finish(start("fill", name, broker, queue, COUNT), f"fill {name}")
-                    broker.wait_for(queue, COUNT)
+                    finish(start("fill", name, broker, queue, RETRIED), f"fill {name}")
+                    broker.wait_for(queue, RETRIED)
                 else:
-                    broker.fill(queue, COUNT)
-                rounds[name].append(run("retry", name, broker, queue, COUNT))
+                    broker.fill(queue, RETRIED)
+                rounds[name].append(run("retry", name, broker, queue, RETRIED))
+        report.keep("fail once", kind, RETRIED, rounds)
         report.pace(f"{kind} work queue", rounds, [name for name in names if not name.startswith("retryrmq")])
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import sys
 from statistics import median
 
@@ -32,6 +34,15 @@ def spread(found: list[float], digits: int, scale: float = 1.0, unit: str = "") 
     if not found:
         return "–"
     return f"{median(found):.{digits}f}{unit} [{min(found):.{digits}f} – {max(found):.{digits}f}]"
+
+
+def keep(group: str, kind: str, count: int, rounds: Rounds) -> None:
+    """A line for tests/bench/table, in the file RETRYRMQ_BENCH_FIGURES if that is set."""
+    if not (file := os.environ.get("RETRYRMQ_BENCH_FIGURES")):
+        return
+    line = {"language": "Python", "group": group, "kind": kind, "count": count, "rounds": rounds}
+    with open(file, "a") as figures:
+        figures.write(json.dumps(line) + "\n")
 
 
 def pace(title: str, rounds: Rounds, peers: list[str]) -> None:

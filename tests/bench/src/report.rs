@@ -1,5 +1,7 @@
 //! Figures as tables: median, spread, and ratios round by round.
 
+use std::{collections::BTreeMap, fs::OpenOptions, io::Write};
+
 use comfy_table::{Table, presets};
 
 use crate::cases::Measured;
@@ -21,6 +23,26 @@ impl Row {
     fn values(&self, figure: &str) -> Vec<f64> {
         self.rounds.iter().map(|round| round.get(figure)).collect()
     }
+}
+
+/// A line for `tests/bench/table`, in the file `RETRYRMQ_BENCH_FIGURES` if that is set.
+pub(crate) fn keep(group: &str, kind: &str, count: usize, rows: &[Row]) {
+    let Ok(path) = std::env::var("RETRYRMQ_BENCH_FIGURES") else {
+        return;
+    };
+    let rounds: BTreeMap<&str, &[Measured]> = rows
+        .iter()
+        .map(|row| (row.name.as_str(), row.rounds.as_slice()))
+        .collect();
+    let line = serde_json::json!({
+        "language": "Rust", "group": group, "kind": kind, "count": count, "rounds": rounds,
+    });
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .expect("the file of figures");
+    writeln!(file, "{line}").expect("written");
 }
 
 /// Messages per second and CPU per message, and each case's pace as a ratio to the peers, pair by pair.

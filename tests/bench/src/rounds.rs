@@ -14,14 +14,28 @@ use crate::{
 
 /// Rounds of each group; medians and the spread are of these. `RETRYRMQ_BENCH_ROUNDS` changes it.
 pub(crate) fn rounds() -> usize {
-    let asked = std::env::var("RETRYRMQ_BENCH_ROUNDS").ok();
-    asked
-        .and_then(|rounds| rounds.parse().ok())
-        .filter(|rounds| *rounds > 0)
-        .unwrap_or(5)
+    number("RETRYRMQ_BENCH_ROUNDS", 5)
 }
 
-const CONSUMED: usize = 100_000;
+/// A number above 0 from the environment.
+pub(crate) fn number(name: &str, otherwise: usize) -> usize {
+    let asked = std::env::var(name).ok();
+    asked
+        .and_then(|number| number.parse().ok())
+        .filter(|number| *number > 0)
+        .unwrap_or(otherwise)
+}
+
+/// The types of work queue; `RETRYRMQ_BENCH_KINDS` (`classic quorum`) chooses.
+fn kinds() -> Vec<QueueType> {
+    let asked = std::env::var("RETRYRMQ_BENCH_KINDS").unwrap_or_default();
+    QueueType::ALL
+        .into_iter()
+        .filter(|kind| {
+            asked.is_empty() || asked.split_whitespace().any(|one| one == kind.to_string())
+        })
+        .collect()
+}
 
 pub(crate) async fn all() {
     for name in ["consume", "retry", "lateness", "memory"] {
@@ -45,21 +59,23 @@ pub(crate) async fn only(name: &str) {
 }
 
 async fn consume(broker: &Broker) {
+    let count = number("RETRYRMQ_BENCH_COUNT", 100_000);
     println!(
-        "consume and acknowledge {CONSUMED} × 256 B, prefetch 200, {} rounds",
+        "consume and acknowledge {count} × 256 B, prefetch 200, {} rounds",
         rounds()
     );
-    for kind in [QueueType::Classic, QueueType::Quorum] {
+    for kind in kinds() {
         let names = ["ack-each", "ack-each-tasks", "ack-multiple", "retryrmq"];
         let mut rows: Vec<Row> = names.iter().map(|name| Row::new(name)).collect();
         for _ in 0..rounds() {
             for (name, row) in names.iter().zip(&mut rows) {
                 let vhost = broker.vhost().await;
-                fill(vhost.url(), "work", kind, CONSUMED).await;
+                fill(vhost.url(), "work", kind, count).await;
                 row.rounds
-                    .push(case(name, vhost.url(), "work", CONSUMED).await);
+                    .push(case(name, vhost.url(), "work", count).await);
             }
         }
+        report::keep("consume and acknowledge", &kind.to_string(), count, &rows);
         println!(
             "\n{kind:?} work queue\n{}",
             report::pace(&rows, &["ack-each", "ack-multiple"])
@@ -70,7 +86,7 @@ async fn consume(broker: &Broker) {
 async fn retry(broker: &Broker) {
     println!(
         "{} messages, each fails once and waits 1 s; the two in turn",
-        cases::RETRIED
+        cases::retried()
     );
     for outstanding in [64, 200, 1_000] {
         let names = ["retry-by-hand", "retry-retryrmq"];
@@ -83,6 +99,8 @@ async fn retry(broker: &Broker) {
                     .push(case(name, vhost.url(), "work", outstanding).await);
             }
         }
+        let name = format!("quorum, {outstanding} outstanding");
+        report::keep("fail once", &name, cases::retried(), &rows);
         println!(
             "\n{outstanding} outstanding\n{}",
             report::pace(&rows, &["retry-by-hand"])

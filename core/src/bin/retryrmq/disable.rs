@@ -22,7 +22,7 @@ use crate::{
 /// How long a policy may take until it is gone everywhere.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Take back what `enable` did: the policy in force is the one of before
+/// Undo what `enable` did: the previous policy is in force again
 ///
 /// The policy that was made goes; no queue does, and what is parked stays. A policy that somebody has changed since is not touched without --force.
 #[derive(Clone, Debug, Args)]

@@ -16,7 +16,7 @@ use crate::{
     output::Output,
 };
 
-/// Say what will lose, loop or block messages on this broker, and how to mend it
+/// Say what will lose, loop or block messages on this broker, and how to fix it
 ///
 /// Looks at the queues, policies, exchanges and consumers of the virtual host through the management API. It changes nothing and takes
 /// no message. What each code means is in docs/doctor.md.
@@ -42,11 +42,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "CODE", value_delimiter = ',')]
     ignore: Vec<Code>,
 
-    /// How long a handler may take: shorter timeouts of the broker are found (RQ115)
+    /// How long a handler may take; shorter timeouts of the broker are reported (RQ115)
     #[arg(long, value_name = "DURATION", default_value = "1m")]
     handler_timeout: String,
 
-    /// How long a consumer that holds all it may can do nothing until it counts as stuck (RQ114)
+    /// How long a consumer with a full prefetch may do nothing before it counts as stuck (RQ114)
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     stuck_after: String,
 

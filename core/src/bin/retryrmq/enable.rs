@@ -22,14 +22,14 @@ use crate::{
 /// A quorum queue that is younger than this forgets what it confirmed when its broker is killed.
 const SAFE_AGE: Duration = Duration::from_secs(2);
 /// Where the service takes dead letters from, as `retryrmq serve` declares it.
-const SERVICE: &str = "retryrmq.dead";
+const SERVICE: &str = retryrmq::DEAD_EXCHANGE;
 /// How long a policy may take until it is in force.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Dead-letter what a queue gives up to its parking queue, by a policy: for consumers without this library
 ///
 /// RabbitMQ applies one policy to a queue. So this makes one for this queue alone, with every key of the one in force, and shows the
-/// difference before it acts. No queue is deleted, and none is declared anew but the parking queue, if it is missing.
+/// difference before it acts. No queue is deleted, and none is declared except the parking queue, if it is missing.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "\

@@ -97,8 +97,8 @@ pub(crate) fn table() -> String {
 With --json an error is one JSON object on standard error: `error` (a sentence),
 `code` (stable, such as `queue_not_found`) and `exit`.
 
-What the exit status of a COMMAND run by `retryrmq consume` does is another
-matter: `retryrmq help consume`.",
+What the exit status of a COMMAND of `retryrmq consume` means is another matter:
+`retryrmq help consume`.",
     );
     table
 }

@@ -18,9 +18,9 @@ use crate::{
 
 /// Delete waiting queues that are empty, unused, and in no policy
 ///
-/// Stop the consumers of QUEUE first, and whoever publishes to it with a delay: while anybody may publish into a queue that is
-/// deleted, RabbitMQ loses messages that it has confirmed, whatever a client asks for. So nothing is deleted while QUEUE has consumers.
-/// A consumer that starts later makes the queues that it needs.
+/// Stop the consumers of QUEUE first, and everybody who publishes to it with a delay: while anybody may publish into a queue that
+/// is deleted, RabbitMQ loses messages that it has confirmed, whatever a client asks for. So nothing is deleted while QUEUE has
+/// consumers. A consumer that starts later makes the queues that it needs.
 #[derive(Clone, Debug, Args)]
 #[command(override_usage = "retryrmq gc [OPTIONS] <QUEUE…|--setup <FILE>>", after_help = EXAMPLES)]
 pub(crate) struct Options {
@@ -40,9 +40,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", conflicts_with = "retry")]
     setup: Option<PathBuf>,
 
-    /// You have looked: `rabbitmqctl list_queues name messages` says 0. Quorum queues are deleted with it only
+    /// You have looked: `rabbitmqctl list_queues name messages` says 0. Without this no quorum queue is deleted
     ///
-    /// What a quorum queue could not dead-letter, because the work queue was missing or full, no AMQP client sees.
+    /// No AMQP client sees what a quorum queue could not dead-letter because the work queue was missing or full.
     #[arg(long)]
     seen_empty: bool,
 
@@ -62,8 +62,8 @@ Examples:
   rabbitmqctl list_queues name messages && retryrmq gc orders --seen-empty
   retryrmq gc --setup retries.toml --yes
 
-Found are the queues of the policies that are named, of the default policy, and of delays that
-handlers chose. What is looked at takes three seconds for each queue that is deleted.
+It finds the queues of the policies that are named, of the default policy, and of delays that
+handlers chose. It takes three seconds for each queue that is deleted.
 
 Exit code 5: some stay, because QUEUE has consumers, or nobody has seen that they are empty.
 

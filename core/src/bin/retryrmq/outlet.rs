@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::watch;
 
-/// So many bytes wait for a reader.
+/// Bytes that may wait for a reader.
 const ROOM: usize = 1024 * 1024;
 /// How long a reader may do nothing, when there is still something for him, until nobody waits for him any more; and how long the
 /// end waits for readers.

@@ -26,7 +26,9 @@ pub(crate) struct Retrying {
     #[arg(long = "rule", value_name = "RULE")]
     rules: Vec<String>,
 
-    /// How a failed message waits: retry-queues, dead-letter, native or delayed-exchange [default: retry-queues]
+    /// How a failed message waits: retry-queues, dead-letter, native, delayed-exchange or service [default: retry-queues]
+    ///
+    /// With `service` it is handed over to `retryrmq serve`, whose policy decides; then without --retry and --rule.
     #[arg(long, value_name = "STRATEGY")]
     strategy: Option<String>,
 
@@ -37,8 +39,7 @@ pub(crate) struct Retrying {
     /// What QUEUE is made with when it is missing: quorum, classic, a JSON object of arguments, or existing: never made
     /// [default: quorum]
     ///
-    /// With an object it has exactly these arguments, such as `{"x-max-priority": 10}`; `{}` for none. Whoever else declares the
-    /// queue must use the same ones. A queue that exists is taken as it is.
+    /// An object gives it exactly these arguments, such as `{"x-max-priority": 10}`; `{}` for none. Everybody else who declares the queue must use the same ones. A queue that exists is taken as it is.
     #[arg(long, value_name = "WHAT")]
     work_queue: Option<String>,
 }

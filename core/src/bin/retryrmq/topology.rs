@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use clap::Args;
-use retryrmq::{Argument, Finding, Item, Missing, Plan, Status};
+use retryrmq::{Argument, Finding, HANDOVER_QUEUE, Item, Missing, Plan, Status};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -88,7 +88,19 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     }
     print(&plan, findings.as_deref(), output)?;
     tell_what_was_not_checked(findings.as_deref().unwrap_or_default(), output);
+    let lacks_service = |finding: &Finding| {
+        finding.status == Status::Missing && finding.item.name() == HANDOVER_QUEUE
+    };
     match exit {
+        Exit::NotFound
+            if findings
+                .as_ref()
+                .is_some_and(|all| all.iter().any(lacks_service)) =>
+        {
+            output.note(
+                "the queue of the service is missing; the service makes it: start `retryrmq serve`",
+            );
+        }
         Exit::NotFound if findings.is_some_and(|findings| findings.iter().any(is_for_others)) => {
             output.note("something is missing; --apply makes it, but never the queue itself with --work-queue existing");
         }
@@ -129,6 +141,9 @@ fn is_for_others(finding: &Finding) -> bool {
 /// Without its binding an exchange loses every message, and one of another kind does not delay.
 fn tell_what_was_not_checked(findings: &[Finding], output: &Output) {
     for finding in findings {
+        if finding.services == Some(0) {
+            output.note("nothing consumes the queue of the service: what is handed over waits there until `retryrmq serve` runs");
+        }
         if finding.status != Status::Unknown {
             continue;
         }

@@ -126,7 +126,9 @@ impl Engine {
         match admission {
             Admission::Run if self.must_wait_for_the_suspect() => self.keep(token, now),
             // A crash now would have both come again, the message on its detour and its copy, and every crash doubled them.
-            Admission::Run if received.state.crashes > 0 && self.detours > 0 => {
+            Admission::Run
+                if received.state.crashes > 0 && (self.detours > 0 || !self.syncs.are_done()) =>
+            {
                 self.set_phase(token, Phase::Held(Held::Spare));
                 self.spares.push(token);
             }

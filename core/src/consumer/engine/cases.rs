@@ -112,8 +112,20 @@ impl Case {
         std::mem::take(&mut self.commands.list)
     }
 
-    /// What was handed to handlers since the last call.
+    /// The broker has read all that was sent, if the engine wants to know.
+    fn sync(&mut self) {
+        let is_sync = |command: &mut Command| matches!(command, Command::Sync { .. });
+        let syncs: Vec<_> = self.commands.list.extract_if(.., is_sync).collect();
+        for sync in syncs {
+            if let Command::Sync { session, number } = sync {
+                self.on(Input::Synced { session, number });
+            }
+        }
+    }
+
+    /// What was handed to handlers since the last call, once the broker has read all that was sent.
     fn handed_out(&mut self) -> Vec<Token> {
+        self.sync();
         let deliveries = self.commands.deliveries.drain(..);
         deliveries.map(|delivery| delivery.token).collect()
     }
@@ -167,6 +179,69 @@ fn a_detour_of_a_lost_channel_holds_others_up_for_a_moment_only() {
     case.comes_again(1);
     assert_eq!(case.handed_out(), [], "while the detour is on its way");
     case.after(Duration::from_secs(6));
+    assert_eq!(case.handed_out().len(), 1);
+}
+
+#[test]
+fn a_suspect_runs_when_the_broker_has_read_what_was_settled_before() {
+    let mut case = Case::new();
+    case.comes_again(1);
+    let token = case.handed_out()[0];
+    case.comes_again(3);
+    assert_eq!(case.handed_out(), [], "another one runs");
+    case.consume();
+    case.consume();
+    case.take();
+    let ending = Ending::Settled(Outcome::Ack);
+    case.on(Input::Ended { token, ending });
+    let commands = &case.commands.list;
+    assert!(
+        matches!(
+            commands[..],
+            [Command::Ack { tag: 1, .. }, Command::Sync { .. }]
+        ),
+        "{commands:?}"
+    );
+    assert!(case.commands.deliveries.is_empty(), "before it is read");
+    assert_eq!(case.handed_out().len(), 1);
+}
+
+#[test]
+fn a_broker_that_does_not_answer_holds_no_suspect_up() {
+    let mut case = Case::new();
+    case.comes_again(3);
+    assert!(case.commands.deliveries.is_empty());
+    case.after(Duration::from_secs(6));
+    assert_eq!(case.commands.deliveries.len(), 1);
+    assert_eq!(case.handed_out().len(), 1, "no second time with the answer");
+}
+
+#[test]
+fn a_handler_that_hangs_holds_no_suspect_up() {
+    let mut case = Case::new();
+    case.comes_again(1);
+    assert_eq!(case.handed_out().len(), 1, "it never ends");
+    case.comes_again(3);
+    case.consume();
+    case.consume();
+    case.after(Duration::from_secs(6));
+    assert_eq!(case.handed_out().len(), 1);
+}
+
+#[test]
+fn a_copy_runs_when_the_broker_has_read_that_its_original_is_gone() {
+    let mut case = Case::new();
+    case.comes_again(0);
+    let detour = case.take().into_iter().find_map(|command| match command {
+        Command::Publish { token, .. } => Some(token),
+        _ => None,
+    });
+    case.comes_again(1);
+    assert_eq!(case.handed_out(), [], "its original is not settled yet");
+    let token = detour.unwrap();
+    let stored = Ok(None);
+    case.on(Input::Copied { token, stored });
+    assert!(case.commands.deliveries.is_empty(), "before that is read");
     assert_eq!(case.handed_out().len(), 1);
 }
 

@@ -52,6 +52,9 @@ pub(crate) enum Command {
     },
     /// `basic.nack` or `basic.reject`.
     Return { session: u64, tag: u64, how: Return },
+    /// Ask for an answer that comes after the broker has read all that was sent before; answered by
+    /// [`Synced`](super::Input::Synced).
+    Sync { session: u64, number: u64 },
     /// Publish a copy of this message; answered by [`Copied`](super::Input::Copied).
     Publish { token: Token, copy: Box<Copy> },
     /// Take back unstarted deliveries; answered by [`Recalled`](super::Input::Recalled).

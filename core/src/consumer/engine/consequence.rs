@@ -10,9 +10,11 @@ use super::{
 };
 use crate::{
     BasicProperties, Strategy,
-    retry::{Action, Failure, Origin, Outcome, ParkReason, Stamp, decide, headers},
+    retry::{
+        Action, Failure, Handover, Origin, Outcome, ParkReason, Stamp, decide, hand_over, headers,
+    },
     telemetry::Event,
-    topology::{self, Detour, Route, Wait, parking_queue},
+    topology::{self, Detour, HANDOVER_QUEUE, Route, Wait, parking_queue},
     types::{AMQPValue, ShortString},
 };
 
@@ -40,11 +42,51 @@ impl Case<'_> {
         if *outcome == Outcome::Ack {
             return Consequence::Ack;
         }
-        if self.options.dlx {
-            self.retried(outcome, draw)
-        } else {
+        if !self.options.dlx {
             self.rejected(outcome)
+        } else if self.options.strategy.hands_over() {
+            self.handed_over(outcome)
+        } else {
+            self.retried(outcome, draw)
         }
+    }
+
+    /// What a service is to do with it.
+    fn handed_over(&self, outcome: &Outcome) -> Consequence {
+        let (state, is_mended) = (&self.received.state, self.received.mended.is_some());
+        let Some((handover, failure)) = hand_over(state, outcome, &self.options.limits, is_mended)
+        else {
+            return Consequence::Ack;
+        };
+        let event = match handover {
+            Handover::Park(reason) => return self.park(reason, &failure),
+            Handover::Defer { delay } => self.deferred(delay),
+            Handover::Retry { .. } | Handover::Detour => Event::HandedOver {
+                queue: self.queue(),
+                message_id: self.received.message_id(),
+                attempt: state.attempt(),
+                error: failure.error.clone(),
+            },
+        };
+        self.to_the_service(&handover, state.crashes, &failure, event, Purpose::Next)
+    }
+
+    fn to_the_service(
+        &self,
+        handover: &Handover,
+        crashes: u32,
+        failure: &Failure,
+        event: Event,
+        purpose: Purpose,
+    ) -> Consequence {
+        let queue = &self.options.queue;
+        let copy = Copy {
+            exchange: String::new(),
+            routing_key: HANDOVER_QUEUE.to_owned(),
+            properties: self.stamp().handed_over(queue, handover, crashes, failure),
+            mandatory: true,
+        };
+        copying(copy, event, purpose)
     }
 
     fn retried(&self, outcome: &Outcome, draw: u64) -> Consequence {
@@ -101,7 +143,7 @@ impl Case<'_> {
         }
     }
 
-    /// Without retries the queue's own dead-lettering decides. There are no waiting queues either: what is put off is kept
+    /// Without retries the queue's own dead-lettering decides. There are no waiting queues either: a deferred message is kept
     /// for a while, and goes to the tail of its queue as a copy. Given back it would spend the broker's delivery limit.
     fn rejected(&self, outcome: &Outcome) -> Consequence {
         let state = &self.received.state;
@@ -140,6 +182,11 @@ impl Case<'_> {
         if !self.options.park {
             return Consequence::Drop(event);
         }
+        if self.options.strategy.hands_over() {
+            let crashes = self.received.state.crashes;
+            let handover = Handover::Park(reason);
+            return self.to_the_service(&handover, crashes, failure, event, Purpose::Next);
+        }
         let copy = Copy {
             exchange: String::new(),
             routing_key: parking_queue(&self.options.queue),
@@ -150,13 +197,17 @@ impl Case<'_> {
     }
 
     /// Sends a message that never ran through a short wait, with this count of crashes on it.
-    pub(super) fn detour(&self, crashes: u32, how: Detour) -> Consequence {
+    pub(in crate::consumer) fn detour(&self, crashes: u32, how: Detour) -> Consequence {
         let crashes = crashes.min(MOST_CRASHES);
         let event = Event::Detoured {
             queue: self.queue(),
             message_id: self.received.message_id(),
             crashes,
         };
+        if self.options.strategy.hands_over() {
+            let (handover, none) = (Handover::Detour, Failure::default());
+            return self.to_the_service(&handover, crashes, &none, event, Purpose::Detour);
+        }
         // Other strategies have no queue for each delay of the policy.
         let how = match self.options.strategy {
             Strategy::RetryQueues => how,

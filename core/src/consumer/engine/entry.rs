@@ -102,7 +102,7 @@ pub(in crate::consumer) enum Purpose {
     Detour,
     /// It never ran: the copy goes to its own queue, without a mark.
     PutBack,
-    /// It was put off where there are no waiting queues: the copy goes to its own queue.
+    /// It was deferred where there are no waiting queues: the copy goes to its own queue.
     Deferral,
 }
 

@@ -49,6 +49,8 @@ pub(crate) enum Input {
         consumer: u64,
         arrival: Box<Arrival>,
     },
+    /// The broker has read all that was sent before this was asked for.
+    Synced { session: u64, number: u64 },
     /// The channel or its connection is gone.
     Lost { session: u64, why: Option<Error> },
     /// What became of a copy: stored, and from when on it survives the death of its broker; or not.

@@ -26,6 +26,7 @@ mod sentence;
 mod sessions;
 mod settlement;
 mod suspects;
+mod syncs;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -45,6 +46,7 @@ use self::{
     pausing::Pausing,
     sessions::Channel,
     suspects::Suspect,
+    syncs::Syncs,
 };
 use super::{
     Consumer, Received, Token, acks::Ack, agenda::Agenda, inbox::Ending, memory::Memory, slab::Slab,
@@ -113,6 +115,7 @@ pub(crate) struct Engine {
     lingering: Option<(Token, Moment)>,
     /// When the next message that keeps a cautious consumer from others has done so for too long.
     relief: Option<Moment>,
+    syncs: Syncs,
     drain: Option<Drain>,
     /// What the narrow consumer brought while nothing might run.
     spares: Vec<Token>,
@@ -168,6 +171,7 @@ impl Engine {
             suspect: None,
             lingering: None,
             relief: None,
+            syncs: Syncs::default(),
             drain: None,
             spares: Vec::new(),
             returning: Vec::new(),
@@ -211,6 +215,9 @@ impl Engine {
                 }
                 self.lost(now, out);
             }
+            Input::Synced { session, number } if self.is_current(session) => {
+                self.synced(number, now, out);
+            }
             Input::Copied { token, stored } => self.copied(token, stored, now, out),
             Input::Ended { token, ending } => match ending {
                 Ending::Settled(outcome) => self.ended(token, &outcome, now, out),
@@ -224,6 +231,7 @@ impl Engine {
             | Input::Cancelled { .. }
             | Input::CancelledByBroker { .. }
             | Input::Delivered { .. }
+            | Input::Synced { .. }
             | Input::Lost { .. } => {}
         }
     }
@@ -234,11 +242,12 @@ impl Engine {
         self.end_pause(now);
         self.look_after_copies(now);
         self.release_suspect(now, out);
+        self.sync_detours(now, out);
         self.readmit(now, out);
         self.return_what_can(now, out);
         self.relieve(now);
         self.adjust_intake(now, out);
-        self.flush(now, out);
+        self.flush(now, self.drain.is_some(), out);
     }
 
     /// When something is due for a message that is kept.
@@ -322,12 +331,11 @@ impl Engine {
             .map(|(token, entry)| (token, &*entry.received))
     }
 
-    /// Sends the acknowledgements that are due.
-    fn flush(&mut self, now: Now, out: &mut Commands) {
+    /// Sends the acknowledgements that are due, or all.
+    fn flush(&mut self, now: Now, all: bool, out: &mut Commands) {
         if self.intake.is_changing() && self.drain.is_none() {
             return;
         }
-        let all = self.drain.is_some();
         if let Some(channel) = &mut self.channel {
             let session = channel.session;
             channel.acks.flush(now.at, all, |Ack { tag, multiple }| {
@@ -438,5 +446,7 @@ impl Engine {
 
 #[cfg(test)]
 mod cases;
+#[cfg(test)]
+mod handing_over;
 #[cfg(test)]
 mod world;

@@ -17,7 +17,7 @@ use crate::{
     visible,
 };
 
-/// Who says it: a program that reports attempts itself leaves this target out.
+/// The target of these log lines: a program that reports attempts itself leaves it out.
 const TARGET: &str = "retryrmq::attempt";
 
 /// Characters of an error that the log shows at most; the record of a parked message has more.
@@ -32,7 +32,10 @@ impl Case<'_> {
                 let delay = format_duration(*delay);
                 info!(target: TARGET, "{}; retry in {delay}", self.failed(failure, error));
             }
-            // Whoever reports attempts itself has no other word for it, so everybody hears of it.
+            Some(Event::HandedOver { error, .. }) if enabled!(target: TARGET, Level::INFO) => {
+                info!(target: TARGET, "{}; handed over to the service", self.failed(failure, error));
+            }
+            // A program that reports attempts itself has no other line for it, so everybody is told.
             Some(Event::Parked { reason, error, .. }) if !self.options.park => {
                 let failed = self.failed(failure, error);
                 warn!("{failed}; given up as {reason} and dropped, because `park` is off");
@@ -74,7 +77,8 @@ impl Case<'_> {
         );
         let queue = shown(&received.queue);
         let attempt = received.state.attempt();
-        if !self.options.dlx {
+        // How often it may be retried is for somebody else to say.
+        if !self.options.dlx || self.options.strategy.hands_over() {
             return format!("attempt {attempt} of {message} in {queue}");
         }
         let policy = self.options.rules.policy(

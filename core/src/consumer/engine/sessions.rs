@@ -110,6 +110,7 @@ impl Engine {
         self.spares.clear();
         (self.suspect, self.cautious) = (None, true);
         self.lingering = None;
+        self.syncs.lost();
         self.returned_unseen = 0;
         if self.drain.is_none() {
             self.failures += 1;

@@ -3,7 +3,7 @@
 use super::{
     super::Token,
     Command, Commands, Engine, Now, Return,
-    entry::{Entry, Phase},
+    entry::{Entry, Phase, Purpose},
 };
 
 impl Engine {
@@ -20,6 +20,10 @@ impl Engine {
             Some(channel) if channel.session == entry.session => {
                 if ended {
                     self.memory.acknowledged(&entry.received);
+                }
+                if matches!(&entry.phase, Phase::Copying(copying) if copying.purpose == Purpose::Detour)
+                {
+                    self.syncs.settled_a_detour();
                 }
                 channel.acks.settle(entry.tag, now.at);
             }

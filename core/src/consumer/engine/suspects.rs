@@ -33,14 +33,25 @@ pub(super) struct Suspect {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    WaitsUntil(Moment),
-    RunsAloneUntil(Moment),
+    Waits {
+        until: Moment,
+    },
+    /// The others are settled, and the broker is asked whether it has read that.
+    Syncs {
+        until: Moment,
+        number: u64,
+    },
+    RunsAlone {
+        until: Moment,
+    },
 }
 
 impl Suspect {
     pub(super) fn deadline(&self) -> Option<Moment> {
         match self.stage {
-            Stage::WaitsUntil(until) | Stage::RunsAloneUntil(until) => Some(until),
+            Stage::Waits { until } | Stage::Syncs { until, .. } | Stage::RunsAlone { until } => {
+                Some(until)
+            }
         }
     }
 }
@@ -62,7 +73,9 @@ impl Engine {
         }
         self.suspect = Some(Suspect {
             token,
-            stage: Stage::WaitsUntil(now.at + PATIENCE),
+            stage: Stage::Waits {
+                until: now.at + PATIENCE,
+            },
             awaited,
         });
     }
@@ -76,9 +89,11 @@ impl Engine {
     pub(super) fn await_before_suspect(&mut self, token: Token, now: Now) {
         self.settle_before_suspect(token);
         if let Some(suspect) = &mut self.suspect
-            && matches!(suspect.stage, Stage::WaitsUntil(_))
+            && matches!(suspect.stage, Stage::Waits { .. })
         {
-            suspect.stage = Stage::WaitsUntil(now.at + PATIENCE);
+            suspect.stage = Stage::Waits {
+                until: now.at + PATIENCE,
+            };
         }
     }
 
@@ -86,7 +101,7 @@ impl Engine {
     /// every crash would double them.
     pub(super) fn settle_before_suspect(&mut self, token: Token) {
         if let Some(suspect) = &mut self.suspect
-            && matches!(suspect.stage, Stage::WaitsUntil(_))
+            && !matches!(suspect.stage, Stage::RunsAlone { .. })
             && let Some(entry) = self.entries.get_mut(token)
             && !std::mem::replace(&mut entry.awaited, true)
         {
@@ -108,23 +123,28 @@ impl Engine {
         };
         let token = suspect.token;
         match suspect.stage {
-            Stage::WaitsUntil(until) => {
-                let quiet = suspect.awaited == 0 && self.intake.is_narrow();
+            Stage::Waits { until } => {
+                let quiet =
+                    suspect.awaited == 0 && self.intake.is_narrow() && !self.intake.is_changing();
                 if !quiet && now.at < until {
                     return;
                 }
-                suspect.stage = Stage::RunsAloneUntil(now.at + PATIENCE);
-                if let Some(entry) = self.entries.get_mut(token) {
-                    if !matches!(entry.phase, Phase::Held(Held::Suspect)) {
-                        self.suspect = None;
-                        return;
-                    }
-                    let crashes = entry.received.state.crashes;
-                    info!(queue = %self.name, crashes, "a message that may take consumers down runs alone");
+                // What took too long now is not waited for a second time when the broker has answered.
+                for (_, entry) in self.entries.iter_mut() {
+                    entry.awaited = false;
                 }
-                self.hand_out(token, out);
+                let number = self.sync(now, out);
+                if let Some(suspect) = &mut self.suspect {
+                    suspect.awaited = 0;
+                    suspect.stage = Stage::Syncs {
+                        until: now.at + PATIENCE,
+                        number,
+                    };
+                }
             }
-            Stage::RunsAloneUntil(until) if now.at >= until => {
+            Stage::Syncs { until, .. } if now.at >= until => self.run_suspect(token, now, out),
+            Stage::Syncs { .. } => {}
+            Stage::RunsAlone { until } if now.at >= until => {
                 info!(queue = %self.name, "a message that may take consumers down takes its time; others run beside it");
                 self.suspect = None;
                 self.cautious = false;
@@ -134,8 +154,45 @@ impl Engine {
                     self.takes_its_place(token);
                 }
             }
-            Stage::RunsAloneUntil(_) => {}
+            Stage::RunsAlone { .. } => {}
         }
+    }
+
+    /// Lets the suspect run, if the broker has read what was settled before.
+    pub(super) fn suspect_synced(&mut self, now: Now, out: &mut Commands) {
+        let Some(suspect) = &mut self.suspect else {
+            return;
+        };
+        match suspect.stage {
+            Stage::Syncs { number, .. } if !self.syncs.has_answered(number) => {}
+            Stage::Syncs { .. } if suspect.awaited > 0 => {
+                suspect.stage = Stage::Waits {
+                    until: now.at + PATIENCE,
+                };
+            }
+            Stage::Syncs { .. } => {
+                let token = suspect.token;
+                self.run_suspect(token, now, out);
+            }
+            Stage::Waits { .. } | Stage::RunsAlone { .. } => {}
+        }
+    }
+
+    fn run_suspect(&mut self, token: Token, now: Now, out: &mut Commands) {
+        if let Some(entry) = self.entries.get_mut(token) {
+            if !matches!(entry.phase, Phase::Held(Held::Suspect)) {
+                self.suspect = None;
+                return;
+            }
+            let crashes = entry.received.state.crashes;
+            info!(queue = %self.name, crashes, "a message that may take consumers down runs alone");
+        }
+        if let Some(suspect) = &mut self.suspect {
+            suspect.stage = Stage::RunsAlone {
+                until: now.at + PATIENCE,
+            };
+        }
+        self.hand_out(token, out);
     }
 
     /// While the consumer is cautious it takes one message at a time. One that takes its time would keep it from all others.

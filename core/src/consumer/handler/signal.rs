@@ -45,8 +45,8 @@ pub fn park(why: impl Into<String>) -> Signal {
     Signal::new(Kind::Park(why.into()), None)
 }
 
-/// Puts the message off: it comes back in `delay` and no attempt is spent. Without `dlx` there are no waiting queues: the
-/// message is held, for at most a minute, and then given back to its queue.
+/// Defers the message: it comes back in `delay`, and no attempt is spent. Without `dlx` there are no waiting queues: the
+/// message is held, for at most a minute, and then goes to the tail of its queue as a copy.
 ///
 /// The strategy `delayed-exchange` keeps a message for at most 4 294 967 295 ms (49.7 days), however long `delay` is.
 #[must_use]

@@ -28,7 +28,7 @@ use crate::{
     connection::{Begun, Connection, Doing, LINGER, OpenChannel, ask, look, put_off},
 };
 
-/// As many settlements may be queued and not written before the next message is looked at.
+/// Settlements that may be queued and not written before the next message is looked at.
 const UNWRITTEN: usize = 64;
 
 /// What happens on a channel.
@@ -37,6 +37,7 @@ pub(super) enum Happening {
     Consuming(u64),
     Cancelled(u64),
     CancelledByBroker(u64),
+    Synced(u64),
     /// The channel or the connection is gone.
     Lost(Option<Error>),
 }
@@ -47,6 +48,8 @@ enum Answer {
     /// How many messages wait in the queue, which matters to a consumer that is to go.
     Looked(u64, Result<u32>),
     Cancelled(u64, Result<()>),
+    /// All that was written before has been read.
+    Synced(u64, Result<()>),
 }
 
 type Question = Pin<Box<dyn Future<Output = Answer> + Send>>;
@@ -69,8 +72,16 @@ impl Served {
 
 /// What becomes of a message on this channel.
 enum Settlement {
-    Ack { tag: u64, multiple: bool },
-    Back { tag: u64, how: Return },
+    Ack {
+        tag: u64,
+        multiple: bool,
+    },
+    Back {
+        tag: u64,
+        how: Return,
+    },
+    /// No settlement, but put off like those before it.
+    Sync(u64),
 }
 
 /// An open channel.
@@ -305,7 +316,9 @@ impl Channel {
                 self.backlog.push_back(Happening::Cancelled(consumer));
                 self.backlog.pop_front()
             }
+            Answer::Synced(number, Ok(())) => Some(Happening::Synced(number)),
             Answer::Consuming(_, _, Err(why))
+            | Answer::Synced(_, Err(why))
             | Answer::Looked(_, Err(why))
             | Answer::Cancelled(_, Err(why)) => Some(Happening::Lost(Some(why))),
         }
@@ -331,6 +344,12 @@ impl Channel {
 
     pub(super) fn give_back(&mut self, tag: u64, how: Return) {
         self.settle_or_put_off(Settlement::Back { tag, how });
+    }
+
+    /// Asks for something that the broker answers after it has read all that was sent before: it reads a channel's methods in
+    /// their order.
+    pub(super) fn sync(&mut self, number: u64) {
+        self.settle_or_put_off(Settlement::Sync(number));
     }
 
     fn settle_or_put_off(&mut self, settlement: Settlement) {
@@ -364,6 +383,14 @@ impl Channel {
     fn settle(&mut self, settlement: Settlement) {
         let channel = self.channel.lapin().clone();
         match settlement {
+            Settlement::Sync(number) => {
+                let queue = self.queue.clone();
+                // Begun now, and so behind the settlements.
+                let look = Begun::new(async move { look(&channel, queue).await });
+                self.questions.push(Box::pin(async move {
+                    Answer::Synced(number, look.answer().await.map(|_| ()))
+                }));
+            }
             Settlement::Ack { tag, multiple } => {
                 let options = BasicAckOptions { multiple };
                 self.send(tag, multiple, async move {

@@ -34,8 +34,8 @@ use crate::{
     topology::{self, Finding, Mode, Plan, Status, Waits},
 };
 
-/// As many things that happened on the channel are taken in a row; not all of them at once, so that acknowledgements go out
-/// evenly: a quorum queue that hears of everything at the same time has nothing to send meanwhile.
+/// How many things that happened on the channel are taken in a row. Not all of them at once, so that acknowledgements go out
+/// evenly: acknowledging a whole window at once leaves a quorum queue with nothing to send.
 const BURST: usize = 32;
 
 /// How long an outcome may wait that nobody was woken for.
@@ -91,6 +91,16 @@ fn tell_what_was_made(findings: &[Finding]) {
                 "the queue did not exist and was made; whoever else declares it must use these arguments, or say others with `work_queue`"
             );
         }
+    }
+}
+
+/// What is handed over waits until there is one.
+fn warn_of_no_service(findings: &[Finding]) {
+    if findings.iter().any(|finding| finding.services == Some(0)) {
+        warn!(
+            "nothing consumes `{}`: what fails is handed over, and waits there until a service takes it; start `retryrmq serve`",
+            topology::HANDOVER_QUEUE
+        );
     }
 }
 
@@ -157,6 +167,7 @@ impl Shell {
         );
         waits.note(&findings);
         tell_what_was_made(&findings);
+        warn_of_no_service(&findings);
         let plan = plan.again(&findings);
         let connection = client.consuming().connection().await?;
         let server = connection.server().clone();
@@ -361,6 +372,9 @@ impl Shell {
             Command::Return { session, tag, how } => {
                 self.on_channel(session, |channel| channel.give_back(tag, how));
             }
+            Command::Sync { session, number } => {
+                self.on_channel(session, |channel| channel.sync(number));
+            }
             Command::Publish { token, copy } => self.publish(token, *copy),
             Command::Recall => {
                 let unstarted = self.inbox.take_back();
@@ -508,6 +522,7 @@ impl Shell {
             Happening::CancelledByBroker(consumer) => {
                 Input::CancelledByBroker { session, consumer }
             }
+            Happening::Synced(number) => Input::Synced { session, number },
             Happening::Lost(why) => Input::Lost { session, why },
         };
         self.engine.on(input, now, &mut self.wanted);

@@ -36,6 +36,7 @@ impl Simulation {
                 self.queue.give_back(tag, how);
                 None
             }
+            Command::Sync { session, number } => Some(Input::Synced { session, number }),
             Command::Publish { token, copy } => {
                 let original = self.engine.body(token)?;
                 self.deliver(*copy, &original);

@@ -34,6 +34,9 @@ const SESSION: u64 = 1;
 /// A work queue and its consumer, simulated for tests: the policy, the rules, the limits and the headers are those of the
 /// real consumer, and time passes only when nothing else is to be done.
 ///
+/// With [`Strategy::Service`] the messages are retried and parked as the service does that has the consumer's policy in its file, which
+/// without one is that of a service without a file. Only here may such a consumer have a policy.
+///
 /// ```
 /// use retryrmq::{Consumer, Failure, Outcome, Publish, Simulation, Step};
 ///
@@ -83,7 +86,8 @@ impl Simulation {
             header_room: USUAL_HEADER_ROOM,
             // The same jitter in every run of a test.
             seed: 0,
-            // By which way a message comes back is the broker's business, and there is none.
+            // By which way a message comes back is the broker's business, and there is none; nor is there a service, which decides as
+            // this consumer would with its policy.
             options: consumer.clone().strategy(Strategy::RetryQueues),
         };
         let mut simulation = Self {
@@ -168,8 +172,8 @@ impl Simulation {
     /// [`Subscription`](crate::Subscription::may_park) says it.
     #[must_use]
     pub fn may_park(&self, message: &Message) -> bool {
-        self.options.dlx
-            && (message.retries() >= self.options.rules.patience() || message.mended().is_some())
+        let patience = self.options.patience();
+        patience.is_some_and(|patience| message.retries() >= patience || message.mended().is_some())
     }
 
     /// Lets time pass, a handler's for example.

@@ -16,7 +16,7 @@ pub enum Step {
         /// How long.
         delay: Duration,
     },
-    /// It was put off; no attempt is spent.
+    /// It was deferred; no attempt is spent.
     #[non_exhaustive]
     Deferred {
         /// For how long.

@@ -95,6 +95,7 @@ fn found(name: &str, status: Status) -> Finding {
         item,
         status,
         queue_type: None,
+        services: None,
     }
 }
 

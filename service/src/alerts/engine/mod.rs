@@ -346,7 +346,7 @@ impl Engine {
         group.over = Some(now);
         self.state.tally.resolved += 1;
         self.decided = true;
-        // Whoever was told nothing need not be told that it is over.
+        // People who were told nothing need not be told that it is over.
         if page.due.is_none() {
             let mut notice = group.notice(&page, Kind::Resolved, page.trigger, now);
             notice.channels = page.told.iter().cloned().collect();

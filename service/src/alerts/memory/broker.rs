@@ -40,7 +40,7 @@ impl BrokerMemory {
         let arguments = [
             ("x-queue-type", Argument::Text("quorum".to_owned())),
             ("x-max-length", Argument::Number(1)),
-            // Who dies while it reads has spent a delivery.
+            // A reader that dies has spent a delivery.
             ("x-delivery-limit", Argument::Number(1_000_000_000)),
             ("x-overflow", Argument::Text("drop-head".to_owned())),
         ];

@@ -58,7 +58,7 @@ pub(super) async fn open(
             .and_then(|to| Client::open(to.set_redis_settings(settings))),
         Some(tls) => {
             let certificates = certificates(tls)?;
-            // Whoever else uses rustls in this process may have chosen one.
+            // Another user of rustls in this process may have chosen one.
             let _ = rustls::crypto::ring::default_provider().install_default();
             ConnectionAddr::TcpTls {
                 host: host.to_owned(),

@@ -122,7 +122,7 @@ impl RedisStore {
                 call.arg(kept.id().as_str())
                     .arg(kept.twin().as_str())
                     .arg(kept.nonce())
-                    .arg(u8::from(draft.redelivered))
+                    .arg(u8::from(kept.is_known_again()))
                     .arg(milliseconds(draft.delay))
                     .arg(kept.line().key())
                     .arg(kept.head())

@@ -96,6 +96,7 @@ proptest! {
             body,
             record,
             redelivered: false,
+            named_by: None,
         };
         let encoded = properties(&draft.properties).unwrap();
         let mut bytes = head(&draft, &encoded);

@@ -5,7 +5,7 @@ mod lateness;
 mod memory;
 mod retry;
 
-pub(crate) use retry::{COUNT as RETRIED, prepare as prepare_retry};
+pub(crate) use retry::{count as retried, prepare as prepare_retry};
 
 use std::{collections::BTreeMap, time::Duration};
 

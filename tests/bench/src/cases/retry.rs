@@ -16,8 +16,10 @@ use tokio::time::Instant;
 use super::{BODY, Measured, consume::Counter};
 use crate::process;
 
-/// Messages of one measurement.
-pub(crate) const COUNT: usize = 20_000;
+/// Messages of one measurement; `RETRYRMQ_BENCH_RETRIED` changes it.
+pub(crate) fn count() -> usize {
+    crate::rounds::number("RETRYRMQ_BENCH_RETRIED", 20_000)
+}
 
 /// What people write: a task per delivery publishes the copy, awaits its confirm, and acknowledges.
 pub(super) async fn by_hand(url: &str, queue: &str, outstanding: usize) -> Measured {
@@ -31,8 +33,9 @@ pub(super) async fn by_hand(url: &str, queue: &str, outstanding: usize) -> Measu
     let mut consumer = amqp.consume(queue, prefetch).await;
     let waiting = waiting_queue(queue, SECOND);
     let (began, cpu) = (Instant::now(), process::cpu());
-    let done = Arc::new(Counter::to(COUNT));
-    for _ in 0..2 * COUNT {
+    let count = count();
+    let done = Arc::new(Counter::to(count));
+    for _ in 0..2 * count {
         let delivery = consumer
             .next()
             .await
@@ -44,7 +47,7 @@ pub(super) async fn by_hand(url: &str, queue: &str, outstanding: usize) -> Measu
         });
     }
     done.reached().await;
-    Measured::pace(COUNT, began.elapsed(), cpu)
+    Measured::pace(count, began.elapsed(), cpu)
 }
 
 async fn handle_by_hand(publishing: &Channel, waiting: &str, delivery: Delivery, done: &Counter) {
@@ -86,7 +89,8 @@ async fn handle_by_hand(publishing: &Channel, waiting: &str, delivery: Delivery,
 /// Ours, with everything on.
 pub(super) async fn retryrmq(url: &str, queue: &str, outstanding: usize) -> Measured {
     let rmq = Client::connect(url).await.expect("connected");
-    let done = Arc::new(Counter::to(COUNT));
+    let count = count();
+    let done = Arc::new(Counter::to(count));
     let counted = Arc::clone(&done);
     let (began, cpu) = (Instant::now(), process::cpu());
     let running = rmq
@@ -104,7 +108,7 @@ pub(super) async fn retryrmq(url: &str, queue: &str, outstanding: usize) -> Meas
         .await
         .expect("consuming");
     done.reached().await;
-    let measured = Measured::pace(COUNT, began.elapsed(), cpu);
+    let measured = Measured::pace(count, began.elapsed(), cpu);
     running.close().await;
     measured
 }
@@ -119,7 +123,7 @@ pub(crate) async fn prepare(url: &str, queue: &str) {
         .plan()
         .expect("a plan");
     rmq.apply_plan(&plan).await.expect("queues");
-    let publishes = (0..COUNT).map(|_| rmq.publish(Publish::to_queue(queue, BODY)));
+    let publishes = (0..count()).map(|_| rmq.publish(Publish::to_queue(queue, BODY)));
     let published = futures_util::stream::iter(publishes).buffer_unordered(1_000);
     published
         .for_each(|result| async { result.expect("published") })

@@ -10,7 +10,7 @@ The contract with COMMAND
 
   Each message is one run of COMMAND. The body is its standard input; what it
   prints goes where our own output goes. (With --json its standard output goes
-  to standard error, so that every line of ours is JSON.) In its environment:
+  to standard error, so that each line on ours is JSON.) In its environment:
 
     RETRYRMQ_QUEUE         the queue
     RETRYRMQ_ATTEMPT       1 on first delivery
@@ -53,8 +53,8 @@ The contract with COMMAND
     defer: 5s            with exit 75: come back in 5 s, no attempt is spent
 
   Such a line is never the error. A handler whose errors repeat what is in a
-  message lets its publisher write that line, and so does best to write to the
-  descriptor: an empty line as its first act is enough. No delay is longer
+  message lets its publisher write that line, so it should write to the
+  descriptor: an empty line at its start is enough. No delay is longer
   than --max-retry-after, wherever it comes from.
 
   The last line on standard error (before such a line) is what `parked ls`
@@ -72,8 +72,8 @@ The contract with COMMAND
   (service managers signal whole groups), or says so by status 129, 130 or
   143, has not failed: its message goes back to the queue.
 
-  Whoever reads the output and stops does not stop the messages: lines that
-  find no room are dropped, and a line says how many.
+  A reader of the output that stops reading does not stop the messages: lines
+  that find no room are dropped, and a line says how many.
 
   If retryrmq itself is killed, its commands are ended a moment later.
 ";
@@ -96,7 +96,7 @@ The contract with URL (--http)
     Retryrmq-Headers           the message's headers, as JSON in ASCII
     Retryrmq-Properties        its other properties, as JSON in ASCII
 
-  In the values that are no JSON, all but printable ASCII is percent-encoded
+  In values that are not JSON, all but printable ASCII is percent-encoded
   as UTF-8, and so is %: decode them as a URL's path. They end after 1 KiB.
   JSON above 4 KiB leaves the largest headers out, and Retryrmq-Headers-Cut
   says how many; above 2 KiB of properties, Retryrmq-Properties-Cut.
@@ -151,8 +151,8 @@ Examples:
   retryrmq consume orders --dlx --idle 10s -- sh -c 'jq -e .id || exit 65'
 
 With --json: one object a line, each with `event`: consuming, handled, retried,
-deferred, parked, rejected, detoured, already_handled, publish_failed, requeued,
-disconnected, reconnected, login_refused, paused, resumed, draining,
-lines_dropped, and at the end `done` with counts. Names in them: queue,
+deferred, parked, handed_over, rejected, detoured, already_handled,
+publish_failed, requeued, disconnected, reconnected, login_refused, paused,
+resumed, draining, lines_dropped, and at the end `done` with counts. Names in them: queue,
 message_id, attempt, delay_ms, error, reason, crashes, pause_ms, ms (how long it
 took), running, lines.";

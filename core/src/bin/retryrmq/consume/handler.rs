@@ -51,7 +51,7 @@ impl Verdict {
     }
 }
 
-/// Whoever is given the messages.
+/// What is given the messages.
 pub(super) enum Handler {
     Command(Box<Program>),
     Http(Box<Endpoint>),

@@ -91,11 +91,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DURATION", help_heading = "Safety")]
     max_retry_after: Option<String>,
 
-    /// Park a message after so many deferrals [default: 1000]
+    /// Park a message after this many deferrals [default: 1000]
     #[arg(long, value_name = "N", help_heading = "Safety")]
     max_deferrals: Option<u32>,
 
-    /// Park a message that took its consumer down so many times [default: 10]
+    /// Park a message that crashed its consumer this many times [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Safety")]
     max_crashes: Option<u32>,
 

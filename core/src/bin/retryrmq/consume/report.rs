@@ -10,7 +10,7 @@ use retryrmq::visible;
 /// Tells and counts.
 pub(super) struct Report<'a> {
     output: &'a Output,
-    /// As many park a message.
+    /// Crashes after which a message is parked.
     most_crashes: u32,
     /// Attempts that ended.
     pub(super) attempts: u64,
@@ -73,7 +73,7 @@ impl<'a> Report<'a> {
                 .output
                 .json_line(&json!({"event": "draining", "running": running}));
         }
-        // Who asked for an end by --count or --idle was not about to press Ctrl-C.
+        // An end by --count or --idle comes without anybody at the keyboard.
         if running > 0 && by_signal {
             let runs = if running == 1 {
                 format!("{one} still runs")
@@ -211,6 +211,20 @@ fn for_people(event: &Event, most_crashes: u32) -> (&'static str, Style, String)
             red,
             format!(
                 "{}  attempt {attempt} failed: {}; parked as {reason}",
+                name(message_id.as_deref()),
+                shown(error)
+            ),
+        ),
+        Event::HandedOver {
+            message_id,
+            attempt,
+            error,
+            ..
+        } => (
+            "retry",
+            yellow,
+            format!(
+                "{}  attempt {attempt} failed: {}; handed over to the service",
                 name(message_id.as_deref()),
                 shown(error)
             ),

@@ -24,8 +24,8 @@ pub(super) struct Log {
     #[arg(long, value_name = "FILE")]
     audit: Option<PathBuf>,
 
-    /// Publish it to this stream, a message each, confirmed before the message leaves; one that is missing is made, and keeps 5 GB
-    /// and 365 days
+    /// Publish the same to this stream, confirmed before the message leaves; a missing stream is made, and keeps 5 GB and 365 days.
+    /// The page of `retryrmq serve` shows what is in retryrmq.serve.history
     #[arg(long, value_name = "NAME")]
     audit_stream: Option<String>,
 }

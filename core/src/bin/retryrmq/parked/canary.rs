@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(super) enum Fate {
     /// None was parked again, and none waits.
     Live,
-    /// So many were parked again; the first one's error.
+    /// How many were parked again, and the first one's error.
     ParkedAgain(usize, String),
     /// Why nobody can tell yet.
     Waiting(String),

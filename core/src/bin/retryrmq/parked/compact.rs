@@ -11,15 +11,15 @@ use super::{
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 use retryrmq::visible;
 
-/// Write a parking queue anew, so that the broker can free its disk
+/// Rewrite a parking queue, so that the broker can free its disk
 ///
-/// A quorum queue may keep its log from its oldest message on, whatever was taken out of it since. This puts every message back as a
-/// confirmed copy, in order, and then acknowledges the original: nothing is lost, and killed meanwhile, at most 256 messages are
-/// there twice. It writes as many bytes as the queue holds.
+/// A quorum queue may keep its log from its oldest message on, whatever was taken out of it since. This puts every message back as
+/// a confirmed copy, in order, and then acknowledges the original: nothing is lost. If it is killed meanwhile, at most 256 messages
+/// are there twice. It writes as many bytes as the queue holds.
 #[derive(Clone, Debug, Args)]
 #[command(override_usage = "retryrmq parked compact [OPTIONS] <QUEUE>", after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// The queue whose parked messages to write anew (its own name, not that of the parking queue)
+    /// The queue whose parked messages to rewrite (its own name, not that of the parking queue)
     queue: String,
 
     #[command(flatten)]

@@ -36,7 +36,7 @@ pub(super) struct Manner {
     #[arg(long, value_name = "N", conflicts_with = "dry_run", value_parser = clap::value_parser!(u64).range(1..=1_000))]
     canary: Option<u64>,
 
-    /// How long to wait for the fate of the --canary; longer than a handler and its first retries take
+    /// How long to watch the --canary; longer than a handler and its first retries take
     #[arg(
         long,
         value_name = "DURATION",
@@ -45,8 +45,8 @@ pub(super) struct Manner {
     )]
     canary_wait: String,
 
-    /// Edit each message in $VISUAL or $EDITOR before it goes: body, headers and properties. One that is closed without a change
-    /// stays parked
+    /// Edit each message in $VISUAL or $EDITOR before it goes: body, headers and properties. A message that is left unchanged stays
+    /// parked
     #[arg(long, conflicts_with_all = ["dry_run", "canary"], requires = "which")]
     edit: bool,
 

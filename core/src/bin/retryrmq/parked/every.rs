@@ -75,7 +75,7 @@ pub(super) async fn names(options: &Management, global: &Global) -> Result<Vec<S
     let desk = options.open(global)?;
     let queues = desk.api.queues(&desk.vhost).await?;
     let policies = desk.api.policies(&desk.vhost, Scope::Users).await?;
-    // Who may not see consumers takes what they work on for dead letters, too: a look harms nothing.
+    // A user that may not see consumers takes their queues for dead-letter queues, too: a look harms nothing.
     let consumers = desk.api.consumers(&desk.vhost).await?.unwrap_or_default();
     let consumed = consumers.into_iter().map(|consumer| consumer.queue);
     Ok(dead_letter_queues(&queues, &policies, &consumed.collect()))

@@ -74,9 +74,9 @@ routing_key (where it was first published), properties, headers, body_base64; an
 dlq (true), where queue is a dead-letter queue itself.
 Types that JSON lacks say so: {\"$timestamp\": 1700000000}, {\"$int32\": 7}.";
 
-/// So many lines go to the disk together.
+/// Lines that go to the disk together.
 const WAVE: usize = 256;
-/// Or so many bytes.
+/// Or bytes.
 const BYTES: usize = 16 * 1024 * 1024;
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {

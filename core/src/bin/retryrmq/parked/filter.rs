@@ -26,15 +26,15 @@ use crate::{fault::Fault, json, moment, output::Output};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(super) struct Criteria {
     /// Those parked in the last 2h (or 30m, 7d), or since a time: 2026-11-22T21:00:00Z, or 2026-11-22 and '2026-11-22 21:00'
-    /// in the time zone of this machine. Those that nobody dated are not among them
+    /// in the time zone of this machine. Messages without a date are left out
     #[arg(long, value_name = "AGE|TIME", help_heading = "Choosing messages")]
     since: Option<String>,
 
-    /// Those whose error contains this text, in capitals or not
+    /// Those whose error contains this text, ignoring case
     #[arg(long, value_name = "TEXT", help_heading = "Choosing messages")]
     error: Option<String>,
 
-    /// Those whose error is of this type: the whole name or what stands after its last dot
+    /// Those whose error is of this type: the whole name, or the part after its last dot
     #[arg(long, value_name = "TYPE", help_heading = "Choosing messages")]
     error_type: Option<String>,
 
@@ -46,7 +46,7 @@ pub(super) struct Criteria {
     #[arg(long, value_name = "NAME[=VALUE]", help_heading = "Choosing messages")]
     header: Vec<String>,
 
-    /// Those for which a condition holds, in CEL: 'body.customer.id == 7'. There are body (decoded), headers, properties,
+    /// Those for which a condition holds, in CEL: 'body.customer.id == 7'. It can use body (decoded), headers, properties,
     /// error, error_type, reason, fingerprint, queue, exchange, routing_key, message_id, attempts, replays and parked_at
     // A keyword of the language, hence the name.
     #[arg(

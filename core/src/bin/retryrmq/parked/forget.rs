@@ -25,7 +25,7 @@ use retryrmq::visible;
 /// Erase messages for good, parked and waiting for a retry: what a person may ask for
 ///
 /// Looks through the parking queue and all waiting queues; with --dlq through that dead-letter queue alone. What is ready in the work queue itself, or with a consumer, is not touched:
-/// look there as well, or run this again when that has come to its end.
+/// look there as well, or run this again when those are done.
 #[derive(Clone, Debug, Args)]
 #[command(override_usage = "retryrmq parked forget [OPTIONS] <QUEUE> <--id <ID>|--fingerprint <HEX>|--where <CONDITION>|…>", after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args([
@@ -76,11 +76,11 @@ Examples:
   retryrmq parked forget orders --where 'body.customer.id == 7'
   retryrmq parked forget orders_error --dlq --where 'body.customer.id == 7'
 
-To reach one message that waits, all of its waiting queue are looked at for a
-moment. They keep their order and their time. A broker that would count more such
-looks as crashes is left alone: it says so, and what was erased by then. Waiting queues
-are found by their names: those of the default policy and of common delays; name
-others with --delay. It says which it looked through.";
+To reach one message that waits, all messages in its waiting queue are looked at for
+a moment. They keep their order and their time. Where the broker would count one more
+look as a crash, it looks no further, and says so, with what was erased by then.
+Waiting queues are found by their names: those of the default policy and of common
+delays; name others with --delay. It says which it looked through.";
 
 /// How often a message may have been given back: three are a suspected crash. A question takes a look of its own.
 const MOST: u32 = 2;

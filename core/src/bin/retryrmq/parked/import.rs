@@ -41,7 +41,7 @@ pub(crate) struct Options {
     #[arg(long, requires = "queue")]
     dlq: bool,
 
-    /// Begin with this line: where an import that failed has left off
+    /// Begin with this line, such as the one where a failed import stopped
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     from_line: u64,
 
@@ -65,7 +65,7 @@ copy of a parked message.
 
 JSON: imported, and how many by queue.";
 
-/// As many are on their way at a time.
+/// Messages that are on their way at a time.
 const WAVE: usize = 64;
 /// A younger queue forgets what it confirmed when its broker is killed.
 const SAFE_AGE: Duration = Duration::from_secs(2);

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{
     every,
     filter::{Criteria, Filter},
-    notes::Notes,
+    notes::{Notes, Told},
     order::Ordered,
     others::Others,
     place,
@@ -267,7 +267,7 @@ async fn list(
     Ok(listed)
 }
 
-/// As many rows are held at a time.
+/// Rows that are held at a time.
 const PAGE: usize = 1_000;
 
 /// A table of messages, page by page.

@@ -34,8 +34,8 @@ use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 
 /// Look at parked messages, replay, drop, keep or forget them
 ///
-/// What our consumers parked for a queue, or, with --dlq, any dead-letter queue. Looking spends nothing: every message is there afterwards. While one looks, others see the messages being looked at as
-/// unacknowledged. Ctrl-C, SIGTERM and SIGHUP end it cleanly.
+/// What consumers parked for a queue, or, with --dlq, any dead-letter queue. Looking costs nothing: every message is there
+/// afterwards. Meanwhile others see the messages that are looked at as unacknowledged. Ctrl-C, SIGTERM and SIGHUP end it cleanly.
 #[derive(Clone, Debug, Subcommand)]
 #[command(override_usage = "retryrmq parked [OPTIONS] <COMMAND>")]
 pub(crate) enum Command {

@@ -1,15 +1,12 @@
 //! What operators tell each other of a group of failures: a note, an owner, and whether to leave it alone.
 //!
-//! It lives beside the parked messages: for `orders` in the queue `orders.notes.parked`, a message for each note, looked at with
-//! the same care as parked messages. Of several about one group the latest counts, so that two who write at once lose nothing.
+//! The queue that they are in is looked at with the same care as parked messages.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
-use retryrmq::{BasicProperties, Client, ErrorKind, Publish, Record};
-use serde::{Deserialize, Serialize};
+use retryrmq::{BasicProperties, Client, ErrorKind, Publish};
+pub(super) use retryrmq_operator::note::Note;
+use retryrmq_operator::note::{self, family};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -25,32 +22,9 @@ const TRIES: u32 = 40;
 /// A younger queue forgets what it confirmed when its broker is killed.
 const SAFE_AGE: Duration = Duration::from_secs(2);
 
-/// About one group.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Note {
-    pub(super) fingerprint: String,
-    #[serde(default)]
-    pub(super) note: String,
-    #[serde(default)]
-    pub(super) owner: String,
-    /// Replay and drop leave the group alone unless it is named.
-    #[serde(default)]
-    pub(super) hold: bool,
-    #[serde(default)]
-    pub(super) by: String,
-    /// Milliseconds since 1970.
-    #[serde(default)]
-    pub(super) at: u64,
-}
-
-/// The latest of each group, by fingerprint.
+/// The latest of each group.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Notes(BTreeMap<String, Note>);
-
-/// The work queue whose parking queue the notes are in: no queue has this name.
-fn family(queue: &str) -> String {
-    format!("{queue}.notes")
-}
+pub(super) struct Notes(note::Notes);
 
 impl Notes {
     /// Reads the notes about a work queue; none where nobody ever wrote any, and about no queue.
@@ -69,7 +43,7 @@ impl Notes {
         match client.depths(std::slice::from_ref(&name)).await {
             Ok(depths) if depths == [None] => return Ok(Self::default()),
             Ok(_) => {}
-            // Whoever may not look there must be able to replay all the same.
+            // A user that may not look there must be able to replay all the same.
             Err(error) if error.kind() == ErrorKind::AccessRefused => {
                 tracing::warn!(
                     "what is on hold is not known: {}",
@@ -84,7 +58,7 @@ impl Notes {
             let mut notes = Self::default();
             let read = async {
                 while let Some(record) = browse.next().await? {
-                    notes.add(&record);
+                    notes.0.add(record.message().body());
                 }
                 Ok::<_, retryrmq::Error>(())
             }
@@ -101,16 +75,6 @@ impl Notes {
             "others read the notes in {} all the time, so that it is not known what is on hold; try again",
             visible::line(&name)
         )))
-    }
-
-    fn add(&mut self, record: &Record) {
-        let Ok(note) = serde_json::from_slice::<Note>(record.message().body()) else {
-            return; // not ours
-        };
-        let known = self.0.get(&note.fingerprint);
-        if known.is_none_or(|known| known.at <= note.at) {
-            self.0.insert(note.fingerprint.clone(), note);
-        }
     }
 
     /// Writes a note, and takes away those that it replaces.
@@ -142,14 +106,12 @@ impl Notes {
 
     /// What is said of a group.
     pub(super) fn about(&self, fingerprint: &str) -> Option<&Note> {
-        self.0
-            .get(fingerprint)
-            .filter(|note| note.hold || !note.note.is_empty() || !note.owner.is_empty())
+        self.0.about(fingerprint)
     }
 
     /// Whether the group is to be left alone.
     pub(super) fn holds(&self, fingerprint: &str) -> bool {
-        self.about(fingerprint).is_some_and(|note| note.hold)
+        self.0.holds(fingerprint)
     }
 
     /// Prints what is said of these groups, below a table of them.
@@ -187,9 +149,16 @@ impl Notes {
     }
 }
 
-impl Note {
+/// A note as the command prints it.
+pub(super) trait Told {
     /// For `--json`.
-    pub(super) fn json(&self) -> Value {
+    fn json(&self) -> Value;
+    /// One line for people.
+    fn sentence(&self) -> String;
+}
+
+impl Told for Note {
+    fn json(&self) -> Value {
         let at = SystemTime::UNIX_EPOCH + Duration::from_millis(self.at.min(1 << 50));
         json!({
             "note": self.note,
@@ -200,8 +169,7 @@ impl Note {
         })
     }
 
-    /// One line for people.
-    pub(super) fn sentence(&self) -> String {
+    fn sentence(&self) -> String {
         let mut words = Vec::new();
         if self.hold {
             words.push("on hold".to_owned());

@@ -4,7 +4,7 @@ use std::{str::FromStr, time::Duration};
 
 use tokio::time::{Instant, sleep_until};
 
-/// As many are on their way at a time, and may be doubled when we or the broker die.
+/// Messages that are on their way at a time, and may come twice if we or the broker are killed.
 pub(super) const WAVE: usize = 64;
 /// A wave is at most what may go within that time, so that a slow rate is even.
 const BREATH: Duration = Duration::from_millis(100);

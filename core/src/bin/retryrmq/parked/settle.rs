@@ -38,18 +38,19 @@ Examples:
   retryrmq parked replay orders order-17 --edit
   retryrmq parked replay orders_error --dlq --all    each to its own queue
 
-Several are on their way at a time, 64 at most: so many may come twice when this
-is killed. --canary waits the whole --canary-wait: AMQP tells nobody that a
-message was handled, only that it was parked again, or that more wait than before
-(in waiting queues of the default policy and of common delays).
+Up to 64 are sent at a time: these may come twice if this is killed. --canary
+waits the whole --canary-wait: AMQP tells nobody that a message was handled, only
+that it was parked again, or that more wait than before (in waiting queues of the
+default policy and of common delays).
 
-A message leaves the parking queue after its copy is confirmed: if we die in
-between it may come twice, it is never lost. What the broker dead-lettered out
-of another queue goes back to that queue, unless --to names one; so does what a
-waiting queue of your own passed on, and --to orders sends it home instead.
+A message leaves the parking queue after its copy is confirmed: if this is killed
+in between the message may come twice, and it is never lost. What the broker
+dead-lettered out of another queue goes back to that queue, unless --to names one;
+so does what a waiting queue of your own passed on, and --to orders sends it home
+instead.
 Of another library's dead letters (--dlq) the original is replayed, without what
 was written on it as it failed; where none says which queue, --to is needed.
-The first replay to a queue takes two seconds: a younger one may forget it.
+The first replay to a queue takes two seconds: a younger queue may forget it.
 --where on bodies whose format or protobuf type is a guess is refused, as of `drop`.
 Of more than two thousand messages --limit takes the first of the queue, which
 are not the oldest where they were looked at before; it says so.",
@@ -59,7 +60,7 @@ pub(crate) struct Replay {
     #[command(flatten)]
     choice: Choice,
 
-    /// Send them to this queue, whichever they came from
+    /// Send them to this queue, wherever they came from
     #[arg(long, value_name = "QUEUE")]
     to: Option<String>,
 

@@ -12,7 +12,7 @@ use super::{
     body,
     foreign::{self, Content},
     ls,
-    notes::Notes,
+    notes::{Notes, Told},
     order::Ordered,
     others::Others,
     place,

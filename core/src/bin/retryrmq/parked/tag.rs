@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     audit,
-    notes::{Note, Notes},
+    notes::{Note, Notes, Told},
     stop::Stop,
 };
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
@@ -15,7 +15,7 @@ use retryrmq::visible;
 
 /// Write a note and an owner on a group of failures
 ///
-/// `parked ls --group` and `parked show` tell them to everybody. They are kept on the broker, in QUEUE.notes.parked.
+/// `parked ls --group` and `parked show` show them to everybody. They are kept on the broker, in QUEUE.notes.parked.
 #[derive(Clone, Debug, Args)]
 #[command(
     override_usage = "retryrmq parked tag [OPTIONS] --group <FINGERPRINT> <QUEUE>",
@@ -28,7 +28,7 @@ pub(crate) struct Tag {
     #[command(flatten)]
     words: Words,
 
-    /// Take the note, the owner and a hold away
+    /// Remove the note, the owner and a hold
     #[arg(long, conflicts_with_all = ["note", "owner"])]
     clear: bool,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Hold {
     #[command(flatten)]
     words: Words,
 
-    /// Let it go again; note and owner stay
+    /// End the hold; note and owner stay
     #[arg(long)]
     release: bool,
 }

@@ -40,7 +40,7 @@ pub(crate) struct Options {
     dry_run: bool,
 
     /// Give the users of the file exactly the permissions that they need, in place of those that they have in this virtual host;
-    /// shows the difference and asks. By the management API, as a user with the tag `administrator`
+    /// shows the difference and asks. Uses the management API, as a user with the tag `administrator`
     #[arg(long, conflicts_with = "check")]
     permissions: bool,
 

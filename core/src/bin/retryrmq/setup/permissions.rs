@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use retryrmq::{Strategy, permission_for, permission_pattern};
+use retryrmq::{DEAD_EXCHANGE, HANDOVER_QUEUE, Strategy, permission_for, permission_pattern};
 use retryrmq_operator::configuration::Permission;
 use serde_json::{Value, json};
 
@@ -52,6 +52,9 @@ impl Grant {
     }
 
     fn consumes(&mut self, queue: &str, strategy: Strategy, declares: bool) {
+        if strategy == Strategy::Service {
+            return self.hands_over(queue, declares);
+        }
         let family = permission_pattern(queue);
         // A passive declaration takes a permission on the name, too (4.3), and so the waiting and parking queues stand here.
         self.read.insert(family.clone());
@@ -67,6 +70,19 @@ impl Grant {
             if declares {
                 self.configure.insert(exchange);
             }
+        }
+    }
+
+    /// The waiting and parking queues are the service's affair.
+    fn hands_over(&mut self, queue: &str, declares: bool) {
+        self.read.insert(permission_for(queue));
+        self.write.insert(permission_for(DEFAULT_EXCHANGE));
+        // A look takes any permission (4.3), and this one lets nobody read or delete what others handed over.
+        self.write.insert(permission_for(HANDOVER_QUEUE));
+        if declares {
+            self.configure.insert(permission_for(queue));
+            // The dead-letter route of a work queue that is made.
+            self.write.insert(permission_for(DEAD_EXCHANGE));
         }
     }
 

@@ -15,9 +15,9 @@ use crate::{exit::Exit, fault::Fault, output::Output};
 
 /// Show what a retry policy does under load, without a broker
 ///
-/// Messages arrive evenly, handlers take them, some attempts fail, and the policy decides as it does in a consumer. Shown are when
-/// attempts are made, the load that retries add, what is parked, and how deep the waiting queues get. The same options give the same
-/// result on every machine; two policies have the same luck.
+/// Messages arrive evenly, handlers take them, some attempts fail, and the policy decides as it does in a consumer. This shows when
+/// attempts are made, the load that retries add, what is parked, and how deep the waiting queues get. The same options give the
+/// same result on every machine; two policies get the same random numbers.
 #[derive(Clone, Debug, Args)]
 #[command(override_usage = "retryrmq simulate [OPTIONS] [--retry <POLICY>]...", after_help = EXAMPLES)]
 pub(crate) struct Options {
@@ -33,11 +33,11 @@ pub(crate) struct Options {
     #[arg(long = "for", value_name = "DURATION")]
     lasts: Option<String>,
 
-    /// Every attempt fails for so long; it begins when a quarter of the other time is over
+    /// Every attempt fails for this long; it begins when a quarter of the other time is over
     #[arg(long, value_name = "DURATION")]
     outage: Option<String>,
 
-    /// The share of attempts that fail besides, each by its own chance
+    /// The share of all other attempts that fail, at random
     #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
     fail_rate: f64,
 
@@ -53,7 +53,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 16)]
     handlers: usize,
 
-    /// Another run of luck
+    /// Other random numbers
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
 

@@ -17,8 +17,8 @@ use crate::{
 
 /// What waits in which waiting queue
 ///
-/// By counts alone, which disturbs nothing: a message comes back within the time that its queue is for. With --look the messages
-/// themselves are looked at, which tells when each comes back.
+/// This counts only, which disturbs nothing: a message comes back within the time that its queue is for. --look looks at the
+/// messages themselves, and says when each comes back.
 #[derive(Clone, Debug, Args)]
 #[command(override_usage = "retryrmq waiting ls [OPTIONS] <QUEUE>", after_help = EXAMPLES)]
 pub(crate) struct Options {

@@ -12,8 +12,8 @@ use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 
 /// Look at messages that wait for their retry, bring them back now, or take them out
 ///
-/// Found are the waiting queues of the default policy, of the policies that --retry names, and of delays that handlers choose. What the
-/// delayed-message plugin holds, and what a queue with the strategy `native` delays in itself, no client can see.
+/// It finds the waiting queues of the default policy, of the policies that --retry names, and of delays that handlers choose. What
+/// the delayed-message plugin holds, and what a queue with the strategy `native` delays in itself, no client can see.
 #[derive(Clone, Debug, Subcommand)]
 #[command(override_usage = "retryrmq waiting [OPTIONS] <COMMAND>")]
 pub(crate) enum Command {

@@ -21,7 +21,7 @@ const AT_A_TIME: usize = 64;
 
 /// Bring messages back now, to the tail of their queue
 ///
-/// Each is a confirmed copy, and only then the one that waits goes. Count, history and headers stay as they are.
+/// Each is published as a copy; once that is confirmed, the waiting one is removed. Count, history and headers stay as they are.
 #[derive(Clone, Debug, Args)]
 #[command(
     override_usage = "retryrmq waiting flush [OPTIONS] <QUEUE> <--all|--id <ID>...|--waits <DURATION>>",
@@ -39,7 +39,7 @@ pub(crate) struct Flush {
     #[arg(long = "id", value_name = "ID")]
     ids: Vec<String>,
 
-    /// What waits for so long
+    /// What waits for this long in all
     #[arg(long, value_name = "DURATION", conflicts_with = "ids")]
     waits: Option<String>,
 
@@ -77,10 +77,10 @@ Examples:
   retryrmq waiting flush orders --waits 5m --yes
   retryrmq waiting cancel orders --id 4711
 
-What is held here does not come back by itself. Killed at any moment nothing is lost: what
-was being moved in that moment is in both places, and comes twice. To find one by its id takes
-a look at the others, see `retryrmq waiting ls --help`. A message that came back before it was
-found is not found.
+Messages that are held here do not come back by themselves. If this is killed, nothing is
+lost: what was being moved in that moment is in both places, and comes twice. To find one
+message by its id, the others are looked at, see `retryrmq waiting ls --help`. A message
+that came back before it was found is not found.
 
 JSON: a line for each message with id, mark, outcome (flushed, cancelled, failed) and error.";
 

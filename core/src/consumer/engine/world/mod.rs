@@ -17,6 +17,7 @@ mod operator;
 mod publisher;
 mod replica;
 mod runs;
+mod service;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -26,7 +27,9 @@ use std::{
 
 use retryrmq_model::{Broker, ConnectionId, Declare, Profile, QueueType, Seeded, Version};
 
-use self::{books::Books, faults::Faults, operator::Operator, replica::Replica};
+use self::{
+    books::Books, faults::Faults, operator::Operator, replica::Replica, service::Attendant,
+};
 use crate::{Policy, Strategy, types::AMQPValue};
 
 const QUEUE: &str = "orders";
@@ -80,6 +83,8 @@ struct World {
     broker: Broker,
     replicas: Vec<Replica>,
     operators: Vec<Operator>,
+    /// The service that failures are handed over to.
+    service: Attendant,
     /// How often walks were interrupted, each of which spends a delivery.
     interruptions: i64,
     publisher: Option<ConnectionId>,
@@ -112,7 +117,9 @@ impl Setting {
     /// What the consumer's strategy needs.
     fn policy(&self) -> Policy {
         let text = match self.strategy {
-            Strategy::RetryQueues | Strategy::DelayedExchange => "list(100ms, 1s)",
+            Strategy::RetryQueues | Strategy::DelayedExchange | Strategy::Service => {
+                "list(100ms, 1s)"
+            }
             Strategy::DeadLetter | Strategy::Native => "fixed(100ms, retries=2)",
         };
         text.parse().expect("the policy can be read")
@@ -126,7 +133,9 @@ impl Setting {
 
     fn work_queue(&self) -> Declare {
         let mut work = match self.strategy {
-            Strategy::RetryQueues | Strategy::DelayedExchange => Declare::durable(QUEUE, self.work),
+            Strategy::RetryQueues | Strategy::DelayedExchange | Strategy::Service => {
+                Declare::durable(QUEUE, self.work)
+            }
             Strategy::DeadLetter | Strategy::Native => replica::declarations(self)
                 .into_iter()
                 .find(|declare| &*declare.queue == QUEUE)
@@ -146,6 +155,9 @@ impl World {
         let chance = Seeded::new(random.u64(..), Duration::from_millis(random.u64(0..30)));
         let mut broker = Broker::new(Profile::new(setting.version), chance);
         let _ = broker.make_queue(&setting.work_queue());
+        if setting.strategy == Strategy::Service {
+            let _ = broker.make_queue(&service::queue());
+        }
         // A queue that was there for long.
         broker.advance(Duration::from_secs(10));
         let replicas = (0..setting.replicas)
@@ -164,6 +176,7 @@ impl World {
             operators: (0..setting.operators)
                 .map(|_| Operator::default())
                 .collect(),
+            service: Attendant::default(),
             interruptions: 0,
             publisher: None,
             unconfirmed: BTreeMap::new(),
@@ -202,7 +215,11 @@ impl World {
                 }
             }
             if self.now > self.faults_until + BOUND || self.steps > MOST_STEPS {
-                break format!("it does not come to an end: {}", self.books.left());
+                break format!(
+                    "it does not come to an end: {}; {}",
+                    self.books.left(),
+                    self.filled()
+                );
             }
         };
         Err(Box::new(Broken {
@@ -213,6 +230,15 @@ impl World {
         }))
     }
 
+    /// What the queues hold.
+    fn filled(&self) -> String {
+        let counts = self.broker.queue_names().map(|name| {
+            let count = self.broker.messages(name).count();
+            format!("{name} has {count}")
+        });
+        counts.collect::<Vec<_>>().join(", ")
+    }
+
     fn is_over(&self) -> bool {
         self.published == self.setting.messages
             && self.unconfirmed.is_empty()
@@ -220,6 +246,7 @@ impl World {
             && self.books.is_settled()
             && self.operators.iter().all(Operator::is_away)
             && self.broker.is_running()
+            && self.service_is_idle()
             && [QUEUE].into_iter().all(|queue| {
                 self.broker
                     .queue_view(queue)
@@ -266,6 +293,7 @@ impl World {
             (self.published < self.setting.messages).then_some(self.next_publish),
             (self.now < self.faults_until).then_some(self.next_fault.min(self.faults_until)),
         ];
+        next.push(self.service_wakes_at());
         next.extend(self.replicas.iter().map(Replica::wakes_at));
         let until = self.faults_until;
         next.extend(self.operators.iter().map(|one| one.wakes_at(until)));
@@ -301,6 +329,7 @@ impl World {
         for at in 0..self.operators.len() {
             self.operator_clock(at)?;
         }
+        self.service_clock();
         Ok(())
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn run(seed: u64, setting: Setting) -> Result<u64, Box<Broken>> {
 /// What can be had together, and what a consumer can do something about.
 fn possible(mut setting: Setting) -> Setting {
     match setting.strategy {
-        Strategy::RetryQueues | Strategy::DelayedExchange => {}
+        Strategy::RetryQueues | Strategy::DelayedExchange | Strategy::Service => {}
         Strategy::DeadLetter => setting.work = setting.waiting,
         Strategy::Native => {
             setting.version = Version::V4_3;
@@ -195,6 +195,27 @@ fn walked(setting: Setting) -> Setting {
 fn a_walk_through_the_parking_queue_loses_nothing() {
     for seed in 0..100 {
         if let Err(broken) = run(seed, walked(setting(seed))) {
+            panic!("{broken}");
+        }
+    }
+}
+
+/// Consumers that hand over what fails, to a service that may be gone at any moment.
+fn handed_over(setting: Setting) -> Setting {
+    possible(Setting {
+        strategy: Strategy::Service,
+        faults: Faults {
+            full_parking: false,
+            ..setting.faults
+        },
+        ..setting
+    })
+}
+
+#[test]
+fn what_is_handed_over_is_not_lost() {
+    for seed in 0..100 {
+        if let Err(broken) = run(seed, handed_over(setting(seed))) {
             panic!("{broken}");
         }
     }

@@ -1,4 +1,4 @@
--- ARGV: per message its id, the id of its twin, a nonce, whether it was redelivered, delay, line, head, body.
+-- ARGV: per message its id, the id of its twin, a nonce, whether it is known again, delay, line, head, body.
 -- What is stored: 13 digits of the time when it is due, 8 letters of the nonce, head, body.
 -- Without `allow-oom`: a Redis that is full refuses this one script, before it has begun.
 local due, kept, counts, lines = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

@@ -29,7 +29,7 @@ pub(in super::super) struct HttpOptions {
     /// POST each message to this URL instead of running a command: 2xx acknowledges, 422 parks, all else retries
     ///
     /// http:// or https://; a login in it is sent as basic authentication. Other users of the machine can see the arguments
-    /// of a program: a token belongs into --bearer-file.
+    /// of a program: a token belongs in --bearer-file.
     #[arg(long, value_name = "URL")]
     http: Option<Discreet>,
 
@@ -37,7 +37,7 @@ pub(in super::super) struct HttpOptions {
     #[arg(long, value_name = "STATUS", value_delimiter = ',')]
     park_status: Vec<String>,
 
-    /// A header of each request; may be given several times, and decides over the message's own
+    /// A header of each request; may be given several times. It replaces the message's header of that name
     #[arg(long = "header", value_name = "NAME: VALUE")]
     headers: Vec<Discreet>,
 
@@ -54,7 +54,7 @@ pub(in super::super) struct HttpOptions {
     #[arg(long, value_name = "FILE")]
     http_ca: Option<PathBuf>,
 
-    /// HTTP/2 without TLS, to an endpoint that is known to speak it; with https:// HTTP/2 is agreed on by itself
+    /// HTTP/2 without TLS, to an endpoint that is known to speak it; with https:// HTTP/2 is negotiated
     #[arg(long)]
     http2_prior_knowledge: bool,
 }

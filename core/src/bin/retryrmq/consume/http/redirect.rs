@@ -1,6 +1,6 @@
 //! Redirects: with the body, to the same origin, or not at all.
 //!
-//! Whoever follows one to another host hands the message, the token and the signature to somebody that nobody named.
+//! Following one to another host would hand the message, the token and the signature to a host that nobody named.
 
 use reqwest::{Response, StatusCode, Url, header::LOCATION};
 use retryrmq::{Failure, visible};

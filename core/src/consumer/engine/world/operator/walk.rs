@@ -21,7 +21,7 @@ use crate::{
     types::ShortString,
 };
 
-/// As many copies are on their way at a time.
+/// Copies that are on their way at a time.
 const WAVE: usize = 256;
 
 /// What an operator came for.

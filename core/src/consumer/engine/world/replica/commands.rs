@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use retryrmq_model::{Consume, Method, Publish};
+use retryrmq_model::{Consume, Declare, Method, Publish};
 
 use super::{
     super::{QUEUE, World, books::number},
@@ -52,6 +52,10 @@ impl World {
                     requeue: false,
                 },
             }),
+            Command::Sync { number, .. } => {
+                write(Method::Declare(Box::new(Declare::passive(QUEUE))));
+                replica.syncs.push_back(number);
+            }
             Command::Publish { token, copy } => self.publish_copy(at, token, *copy),
             Command::Recall => {
                 let unstarted = replica.inbox.drain(..).map(|delivery| delivery.token);

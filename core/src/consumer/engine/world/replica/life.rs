@@ -14,6 +14,7 @@ use crate::{
     consumer::engine::{Engine, Input, Setup},
     retry::{Counting, Origin},
     telemetry::Counters,
+    topology::HANDOVER_QUEUE,
 };
 
 impl World {
@@ -31,7 +32,9 @@ impl World {
                     looks_redelivered: setting.version >= retryrmq_model::Version::V4_3,
                 },
                 Strategy::Native => Counting::Deliveries,
-                Strategy::RetryQueues | Strategy::DelayedExchange => Counting::Header,
+                Strategy::RetryQueues | Strategy::DelayedExchange | Strategy::Service => {
+                    Counting::Header
+                }
             },
             nack_is_uncounted: setting.version >= retryrmq_model::Version::V4_3,
             is_classic: setting.work == retryrmq_model::QueueType::Classic,
@@ -64,6 +67,7 @@ impl World {
         let replica = &mut self.replicas[at];
         replica.session = session;
         replica.channel += 1;
+        replica.syncs.clear();
         let channel = replica.channel;
         replica
             .consuming
@@ -84,14 +88,18 @@ impl World {
             .collect();
         for declare in all {
             let taken_as_it_is = &*declare.queue == PARKED
-                || (&*declare.queue == QUEUE && self.setting.strategy == Strategy::RetryQueues);
+                || (&*declare.queue == QUEUE
+                    && matches!(
+                        self.setting.strategy,
+                        Strategy::RetryQueues | Strategy::Service
+                    ));
             if !(taken_as_it_is && self.broker.queue_view(&declare.queue).is_some()) {
                 self.broker.send(id, 1, Method::Declare(Box::new(declare)));
             }
         }
         self.broker.send(id, 1, Method::CloseConnection);
         let safe = self.now + SAFE_AGE;
-        for name in names {
+        for name in names.into_iter().chain([HANDOVER_QUEUE.to_owned()]) {
             self.replicas[at].safe_from.insert(name, safe);
         }
         true

@@ -13,7 +13,7 @@ use std::{
 
 use retryrmq_model::{Broker, ConnectionId, Method};
 
-pub(super) use plan::declarations;
+pub(super) use plan::{consumer, declarations};
 
 use super::{World, books::Kind};
 use crate::{
@@ -74,6 +74,8 @@ pub(super) struct Replica {
     /// The channel of the current session, and how many there were on the connection.
     session: u64,
     channel: u16,
+    /// What is asked for on that channel.
+    syncs: VecDeque<u64>,
     inbox: VecDeque<Delivery>,
     running: Vec<Running>,
     /// Publishes that are not confirmed, by their number on the channel.
@@ -99,6 +101,7 @@ impl Replica {
             publishing: Line::default(),
             session: 0,
             channel: 0,
+            syncs: VecDeque::new(),
             inbox: VecDeque::new(),
             running: Vec::new(),
             unconfirmed: BTreeMap::new(),
@@ -163,7 +166,7 @@ fn lost() -> Error {
 }
 
 impl World {
-    fn now(&self) -> Now {
+    pub(super) fn now(&self) -> Now {
         Now {
             at: self.now,
             unix: self.broker.profile().epoch + self.now.as_secs(),

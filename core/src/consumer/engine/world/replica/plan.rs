@@ -3,15 +3,18 @@
 use retryrmq_model::{Declare, QueueType};
 
 use super::super::{QUEUE, Setting};
-use crate::{Argument, Consumer, Item, Strategy};
+use crate::{Argument, Consumer, Item, Missing, Strategy};
 
-pub(super) fn consumer(setting: &Setting) -> Consumer {
-    Consumer::new(QUEUE)
+pub(in super::super) fn consumer(setting: &Setting) -> Consumer {
+    let consumer = Consumer::new(QUEUE)
         .dlx(true)
-        .retry(setting.policy())
         .strategy(setting.strategy)
         .prefetch(setting.prefetch)
-        .concurrency(setting.concurrency)
+        .concurrency(setting.concurrency);
+    match setting.strategy {
+        Strategy::Service => consumer, // it has the policy
+        _ => consumer.retry(setting.policy()),
+    }
 }
 
 /// The queues of a consumer's plan, and those of the ladder that its handlers may ask for.
@@ -44,6 +47,11 @@ fn planned(setting: &Setting) -> Vec<Declare> {
     items
         .into_iter()
         .filter_map(|item| match item {
+            // The service's own.
+            Item::Queue {
+                missing: Missing::Refused,
+                ..
+            } => None,
             Item::Queue {
                 name, arguments, ..
             } => {

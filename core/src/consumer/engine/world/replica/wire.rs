@@ -47,6 +47,10 @@ impl World {
                 consumer: consumer(&delivery.consumer),
                 arrival: Box::new(arrival(&delivery)),
             },
+            Frame::Declared { .. } => match self.replicas[at].syncs.pop_front() {
+                Some(number) => Input::Synced { session, number },
+                None => return Ok(()),
+            },
             Frame::CloseChannel(why) if why.text.contains("unknown delivery tag") => {
                 return Err(format!(
                     "replica {at} settled what it did not hold: {}",

@@ -1,0 +1,457 @@
+//! The reference tables of the documentation, made from the code of all languages: `docs/reference/options.md`, `events.md` and
+//! `errors.md`. A test fails when they differ; `make docs-renew` writes them.
+
+use std::{fmt::Write as _, fs, path::PathBuf};
+
+use retryrmq::{ErrorKind, ParkReason};
+
+use crate::{EVENTS, table};
+
+/// The head of a page that nobody edits.
+const MADE: &str =
+    "<!-- Made from the code by `make docs-renew`: bindings-common/src/reference.rs. -->";
+
+/// What each option does.
+const MEANINGS: [(&str, &str); 19] = [
+    ("queue", "The queue to consume."),
+    (
+        "dlx",
+        "Whether failed messages are retried and parked. Off, a failure is rejected without requeue, and the queue's own dead-lettering decides.",
+    ),
+    (
+        "retry",
+        "The policy for failures that no rule is about. Needs `dlx`.",
+    ),
+    (
+        "strategy",
+        "How failed messages wait: `retry-queues`, `dead-letter`, `native` or `delayed-exchange`.",
+    ),
+    (
+        "rules",
+        "Other policies, by the error's type, a header or the routing key; the first rule that holds decides. Needs `dlx`.",
+    ),
+    (
+        "prefetch",
+        "How many messages may be unacknowledged at a time, 1 to 65535.",
+    ),
+    (
+        "priority",
+        "Which consumers of the queue come first: while one of a higher priority has room in its `prefetch`, it gets the messages. May be negative.",
+    ),
+    (
+        "concurrency",
+        "How many handlers run at a time. In Python 1 for a `def` handler; in the command 1, and `prefetch` is twice that.",
+    ),
+    (
+        "handler_timeout",
+        "How long a handler may take; longer is a failed attempt. At most 365 days. With `--http` 30 s.",
+    ),
+    (
+        "park",
+        "Whether messages that are given up are parked. Off, they are acknowledged and gone. Needs `dlx`.",
+    ),
+    (
+        "pause",
+        "Stops taking messages for a while when too many attempts fail: the share of failures, among how many attempts, for how long.",
+    ),
+    ("on_event", "Told of every [event](events.md)."),
+    (
+        "fatal",
+        "Which errors no retry can mend: the message is parked at once. Needs `dlx`. With the command, exit status 65.",
+    ),
+    (
+        "declare",
+        "Whether missing queues are made. Off, they must exist, and the user needs no permission to configure.",
+    ),
+    (
+        "work_queue",
+        "What the queue itself is made with when it is missing: `quorum`, `classic`, exactly the arguments that are given, or `existing`: it is never made.",
+    ),
+    (
+        "reserved_name",
+        "Consumes a queue although its name is that of a waiting or parking queue.",
+    ),
+    (
+        "drain_timeout",
+        "How long closing waits for running handlers; what they hold then goes back to the queue. At most 365 days.",
+    ),
+    (
+        "crash_limit",
+        "After how many crashes of its consumer a message is parked, as `delivery-limit`.",
+    ),
+    (
+        "defer_limit",
+        "After how many deferrals a message is parked, as `exhausted`.",
+    ),
+];
+
+/// The option of the command, where it has one.
+fn in_command(option: &str) -> Option<String> {
+    Some(match option {
+        "queue" => "QUEUE".into(),
+        "rules" => "--rule".into(),
+        "handler_timeout" => "--timeout".into(),
+        "park" => "--no-park".into(),
+        "declare" => "--no-declare".into(),
+        "drain_timeout" => "--drain".into(),
+        "crash_limit" => "--max-crashes".into(),
+        "defer_limit" => "--max-deferrals".into(),
+        "on_event" | "fatal" => return None,
+        other => format!("--{}", other.replace('_', "-")),
+    })
+}
+
+/// How Rust's setter is called.
+fn in_rust(option: &str) -> &str {
+    match option {
+        "crash_limit" | "defer_limit" => "limits",
+        "queue" => "consumer",
+        other => other,
+    }
+}
+
+/// How Go's option is called.
+fn in_go(option: &str) -> String {
+    match option {
+        "queue" => "queue".into(),
+        "dlx" => "DLX".into(),
+        "park" => "NoParking".into(),
+        "declare" => "NoDeclare".into(),
+        other => cased(other, true),
+    }
+}
+
+/// `handler_timeout` as a language writes it.
+pub(crate) fn cased(name: &str, first: bool) -> String {
+    let mut upper = first;
+    let mut cased = String::new();
+    for c in name.chars() {
+        match c {
+            '_' => upper = true,
+            c if std::mem::take(&mut upper) => cased.push(c.to_ascii_uppercase()),
+            c => cased.push(c),
+        }
+    }
+    cased
+}
+
+fn path(of: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .join(of)
+}
+
+fn source(of: &str) -> String {
+    fs::read_to_string(path(of)).unwrap_or_else(|why| panic!("{of}: {why}"))
+}
+
+/// The words of the documentation above a variant of an enum: its first paragraph, as Markdown outside of Rust.
+fn documented(source: &str, variant: &str) -> String {
+    let lines: Vec<&str> = source.lines().map(str::trim).collect();
+    let at = lines
+        .iter()
+        .position(|line| {
+            line.strip_prefix(variant)
+                .is_some_and(|rest| rest == "," || rest == " {")
+        })
+        .unwrap_or_else(|| panic!("there is no variant {variant}"));
+    let above = lines[..at]
+        .iter()
+        .rev()
+        .skip_while(|line| line.starts_with("#["));
+    let mut words: Vec<&str> = above
+        .map_while(|line| line.strip_prefix("///"))
+        .map(str::trim)
+        .collect();
+    words.reverse();
+    let first: Vec<_> = words
+        .into_iter()
+        .take_while(|line| !line.is_empty())
+        .collect();
+    assert!(!first.is_empty(), "{variant} has no documentation");
+    first
+        .join(" ")
+        .replace("`dlx = false`", "`dlx` off")
+        .replace('|', "\\|")
+}
+
+/// `Self::Name` for a word in a match such as `Self::Name { .. } => "word"`.
+fn variant(source: &str, word: &str) -> String {
+    let line = source
+        .lines()
+        .find(|line| {
+            line.trim_end_matches(',')
+                .ends_with(&format!("=> \"{word}\""))
+        })
+        .unwrap_or_else(|| panic!("no variant is `{word}`"));
+    let name = line.trim().trim_start_matches("Self::");
+    name.split([' ', '{']).next().unwrap_or_default().to_owned()
+}
+
+/// The classes in whose body a line says `code`; of Python and TypeScript.
+fn classes(source: &str, code: &str) -> Vec<String> {
+    let mut class = String::new();
+    let mut found = Vec::new();
+    for line in source.lines() {
+        if let Some((_, rest)) = line
+            .split_once("class ")
+            .filter(|(before, _)| before.is_empty() || *before == "export ")
+        {
+            class = rest.split(['(', ' ']).next().unwrap_or_default().to_owned();
+        }
+        let said = line
+            .split_once("code = ")
+            .map(|(_, said)| said.trim_matches(['"', '\'']));
+        if said == Some(code) {
+            found.push(class.clone());
+        }
+    }
+    found
+}
+
+fn code(name: &str) -> String {
+    format!("`{name}`")
+}
+
+fn options() -> String {
+    let mut out = format!(
+        "# Options\n\n{MADE}\n\nThe options of a consumer are the same in every language, in this order. All are checked at the call; what only the \
+         broker can tell is refused\nwhen the consumer starts, and no message was taken.\n\n| option | default | what it does |\n|---|---|---|\n"
+    );
+    for (option, usual) in table::options() {
+        let (_, meaning) = MEANINGS
+            .iter()
+            .find(|(name, _)| *name == option)
+            .unwrap_or_else(|| panic!("MEANINGS lacks `{option}`"));
+        let usual = if usual.is_empty() {
+            "none".to_owned()
+        } else {
+            code(&usual)
+        };
+        let _ = writeln!(out, "| {} | {usual} | {meaning} |", code(option));
+    }
+    out.push_str(
+        "\nA duration is the language's own type, or a text such as `250ms`, `5m` or `1h30m`. [Policies, rules and strategies](policies.md) are texts that all \
+         languages share.\n\n## What it is called\n\n| option | Rust | Python | Node | Go | the command |\n|---|---|---|---|---|---|\n",
+    );
+    for (option, _) in table::options() {
+        let go = in_go(option);
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} | {} |",
+            code(option),
+            code(in_rust(option)),
+            code(option),
+            code(&cased(option, false)),
+            code(&go),
+            in_command(option).map_or_else(|| "–".into(), |name| code(&name)),
+        );
+    }
+    out.push_str(
+        "\nRust names them as methods of `Consumer` (`.dlx(true)`); both limits are fields of `Limits`. Go has functions (`DLX()`), and `NoParking()` and `NoDeclare()` for \
+         what is on by default.\nOnly some languages have these: `error_type` names types of errors in Rust; `keepAlive` and `signal` are about processes and `AbortSignal` in \
+         Node; `Events` sends\nevents to a channel and `OnReady` is called when the subscription stands in Go; `--http`, `--count`, `--idle`, `--grace` and `--max-retry-after` are \
+         the command's.\n",
+    );
+    out
+}
+
+fn events() -> String {
+    let rust = source("core/src/telemetry/events.rs");
+    let (python, node, go) = (
+        source("bindings-python/python/retryrmq/events.py"),
+        source("bindings-node/lib/events.ts"),
+        source("bindings-go/events.go"),
+    );
+    let mut out = format!(
+        "# Events\n\n{MADE}\n\nA consumer tells its listener what happens to which message. An event has the name of its queue, and what else there is to say.\nUp to {EVENTS} \
+         wait for a listener in Python, Node and Go; what comes on top is dropped, and the log says how many.\n\n| event | when | it also has |\n|---|---|---|\n"
+    );
+    for (event, said) in table::events() {
+        let said: Vec<_> = said
+            .into_iter()
+            .filter(|name| *name != "queue")
+            .map(code)
+            .collect();
+        let said = if said.is_empty() {
+            "–".to_owned()
+        } else {
+            said.join(", ")
+        };
+        let _ = writeln!(
+            out,
+            "| {} | {} | {said} |",
+            code(event),
+            documented(&rust, &variant(&rust, event))
+        );
+    }
+    out.push_str(
+        "\n## What it is called\n\n| event | Rust | Python | Node | Go |\n|---|---|---|---|---|\n",
+    );
+    for (event, _) in table::events() {
+        let class = cased(event, true);
+        assert!(
+            python.contains(&format!("class {class}(")),
+            "Python lacks {class}"
+        );
+        assert!(node.contains(&format!("'{event}'")), "Node lacks {event}");
+        assert!(
+            go.contains(&format!("Event{class} EventName = \"{event}\"")),
+            "Go lacks {class}"
+        );
+        let _ = writeln!(
+            out,
+            "| {} | `Event::{}` | `{class}` | `'{event}'` | `Event{class}` |",
+            code(event),
+            variant(&rust, event),
+        );
+    }
+    out.push_str("\n## The log\n\nAn attempt that was no success has a line, the same in every language, at these levels:\n\n| what became of it | level |\n|---|---|\n");
+    for (what, level) in table::LEVELS {
+        let _ = writeln!(out, "| {what} | {level} |");
+    }
+    let outcome = source("core/src/retry/outcome.rs");
+    out.push_str("\n## Why a message was parked\n\n`reason` of the event `parked`, `x-retry-parked-reason` of the message, and the column of `retryrmq parked ls`:\n\n| reason | when |\n|---|---|\n");
+    for reason in ParkReason::ALL {
+        let word = reason.as_str();
+        let _ = writeln!(
+            out,
+            "| {} | {} |",
+            code(word),
+            documented(&outcome, &variant(&outcome, word))
+        );
+    }
+    out
+}
+
+fn errors() -> String {
+    let rust = source("core/src/error.rs");
+    let (python, node, go) = (
+        source("bindings-python/python/retryrmq/errors.py"),
+        source("bindings-node/lib/errors.ts"),
+        source("bindings-go/errors.go"),
+    );
+    let mut out = format!(
+        "# Errors\n\n{MADE}\n\nAn error has a `code` that is the same in every language, and a sentence that names what to change. None means that a message was \
+         lost:\nwhat was not acknowledged stays in its queue. None holds a password.\n\n| code | what is wrong | the same again |\n|---|---|---|\n"
+    );
+    for kind in ErrorKind::ALL {
+        let again = if kind.is_transient() {
+            "may succeed"
+        } else if kind.is_permanent() {
+            "fails until somebody changes something"
+        } else {
+            "depends"
+        };
+        let _ = writeln!(
+            out,
+            "| {} | {} | {again} |",
+            code(kind.code()),
+            documented(&rust, &variant(&rust, kind.code())),
+        );
+    }
+    out.push_str(
+        "\n## What it is called\n\n| code | Rust | Python | Node | Go |\n|---|---|---|---|---|\n",
+    );
+    for kind in ErrorKind::ALL {
+        let word = kind.code();
+        let sentinel = go
+            .lines()
+            .find(|line| line.contains(&format!("kind(\"{word}\"")))
+            .and_then(|line| line.trim().split(' ').next());
+        let named = |all: Vec<String>| {
+            let all: Vec<_> = all.iter().map(|name| code(name)).collect();
+            if all.is_empty() {
+                "–".to_owned()
+            } else {
+                all.join(", ")
+            }
+        };
+        let python = named(classes(&python, word));
+        assert!(python != "–", "Python lacks {word}");
+        let _ = writeln!(
+            out,
+            "| {} | `ErrorKind::{}` | {python} | {} | {} |",
+            code(word),
+            variant(&rust, word),
+            named(classes(&node, word)),
+            named(sentinel.map(str::to_owned).into_iter().collect()),
+        );
+    }
+    out.push_str(
+        "\nAll are `retryrmq::Error` in Rust, `RetryRmqError` in Python and Node, `*retryrmq.Error` in Go. Those about options are `ValueError` or `TypeError` in Python, \
+         and\n`RangeError` or `TypeError` in Node, as well. What `forked` is about, a fork of the process, is seen in Python.\n",
+    );
+    out
+}
+
+/// Compares a page with what is made, or writes it.
+fn hold(page: &str, made: &str) {
+    let page = format!("docs/reference/{page}");
+    if std::env::var_os("RETRYRMQ_RENEW").is_some() {
+        fs::write(path(&page), made).unwrap_or_else(|why| panic!("{page}: {why}"));
+    }
+    let written = fs::read_to_string(path(&page)).unwrap_or_default();
+    assert!(
+        written == made,
+        "{page} is stale: `make docs-renew` makes it anew"
+    );
+}
+
+#[test]
+fn the_page_of_options_is_up_to_date() {
+    hold("options.md", &options());
+}
+
+#[test]
+fn the_page_of_events_is_up_to_date() {
+    hold("events.md", &events());
+}
+
+#[test]
+fn the_page_of_errors_is_up_to_date() {
+    hold("errors.md", &errors());
+}
+
+#[test]
+fn every_language_has_the_options_that_the_page_names() {
+    let rust = source("core/src/consumer/options.rs") + &source("core/src/client/mod.rs");
+    let (python, node) = (
+        source("bindings-python/python/retryrmq/options.py"),
+        source("bindings-node/lib/options.ts"),
+    );
+    let go = ["options.go", "work_queue.go"]
+        .map(|file| source(&format!("bindings-go/{file}")))
+        .concat();
+    let command = ["consume/options.rs", "retrying.rs"]
+        .map(|file| source(&format!("core/src/bin/retryrmq/{file}")))
+        .concat();
+    for (option, _) in table::options() {
+        assert!(
+            rust.contains(&format!("pub fn {}(", in_rust(option))),
+            "Rust lacks {option}"
+        );
+        let node_name = cased(option, false);
+        assert!(
+            node.contains(&format!("\n  {node_name}?: "))
+                || node.contains(&format!("\n  {node_name}: ")),
+            "Node lacks {node_name}"
+        );
+        if option != "queue" {
+            assert!(
+                python.contains(&format!("\n    {option}: ")),
+                "Python lacks {option}"
+            );
+            let go_name = in_go(option);
+            let has = go.contains(&format!("\nfunc {go_name}("))
+                || go.contains(&format!("\nfunc {go_name}["));
+            assert!(has, "Go lacks {go_name}");
+            if let Some(name) = in_command(option) {
+                let field = name.trim_start_matches("--").replace('-', "_");
+                let has = command.contains(&format!(" {field}: "))
+                    || command.contains(&format!("long = \"{field}\""));
+                assert!(has, "the command lacks {name}");
+            }
+        }
+    }
+}

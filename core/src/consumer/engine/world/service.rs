@@ -1,0 +1,250 @@
+//! A service that takes over what is handed to it: one message at a time, and gone at any moment.
+
+use std::{sync::Arc, time::Duration};
+
+use retryrmq_model::{ConnectionId, Declare, Frame, Method, Publish, QueueType};
+
+use super::{
+    PARKED, QUEUE, Setting, World,
+    books::number,
+    replica::{consumer, declarations},
+};
+use crate::{
+    BasicProperties, Strategy,
+    connection::USUAL_HEADER_ROOM,
+    consumer::{
+        Failed, Message, Received,
+        engine::{Case, Consequence, Copy},
+    },
+    retry::{Counting, Origin, Past, RetryState},
+    topology::{Detour, HANDOVER_QUEUE},
+};
+
+/// How often it looks for something to do.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long it waits before it tries again.
+const PAUSE: Duration = Duration::from_secs(1);
+/// A queue is a safe place when it is known for as long.
+const SAFE_AGE: Duration = Duration::from_secs(2);
+
+/// A service.
+#[derive(Default)]
+pub(super) struct Attendant {
+    connection: Option<ConnectionId>,
+    /// From when on what is confirmed on this connection is safe.
+    safe_from: Duration,
+    /// When it looks again.
+    next: Duration,
+    publishes: u64,
+    came_back: bool,
+    holds: Option<Held>,
+}
+
+/// The message that it takes over.
+struct Held {
+    tag: u64,
+    copy: Copy,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy)]
+enum Stage {
+    Published,
+    /// It can be let go of then.
+    Stored(Duration),
+    Again(Duration),
+}
+
+/// Its queue.
+pub(super) fn queue() -> Declare {
+    Declare::durable(HANDOVER_QUEUE, QueueType::Quorum).with_number("x-delivery-limit", 1_000_000)
+}
+
+/// What the service makes of a message that was handed over.
+fn decided(setting: &Setting, properties: &BasicProperties, now: u64, draw: u64) -> Copy {
+    let state = RetryState::read(HANDOVER_QUEUE, Counting::Header, Past::None, properties);
+    let received = Received {
+        properties: properties.clone(),
+        state,
+        ..Received::for_tests(HANDOVER_QUEUE, "body")
+    };
+    let (failed, handover) = Failed::handed_over(&Message(Arc::new(received)))
+        .expect("what a consumer hands over can be read");
+    assert_eq!(failed.queue(), QUEUE);
+    let options = consumer(&Setting {
+        strategy: Strategy::RetryQueues,
+        ..*setting
+    });
+    let case = Case {
+        options: &options,
+        origin: &Origin::default(),
+        received: &failed.received,
+        header_room: USUAL_HEADER_ROOM,
+        now,
+    };
+    let consequence = match handover.outcome(failed.failure()) {
+        Some(outcome) => case.after(&outcome, draw),
+        None => case.detour(failed.received.state.own_crashes, Detour::Shortest),
+    };
+    match consequence {
+        Consequence::Copy(copying) => copying.copy,
+        other => unreachable!("{other:?} is no copy"),
+    }
+}
+
+impl World {
+    fn has_service(&self) -> bool {
+        self.setting.strategy == Strategy::Service
+    }
+
+    pub(super) fn service_is_idle(&self) -> bool {
+        self.service.holds.is_none() && self.broker.messages(HANDOVER_QUEUE).next().is_none()
+    }
+
+    pub(super) fn service_wakes_at(&self) -> Option<Duration> {
+        let next = match &self.service.holds {
+            None => Some(self.service.next),
+            Some(held) => match held.stage {
+                Stage::Published => None,
+                Stage::Stored(at) | Stage::Again(at) => Some(at),
+            },
+        };
+        next.filter(|_| self.has_service())
+    }
+
+    pub(super) fn service_clock(&mut self) {
+        if !self.has_service() {
+            return;
+        }
+        if self.now < self.faults_until
+            && self.random.u16(..) < 30
+            && let Some(connection) = self.service.connection
+        {
+            self.note(|| "the service is killed".into());
+            self.broker.cut(connection);
+        }
+        self.service_hears();
+        let is_open = |id: &ConnectionId| self.broker.is_open(*id);
+        if self.service.connection.filter(is_open).is_none() {
+            self.service_comes();
+        }
+        let Some(connection) = self.service.connection else {
+            return;
+        };
+        match self
+            .service
+            .holds
+            .as_ref()
+            .map(|held| (held.stage, held.tag))
+        {
+            Some((Stage::Stored(at), tag)) if at <= self.now => {
+                let multiple = false;
+                let ack = Method::Ack { tag, multiple };
+                self.broker.send(connection, 1, ack);
+                if let Some(held) = self.service.holds.take()
+                    && held.copy.routing_key == PARKED
+                {
+                    self.books.parked(number(&held.copy.properties));
+                }
+                self.service.next = self.now;
+            }
+            Some((Stage::Again(at), _)) if at <= self.now => self.service_publishes(connection),
+            Some(_) => {}
+            None if self.service.next <= self.now => {
+                self.service.next = self.now + LOOK;
+                let (queue, no_ack) = (HANDOVER_QUEUE.into(), false);
+                self.broker
+                    .send(connection, 1, Method::Get { queue, no_ack });
+                self.service_hears();
+            }
+            None => {}
+        }
+    }
+
+    fn service_comes(&mut self) {
+        if self.service.connection.is_some() {
+            self.service = Attendant {
+                next: self.now + PAUSE,
+                ..Attendant::default()
+            };
+        }
+        if self.service.next > self.now {
+            return;
+        }
+        self.service.next = self.now + PAUSE;
+        let Some(connection) = self.broker.connect() else {
+            return;
+        };
+        self.broker.send(connection, 1, Method::OpenChannel);
+        for declare in declarations(&self.setting) {
+            let name = &*declare.queue;
+            if name != QUEUE && (name != PARKED || self.broker.queue_view(PARKED).is_none()) {
+                let declare = Method::Declare(Box::new(declare));
+                self.broker.send(connection, 1, declare);
+            }
+        }
+        self.broker.send(connection, 1, Method::SelectConfirms);
+        self.service.connection = Some(connection);
+        self.service.safe_from = self.now + SAFE_AGE;
+        self.service.next = self.now;
+    }
+
+    fn service_publishes(&mut self, connection: ConnectionId) {
+        let Some(held) = &mut self.service.holds else {
+            return;
+        };
+        held.stage = Stage::Published;
+        let copy = held.copy.clone();
+        self.service.publishes += 1;
+        let message = Publish {
+            exchange: copy.exchange.as_str().into(),
+            routing_key: copy.routing_key.as_str().into(),
+            mandatory: copy.mandatory,
+            properties: Arc::new(copy.properties),
+            body: Arc::from(&b"body"[..]),
+        };
+        let publish = Method::Publish(Box::new(message));
+        self.broker.send(connection, 1, publish);
+    }
+
+    fn service_hears(&mut self) {
+        let Some(connection) = self.service.connection else {
+            return;
+        };
+        while let Some((_, frame)) = self.broker.receive(connection) {
+            match frame {
+                Frame::Got(delivery) => {
+                    let draw = self.random.u64(..);
+                    let unix = self.now().unix;
+                    let copy = decided(&self.setting, &delivery.properties, unix, draw);
+                    self.note(|| {
+                        format!(
+                            "the service sends {} to {}",
+                            number(&copy.properties),
+                            copy.routing_key
+                        )
+                    });
+                    let (tag, stage) = (delivery.tag, Stage::Published);
+                    self.service.holds = Some(Held { tag, copy, stage });
+                    self.service_publishes(connection);
+                }
+                Frame::Return(_) => self.service.came_back = true,
+                Frame::Confirm { publish, stored } if publish == self.service.publishes => {
+                    let stored = stored && !std::mem::take(&mut self.service.came_back);
+                    let (again, safe) = (self.now + PAUSE, self.service.safe_from.max(self.now));
+                    if let Some(held) = &mut self.service.holds {
+                        held.stage = match stored {
+                            true => Stage::Stored(safe),
+                            false => Stage::Again(again),
+                        };
+                    }
+                }
+                Frame::CloseChannel(why) => {
+                    self.note(|| format!("the service loses its channel: {}", why.text));
+                    self.broker.cut(connection);
+                }
+                _ => {}
+            }
+        }
+    }
+}

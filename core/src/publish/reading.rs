@@ -1,0 +1,143 @@
+//! Reading a stream: what was published to it from some time on, and then what comes.
+
+use std::time::SystemTime;
+
+use futures_util::StreamExt;
+use lapin::{
+    BasicProperties,
+    options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions},
+    types::{AMQPValue, FieldTable, ShortString},
+};
+
+use crate::{
+    Client, Error, ErrorKind, Result,
+    connection::{Connection, Doing, OpenChannel, ask},
+    topology::name,
+    visible,
+};
+
+/// As many entries are on their way at a time.
+const WINDOW: u16 = 500;
+/// After as many the broker is told that they came.
+const SHARE: u64 = 100;
+/// The header that says where in the stream an entry stands, and the argument that says where to begin.
+const OFFSET: &str = "x-stream-offset";
+
+/// Where a reader of a stream begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StreamFrom {
+    /// With what was published at this time, or a little before: the broker finds a chunk of entries, not the entry.
+    Time(SystemTime),
+    /// With the entry after the one with this offset.
+    After(u64),
+}
+
+/// One entry of a stream.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StreamEntry {
+    /// Where it stands; they grow, with gaps.
+    pub offset: u64,
+    /// Its body.
+    pub body: Vec<u8>,
+    /// Its properties.
+    pub properties: BasicProperties,
+}
+
+/// Reads a stream, on a connection of its own. Reading takes nothing out of it, and any number may read. Dropped, it ends.
+pub struct StreamReader {
+    stream: String,
+    consumer: lapin::Consumer,
+    channel: OpenChannel,
+    /// Ends with the reader.
+    _connection: Connection,
+    came: u64,
+}
+
+impl Client {
+    /// Reads a stream from there on (AMQP `basic.consume` with `x-stream-offset`; RabbitMQ has streams since 3.9).
+    ///
+    /// # Errors
+    /// [`ErrorKind::QueueNotFound`], [`ErrorKind::Mismatch`] for a queue that is no stream, [`ErrorKind::AccessRefused`] without the right
+    /// to read it, and those of a lost connection.
+    pub async fn read_stream(&self, stream: &str, from: StreamFrom) -> Result<StreamReader> {
+        self.same_process()?;
+        let wire = name(stream)?;
+        let connection = Connection::open(self.addresses(), "stream").await?;
+        let channel = connection.channel().await?;
+        let qos = channel
+            .lapin()
+            .basic_qos(WINDOW, BasicQosOptions::default());
+        ask(Doing::Consuming(stream), qos).await?;
+        let since = |time: SystemTime| {
+            let since = time.duration_since(SystemTime::UNIX_EPOCH);
+            since.map_or(0, |since| since.as_secs())
+        };
+        let offset = match from {
+            StreamFrom::Time(time) => AMQPValue::Timestamp(since(time)),
+            StreamFrom::After(offset) => {
+                AMQPValue::LongLongInt(i64::try_from(offset).unwrap_or(i64::MAX).saturating_add(1))
+            }
+        };
+        let mut arguments = FieldTable::default();
+        arguments.insert(OFFSET.into(), offset);
+        let consume = channel.lapin().basic_consume(
+            wire,
+            ShortString::default(),
+            BasicConsumeOptions::default(),
+            arguments,
+        );
+        let consumer = ask(Doing::Consuming(stream), consume).await?;
+        Ok(StreamReader {
+            stream: stream.to_owned(),
+            consumer,
+            channel,
+            _connection: connection,
+            came: 0,
+        })
+    }
+}
+
+impl StreamReader {
+    /// The next entry; it waits for one. Given up while it waits, nothing is lost.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConnectionLost`] when the connection or the stream is gone: read on with [`StreamFrom::After`] the last one.
+    pub async fn next(&mut self) -> Result<StreamEntry> {
+        let Some(Ok(delivery)) = self.consumer.next().await else {
+            return Err(Error::new(
+                ErrorKind::ConnectionLost,
+                format!(
+                    "the stream `{}` is not read any more: its connection was lost, or it was deleted",
+                    visible::line(&self.stream)
+                ),
+            ));
+        };
+        self.came += 1;
+        if self.came.is_multiple_of(SHARE) {
+            let all = BasicAckOptions { multiple: true };
+            let acked = self.channel.lapin().basic_ack(delivery.delivery_tag, all);
+            ask(Doing::Consuming(&self.stream), acked).await?;
+        }
+        let headers = delivery.properties.headers().as_ref();
+        let offset = headers.and_then(|headers| headers.inner().get(OFFSET));
+        let offset = match offset {
+            Some(AMQPValue::LongLongInt(offset)) => u64::try_from(*offset).unwrap_or_default(),
+            _ => 0,
+        };
+        Ok(StreamEntry {
+            offset,
+            body: delivery.data,
+            properties: delivery.properties,
+        })
+    }
+}
+
+impl std::fmt::Debug for StreamReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StreamReader")
+            .field("stream", &self.stream)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,122 @@
+//! `service`: a failure is handed over to `retryrmq serve`, which waits, brings back and parks.
+
+use super::{
+    Item, Missing, Plan,
+    plan::{self, DEAD_EXCHANGE, HANDOVER_QUEUE, WORK_QUEUE, at_least_once, named, text},
+    scheme::{Route, Scheme, Target, Wait, refused},
+};
+use crate::{
+    Result,
+    connection::Server,
+    retry::{Counting, Policy},
+};
+
+const NAME: &str = "service";
+
+pub(super) struct Service;
+
+impl Scheme for Service {
+    fn counting(&self, _: &Server) -> Counting {
+        Counting::Header
+    }
+
+    fn check_rules(&self, target: &Target<'_>) -> Result<()> {
+        let rules = target.rules;
+        if rules.rules.is_empty() && rules.otherwise == Policy::default() {
+            return Ok(());
+        }
+        Err(refused(
+            NAME,
+            "leaves it to the service when a message comes back, so that a policy and rules of the consumer would mean nothing",
+            "`retry` and `[[rules]]` in the policy file of `retryrmq serve`, or the strategy retry-queues",
+        ))
+    }
+
+    fn check_server(&self, server: &Server, _: &Target<'_>) -> Result<()> {
+        if server.capabilities().dead_letters_at_least_once {
+            return Ok(());
+        }
+        Err(refused(
+            NAME,
+            format!(
+                "needs the quorum queues of `retryrmq serve`, and {server} is not known to have them"
+            ),
+            "RabbitMQ 3.10 or later, or the strategy retry-queues",
+        ))
+    }
+
+    /// The service's queue first: nothing is made for a service that was never there.
+    fn plan(&self, target: &Target<'_>) -> Plan {
+        let work = Item::Queue {
+            name: target.queue.to_owned(),
+            arguments: named([
+                ("x-queue-type", text("quorum")),
+                ("x-dead-letter-exchange", text(DEAD_EXCHANGE)),
+            ])
+            .into_iter()
+            .chain(at_least_once())
+            .collect(),
+            any_arguments: true,
+            missing: Missing::Made,
+            purpose: WORK_QUEUE,
+        };
+        Plan {
+            items: vec![plan::handover(), work],
+        }
+    }
+
+    /// How long is the service's to say.
+    fn route(&self, _: &str, _: Wait) -> Route {
+        Route::Copy {
+            exchange: String::new(),
+            routing_key: HANDOVER_QUEUE.to_owned(),
+            expiration: None,
+            delay_header: None,
+            mandatory: true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ErrorKind, QueueType, Strategy, retry::Rules};
+
+    #[test]
+    fn nothing_is_made_but_the_work_queue_and_that_last() {
+        let rules = Rules::default();
+        let plan = |work: Option<&str>| {
+            let work = work.map(|work| work.parse().unwrap());
+            let plan = Strategy::Service.plan("orders", &rules, QueueType::Quorum, work.as_ref());
+            plan.unwrap()
+        };
+        let names = |plan: &Plan| {
+            let names = plan.items.iter().map(|item| item.name().to_owned());
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(names(&plan(None)), ["retryrmq.handover", "orders"]);
+        assert_eq!(
+            plan(Some("classic")).items[1].to_string(),
+            "queue orders (x-queue-type=\"classic\", x-dead-letter-exchange=\"retryrmq.dead\")"
+        );
+        assert_eq!(
+            plan(Some("{}")).items[1].to_string(),
+            "queue orders ()",
+            "its owner says what dies where"
+        );
+        assert_eq!(
+            names(&plan(Some("existing"))),
+            ["orders", "retryrmq.handover"]
+        );
+    }
+
+    #[test]
+    fn a_policy_of_the_consumers_own_is_refused_with_where_it_belongs() {
+        let rules = Rules::new([], "fixed(1s)".parse().unwrap());
+        let error = Strategy::Service
+            .plan("orders", &rules, QueueType::Quorum, None)
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StrategyRefused);
+        assert!(error.to_string().contains("policy file"), "{error}");
+    }
+}

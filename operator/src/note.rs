@@ -1,0 +1,89 @@
+//! What operators tell each other of a group of failures: a note, an owner, and whether to leave it alone.
+//!
+//! It lives beside the parked messages: for `orders` in the queue `orders.notes.parked`, a message for each note. Of several about one
+//! group the latest counts, so that two who write at once lose nothing.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// About one group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// The group's.
+    pub fingerprint: String,
+    /// A sentence for whoever comes next.
+    #[serde(default)]
+    pub note: String,
+    /// Whose it is.
+    #[serde(default)]
+    pub owner: String,
+    /// Replay and drop leave the group alone unless it is named.
+    #[serde(default)]
+    pub hold: bool,
+    /// Who wrote this.
+    #[serde(default)]
+    pub by: String,
+    /// When, in milliseconds since 1970.
+    #[serde(default)]
+    pub at: u64,
+}
+
+/// The latest of each group, by fingerprint.
+#[derive(Clone, Debug, Default)]
+pub struct Notes(BTreeMap<String, Note>);
+
+/// The work queue whose parking queue the notes about `queue` are in: no queue has this name.
+#[must_use]
+pub fn family(queue: &str) -> String {
+    format!("{queue}.notes")
+}
+
+impl Notes {
+    /// Takes in the body of a message; one that is no note is left out.
+    pub fn add(&mut self, body: &[u8]) {
+        let Ok(note) = serde_json::from_slice::<Note>(body) else {
+            return;
+        };
+        let known = self.0.get(&note.fingerprint);
+        if known.is_none_or(|known| known.at <= note.at) {
+            self.0.insert(note.fingerprint.clone(), note);
+        }
+    }
+
+    /// What is said of a group.
+    #[must_use]
+    pub fn about(&self, fingerprint: &str) -> Option<&Note> {
+        self.0
+            .get(fingerprint)
+            .filter(|note| note.hold || !note.note.is_empty() || !note.owner.is_empty())
+    }
+
+    /// Whether the group is to be left alone.
+    #[must_use]
+    pub fn holds(&self, fingerprint: &str) -> bool {
+        self.about(fingerprint).is_some_and(|note| note.hold)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_note_of_a_group_counts_and_what_is_none_is_left_out() {
+        let mut notes = Notes::default();
+        for body in [
+            r#"{"fingerprint":"f","owner":"ann","at":2}"#,
+            r#"{"fingerprint":"f","hold":true,"at":1}"#,
+            r#"{"fingerprint":"g","hold":true}"#,
+            "no note",
+        ] {
+            notes.add(body.as_bytes());
+        }
+        assert_eq!(notes.about("f").unwrap().owner, "ann");
+        assert!(!notes.holds("f") && notes.holds("g"));
+        notes.add(br#"{"fingerprint":"f","at":3}"#);
+        assert_eq!(notes.about("f"), None, "cleared");
+    }
+}

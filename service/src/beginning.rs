@@ -1,0 +1,90 @@
+//! The first steps on a broker, tried again while it is not all there.
+
+use std::{future::Future, time::Duration};
+
+use retryrmq::{Error, ErrorKind, Result};
+use tokio::time::sleep;
+use tracing::warn;
+
+use crate::Health;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// Tries until it succeeds, with a line of the log for each failure, and the reason for the probes.
+///
+/// # Errors
+/// What does not pass by itself.
+pub(crate) async fn begin<T, F>(health: &Health, mut step: impl FnMut() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let error = match step().await {
+            Ok(done) => return Ok(done),
+            Err(error) if passes(&error) => error,
+            Err(error) => return Err(error),
+        };
+        warn!(%error, ?pause, "the intake cannot be begun yet; it is tried again");
+        health.stands(Err(error.to_string()));
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Whether it may succeed later though nobody changes anything: a node that is starting refuses in many words.
+fn passes(error: &Error) -> bool {
+    error.is_transient()
+        || matches!(error.kind(), ErrorKind::Broker | ErrorKind::QueueNotFound)
+            && !error.is_permanent()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fails(text: &str) -> Error {
+        let parsed: Result<retryrmq::Addresses> = text.parse();
+        parsed.unwrap_err()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_does_not_pass_ends_at_once() {
+        let health = Health::default();
+        let mut tries = 0;
+        let begun: Result<()> = begin(&health, || {
+            tries += 1;
+            async { Err(fails("no url")) }
+        })
+        .await;
+        assert_eq!(begun.unwrap_err().kind(), ErrorKind::InvalidUrl);
+        assert_eq!(tries, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_passes_is_waited_for_and_told_to_the_probes() {
+        // Nothing listens at the port of a listener that was closed.
+        let port = {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.local_addr().unwrap().port()
+        };
+        let url = format!("amqp://127.0.0.1:{port}");
+        let health = Health::default();
+        let mut tries = 0;
+        let begun = begin(&health, || {
+            tries += 1;
+            let (is_last, url) = (tries == 4, url.clone());
+            async move {
+                if is_last {
+                    return Ok(7);
+                }
+                retryrmq::Client::connect(&url).await.map(|_| 0)
+            }
+        })
+        .await;
+        assert_eq!((begun.unwrap(), tries), (7, 4));
+        let why = health.stood().unwrap_err();
+        assert!(why.contains(&port.to_string()), "{why}");
+    }
+}

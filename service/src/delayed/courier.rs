@@ -1,0 +1,407 @@
+//! Takes messages with a delay in, has them wait, and publishes them when they are due.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use retryrmq::{
+    Client, Error, ErrorKind, Event, Failed, Failure, Message, Outcome, Publish, Subscription,
+    visible,
+};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval, sleep},
+};
+use tracing::{info, warn};
+
+use super::{
+    order::{Arrival, Order, Outgoing, hop, order},
+    stamp::{Stamp, plain},
+    topology::{DELAYED_QUEUE, plan},
+};
+use crate::{
+    Feed, Health, Metrics,
+    intake::{Cause, Fate, Keeping, Patience, Retriers, Standing, original, tell_parked},
+    policy::Shelf,
+    store::{self, Draft, Kept},
+};
+
+/// How often the exchanges and queues are looked for, and made where somebody deleted them.
+const LOOK: Duration = Duration::from_secs(15);
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// As many messages are taken at a time.
+const BATCH: usize = 64;
+/// What an exchange or its queues do not take now waits for so long, and holds nobody up.
+const AGAIN: Duration = Duration::from_secs(10);
+/// RabbitMQ's patience with a delivery that is not settled ends after 30 minutes (`consumer_timeout`).
+const LONGEST_KEPT: Duration = Duration::from_secs(600);
+/// What the probes and the log call this part.
+const NAME: &str = "messages with a delay";
+
+/// Sees messages with a delay through. It does nothing while the policy has no section `[delayed]`.
+#[derive(Debug)]
+pub(crate) struct Courier {
+    client: Client,
+    shelf: Arc<Shelf>,
+    metrics: Arc<Metrics>,
+    feed: Feed,
+    health: Health,
+    prefetch: u16,
+    retriers: Retriers,
+    /// Where messages wait; in waiting queues without it.
+    keeping: Option<Keeping>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    #[error(transparent)]
+    Broker(#[from] Error),
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
+
+/// What may end the patience with a message.
+#[derive(Clone)]
+struct Bounds {
+    stop: watch::Receiver<bool>,
+    /// Channels that were lost so far.
+    losses: watch::Receiver<u64>,
+    /// As many were lost when the message came.
+    lost: u64,
+}
+
+impl Bounds {
+    fn is_lost(&self) -> bool {
+        *self.losses.borrow() != self.lost
+    }
+
+    /// Waits; whether it is over with the message here.
+    async fn pause(&mut self, pause: Duration) -> bool {
+        let lost = self.lost;
+        tokio::select! {
+            biased;
+            _ = self.stop.wait_for(|stop| *stop) => true,
+            _ = self.losses.wait_for(|losses| *losses != lost) => true,
+            () = sleep(pause) => false,
+        }
+    }
+}
+
+impl Courier {
+    pub(crate) fn new(
+        client: &Client,
+        shelf: &Arc<Shelf>,
+        metrics: &Arc<Metrics>,
+        feed: &Feed,
+        health: &Health,
+        prefetch: u16,
+    ) -> Self {
+        Self {
+            client: client.clone(),
+            shelf: Arc::clone(shelf),
+            metrics: Arc::clone(metrics),
+            feed: feed.clone(),
+            health: health.clone(),
+            prefetch,
+            retriers: Retriers::new(client.clone()),
+            keeping: None,
+        }
+    }
+
+    /// What is delayed waits there, and not in waiting queues.
+    pub(crate) fn keeping(mut self, keeping: Option<Keeping>) -> Self {
+        self.keeping = keeping;
+        self
+    }
+
+    /// Runs until `stop` says so, and lets what is on its way come to its end.
+    pub(crate) async fn run(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        let mut books = self.shelf.changes();
+        let wanted = books.wait_for(|book| !book.delayed().is_empty());
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => return,
+            _ = wanted => {}
+        }
+        let (lost, losses) = watch::channel(0u64);
+        let begun = tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => return,
+            begun = self.begin(&lost) => begun,
+        };
+        let subscription = Arc::new(begun);
+        info!("messages with a delay are kept until they are due");
+        let mut on_their_way = JoinSet::new();
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        looks.reset();
+        loop {
+            // What it borrows must not be held while the look goes on.
+            let stopped = async {
+                let _ = stop.wait_for(|stop| *stop).await;
+            };
+            let more = tokio::select! {
+                biased;
+                () = stopped => break,
+                Some(_) = on_their_way.join_next() => continue,
+                _ = looks.tick() => {
+                    self.look().await;
+                    continue;
+                }
+                Ok(()) = books.changed() => {
+                    self.look().await;
+                    continue;
+                }
+                more = subscription.ready() => more,
+            };
+            if !more {
+                break; // the client was closed
+            }
+            // Before they are taken: one that is lost meanwhile comes again.
+            let bounds = Bounds {
+                stop: stop.clone(),
+                losses: losses.clone(),
+                lost: *losses.borrow(),
+            };
+            for delivery in subscription.try_next_batch(BATCH) {
+                let (courier, subscription) = (Arc::clone(&self), Arc::clone(&subscription));
+                let bounds = bounds.clone();
+                on_their_way.spawn(async move {
+                    match courier.see_through(&delivery.message, bounds).await {
+                        Fate::Done => subscription.settle([(delivery.token, Outcome::Ack)]),
+                        Fate::Returned => subscription.give_back([delivery.token]),
+                    }
+                });
+            }
+        }
+        subscription.close();
+        while on_their_way.join_next().await.is_some() {}
+        subscription.wait_closed().await;
+    }
+
+    /// Declares and consumes, trying again until it succeeds.
+    async fn begin(&self, lost: &watch::Sender<u64>) -> Subscription {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let begun = async {
+                self.client
+                    .apply_plan(&plan(self.shelf.book().delayed()))
+                    .await?;
+                let lost = lost.clone();
+                let consumer = self.client.consumer(DELAYED_QUEUE).prefetch(self.prefetch);
+                let consumer = consumer.on_event(move |event| {
+                    if let Event::Disconnected { .. } = event {
+                        lost.send_modify(|lost| *lost += 1);
+                    }
+                });
+                consumer.subscribe().await
+            };
+            match begun.await {
+                Ok(subscription) => {
+                    self.health.ended(NAME, None);
+                    return subscription;
+                }
+                Err(error) => self.troubled(&error),
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn look(&self) {
+        match self
+            .client
+            .apply_plan(&plan(self.shelf.book().delayed()))
+            .await
+        {
+            Ok(_) => self.health.ended(NAME, None),
+            Err(error) => self.troubled(&error),
+        }
+    }
+
+    fn troubled(&self, error: &Error) {
+        warn!(%error, "the exchanges of [delayed] cannot be served; it is tried again");
+        let why = format!("{NAME} are not all taken: {error}");
+        self.health.ended(NAME, Some(why));
+    }
+
+    /// Returns when the message is published, waits or is parked, or when it is to go back.
+    async fn see_through(&self, message: &Message, mut bounds: Bounds) -> Fate {
+        let arrival = Arrival {
+            through: message.delivery_exchange(),
+            exchange: message.exchange(),
+            routing_key: match message.delivery_exchange() {
+                "" => message.routing_key(),
+                _ => message.delivery_routing_key(),
+            },
+            properties: message.properties(),
+        };
+        let mut what = order(&arrival, self.shelf.book().delayed(), now());
+        let (since, mut patience, mut kept) = (Instant::now(), Patience::default(), None);
+        loop {
+            if bounds.is_lost() {
+                return Fate::Returned;
+            }
+            let done = match &what {
+                Order::Publish(out) => self.publish(out, message).await,
+                Order::Park(stamp, why) => self.park(stamp, why, message).await,
+                Order::Wait(out, _) => {
+                    let rest = rest(&out.stamp);
+                    if rest.is_zero() {
+                        what = Order::Publish(out.clone());
+                        continue;
+                    }
+                    if self.keeping.is_none() && hop(rest).is_none() {
+                        if bounds.pause(rest).await {
+                            return Fate::Returned;
+                        }
+                        continue;
+                    }
+                    match self.wait(out, rest, message, &mut kept).await {
+                        Err(Fault::Store(store::Error::Unkeepable(why))) => {
+                            what = Order::Park(out.stamp.clone(), format!("it cannot wait: {why}"));
+                            continue;
+                        }
+                        done => done,
+                    }
+                }
+            };
+            let Err(fault) = done else {
+                self.metrics.delayed(match what {
+                    Order::Publish(_) => "published",
+                    Order::Wait(..) => "waits",
+                    Order::Park(..) => "parked",
+                });
+                return Fate::Done;
+            };
+            warn!(
+                message_id = message.message_id(),
+                error = %fault,
+                "a message with a delay could not be passed on; it is kept, and tried again"
+            );
+            let cause = match &fault {
+                Fault::Broker(error) => Cause::of(error.kind(), error.is_permanent()),
+                Fault::Store(_) => Cause::AllAway,
+            };
+            let advice = patience.after(cause, CALM);
+            if let (Order::Publish(out), Fault::Broker(error)) = (&what, &fault) {
+                if is_hopeless(error) {
+                    let why = format!(
+                        "it was due, and cannot be published to {} with the routing key {}: {error}; once that is mended, replay it",
+                        exchange(&out.to),
+                        visible::line(&out.stamp.key)
+                    );
+                    what = Order::Park(out.stamp.clone(), why);
+                    patience = Patience::default();
+                    continue;
+                }
+                // It waits a little more, rather than stand in the way of others.
+                if advice.takes_place {
+                    let mut later = out.clone();
+                    later.stamp.until = now().saturating_add(AGAIN.as_millis() as u64);
+                    what = Order::Wait(later, AGAIN);
+                    patience = Patience::default();
+                    continue;
+                }
+            }
+            if bounds.pause(advice.pause).await || since.elapsed() > LONGEST_KEPT {
+                return Fate::Returned;
+            }
+        }
+    }
+
+    /// To the real exchange.
+    async fn publish(&self, out: &Outgoing, message: &Message) -> Result<(), Fault> {
+        let outgoing = Publish::to_exchange(&out.to, &out.stamp.key, message.body())
+            .properties(out.properties.clone());
+        Ok(self.client.publish(outgoing).await?)
+    }
+
+    async fn wait(
+        &self,
+        out: &Outgoing,
+        rest: Duration,
+        message: &Message,
+        kept: &mut Option<Kept>,
+    ) -> Result<(), Fault> {
+        if let Some(keeping) = &self.keeping {
+            // The same at each try, so that it is stored once.
+            let kept = match kept {
+                Some(kept) => kept,
+                None => kept.insert(Kept::new(draft(out, rest, message))?),
+            };
+            return Ok(keeping.keep(kept).await?);
+        }
+        let Some(step) = hop(rest) else {
+            return Ok(());
+        };
+        let copy = Publish::to_queue(DELAYED_QUEUE, message.body())
+            .properties(out.stamp.put_on(message.properties()))
+            .delay(step);
+        Ok(self.client.publish(copy).await?)
+    }
+
+    async fn park(&self, stamp: &Stamp, why: &str, message: &Message) -> Result<(), Fault> {
+        let failed = Failed::new(
+            DELAYED_QUEUE,
+            &stamp.from,
+            &stamp.key,
+            plain(message.properties()),
+            message.body().to_vec(),
+        )?;
+        let outcome = Outcome::fatal(Failure::new(why).of_type("NotDelayed"));
+        let retrier = self.retriers.of(DELAYED_QUEUE)?;
+        if let Some(decision) = retrier.after(&failed, &outcome).await? {
+            tell_parked(&self.metrics, &self.feed, &failed, &decision).await;
+        }
+        Ok(())
+    }
+}
+
+/// The courier has no work queues whose trouble would be told from a restart: what is not taken waits.
+const CALM: Standing = Standing {
+    calm_for: Duration::ZERO,
+    troubled_for: Duration::ZERO,
+};
+
+/// Whether the exchange would refuse it again until somebody acts.
+fn is_hopeless(error: &Error) -> bool {
+    error.is_permanent()
+        || matches!(
+            error.kind(),
+            ErrorKind::Unroutable | ErrorKind::TooLarge | ErrorKind::InvalidOption
+        )
+}
+
+fn exchange(name: &str) -> String {
+    match name {
+        "" => "the default exchange".to_owned(),
+        name => format!("the exchange {}", visible::line(name)),
+    }
+}
+
+fn draft(out: &Outgoing, rest: Duration, message: &Message) -> Draft {
+    Draft {
+        exchange: out.to.clone(),
+        routing_key: out.stamp.key.clone(),
+        delay: rest,
+        properties: out.properties.clone(),
+        body: message.body().to_vec(),
+        // Where it came from; what has failed has no record.
+        record: out.stamp.from.clone().into_bytes(),
+        redelivered: message.redelivered(),
+        named_by: Some(original(message.properties())),
+    }
+}
+
+/// What is left of a wait.
+fn rest(stamp: &Stamp) -> Duration {
+    Duration::from_millis(stamp.until.saturating_sub(now()))
+}
+
+/// Milliseconds since 1970.
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+}

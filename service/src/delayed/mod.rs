@@ -1,0 +1,23 @@
+//! Messages that are published with a delay, as with the delayed-message plugin: kept until they are due, then published to the real
+//! exchange.
+//!
+//! ```text
+//! publisher ─► exchange of [delayed] ─► retryrmq.delayed ─► order: now, later or never
+//!                                          ▲                  │ later                        │ now
+//!                                          │                  ▼                              ▼
+//!                                          └── waits in the longest rung that      the real exchange, mandatory
+//!                                              is not too long, or in Redis        and confirmed, then the ack
+//! ```
+//!
+//! All that waits in one rung waits for the same time, so that nothing waits behind another. What is left then waits in a shorter rung: with
+//! each hop four fifths or more of the time are over.
+
+mod configuration;
+mod courier;
+mod order;
+mod stamp;
+mod topology;
+
+pub(crate) use configuration::{Sections, check};
+pub(crate) use courier::Courier;
+pub(crate) use topology::DELAYED_QUEUE;

@@ -1,0 +1,290 @@
+//! What a message with a delay carries while it waits in the broker, and what is taken off again before it is published.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use retryrmq::{
+    BasicProperties,
+    types::{AMQPValue, FieldTable, ShortString},
+};
+
+/// The exchange that its publisher sent it to.
+const FROM: &str = "x-retry-delayed-from";
+/// The routing key that it was published with.
+const KEY: &str = "x-retry-delayed-key";
+/// When it is due, in milliseconds since 1970.
+const UNTIL: &str = "x-retry-delayed-until";
+/// The publisher's header `CC`, which would send the copy that waits elsewhere, too.
+const CC: &str = "x-retry-delayed-cc";
+/// The publisher's `expiration`, which would end the wait.
+const EXPIRATION: &str = "x-retry-expiration";
+/// The publisher's `user_id`: a broker refuses one that is not the connection's own.
+const USER: &str = "x-retry-user-id";
+
+/// Where a message came from, and when it is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    pub(super) from: String,
+    pub(super) key: String,
+    pub(super) until: u64,
+}
+
+impl Stamp {
+    /// Reads the stamp of a message that came back from its wait.
+    pub(super) fn of(properties: &BasicProperties) -> Option<Self> {
+        let headers = properties.headers().as_ref()?.inner();
+        let text = |name: &str| match headers.get(name) {
+            Some(AMQPValue::LongString(text)) => Some(text.to_string()),
+            _ => None,
+        };
+        let until = match headers.get(UNTIL) {
+            Some(AMQPValue::LongLongInt(until)) => u64::try_from(*until).ok()?,
+            _ => return None,
+        };
+        Some(Self {
+            from: text(FROM)?,
+            key: text(KEY)?,
+            until,
+        })
+    }
+
+    /// The properties of the copy that waits.
+    pub(super) fn put_on(&self, properties: &BasicProperties) -> BasicProperties {
+        let cc = |name: &ShortString| match name.as_str() {
+            "CC" => CC.into(),
+            _ => name.clone(),
+        };
+        let headers = clean(properties);
+        let headers = headers.inner().iter();
+        let mut headers: FieldTable = headers
+            .map(|(name, value)| (cc(name), value.clone()))
+            .collect::<BTreeMap<_, _>>()
+            .into();
+        if let Some(expiration) = properties.expiration() {
+            headers.insert(EXPIRATION.into(), text(expiration.as_str()));
+        }
+        // Of a copy that waits again.
+        let own = properties.headers().as_ref();
+        for kept in [CC, EXPIRATION] {
+            if let Some(value) = own
+                .filter(|_| Self::of(properties).is_some())
+                .and_then(|own| own.inner().get(kept))
+            {
+                headers.insert(kept.into(), value.clone());
+            }
+        }
+        headers.insert(FROM.into(), text(&self.from));
+        headers.insert(KEY.into(), text(&self.key));
+        let until = i64::try_from(self.until).unwrap_or(i64::MAX);
+        headers.insert(UNTIL.into(), AMQPValue::LongLongInt(until));
+        rebuilt(properties, headers, None)
+    }
+}
+
+/// The properties with which a message is published at last: those of its publisher, with `x-delay` below zero, as the plugin leaves it.
+pub(super) fn take_off(properties: &BasicProperties) -> BasicProperties {
+    let plain = plain(properties);
+    let Some(delay) = delay(properties).ok().flatten() else {
+        return plain;
+    };
+    let mut headers = plain.headers().clone().unwrap_or_default();
+    let ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+    headers.insert("x-delay".into(), AMQPValue::LongLongInt(-ms));
+    plain.with_headers(headers)
+}
+
+/// The properties of its publisher.
+pub(super) fn plain(properties: &BasicProperties) -> BasicProperties {
+    let mut headers = clean(properties);
+    let mut expiration = properties.expiration().clone();
+    if Stamp::of(properties).is_some() {
+        let own = properties.headers().as_ref();
+        let own = |name: &str| own.and_then(|own| own.inner().get(name).cloned());
+        if let Some(cc) = own(CC) {
+            headers.insert("CC".into(), cc);
+        }
+        if let Some(AMQPValue::LongString(kept)) = own(EXPIRATION) {
+            expiration = ShortString::try_new(kept.to_string()).ok().or(expiration);
+        }
+    }
+    rebuilt(properties, headers, expiration)
+}
+
+/// The delay that its publisher asks for; nothing where he asks for none.
+///
+/// # Errors
+/// What is wrong with it, in a sentence.
+pub(super) fn delay(properties: &BasicProperties) -> Result<Option<Duration>, String> {
+    let headers = properties.headers().as_ref();
+    let Some(value) = headers.and_then(|headers| headers.inner().get("x-delay")) else {
+        return Ok(None);
+    };
+    let number = match value {
+        AMQPValue::ShortShortInt(number) => i64::from(*number),
+        AMQPValue::ShortShortUInt(number) => i64::from(*number),
+        AMQPValue::ShortInt(number) => i64::from(*number),
+        AMQPValue::ShortUInt(number) => i64::from(*number),
+        AMQPValue::LongInt(number) => i64::from(*number),
+        AMQPValue::LongUInt(number) => i64::from(*number),
+        AMQPValue::LongLongInt(number) => *number,
+        // What JavaScript writes for a number that is no 32-bit integer.
+        AMQPValue::Double(number) if number.fract() == 0.0 && number.abs() < 1e15 => *number as i64,
+        _ => {
+            return Err(
+                "its header `x-delay` is no whole number of milliseconds; write it as an integer"
+                    .to_owned(),
+            );
+        }
+    };
+    let Ok(ms) = u64::try_from(number) else {
+        return Err(format!(
+            "its header `x-delay` is {number}; a delay is not below zero. A message that was delivered has it so: leave the header out \
+             when you publish it again"
+        ));
+    };
+    let delay = Duration::from_millis(ms);
+    if delay > retryrmq::MAX_DELAY {
+        return Err(format!(
+            "its header `x-delay` is {ms} ms, and the longest delay is 365d, {} ms",
+            retryrmq::MAX_DELAY.as_millis()
+        ));
+    }
+    Ok(Some(delay))
+}
+
+/// The publisher's headers, without ours of the wait and without what the broker writes.
+fn clean(properties: &BasicProperties) -> FieldTable {
+    const OURS: [&str; 4] = [FROM, KEY, UNTIL, CC];
+    const BROKERS: [&str; 3] = ["x-death", "x-delivery-count", "x-acquired-count"];
+    let waited = Stamp::of(properties).is_some();
+    let kept = |name: &str| {
+        !(OURS.contains(&name)
+            || BROKERS.contains(&name)
+            || name.starts_with("x-first-death-")
+            || name.starts_with("x-last-death-")
+            || name == "x-retry-walk"
+            || waited && name == EXPIRATION)
+    };
+    let Some(headers) = properties.headers() else {
+        return FieldTable::default();
+    };
+    let headers = headers.inner().iter();
+    let headers: BTreeMap<_, _> = headers
+        .filter(|(name, _)| kept(name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    headers.into()
+}
+
+fn rebuilt(
+    properties: &BasicProperties,
+    mut headers: FieldTable,
+    expiration: Option<ShortString>,
+) -> BasicProperties {
+    let mut copy = BasicProperties::default().with_delivery_mode(2);
+    macro_rules! carry {
+        ($($get:ident => $set:ident),* $(,)?) => {$(
+            if let Some(value) = properties.$get() {
+                copy = copy.$set(value.clone());
+            }
+        )*};
+    }
+    carry!(
+        content_type => with_content_type, content_encoding => with_content_encoding, priority => with_priority,
+        correlation_id => with_correlation_id, reply_to => with_reply_to, message_id => with_message_id,
+        timestamp => with_timestamp, kind => with_type, app_id => with_app_id, cluster_id => with_cluster_id,
+    );
+    if let Some(user) = properties.user_id() {
+        headers.insert(USER.into(), text(user.as_str()));
+    }
+    if let Some(expiration) = expiration {
+        copy = copy.with_expiration(expiration);
+    }
+    copy.with_headers(headers)
+}
+
+fn text(text: &str) -> AMQPValue {
+    AMQPValue::LongString(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn published(delay: AMQPValue) -> BasicProperties {
+        let mut headers = FieldTable::default();
+        headers.insert("x-delay".into(), delay);
+        headers.insert("CC".into(), text("elsewhere"));
+        headers.insert("kind".into(), text("invoice"));
+        headers.insert(FROM.into(), text("forged"));
+        BasicProperties::default()
+            .with_headers(headers)
+            .with_expiration("60000".into())
+            .with_message_id("7".into())
+            .with_user_id("guest".into())
+    }
+
+    #[test]
+    fn what_was_put_on_is_taken_off_however_often_it_waits() {
+        let stamp = Stamp {
+            from: "orders".to_owned(),
+            key: "eu.de".to_owned(),
+            until: 1_700_000_000_123,
+        };
+        let original = published(AMQPValue::LongInt(1500));
+        assert_eq!(Stamp::of(&original), None, "half a stamp is none");
+        let mut waiting = stamp.put_on(&original);
+        for _ in 0..3 {
+            assert_eq!(Stamp::of(&waiting), Some(stamp.clone()));
+            assert_eq!(waiting.expiration(), &None, "it would end the wait");
+            let headers = waiting.headers().clone().unwrap();
+            assert!(!headers.contains_key("CC"), "it would go elsewhere, too");
+            waiting = stamp.put_on(&waiting);
+        }
+        let out = take_off(&waiting);
+        assert_eq!(out.expiration().as_ref().unwrap().as_str(), "60000");
+        assert_eq!(out.message_id().as_ref().unwrap().as_str(), "7");
+        assert_eq!(out.user_id(), &None);
+        let headers = out.headers().clone().unwrap();
+        let names: Vec<_> = headers.inner().keys().map(ShortString::as_str).collect();
+        assert_eq!(names, ["CC", "kind", "x-delay", USER]);
+        assert_eq!(headers.inner()["x-delay"], AMQPValue::LongLongInt(-1500));
+        assert_eq!(take_off(&original), out, "by either way it is the same");
+    }
+
+    #[test]
+    fn a_delay_is_a_whole_number_of_milliseconds_up_to_a_year() {
+        for (value, expected) in [
+            (AMQPValue::LongInt(0), 0),
+            (AMQPValue::ShortShortInt(100), 100),
+            (AMQPValue::Double(3_000_000_000.0), 3_000_000_000),
+            (AMQPValue::LongLongInt(31_536_000_000), 31_536_000_000),
+        ] {
+            let delay = delay(&published(value)).unwrap().unwrap();
+            assert_eq!(delay.as_millis(), expected);
+        }
+        assert_eq!(delay(&BasicProperties::default()), Ok(None));
+        for (value, words) in [
+            (AMQPValue::LongInt(-1), "not below zero"),
+            (AMQPValue::LongLongInt(i64::MIN), "not below zero"),
+            (AMQPValue::LongLongInt(31_536_000_001), "longest delay"),
+            (AMQPValue::Double(1.5), "no whole number"),
+            (AMQPValue::Double(f64::NAN), "no whole number"),
+            (text("5000"), "no whole number"),
+            (AMQPValue::Void, "no whole number"),
+        ] {
+            let why = delay(&published(value)).unwrap_err();
+            assert!(why.contains(words), "{why}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_stamp_is_read_back(from in "\\PC{0,20}", key in "\\PC{0,20}", until in 0u64..1 << 62) {
+            let stamp = Stamp { from, key, until };
+            let waiting = stamp.put_on(&BasicProperties::default());
+            prop_assert_eq!(Stamp::of(&waiting), Some(stamp));
+        }
+    }
+}

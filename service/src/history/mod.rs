@@ -1,0 +1,200 @@
+//! What happened, as small events in a stream of RabbitMQ: audit, history, and what the page is made of.
+//!
+//! ```text
+//!  Feed ─► Recorder ─► stream `retryrmq.serve.history` ─► reader ─► Index   (the same on every replica)
+//!  jobs of the page ──────────▲   ▲
+//!  retryrmq parked … --audit-stream
+//! ```
+//!
+//! Nobody waits for it: what the recorder has no room for is dropped and counted, and a retry goes on. Only a job writes its events down
+//! before it acts. No event holds a body.
+
+mod configuration;
+mod event;
+mod index;
+mod recorder;
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use jiff::Timestamp;
+use prometheus_client::{metrics::counter::Counter, registry::Registry};
+use retryrmq::{Client, StreamFrom};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+use tracing::{info, warn};
+
+pub use configuration::Configuration;
+pub(crate) use event::{Deed, Event};
+pub(crate) use index::{Group, Index, Line, Minute};
+
+use crate::Feed;
+use recorder::Recorder;
+
+/// The stream, unless the policy file names another.
+pub const HISTORY_STREAM: &str = "retryrmq.serve.history";
+
+/// The pause before what failed is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// How long the end of the service waits for what was told last.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// What a service writes and reads of the history. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct History {
+    configuration: Configuration,
+    index: Arc<Index>,
+    written: Counter,
+    dropped: Counter,
+    /// Events that are on their way to the stream.
+    pending: watch::Sender<usize>,
+}
+
+impl History {
+    pub(crate) fn new(configuration: Configuration) -> Self {
+        Self {
+            index: Arc::new(Index::new(configuration.records)),
+            configuration,
+            written: Counter::default(),
+            dropped: Counter::default(),
+            pending: watch::Sender::new(0),
+        }
+    }
+
+    /// What is known of the last day.
+    pub(crate) fn index(&self) -> &Arc<Index> {
+        &self.index
+    }
+
+    /// Whether anything is written and read.
+    pub(crate) fn is_on(&self) -> bool {
+        self.configuration.enabled
+    }
+
+    /// Its numbers.
+    pub(crate) fn registry(&self) -> Registry {
+        let mut registry = Registry::with_prefix("retryrmq_serve");
+        registry.register(
+            "history_written",
+            "Events that the stream of the history took",
+            self.written.clone(),
+        );
+        registry.register(
+            "history_dropped",
+            "Events that were dropped because the stream did not take them in time",
+            self.dropped.clone(),
+        );
+        registry.register_collector(Box::new(index::Figures(Arc::clone(&self.index))));
+        registry
+    }
+
+    /// Writes what the feed tells, and follows the stream. Never ends.
+    pub(crate) async fn run(&self, client: &Client, feed: &Feed) {
+        if !self.configuration.enabled {
+            return std::future::pending().await;
+        }
+        let recorder = Recorder::new(
+            self.written.clone(),
+            self.dropped.clone(),
+            self.pending.clone(),
+        );
+        // From the first moment on: what happens while the stream is made waits.
+        let news = feed.listen();
+        self.make(client).await;
+        let stream = &self.configuration.stream;
+        tokio::join!(recorder.run(client, stream, news), self.follow(client));
+    }
+
+    /// Writes events down, and returns when they are confirmed.
+    ///
+    /// # Errors
+    /// A sentence: the stream may lack some of them.
+    pub(crate) async fn write(&self, client: &Client, events: &[Event]) -> Result<(), String> {
+        if !self.configuration.enabled {
+            return Ok(());
+        }
+        let stream = &self.configuration.stream;
+        recorder::publish(client, stream, events).await?;
+        self.written.inc_by(events.len() as u64);
+        Ok(())
+    }
+
+    /// Waits a moment for what was told last; while [`run`](Self::run) goes on.
+    pub(crate) async fn settle(&self) {
+        let mut pending = self.pending.subscribe();
+        let settled = async {
+            tokio::task::yield_now().await; // what was told is taken first
+            let _ = pending.wait_for(|count| *count == 0).await;
+        };
+        let _ = timeout(FAREWELL, settled).await; // it is in the stream, or it is not
+    }
+
+    async fn make(&self, client: &Client) {
+        let Configuration {
+            stream,
+            keep,
+            max_bytes,
+            ..
+        } = &self.configuration;
+        let mut pause = AGAIN;
+        loop {
+            match client.stream(stream, keep.0, *max_bytes).await {
+                Ok(()) => return,
+                Err(error) => {
+                    warn!(%error, "the stream of the history cannot be made; what happens is not written down yet");
+                }
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Fills the index with the last day, and with what comes.
+    async fn follow(&self, client: &Client) {
+        let stream = &self.configuration.stream;
+        let mut last = None;
+        loop {
+            let from = match last {
+                Some(offset) => StreamFrom::After(offset),
+                None => StreamFrom::Time(
+                    SystemTime::now()
+                        .checked_sub(index::SPAN)
+                        .unwrap_or(SystemTime::UNIX_EPOCH),
+                ),
+            };
+            let error = match client.read_stream(stream, from).await {
+                Ok(mut reader) => loop {
+                    match reader.next().await {
+                        Ok(entry) => {
+                            last = Some(entry.offset);
+                            // Anybody who may write to the stream may write anything.
+                            if let Ok(event) = serde_json::from_slice::<Event>(&entry.body) {
+                                self.index.add(&event, Timestamp::now());
+                            }
+                        }
+                        Err(error) => break error,
+                    }
+                },
+                Err(error) => error,
+            };
+            info!(%error, "the history is read on in a moment");
+            // Deleted meanwhile, it begins anew.
+            if error.kind() == retryrmq::ErrorKind::QueueNotFound {
+                last = None;
+                self.make(client).await;
+            }
+            sleep(AGAIN).await;
+        }
+    }
+}
+
+/// Who a service is, in its events.
+pub(crate) fn who() -> String {
+    let host = gethostname::gethostname();
+    format!("retryrmq-serve@{}", host.to_string_lossy())
+}

@@ -1,0 +1,102 @@
+//! Writes what happens to the stream, in batches that are confirmed, and never holds anybody up.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use prometheus_client::metrics::counter::Counter;
+use retryrmq::{BasicProperties, Client, Publish};
+use tokio::{
+    sync::{
+        mpsc::{self, Receiver, Sender},
+        watch,
+    },
+    time::sleep,
+};
+use tracing::warn;
+
+use super::Event;
+use crate::Happening;
+
+/// Events that wait for the stream. Small ones: bodies and headers of a happening are gone by then.
+const ROOM: usize = 10_000;
+/// Events that are published at a time.
+const BATCH: usize = 200;
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The property `type` of an event, as the command writes it.
+const KIND: &str = "retryrmq.audit";
+
+pub(super) struct Recorder {
+    written: Counter,
+    dropped: Counter,
+    pending: watch::Sender<usize>,
+}
+
+impl Recorder {
+    pub(super) fn new(written: Counter, dropped: Counter, pending: watch::Sender<usize>) -> Self {
+        Self {
+            written,
+            dropped,
+            pending,
+        }
+    }
+
+    /// Never ends while the feed tells.
+    pub(super) async fn run(self, client: &Client, stream: &str, news: Receiver<Happening>) {
+        let (sender, events) = mpsc::channel(ROOM);
+        tokio::join!(
+            self.take(news, sender),
+            self.write_all(client, stream, events)
+        );
+    }
+
+    async fn take(&self, mut news: Receiver<Happening>, events: Sender<Event>) {
+        while let Some(happening) = news.recv().await {
+            let Some(event) = Event::of(&happening, Timestamp::now()) else {
+                continue;
+            };
+            match events.try_send(event) {
+                Ok(()) => self.pending.send_modify(|count| *count += 1),
+                Err(_) => {
+                    self.dropped.inc();
+                }
+            }
+        }
+    }
+
+    async fn write_all(&self, client: &Client, stream: &str, mut events: Receiver<Event>) {
+        let mut batch = Vec::new();
+        while events.recv_many(&mut batch, BATCH).await > 0 {
+            let mut pause = FIRST_PAUSE;
+            while let Err(why) = publish(client, stream, &batch).await {
+                warn!(
+                    why,
+                    "the history is not written now; retries go on, and it is tried again"
+                );
+                sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            self.written.inc_by(batch.len() as u64);
+            self.pending.send_modify(|count| *count -= batch.len());
+            batch.clear();
+        }
+    }
+}
+
+/// Publishes events at once, and waits for all confirms.
+pub(super) async fn publish(client: &Client, stream: &str, events: &[Event]) -> Result<(), String> {
+    let sent = events.iter().map(|event| {
+        let properties = BasicProperties::default()
+            .with_delivery_mode(2)
+            .with_content_type("application/json".into())
+            .with_type(KIND.into());
+        let body = serde_json::to_vec(event).unwrap_or_default(); // text and numbers always are JSON
+        client.publish(Publish::to_queue(stream, body).properties(properties))
+    });
+    let sent = join_all(sent).await;
+    match sent.into_iter().find_map(Result::err) {
+        None => Ok(()),
+        Some(why) => Err(format!("the stream `{stream}` may lack it: {why}")),
+    }
+}

@@ -1,0 +1,208 @@
+//! A message as people may see it: its body decoded and masked, its headers without secrets.
+
+use retryrmq::{BasicProperties, types::FieldTable, visible};
+use retryrmq_operator::{
+    decoding::{Format, Hints, decode},
+    pattern::glob,
+};
+use serde_json::Value;
+
+use super::configuration::Configuration;
+use crate::{
+    intake::value,
+    redaction::{HIDDEN, Redaction, hide_path},
+};
+
+/// Characters of a body that are shown.
+const MOST: usize = 64 * 1024;
+/// Characters of a header's value.
+const MOST_VALUE: usize = 2_000;
+
+/// What is hidden of the messages of a queue.
+#[derive(Clone, Debug)]
+pub(super) struct Masks {
+    names: Redaction,
+    fields: Vec<String>,
+    headers: Redaction,
+    body: bool,
+}
+
+/// A body as people see it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Shown {
+    /// What it is, as `JSON`, and its size.
+    pub(super) what: String,
+    pub(super) text: String,
+    /// What to know of it.
+    pub(super) remark: String,
+}
+
+impl Masks {
+    /// Those of the policy file for this queue. A guest sees no body.
+    pub(super) fn of(page: &Configuration, queue: &str, is_guest: bool) -> Self {
+        let masks = page.masks.iter().filter(|mask| glob(&mask.queue, queue));
+        let mut all = Self {
+            names: Redaction::new(&page.redact),
+            fields: Vec::new(),
+            headers: Redaction::default(),
+            body: is_guest,
+        };
+        let mut headers = page.redact.clone();
+        for mask in masks {
+            all.fields.extend(mask.fields.iter().cloned());
+            headers.extend(mask.headers.iter().cloned());
+            all.body |= mask.body;
+        }
+        all.headers = Redaction::new(&headers);
+        all
+    }
+
+    /// The body, decoded as its properties say or as it looks.
+    pub(super) fn body(&self, body: &[u8], properties: &BasicProperties) -> Shown {
+        let size = format!("{} bytes", body.len());
+        if self.body {
+            return Shown {
+                what: size,
+                remark: "Bodies of this queue are hidden from you.".to_owned(),
+                ..Shown::default()
+            };
+        }
+        let text = |field: &'_ Option<retryrmq::types::ShortString>| {
+            field.as_ref().map(|text| text.as_str().to_owned())
+        };
+        let (kind, encoding) = (
+            text(properties.content_type()),
+            text(properties.content_encoding()),
+        );
+        let hints = Hints {
+            content_type: kind.as_deref(),
+            content_encoding: encoding.as_deref(),
+        };
+        let decoded = decode(body, hints, None);
+        let what = format!("{}, {size}", decoded.format.name());
+        let mut remark = match &decoded.breaks_off {
+            Some(end) => format!(
+                "It breaks off in {} at byte {}: {}",
+                end.within,
+                end.byte,
+                visible::line(&end.why)
+            ),
+            None => String::new(),
+        };
+        let text = match (&decoded.value, decoded.format) {
+            (Some(structured @ (Value::Object(_) | Value::Array(_))), _) => {
+                let mut structured = structured.clone();
+                self.names.hide(&mut structured);
+                for path in &self.fields {
+                    hide_path(&mut structured, path);
+                }
+                format!("{structured:#}")
+            }
+            // A rule names fields, and here are none: what it means to hide may stand anywhere.
+            _ if !self.fields.is_empty() => {
+                remark = "It has no fields to mask, and the policy file masks fields of this queue: so it is hidden.".to_owned();
+                String::new()
+            }
+            (_, Format::Empty) => String::new(),
+            (Some(Value::String(text)), _) => visible::block(text).into_owned(),
+            (Some(other), _) => other.to_string(),
+            (None, _) => match std::str::from_utf8(&decoded.bytes) {
+                Ok(text) => visible::block(text).into_owned(),
+                Err(_) => {
+                    remark = "These bytes are nothing known here; `retryrmq parked show` shows them, with a schema if they need one.".to_owned();
+                    String::new()
+                }
+            },
+        };
+        Shown {
+            what,
+            text: cut(&text, MOST),
+            remark,
+        }
+    }
+
+    /// The publisher's headers; ours are told in words.
+    pub(super) fn headers(&self, headers: Option<&FieldTable>) -> Vec<(String, String)> {
+        let all = headers.into_iter().flat_map(|table| table.inner().iter());
+        all.filter(|(name, _)| !is_ours(name.as_str()))
+            .map(|(name, entry)| {
+                let shown = match self.headers.is_secret(name.as_str()) {
+                    true => HIDDEN.to_owned(),
+                    false => {
+                        let mut shown = value(entry);
+                        self.headers.hide(&mut shown);
+                        match shown {
+                            Value::String(text) => text,
+                            other => other.to_string(),
+                        }
+                    }
+                };
+                let name = visible::line(name.as_str()).into_owned();
+                (name, cut(&visible::line(&shown), MOST_VALUE))
+            })
+            .collect()
+    }
+}
+
+fn is_ours(name: &str) -> bool {
+    name.starts_with("x-retry-")
+        || name.starts_with("x-first-death-")
+        || name.starts_with("x-last-death-")
+        || matches!(name, "x-death" | "x-delivery-count" | "x-acquired-count")
+}
+
+fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use retryrmq::types::AMQPValue;
+
+    use super::*;
+
+    fn page() -> Configuration {
+        let text = "[[masks]]\nqueue = \"pay*\"\nfields = [\"card.*\"]\nheaders = [\"x-user\"]\n[[masks]]\nqueue = \"secret\"\nbody = true";
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn what_a_rule_names_is_hidden_and_what_has_no_fields_where_it_names_some() {
+        let page = page();
+        let plain = BasicProperties::default();
+        let body = br#"{"card": {"number": 4711}, "db_password": "p", "id": 7}"#;
+        let shown = |queue: &str, guest: bool, body: &[u8]| {
+            Masks::of(&page, queue, guest).body(body, &plain)
+        };
+        let masked = shown("payments", false, body).text;
+        for (text, there) in [("4711", false), ("\"p\"", false), ("7", true)] {
+            assert_eq!(masked.contains(text), there, "{text}: {masked}");
+        }
+        assert!(shown("orders", false, body).text.contains("4711"));
+        assert_eq!(shown("orders", true, body).text, "");
+        assert_eq!(shown("secret", false, body).text, "");
+        assert_eq!(shown("payments", false, b"card 4711").text, "");
+        assert_eq!(shown("orders", false, b"card 4711").text, "card 4711");
+        assert_eq!(shown("orders", false, b"\x1b[31m\xff").text, "");
+        let mut table = FieldTable::default();
+        for name in ["x-user", "Authorization", "x-tenant", "x-retry-error"] {
+            table.insert(name.into(), AMQPValue::LongString("value".into()));
+        }
+        let headers = Masks::of(&page, "payments", false).headers(Some(&table));
+        let said: Vec<_> = headers
+            .iter()
+            .map(|(n, v)| (n.as_str(), v.as_str()))
+            .collect();
+        assert_eq!(
+            said,
+            [
+                ("Authorization", "***"),
+                ("x-tenant", "value"),
+                ("x-user", "***")
+            ]
+        );
+    }
+}

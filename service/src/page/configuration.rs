@@ -1,0 +1,206 @@
+//! The table `[page]` of the policy file: who may see the page, and do what there.
+
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
+
+use ipnet::IpNet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Span, redaction};
+
+/// Who may see the page, and do what there. Without tokens and proxy it is shown to this machine alone, to read, without bodies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Configuration {
+    /// People who sign in with a token.
+    pub tokens: Vec<Token>,
+    /// A proxy that signs people in (OpenID Connect), and says who they are.
+    pub proxy: Option<Proxy>,
+    /// Signed in with a token for so long.
+    pub session: Span,
+    /// Headers and fields of bodies whose name fits are shown as `***`; `*` is any text, case is ignored.
+    pub redact: Vec<String>,
+    /// What else is hidden, by queue. All that fit hold.
+    pub masks: Vec<Mask>,
+}
+
+/// Somebody who signs in with a token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Token {
+    /// Who it is: the history names people so.
+    pub name: String,
+    /// What they may do.
+    pub role: Role,
+    /// The file with the token, 16 characters at least. It is read at each use: a new one ends the sessions of the old one.
+    pub file: PathBuf,
+}
+
+/// What somebody may do. Each may do what the one before may.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// See everything but what is masked.
+    Reader,
+    /// Replay, cancel, silence, look through a parking queue.
+    Operator,
+    /// Drop.
+    Admin,
+}
+
+/// A proxy that signs people in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Proxy {
+    /// The addresses, or networks such as `10.1.0.0/16`, that it comes from. Headers of anybody else are not believed.
+    pub addresses: Vec<String>,
+    /// The header with the person's name.
+    #[serde(default = "user_header")]
+    pub user: String,
+    /// The header with the person's groups, between commas.
+    #[serde(default = "groups_header")]
+    pub groups: String,
+    /// What the people of a group may do; `*` is everybody whom the proxy lets in. The highest role counts.
+    pub roles: BTreeMap<String, Role>,
+}
+
+/// What is hidden of a queue's messages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Mask {
+    /// The queue; `*` is any text.
+    #[serde(default = "any")]
+    pub queue: String,
+    /// Fields of bodies: names between dots, as `customer.card` or `items.*.price`; `*` is any name, or any place in a list.
+    #[serde(default)]
+    pub fields: Vec<String>,
+    /// Headers; `*` is any text, case is ignored.
+    #[serde(default)]
+    pub headers: Vec<String>,
+    /// Hide bodies altogether.
+    #[serde(default)]
+    pub body: bool,
+}
+
+fn user_header() -> String {
+    "x-forwarded-user".to_owned()
+}
+
+fn groups_header() -> String {
+    "x-forwarded-groups".to_owned()
+}
+
+fn any() -> String {
+    "*".to_owned()
+}
+
+impl Default for Configuration {
+    fn default() -> Self {
+        Self {
+            tokens: Vec::new(),
+            proxy: None,
+            session: Span::minutes(12 * 60),
+            redact: redaction::usual(),
+            masks: Vec::new(),
+        }
+    }
+}
+
+impl Configuration {
+    /// # Errors
+    /// What to change, in a sentence, without a token.
+    pub fn check(&self) -> Result<(), String> {
+        let mut names = Vec::new();
+        for token in &self.tokens {
+            let place =
+                |why: &str| format!("[[page.tokens]] `{}`: {why}", token.name.escape_debug());
+            let is_plain = |name: &str| {
+                !name.is_empty()
+                    && name.len() <= 100
+                    && name
+                        .chars()
+                        .all(|c| c.is_alphanumeric() || "-_@".contains(c))
+            };
+            if !is_plain(&token.name) {
+                return Err(place("`name` must be letters, digits, `-`, `_` and `@`"));
+            }
+            if names.contains(&&token.name) {
+                return Err(place("another token has this name"));
+            }
+            names.push(&token.name);
+            token.read().map_err(|why| place(&why))?;
+        }
+        if let Some(proxy) = &self.proxy {
+            if proxy.addresses.is_empty() {
+                return Err(
+                    "[page.proxy]: `addresses` names nobody, so that no header is believed; add the proxy's address"
+                        .to_owned(),
+                );
+            }
+            proxy.networks()?;
+            if proxy.roles.is_empty() {
+                return Err(
+                    "[page.proxy]: `roles` is empty, so that nobody may do anything; add a group, or \"*\" = \"reader\""
+                        .to_owned(),
+                );
+            }
+        }
+        if self.session < Span::minutes(1) {
+            return Err("[page]: `session` must be a minute at least, such as \"12h\"".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Shorter tokens are guessed.
+const LEAST: usize = 16;
+
+impl Token {
+    /// What is in the file now.
+    ///
+    /// # Errors
+    /// Why it is no token, in a sentence that does not hold it.
+    pub(super) fn read(&self) -> Result<String, String> {
+        let file = self.file.display();
+        let text = std::fs::read_to_string(&self.file)
+            .map_err(|why| format!("cannot read the file {file}: {why}"))?;
+        match text.trim() {
+            token if token.len() >= LEAST => Ok(token.to_owned()),
+            _ => Err(format!(
+                "the token in {file} has fewer than {LEAST} characters: make one with `openssl rand -hex 32`"
+            )),
+        }
+    }
+}
+
+impl Proxy {
+    fn networks(&self) -> Result<Vec<IpNet>, String> {
+        let read = |text: &String| {
+            let net = text.parse::<IpNet>();
+            let net = net.or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+            net.map_err(|_| {
+                format!(
+                    "[page.proxy]: `{}` is no address and no network such as 10.1.0.0/16",
+                    text.escape_debug()
+                )
+            })
+        };
+        self.addresses.iter().map(read).collect()
+    }
+
+    /// Whether headers from there are believed.
+    pub(super) fn is_at(&self, peer: IpAddr) -> bool {
+        let peer = peer.to_canonical();
+        let networks = self.networks().unwrap_or_default(); // checked when it was read
+        networks.iter().any(|network| network.contains(&peer))
+    }
+
+    /// The highest role of these groups.
+    pub(super) fn role(&self, groups: &str) -> Option<Role> {
+        let of = |group: &str| self.roles.get(group).copied();
+        let roles = groups.split(',').map(str::trim).filter_map(of);
+        roles.chain(of("*")).max()
+    }
+}

@@ -1,0 +1,144 @@
+//! A job: what was asked for, how far it is, and what became of each message.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+
+use super::super::configuration::Role;
+use crate::alerts::Silence;
+
+/// Results that are kept of one job.
+const MOST: usize = 10_000;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub(in super::super) enum Work {
+    /// Parked messages with these marks go back to their queue.
+    Replay(Vec<String>),
+    /// Parked messages with these marks are dropped for good.
+    Drop(Vec<String>),
+    /// Waiting messages with these marks are parked.
+    Cancel(Vec<String>),
+    /// Nothing is told of a group for a while.
+    Silence(Silence),
+    /// Looks through the parking queue, so that the history knows what is in it.
+    Look,
+    /// Looks for a text in the decoded bodies.
+    Search(String),
+}
+
+impl Work {
+    /// For programs and addresses.
+    pub(in super::super) fn word(&self) -> &'static str {
+        match self {
+            Self::Replay(_) => "replay",
+            Self::Drop(_) => "drop",
+            Self::Cancel(_) => "cancel",
+            Self::Silence(_) => "silence",
+            Self::Look => "look",
+            Self::Search(_) => "search",
+        }
+    }
+
+    /// Who may ask for it.
+    pub(in super::super) fn role(&self) -> Role {
+        match self {
+            Self::Drop(_) => Role::Admin,
+            _ => Role::Operator,
+        }
+    }
+
+    /// How many messages it is about, where that is known.
+    pub(in super::super) fn count(&self) -> usize {
+        match self {
+            Self::Replay(marks) | Self::Drop(marks) | Self::Cancel(marks) => marks.len(),
+            Self::Silence(_) | Self::Look | Self::Search(_) => 0,
+        }
+    }
+}
+
+/// What became of one message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct Outcome {
+    pub(in super::super) mark: String,
+    pub(in super::super) message_id: Option<String>,
+    pub(in super::super) went_well: bool,
+    /// In a few words.
+    pub(in super::super) text: String,
+}
+
+/// A job.
+#[derive(Debug)]
+pub(in super::super) struct Job {
+    pub(in super::super) id: String,
+    pub(in super::super) work: Work,
+    pub(in super::super) queue: String,
+    pub(in super::super) who: String,
+    pub(in super::super) begun: Timestamp,
+    state: Mutex<Progress>,
+}
+
+/// How far it is.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct Progress {
+    pub(in super::super) total: usize,
+    pub(in super::super) done: usize,
+    pub(in super::super) outcomes: Vec<Outcome>,
+    pub(in super::super) notes: Vec<String>,
+    pub(in super::super) fault: Option<String>,
+    pub(in super::super) ended: Option<Timestamp>,
+}
+
+impl Job {
+    pub(super) fn new(work: Work, queue: &str, who: &str) -> Self {
+        let state = Progress {
+            total: work.count(),
+            ..Progress::default()
+        };
+        Self {
+            id: format!("{:016x}", fastrand::u64(..)),
+            work,
+            queue: queue.to_owned(),
+            who: who.to_owned(),
+            begun: Timestamp::now(),
+            state: Mutex::new(state),
+        }
+    }
+
+    pub(in super::super) fn state(&self) -> Progress {
+        self.lock().clone()
+    }
+
+    pub(super) fn succeeded(&self) -> usize {
+        let state = self.lock();
+        state.outcomes.iter().filter(|one| one.went_well).count()
+    }
+
+    pub(super) fn expects(&self, total: usize) {
+        self.lock().total = total;
+    }
+
+    pub(super) fn advances(&self) {
+        self.lock().done += 1;
+    }
+
+    pub(super) fn add(&self, outcome: Outcome) {
+        let mut state = self.lock();
+        if state.outcomes.len() < MOST {
+            state.outcomes.push(outcome);
+        }
+    }
+
+    pub(super) fn note(&self, sentence: impl Into<String>) {
+        self.lock().notes.push(sentence.into());
+    }
+
+    pub(super) fn end(&self, fault: Option<String>) {
+        let mut state = self.lock();
+        (state.fault, state.ended) = (fault, Some(Timestamp::now()));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

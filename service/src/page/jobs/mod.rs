@@ -1,0 +1,150 @@
+//! What people ask for: done by the service, one walk through a queue at a time, with a result for each message.
+//!
+//! A job acts on the messages that its form named, and on no other: each by its mark, which names it wherever it stands. What it does it
+//! writes into the history before the message leaves.
+
+mod job;
+mod walk;
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use retryrmq::{Client, Policy, Record};
+use tokio::{sync::Mutex as Turn, time::timeout};
+use tracing::info;
+
+pub(super) use job::{Job, Outcome, Progress, Work};
+use walk::Walk;
+
+use super::body::Masks;
+use crate::{history::History, reporting::Running};
+
+/// Jobs whose results are remembered; the history has what they did for longer.
+const MOST: usize = 100;
+/// How long a look for one message may take.
+const LOOK: Duration = Duration::from_secs(20);
+
+/// The jobs of this service. Clones share them.
+#[derive(Clone, Debug)]
+pub(super) struct Jobs {
+    history: History,
+    running: Running,
+    all: Arc<Mutex<VecDeque<Arc<Job>>>>,
+    /// A walk holds what another one does not see: so there is one at a time for each queue.
+    turns: Arc<Mutex<HashMap<String, Arc<Turn<()>>>>>,
+}
+
+impl Jobs {
+    pub(super) fn new(history: History, running: Running) -> Self {
+        Self {
+            history,
+            running,
+            all: Arc::default(),
+            turns: Arc::default(),
+        }
+    }
+
+    /// Begins, and returns at once.
+    pub(super) fn begin(
+        &self,
+        client: Client,
+        work: Work,
+        queue: &str,
+        who: &str,
+        (policies, masks): (Vec<Policy>, Masks),
+    ) -> Arc<Job> {
+        let job = Arc::new(Job::new(work, queue, who));
+        info!(
+            job = job.id,
+            who,
+            queue,
+            work = job.work.word(),
+            messages = job.work.count(),
+            "a job of the page begins"
+        );
+        {
+            let mut all = lock(&self.all);
+            all.push_back(Arc::clone(&job));
+            if all.len() > MOST {
+                all.pop_front();
+            }
+        }
+        let (jobs, asked) = (self.clone(), Arc::clone(&job));
+        tokio::spawn(async move {
+            let turn = jobs.turn(&asked.queue);
+            let _alone = turn.lock().await;
+            let walk = Walk {
+                client: &client,
+                history: &jobs.history,
+                running: &jobs.running,
+                job: &asked,
+            };
+            let ended = walk.run(policies, masks).await;
+            let sentence = ended.as_ref().err().cloned().unwrap_or_default();
+            info!(
+                job = asked.id,
+                done = asked.succeeded(),
+                error = sentence,
+                "a job of the page ended"
+            );
+            asked.end(ended.err());
+        });
+        job
+    }
+
+    pub(super) fn find(&self, id: &str) -> Option<Arc<Job>> {
+        lock(&self.all)
+            .iter()
+            .find(|job| job.id == id)
+            .map(Arc::clone)
+    }
+
+    /// The latest first.
+    pub(super) fn list(&self) -> Vec<Arc<Job>> {
+        lock(&self.all).iter().rev().map(Arc::clone).collect()
+    }
+
+    /// One parked message, looked at in its queue.
+    ///
+    /// # Errors
+    /// Why it was not found, in a sentence.
+    pub(super) async fn look(
+        &self,
+        client: &Client,
+        queue: &str,
+        mark: &str,
+    ) -> Result<Record, String> {
+        let turn = self.turn(queue);
+        let looked = timeout(LOOK, async {
+            let _alone = turn.lock().await;
+            walk::find(client, queue, mark).await
+        });
+        looked.await.unwrap_or_else(|_| {
+            Err("It took too long to find it: a job is under way in this queue, or very many messages are parked. Try again later.".to_owned())
+        })
+    }
+
+    fn turn(&self, queue: &str) -> Arc<Turn<()>> {
+        let mut turns = lock(&self.turns);
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(turns.entry(queue.to_owned()).or_default())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The marks of a form: sixteen hexadecimal digits each, between commas; each once.
+pub(super) fn marks(text: &str) -> Vec<String> {
+    let is_mark = |mark: &&str| mark.len() == 16 && mark.bytes().all(|b| b.is_ascii_hexdigit());
+    let mut seen = HashSet::new();
+    let marks = text.split(',').map(str::trim).filter(is_mark);
+    marks
+        .filter(|mark| seen.insert(*mark))
+        .map(str::to_owned)
+        .collect()
+}

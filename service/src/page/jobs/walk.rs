@@ -1,0 +1,368 @@
+//! The walks of a job, by the functions that the command uses: a copy is confirmed before the original goes, and what is only looked at
+//! stays where it is.
+
+use std::collections::{HashMap, HashSet};
+
+use retryrmq::{Browse, Client, Policy, Record, Resend, Waiter, visible};
+
+use super::{Job, Outcome, Progress, Work};
+use crate::{
+    history::{Deed, Event, History},
+    page::body::Masks,
+    reporting::Running,
+};
+
+/// As many copies are on their way at a time.
+const WAVE: usize = 64;
+/// Messages that one look goes through.
+const MOST_LOOKED_AT: usize = 20_000;
+/// Hits of one search.
+const MOST_HITS: usize = 500;
+/// Events that are written at a time.
+const EVENTS: usize = 200;
+
+pub(super) struct Walk<'a> {
+    pub(super) client: &'a Client,
+    pub(super) history: &'a History,
+    pub(super) running: &'a Running,
+    pub(super) job: &'a Job,
+}
+
+impl Walk<'_> {
+    /// # Errors
+    /// Why it ended early, in a sentence. What was done by then stands in the outcomes.
+    pub(super) async fn run(&self, policies: Vec<Policy>, masks: Masks) -> Result<(), String> {
+        match &self.job.work {
+            Work::Replay(marks) => self.settle(Deed::Replayed, marks).await,
+            Work::Drop(marks) => self.settle(Deed::Dropped, marks).await,
+            Work::Cancel(marks) => {
+                self.cancel(marks, policies).await?;
+                // What was parked just now is known by name then.
+                self.look(None, masks).await
+            }
+            Work::Silence(silence) => {
+                let mut silence = silence.clone();
+                silence.id.clone_from(&self.job.id);
+                let event = Event {
+                    event: Deed::Silenced,
+                    queue: self.job.queue.clone(),
+                    fingerprint: silence.fingerprint.clone(),
+                    ..self.begun()
+                };
+                self.running.silence(silence)?;
+                self.write(&[event]).await?;
+                self.job.note(
+                    "Nothing is told of this group until then. What fails is counted all the same.",
+                );
+                Ok(())
+            }
+            Work::Look => self.look(None, masks).await,
+            Work::Search(text) => self.look(Some(text.to_lowercase()), masks).await,
+        }
+    }
+
+    fn begun(&self) -> Event {
+        let event = Event {
+            at: jiff::Timestamp::now(),
+            event: Deed::Begun,
+            queue: self.job.queue.clone(),
+            command: Some(self.job.work.word().to_owned()),
+            ..Event::default()
+        };
+        event.by(&self.job.who, &self.job.id)
+    }
+
+    async fn write(&self, events: &[Event]) -> Result<(), String> {
+        self.history.write(self.client, events).await
+    }
+
+    /// Replays or drops.
+    async fn settle(&self, deed: Deed, marks: &[String]) -> Result<(), String> {
+        self.write(&[self.begun()]).await?;
+        let parked = self.client.parked(&self.job.queue);
+        let mut browse = parked.browse().await.map_err(sentence)?;
+        let mut left: HashSet<&str> = marks.iter().map(String::as_str).collect();
+        let walked = async {
+            let mut wave = Vec::new();
+            while !left.is_empty()
+                && let Some(record) = browse.next().await.map_err(sentence)?
+            {
+                if left.remove(record.mark.as_str()) {
+                    wave.push(record);
+                }
+                if wave.len() == WAVE {
+                    self.flush(&mut browse, deed, &mut wave).await?;
+                }
+            }
+            self.flush(&mut browse, deed, &mut wave).await
+        }
+        .await;
+        let closed = browse.close().await.map_err(sentence);
+        let done: HashSet<String> = {
+            let Progress { outcomes, .. } = self.job.state();
+            outcomes.into_iter().map(|outcome| outcome.mark).collect()
+        };
+        for mark in marks.iter().filter(|mark| !done.contains(*mark)) {
+            self.tell(
+                mark,
+                None,
+                Err("it is not there, or somebody else holds it: nothing was done"),
+            );
+        }
+        walked.and(closed)
+    }
+
+    async fn flush(
+        &self,
+        browse: &mut Browse,
+        deed: Deed,
+        wave: &mut Vec<Record>,
+    ) -> Result<(), String> {
+        let records = std::mem::take(wave);
+        if records.is_empty() {
+            return Ok(());
+        }
+        let queue = &self.job.queue;
+        let event = |record: &Record| {
+            let mut event = Event::to_record(deed, queue, record);
+            if deed == Deed::Replayed {
+                event.to = Some(record.home.clone());
+            }
+            event.by(&self.job.who, &self.job.id)
+        };
+        let mut sent = Vec::new();
+        if deed == Deed::Replayed {
+            let copies: Vec<_> = records.iter().map(Resend::of).collect();
+            let answers = browse.send(&copies).await;
+            for (record, answer) in records.into_iter().zip(answers) {
+                match answer {
+                    Ok(()) => sent.push(record),
+                    Err(why) => self.tell_of(&record, Err(&format!("still parked: {why}"))),
+                }
+            }
+        } else {
+            sent = records;
+        }
+        let events: Vec<_> = sent.iter().map(event).collect();
+        if let Err(why) = self.write(&events).await {
+            let text = match deed {
+                Deed::Replayed => format!("replayed, and parked as well: {why}"),
+                _ => format!("still parked: {why}"),
+            };
+            sent.iter()
+                .for_each(|record| self.tell_of(record, Err(&text)));
+            return Err(why);
+        }
+        for record in &sent {
+            let said = match deed {
+                Deed::Replayed => format!("replayed to {}", visible::line(&record.home)),
+                _ => "dropped".to_owned(),
+            };
+            match browse.drop(record).await {
+                Ok(()) => self.tell_of(record, Ok(&said)),
+                Err(why) => self.tell_of(
+                    record,
+                    Err(&format!("{said}, and may be parked as well: {why}")),
+                ),
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_of(&self, record: &Record, said: Result<&str, &str>) {
+        let message = record.message();
+        self.tell(&record.mark, message.message_id(), said);
+    }
+
+    fn tell(&self, mark: &str, message_id: Option<&str>, said: Result<&str, &str>) {
+        self.job.advances();
+        self.job.add(Outcome {
+            mark: mark.to_owned(),
+            message_id: message_id.map(str::to_owned),
+            went_well: said.is_ok(),
+            text: said.unwrap_or_else(|why| why).to_owned(),
+        });
+    }
+
+    /// Takes waiting messages out: they are parked.
+    async fn cancel(&self, marks: &[String], policies: Vec<Policy>) -> Result<(), String> {
+        self.write(&[self.begun()]).await?;
+        let waiting = self.client.waiting(&self.job.queue);
+        let rungs = waiting.rungs(policies).await.map_err(sentence)?;
+        let mut left: HashSet<&str> = marks.iter().map(String::as_str).collect();
+        for rung in rungs.iter().filter(|rung| rung.messages > 0) {
+            if left.is_empty() {
+                break;
+            }
+            let mut look = waiting.look(rung).await.map_err(sentence)?;
+            let cancelled = async {
+                let mut wave: Vec<Waiter> = Vec::new();
+                loop {
+                    let next = match left.is_empty() {
+                        true => None,
+                        false => look.next().await.map_err(sentence)?,
+                    };
+                    let is_over = next.is_none();
+                    wave.extend(next.filter(|waiter| left.remove(waiter.mark.as_str())));
+                    if wave.len() == WAVE || is_over && !wave.is_empty() {
+                        let event = |waiter| {
+                            let event = Event::to_waiter(Deed::Cancelled, &self.job.queue, waiter);
+                            event.by(&self.job.who, &self.job.id)
+                        };
+                        let events: Vec<_> = wave.iter().map(event).collect();
+                        self.write(&events).await?;
+                        let answers = look.cancel(&wave).await;
+                        for (waiter, answer) in wave.drain(..).zip(answers) {
+                            let message = waiter.message();
+                            let why = answer.err().map(|why| format!("it waits as before: {why}"));
+                            let said = match &why {
+                                None => Ok("taken out and parked"),
+                                Some(why) => Err(why.as_str()),
+                            };
+                            self.tell(&waiter.mark, message.message_id(), said);
+                        }
+                    }
+                    if is_over {
+                        return Ok::<(), String>(());
+                    }
+                }
+            }
+            .await;
+            let closed = look.close().await.map_err(sentence);
+            cancelled.and(closed)?;
+        }
+        for mark in left {
+            self.tell(
+                mark,
+                None,
+                Err("it does not wait any more: it came back, or somebody else holds it"),
+            );
+        }
+        Ok(())
+    }
+
+    /// Goes through the parking queue, and tells the history what it did not know. With a text, what has it is an outcome.
+    async fn look(&self, text: Option<String>, masks: Masks) -> Result<(), String> {
+        let (queue, index) = (&self.job.queue, self.history.index());
+        // Known before the walk begins: what is parked meanwhile is not gone because the walk does not see it.
+        let mut known: HashMap<String, Event> = HashMap::new();
+        for death in index.deaths(queue, None) {
+            if let Some(mark) = &death.mark {
+                known.insert(mark.clone(), Event::clone(&death));
+            }
+        }
+        let parked = self.client.parked(queue);
+        let mut browse = match parked.browse().await {
+            Ok(browse) => browse,
+            Err(error) if error.kind() == retryrmq::ErrorKind::QueueNotFound => {
+                self.job.note("Nothing was ever parked for this queue.");
+                return Ok(());
+            }
+            Err(error) => return Err(sentence(error)),
+        };
+        if matches!(self.job.work, Work::Look | Work::Search(_)) {
+            self.job.expects(browse.remaining() as usize);
+        }
+        let (mut looked, mut hits, mut news) = (0, 0, Vec::new());
+        let walked = async {
+            while looked < MOST_LOOKED_AT
+                && hits < MOST_HITS
+                && let Some(record) = browse.next().await.map_err(sentence)?
+            {
+                looked += 1;
+                if known.remove(&record.mark).is_none()
+                    && index.death(queue, &record.mark).is_none()
+                {
+                    let event = Event::to_record(Deed::Found, queue, &record);
+                    news.push(event.by(&self.job.who, &self.job.id));
+                }
+                if news.len() >= EVENTS {
+                    self.write(&std::mem::take(&mut news)).await?;
+                }
+                let Some(text) = &text else {
+                    if self.job.work == Work::Look {
+                        self.job.advances();
+                    }
+                    continue;
+                };
+                self.job.advances();
+                if has(&record, text, &masks).await {
+                    hits += 1;
+                    self.job.add(Outcome {
+                        mark: record.mark.clone(),
+                        message_id: record.message().message_id().map(str::to_owned),
+                        went_well: true,
+                        text: visible::line(&record.error).into_owned(),
+                    });
+                }
+            }
+            self.write(&news).await
+        }
+        .await;
+        let rest = browse.remaining();
+        let saw_all = rest == 0 && browse.others() == 0 && browse.missed() == 0;
+        browse.close().await.map_err(sentence)?;
+        walked?;
+        if saw_all {
+            let gone: Vec<_> = known
+                .into_values()
+                .map(|death| {
+                    let event = Event {
+                        at: jiff::Timestamp::now(),
+                        event: Deed::Gone,
+                        ..death
+                    };
+                    event.by(&self.job.who, &self.job.id)
+                })
+                .collect();
+            for events in gone.chunks(EVENTS) {
+                self.write(events).await?;
+            }
+        } else if rest > 0 {
+            self.job.note(format!(
+                "{looked} messages were looked at; {rest} more are parked."
+            ));
+        } else {
+            self.job
+                .note("Somebody else holds messages of this queue, which were not seen.");
+        }
+        Ok(())
+    }
+}
+
+/// Whether the body has the text where a person may see it. What is masked is not found either.
+async fn has(record: &Record, text: &str, masks: &Masks) -> bool {
+    let (message, masks, text) = (record.message(), masks.clone(), text.to_owned());
+    let decoded = tokio::task::spawn_blocking(move || {
+        let shown = masks.body(message.body(), message.properties());
+        shown.text.to_lowercase().contains(&text)
+    });
+    decoded.await.unwrap_or(false)
+}
+
+/// One message. It is given back at once.
+pub(super) async fn find(client: &Client, queue: &str, mark: &str) -> Result<Record, String> {
+    let mut browse = client.parked(queue).browse().await.map_err(sentence)?;
+    let found = async {
+        while let Some(record) = browse.next().await? {
+            if record.mark == mark {
+                return Ok(Some(record));
+            }
+        }
+        Ok::<_, retryrmq::Error>(None)
+    }
+    .await;
+    let others = browse.others();
+    let closed = browse.close().await;
+    match found.map_err(sentence)? {
+        Some(record) => closed.map(|()| record).map_err(sentence),
+        None if others > 0 => Err(
+            "It was not seen: somebody else holds messages of this queue now. Try again in a moment.".to_owned(),
+        ),
+        None => Err("It is not parked any more: somebody has replayed or dropped it.".to_owned()),
+    }
+}
+
+fn sentence(error: retryrmq::Error) -> String {
+    visible::line(&error.to_string()).into_owned()
+}

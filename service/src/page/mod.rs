@@ -1,0 +1,89 @@
+//! A page for people: what failed, what waits, what was parked, and what to do about it.
+//!
+//! ```text
+//!  history's index ─► lists, groups, plot          (no queue is read to draw them)
+//!  one message     ─► a look at its parking queue, when somebody opens it
+//!  a form ─► confirmation: these messages ─► job ─► progress, a result for each
+//! ```
+//!
+//! It is made on the server and needs no script. Whoever may not do something does not see its button, and is refused all the same.
+
+mod body;
+mod configuration;
+mod forgery;
+mod jobs;
+mod moment;
+mod notebook;
+mod person;
+mod plot;
+mod view;
+mod visit;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    routing::{get, post},
+};
+
+pub use configuration::{Configuration, Mask, Proxy, Role, Token};
+use jobs::Jobs;
+use notebook::Notebook;
+
+use crate::{
+    Book, Health, history::History, policy::Shelf, reporting::Running, store::redis::RedisStore,
+};
+
+/// What the page is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Page {
+    shelf: Arc<Shelf>,
+    health: Health,
+    history: History,
+    running: Running,
+    jobs: Jobs,
+    notebook: Notebook,
+    store: Option<Arc<RedisStore>>,
+}
+
+impl Page {
+    pub(crate) fn new(
+        shelf: Arc<Shelf>,
+        health: Health,
+        history: History,
+        running: Running,
+        store: Option<Arc<RedisStore>>,
+    ) -> Self {
+        Self {
+            shelf,
+            health,
+            jobs: Jobs::new(history.clone(), running.clone()),
+            notebook: Notebook::default(),
+            history,
+            running,
+            store,
+        }
+    }
+
+    fn book(&self) -> Arc<Book> {
+        self.shelf.book()
+    }
+}
+
+/// The addresses of the page.
+pub(crate) fn routes(page: Page) -> Router {
+    Router::new()
+        .route("/", get(view::queues))
+        .route("/style.css", get(view::style))
+        .route("/sign-in", get(view::sign_in).post(view::signed_in))
+        .route("/sign-out", post(view::sign_out))
+        .route("/search", get(view::search))
+        .route("/waiting", get(view::waiting))
+        .route("/queues/{queue}", get(view::queue))
+        .route("/queues/{queue}/groups/{fingerprint}", get(view::group))
+        .route("/queues/{queue}/parked/{mark}", get(view::parked))
+        .route("/confirm", post(view::confirm))
+        .route("/jobs", get(view::jobs).post(view::begin))
+        .route("/jobs/{id}", get(view::job))
+        .with_state(page)
+}

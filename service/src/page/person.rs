@@ -1,0 +1,257 @@
+//! Who asks for a page: by the headers of a proxy, by a token, or because they sit at this machine.
+
+use std::{
+    net::IpAddr,
+    time::{Duration, SystemTime},
+};
+
+use axum::http::{HeaderMap, header};
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use ring::hmac;
+
+use super::configuration::{Configuration, Role, Token};
+
+/// The cookie of somebody who signed in with a token.
+pub(super) const SESSION: &str = "retryrmq_session";
+
+/// Somebody who may see the page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Person {
+    pub(super) name: String,
+    pub(super) role: Role,
+    /// May not even see bodies: nobody said who may do what.
+    pub(super) is_guest: bool,
+    /// Signed in with a token, and may sign out.
+    pub(super) has_session: bool,
+}
+
+/// Whether somebody comes in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// They do.
+    Known(Person),
+    /// They have to sign in first.
+    SignIn,
+    /// They do not, and that is why.
+    Refused(&'static str),
+}
+
+/// Decides who asks. Files with tokens are read.
+pub(super) fn entry(
+    page: &Configuration,
+    peer: IpAddr,
+    headers: &HeaderMap,
+    now: SystemTime,
+) -> Entry {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    if let Some(proxy) = &page.proxy
+        && proxy.is_at(peer)
+        && let Some(user) = text(&proxy.user).filter(|user| !user.trim().is_empty())
+    {
+        return match proxy.role(text(&proxy.groups).unwrap_or_default()) {
+            Some(role) => Entry::Known(Person {
+                name: user.trim().chars().take(100).collect(),
+                role,
+                is_guest: false,
+                has_session: false,
+            }),
+            None => Entry::Refused(
+                "You are signed in, and none of your groups has a role in [page.proxy] of the policy file.",
+            ),
+        };
+    }
+    if !page.tokens.is_empty() {
+        let person = cookie(headers, SESSION).and_then(|said| of_session(page, said, now));
+        return person.map_or(Entry::SignIn, Entry::Known);
+    }
+    if page.proxy.is_some() {
+        return Entry::Refused(
+            "The page is shown to those whom the proxy has signed in; this request did not come by way of it.",
+        );
+    }
+    // A name that somebody else's DNS points here is not this machine's.
+    let is_local_name = text(header::HOST.as_str()).is_some_and(|host| {
+        let name = host.rsplit_once(':').map_or(host, |(name, port)| {
+            match port.bytes().all(|byte| byte.is_ascii_digit()) {
+                true => name,
+                false => host,
+            }
+        });
+        matches!(name, "localhost" | "127.0.0.1" | "[::1]")
+    });
+    if peer.to_canonical().is_loopback() && is_local_name {
+        return Entry::Known(Person {
+            name: "guest".to_owned(),
+            role: Role::Reader,
+            is_guest: true,
+            has_session: false,
+        });
+    }
+    Entry::Refused(
+        "Nobody has said who may see this page, so it is shown to its own machine alone: add [[page.tokens]] or [page.proxy] to the policy file.",
+    )
+}
+
+/// The one whose token this is.
+pub(super) fn with_token<'c>(page: &'c Configuration, said: &str) -> Option<&'c Token> {
+    let is = |token: &&Token| {
+        let secret = token.read().ok();
+        // Equal tags, compared in constant time, are equal tokens.
+        secret.is_some_and(|secret| {
+            let key = hmac::Key::new(hmac::HMAC_SHA256, b"retryrmq token");
+            let tag = hmac::sign(&key, secret.as_bytes());
+            hmac::verify(&key, said.trim().as_bytes(), tag.as_ref()).is_ok()
+        })
+    };
+    page.tokens.iter().find(is)
+}
+
+/// What the cookie of a session says: who, until when, and that whoever wrote it knew the token.
+pub(super) fn session(token: &Token, length: Duration, now: SystemTime) -> Option<String> {
+    let end = seconds(now) + length.as_secs();
+    let name = BASE64_URL_SAFE_NO_PAD.encode(&token.name);
+    let said = format!("{name}.{end}");
+    let tag = hmac::sign(&key(token)?, said.as_bytes());
+    Some(format!("{said}.{}", BASE64_URL_SAFE_NO_PAD.encode(tag)))
+}
+
+fn of_session(page: &Configuration, said: &str, now: SystemTime) -> Option<Person> {
+    let (said, tag) = said.rsplit_once('.')?;
+    let (name, end) = said.split_once('.')?;
+    let name = String::from_utf8(BASE64_URL_SAFE_NO_PAD.decode(name).ok()?).ok()?;
+    let token = page.tokens.iter().find(|token| token.name == name)?;
+    let tag = BASE64_URL_SAFE_NO_PAD.decode(tag).ok()?;
+    hmac::verify(&key(token)?, said.as_bytes(), &tag).ok()?;
+    (seconds(now) < end.parse().ok()?).then_some(Person {
+        name,
+        role: token.role,
+        is_guest: false,
+        has_session: true,
+    })
+}
+
+fn key(token: &Token) -> Option<hmac::Key> {
+    let secret = token.read().ok()?;
+    Some(hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()))
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// The value of a cookie.
+pub(super) fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    let all = headers.get_all(header::COOKIE).into_iter();
+    let said = all.filter_map(|value| value.to_str().ok());
+    said.flat_map(|value| value.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='))
+        .find(|(of, _)| *of == name)
+        .map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap()))
+            .collect::<Vec<(header::HeaderName, _)>>()
+            .into_iter()
+            .collect()
+    }
+
+    fn role(entry: Entry) -> Option<Role> {
+        match entry {
+            Entry::Known(person) => Some(person.role),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn without_a_word_about_it_only_this_machine_reads_by_its_own_name() {
+        let page = Configuration::default();
+        let now = SystemTime::now();
+        let there: IpAddr = "192.0.2.7".parse().unwrap();
+        for (peer, host, comes_in) in [
+            (HERE, "localhost:9419", true),
+            (HERE, "127.0.0.1", true),
+            ("::1".parse().unwrap(), "[::1]:9419", true),
+            (HERE, "evil.example:9419", false),
+            (there, "localhost:9419", false),
+        ] {
+            let entry = entry(&page, peer, &headers(&[("host", host)]), now);
+            let is_guest = matches!(&entry, Entry::Known(person) if person.is_guest);
+            assert_eq!(is_guest, comes_in, "{peer} {host}: {entry:?}");
+        }
+    }
+
+    #[test]
+    fn a_session_ends_with_its_time_and_with_its_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ann");
+        std::fs::write(&file, "0123456789abcdef\n").unwrap();
+        let token = Token {
+            name: "ann".to_owned(),
+            role: Role::Operator,
+            file: file.clone(),
+        };
+        let page = Configuration {
+            tokens: vec![token.clone()],
+            ..Configuration::default()
+        };
+        page.check().unwrap();
+        assert!(with_token(&page, "0123456789abcdeg").is_none());
+        assert_eq!(with_token(&page, " 0123456789abcdef").unwrap().name, "ann");
+        let now = SystemTime::now();
+        let hour = Duration::from_secs(3_600);
+        let said = session(&token, hour, now).unwrap();
+        let asks = |said: &str, now| {
+            let cookies = format!("a=b; {SESSION}={said}");
+            role(entry(&page, HERE, &headers(&[("cookie", &cookies)]), now))
+        };
+        assert_eq!(asks(&said, now), Some(Role::Operator));
+        assert_eq!(asks(&said, now + hour), None);
+        let longer = said.replacen('.', ".9", 1);
+        assert_eq!(asks(&longer, now), None, "signed");
+        std::fs::write(&file, "another token of ann").unwrap();
+        assert_eq!(asks(&said, now), None);
+        std::fs::write(&file, "short").unwrap();
+        assert!(page.check().unwrap_err().contains("fewer than 16"));
+    }
+
+    #[test]
+    fn a_proxys_headers_are_believed_from_its_own_address_only() {
+        let page: Configuration = toml::from_str(
+            "[proxy]\naddresses = [\"10.1.0.0/16\", \"127.0.0.1\"]\nroles = { sre = \"admin\", shop = \"operator\" }",
+        )
+        .unwrap();
+        page.check().unwrap();
+        let now = SystemTime::now();
+        let asks = |peer: &str, groups| {
+            let said = headers(&[("x-forwarded-user", "ann"), ("x-forwarded-groups", groups)]);
+            role(entry(&page, peer.parse().unwrap(), &said, now))
+        };
+        assert_eq!(asks("10.1.2.3", "shop, sre"), Some(Role::Admin));
+        assert_eq!(asks("::ffff:10.1.2.3", "shop"), Some(Role::Operator));
+        assert_eq!(asks("10.1.2.3", "others"), None);
+        assert_eq!(asks("10.2.0.1", "sre"), None);
+        let nobody = entry(&page, HERE, &headers(&[("host", "localhost")]), now);
+        assert!(matches!(nobody, Entry::Refused(_)), "{nobody:?}");
+        for (text, says) in [
+            ("[proxy]\naddresses = []\nroles = {}", "names nobody"),
+            ("[proxy]\naddresses = [\"x\"]\nroles = {}", "no address"),
+            (
+                "[proxy]\naddresses = [\"::1\"]\nroles = {}",
+                "`roles` is empty",
+            ),
+        ] {
+            let page: Configuration = toml::from_str(text).unwrap();
+            assert!(page.check().unwrap_err().contains(says), "{text}");
+        }
+    }
+}

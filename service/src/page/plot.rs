@@ -1,0 +1,124 @@
+//! Failures of the last day, an hour a bar, as numbers for an SVG.
+
+use jiff::{Timestamp, ToSpan, tz::TimeZone};
+
+use crate::history::Minute;
+
+const HEIGHT: u64 = 100;
+/// From bar to bar.
+pub(super) const STEP: u64 = 20;
+
+/// The plot.
+#[derive(Debug)]
+pub(super) struct Plot {
+    pub(super) bars: Vec<Bar>,
+    /// Failures of the highest bar.
+    pub(super) top: u64,
+    /// All of it in a sentence, for those who do not see it.
+    pub(super) sentence: String,
+}
+
+/// One hour.
+#[derive(Debug)]
+pub(super) struct Bar {
+    pub(super) x: u64,
+    /// Where the parts begin and how high they are, from the bottom: retried, parked, dropped.
+    pub(super) parts: Vec<Part>,
+    pub(super) title: String,
+    /// Every sixth hour has its name.
+    pub(super) label: Option<String>,
+}
+
+/// One colour of a bar.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) class: &'static str,
+    pub(super) y: u64,
+    pub(super) height: u64,
+}
+
+impl Plot {
+    /// Of the 24 hours until now, oldest first.
+    pub(super) fn of(hours: &[Minute; 24], now: Timestamp) -> Self {
+        let top = hours.iter().map(Minute::failed).max().unwrap_or(0);
+        let bars = (0u64..).zip(hours).map(|(place, hour)| {
+            let ago = i64::try_from(24 - place).unwrap_or(24);
+            let time = |hours: i64| {
+                let at = now.checked_sub(hours.hours()).unwrap_or(now);
+                at.to_zoned(TimeZone::UTC).strftime("%H:%M").to_string()
+            };
+            let (from, to) = (time(ago), time(ago - 1));
+            let mut y = HEIGHT;
+            let parts = [
+                ("retried", hour.retried),
+                ("parked", hour.parked),
+                ("dropped", hour.dropped),
+            ];
+            let part = |(class, count): (&'static str, u64)| {
+                // What happened at all is seen.
+                let height = match count {
+                    0 => return None,
+                    count => (count * HEIGHT / top.max(1)).max(2),
+                };
+                y = y.saturating_sub(height);
+                Some(Part { class, y, height })
+            };
+            Bar {
+                x: place * STEP,
+                parts: parts.into_iter().filter_map(part).collect(),
+                title: format!(
+                    "{from} to {to} UTC: {} failed, of which {} retried, {} parked, {} dropped",
+                    hour.failed(),
+                    hour.retried,
+                    hour.parked,
+                    hour.dropped
+                ),
+                label: (place % 6 == 0).then_some(from),
+            }
+        });
+        let bars: Vec<_> = bars.collect();
+        let mut all = Minute::default();
+        for hour in hours {
+            all.retried += hour.retried;
+            all.parked += hour.parked;
+            all.dropped += hour.dropped;
+        }
+        Self {
+            bars,
+            top,
+            sentence: format!(
+                "In the last 24 hours {} attempts failed: {} were retried, {} parked, {} dropped.",
+                all.failed(),
+                all.retried,
+                all.parked,
+                all.dropped
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_bar_fills_the_plot_and_the_smallest_is_seen() {
+        let mut hours = [Minute::default(); 24];
+        hours[23].retried = 300;
+        hours[23].parked = 100;
+        hours[0].parked = 1;
+        let plot = Plot::of(&hours, Timestamp::from_second(1_800_000_000).unwrap());
+        assert_eq!(plot.top, 400);
+        let last: u64 = plot.bars[23].parts.iter().map(|part| part.height).sum();
+        assert_eq!(last, HEIGHT);
+        assert_eq!(plot.bars[0].parts[0].height, 2);
+        assert!(
+            plot.bars[0]
+                .title
+                .starts_with("08:00 to 09:00 UTC: 1 failed"),
+            "{}",
+            plot.bars[0].title
+        );
+        assert!(plot.sentence.contains("401 attempts"), "{}", plot.sentence);
+    }
+}

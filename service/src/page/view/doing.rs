@@ -1,0 +1,374 @@
+//! Doing something: first what it would touch, then exactly that, as a job.
+
+use std::time::Duration;
+
+use askama::Template;
+use axum::{
+    Form,
+    extract::{Path, State},
+    http::StatusCode,
+    response::{IntoResponse, Redirect, Response},
+};
+use jiff::Timestamp;
+use retryrmq::visible;
+
+use super::{
+    super::{
+        Page,
+        body::Masks,
+        jobs::{Job, Outcome, Progress, Work, marks},
+        moment::Moment,
+        notebook::sentence,
+        visit::{Frame, Visit},
+    },
+    Row,
+};
+use crate::{
+    alerts::Silence,
+    history::{Deed, Event},
+};
+
+/// Messages that a confirmation names one by one.
+const SHOWN: usize = 50;
+/// Results of a job on its page.
+const RESULTS: usize = 1_000;
+/// The longest silence.
+const LONGEST: Duration = Duration::from_secs(90 * 86_400);
+
+/// A form: `mark` may come several times.
+type Pairs = Vec<(String, String)>;
+
+fn first<'p>(pairs: &'p Pairs, name: &str) -> &'p str {
+    let mut values = pairs.iter().filter(|(of, _)| of == name);
+    values.next().map_or("", |(_, value)| value.as_str())
+}
+
+#[derive(Template)]
+#[template(path = "confirm.html")]
+struct Confirm {
+    frame: Frame,
+    work: &'static str,
+    queue: String,
+    fingerprint: String,
+    /// All of them, for the form.
+    marks: String,
+    count: usize,
+    rows: Vec<Row>,
+    /// What operators noted about the group.
+    note: Option<String>,
+}
+
+/// What would be done, and to which messages.
+pub(in super::super) async fn confirm(
+    State(page): State<Page>,
+    visit: Visit,
+    Form(pairs): Form<Pairs>,
+) -> Response {
+    let work = match read(&pairs, visit.person.name.as_str(), true) {
+        Ok(work) => work,
+        Err(why) => return visit.refuse(StatusCode::BAD_REQUEST, &why),
+    };
+    if let Err(refused) = visit.may(work.role(), first(&pairs, "word")) {
+        return *refused;
+    }
+    let (queue, fingerprint) = (first(&pairs, "queue"), first(&pairs, "fingerprint"));
+    let (index, now) = (page.history.index(), Timestamp::now());
+    let known = match &work {
+        Work::Replay(_) | Work::Drop(_) => {
+            let print = Some(fingerprint).filter(|print| !print.is_empty());
+            index.deaths(queue, print)
+        }
+        Work::Cancel(_) => {
+            let waits = index.waits(now).into_iter().map(|(_, wait)| wait);
+            waits.filter(|wait| wait.queue == queue).collect()
+        }
+        _ => Vec::new(),
+    };
+    // Those that were ticked, or the whole group.
+    let ticked = match &work {
+        Work::Replay(marks) | Work::Drop(marks) | Work::Cancel(marks) => marks.clone(),
+        _ => Vec::new(),
+    };
+    let mut meant = ticked;
+    if meant.is_empty() && !fingerprint.is_empty() {
+        meant = known
+            .iter()
+            .filter_map(|event| event.mark.clone())
+            .collect();
+    }
+    let is_of_messages = matches!(work, Work::Replay(_) | Work::Drop(_) | Work::Cancel(_));
+    if !is_of_messages && !matches!(work, Work::Silence(_)) {
+        return visit.refuse(StatusCode::BAD_REQUEST, "This needs no confirmation.");
+    }
+    if is_of_messages && meant.is_empty() {
+        return visit.refuse(
+            StatusCode::BAD_REQUEST,
+            "No message was chosen: tick some, or look through the queue first so that its messages are known by name.",
+        );
+    }
+    let named = known
+        .iter()
+        .filter(|event| event.mark.as_ref().is_some_and(|mark| meant.contains(mark)));
+    let notes = page.notebook.about(page.health.client(), queue).await;
+    visit.show(&Confirm {
+        note: notes.about(fingerprint).map(sentence),
+        frame: visit.frame(format!("{} in {}", work.word(), visible::line(queue))),
+        work: work.word(),
+        queue: queue.to_owned(),
+        fingerprint: fingerprint.to_owned(),
+        rows: named.take(SHOWN).map(|event| Row::of(event, now)).collect(),
+        count: meant.len(),
+        marks: meant.join(","),
+    })
+}
+
+/// Begins what was confirmed.
+pub(in super::super) async fn begin(
+    State(page): State<Page>,
+    visit: Visit,
+    Form(pairs): Form<Pairs>,
+) -> Response {
+    let work = match read(&pairs, visit.person.name.as_str(), false) {
+        Ok(work) => work,
+        Err(why) => return visit.refuse(StatusCode::BAD_REQUEST, &why),
+    };
+    if let Err(refused) = visit.may(work.role(), first(&pairs, "word")) {
+        return *refused;
+    }
+    let Some(client) = page.health.client() else {
+        return visit.refuse(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The broker has not been reached yet.",
+        );
+    };
+    let queue = first(&pairs, "queue");
+    let policies = visit.book.policies().collect();
+    let masks = Masks::of(visit.book.page(), queue, false);
+    let job = page
+        .jobs
+        .begin(client, work, queue, &visit.person.name, (policies, masks));
+    Redirect::to(&format!("/jobs/{}", job.id)).into_response()
+}
+
+/// What a form asks for.
+fn read(pairs: &Pairs, author: &str, is_first: bool) -> Result<Work, String> {
+    let queue = first(pairs, "queue");
+    if queue.is_empty() || queue.len() > 255 {
+        return Err("The form names no queue.".to_owned());
+    }
+    let all = pairs
+        .iter()
+        .filter(|(name, _)| name == "mark" || name == "marks");
+    let all: Vec<&str> = all.map(|(_, value)| value.as_str()).collect();
+    let marks = marks(&all.join(","));
+    let named = |make: fn(Vec<String>) -> Work| match (marks.is_empty(), is_first) {
+        (true, false) => Err("No message was chosen.".to_owned()),
+        _ => Ok(make(marks.clone())),
+    };
+    match first(pairs, "work") {
+        "replay" => named(Work::Replay),
+        "drop" => named(Work::Drop),
+        "cancel" => named(Work::Cancel),
+        "look" => Ok(Work::Look),
+        "search" => match first(pairs, "text").trim() {
+            text if (3..=200).contains(&text.len()) => Ok(Work::Search(text.to_owned())),
+            _ => Err("What is looked for must have 3 to 200 bytes.".to_owned()),
+        },
+        "silence" if is_first => Ok(Work::Silence(Silence::default())),
+        "silence" => {
+            let length = retryrmq::parse_duration(first(pairs, "length"));
+            let length = length
+                .ok()
+                .filter(|length| *length <= LONGEST)
+                .ok_or("How long? Say it as 1h, 8h, 1d or 7d, up to 90d.")?;
+            let fingerprint = first(pairs, "fingerprint");
+            let silence = Silence {
+                id: "page".to_owned(), // the job's takes its place
+                queue: Some(queue.to_owned()),
+                fingerprint: Some(fingerprint.to_owned()).filter(|print| !print.is_empty()),
+                until: Timestamp::now() + length,
+                author: author.to_owned(),
+                why: first(pairs, "why").trim().chars().take(200).collect(),
+                ..Silence::default()
+            };
+            silence.check()?;
+            Ok(Work::Silence(silence))
+        }
+        _ => Err("The form does not say what to do.".to_owned()),
+    }
+}
+
+/// A job in a list.
+struct JobRow {
+    id: String,
+    work: &'static str,
+    queue: String,
+    who: String,
+    begun: Moment,
+    state: &'static str,
+    total: usize,
+    done: usize,
+    well: usize,
+}
+
+impl JobRow {
+    fn of(job: &Job, state: &Progress, now: Timestamp) -> Self {
+        Self {
+            id: job.id.clone(),
+            work: job.work.word(),
+            queue: job.queue.clone(),
+            who: visible::line(&job.who).into_owned(),
+            begun: Moment::of(job.begun, now),
+            state: match (&state.ended, &state.fault) {
+                (None, _) => "under way",
+                (Some(_), None) => "done",
+                (Some(_), Some(_)) => "failed",
+            },
+            total: state.total,
+            done: state.done,
+            well: state.outcomes.iter().filter(|one| one.went_well).count(),
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "jobs.html")]
+struct List {
+    frame: Frame,
+    jobs: Vec<JobRow>,
+    deeds: Vec<Row>,
+}
+
+pub(in super::super) async fn jobs(State(page): State<Page>, visit: Visit) -> Response {
+    let now = Timestamp::now();
+    let jobs = page.jobs.list();
+    let deeds = page.history.index().deeds(|_| true, 100);
+    visit.show(&List {
+        frame: visit.frame("Jobs"),
+        jobs: jobs
+            .iter()
+            .map(|job| JobRow::of(job, &job.state(), now))
+            .collect(),
+        deeds: deeds.iter().map(|deed| Row::of(deed, now)).collect(),
+    })
+}
+
+#[derive(Template)]
+#[template(path = "job.html")]
+struct One {
+    frame: Frame,
+    job: JobRow,
+    notes: Vec<String>,
+    fault: Option<String>,
+    outcomes: Vec<OutcomeRow>,
+    rest: usize,
+    is_search: bool,
+    /// It ran in another service, or before a restart: only the history tells of it.
+    is_of_history: bool,
+}
+
+struct OutcomeRow {
+    mark: String,
+    name: String,
+    went_well: bool,
+    text: String,
+}
+
+impl OutcomeRow {
+    fn of(outcome: &Outcome) -> Self {
+        let mark = &outcome.mark;
+        Self {
+            name: match &outcome.message_id {
+                Some(id) if !id.is_empty() => visible::line(id).into_owned(),
+                _ => mark.get(..8).unwrap_or(mark).to_owned(),
+            },
+            mark: mark.clone(),
+            went_well: outcome.went_well,
+            text: visible::line(&outcome.text).into_owned(),
+        }
+    }
+}
+
+pub(in super::super) async fn job(
+    State(page): State<Page>,
+    Path(id): Path<String>,
+    visit: Visit,
+) -> Response {
+    let now = Timestamp::now();
+    let Some(job) = page.jobs.find(&id) else {
+        return of_history(&page, &id, &visit, now);
+    };
+    let state = job.state();
+    let mut frame = visit.frame(format!(
+        "{} in {}",
+        job.work.word(),
+        visible::line(&job.queue)
+    ));
+    frame.refresh = state.ended.is_none().then_some(1);
+    visit.show(&One {
+        frame,
+        job: JobRow::of(&job, &state, now),
+        rest: state.outcomes.len().saturating_sub(RESULTS),
+        outcomes: state
+            .outcomes
+            .iter()
+            .take(RESULTS)
+            .map(OutcomeRow::of)
+            .collect(),
+        notes: state.notes,
+        fault: state.fault,
+        is_search: matches!(job.work, Work::Search(_)),
+        is_of_history: false,
+    })
+}
+
+/// A job of another replica, or of before a restart.
+fn of_history(page: &Page, id: &str, visit: &Visit, now: Timestamp) -> Response {
+    let deeds = page
+        .history
+        .index()
+        .deeds(|deed| deed.job.as_deref() == Some(id), RESULTS);
+    let Some(last) = deeds.first() else {
+        return visit.refuse(
+            StatusCode::NOT_FOUND,
+            "The history knows of nothing that this job did. It may run in another service: load this page again in a moment.",
+        );
+    };
+    let outcomes: Vec<_> = deeds
+        .iter()
+        .map(|deed| {
+            OutcomeRow::of(&Outcome {
+                mark: Event::text(&deed.mark).to_owned(),
+                message_id: deed.message_id.clone(),
+                went_well: true,
+                text: match deed.event {
+                    Deed::Replayed => format!("replayed to {}", Event::text(&deed.to)),
+                    Deed::Dropped => "dropped".to_owned(),
+                    Deed::Cancelled => "taken out and parked".to_owned(),
+                    _ => "done".to_owned(),
+                },
+            })
+        })
+        .collect();
+    let count = outcomes.len();
+    visit.show(&One {
+        frame: visit.frame(format!("Job in {}", visible::line(&last.queue))),
+        job: JobRow {
+            id: id.to_owned(),
+            work: "job",
+            queue: last.queue.clone(),
+            who: visible::line(&last.who).into_owned(),
+            begun: Moment::of(last.at, now),
+            state: "done elsewhere",
+            total: count,
+            done: count,
+            well: count,
+        },
+        notes: Vec::new(),
+        fault: None,
+        outcomes,
+        rest: 0,
+        is_search: false,
+        is_of_history: true,
+    })
+}

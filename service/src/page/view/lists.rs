@@ -1,0 +1,300 @@
+//! Lists: queues, groups, messages, what waits. Drawn from the history alone.
+
+use std::collections::BTreeMap;
+
+use askama::Template;
+use axum::{
+    extract::{Path, Query, State},
+    http::StatusCode,
+    response::Response,
+};
+use jiff::Timestamp;
+use retryrmq::visible;
+use retryrmq_operator::note::Notes;
+
+use super::{
+    super::{
+        Page,
+        moment::Moment,
+        notebook::sentence,
+        plot::Plot,
+        visit::{Frame, Visit},
+    },
+    Row,
+};
+use crate::{
+    history::{Event, Group, Line},
+    store::{Page as Part, Store},
+};
+
+/// Rows of a list.
+const MOST: usize = 200;
+
+#[derive(Template)]
+#[template(path = "queues.html")]
+struct Queues {
+    frame: Frame,
+    lines: Vec<Line>,
+    plot: Plot,
+    is_on: bool,
+}
+
+pub(in super::super) async fn queues(State(page): State<Page>, visit: Visit) -> Response {
+    let now = Timestamp::now();
+    let index = page.history.index();
+    visit.show(&Queues {
+        frame: visit.frame("Queues"),
+        lines: index.queues(now),
+        plot: Plot::of(&index.hours(None, now), now),
+        is_on: page.history.is_on(),
+    })
+}
+
+/// A group in a list.
+struct GroupRow {
+    group: Group,
+    error: String,
+    first: Moment,
+    last: Moment,
+    silence: Option<String>,
+    /// What operators noted.
+    note: Option<String>,
+}
+
+impl GroupRow {
+    fn of(page: &Page, queue: &str, notes: &Notes, group: Group, now: Timestamp) -> Self {
+        let silences = page.running.silences().into_iter();
+        let silence = silences
+            .filter(|silence| now < silence.until)
+            .find(|silence| {
+                silence.queue.as_deref() == Some(queue)
+                    && silence.fingerprint.as_ref() == Some(&group.fingerprint)
+            })
+            .map(|silence| {
+                format!(
+                    "silenced by {} until {}: {}",
+                    visible::line(&silence.author),
+                    silence.until,
+                    visible::line(&silence.why)
+                )
+            });
+        Self {
+            error: match group.error.as_str() {
+                "" => "(no error)".to_owned(),
+                error => visible::line(error).into_owned(),
+            },
+            first: Moment::of(group.first, now),
+            last: Moment::of(group.last, now),
+            silence,
+            note: notes.about(&group.fingerprint).map(sentence),
+            group,
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "queue.html")]
+struct Queue {
+    frame: Frame,
+    queue: String,
+    groups: Vec<GroupRow>,
+    plot: Plot,
+    deeds: Vec<Row>,
+    parked: usize,
+    waiting: usize,
+}
+
+pub(in super::super) async fn queue(
+    State(page): State<Page>,
+    Path(queue): Path<String>,
+    visit: Visit,
+) -> Response {
+    // Before anything else is read: it takes a moment.
+    let notes = page.notebook.about(page.health.client(), &queue).await;
+    let now = Timestamp::now();
+    let index = page.history.index();
+    let groups = index.groups(&queue, now).into_iter();
+    let deeds = index.deeds(|deed| deed.queue == queue, 20);
+    let waits = index.waits(now);
+    visit.show(&Queue {
+        frame: visit.frame(visible::line(&queue)),
+        groups: groups
+            .map(|group| GroupRow::of(&page, &queue, &notes, group, now))
+            .collect(),
+        plot: Plot::of(&index.hours(Some(&queue), now), now),
+        deeds: deeds.iter().map(|deed| Row::of(deed, now)).collect(),
+        parked: index.deaths(&queue, None).len(),
+        waiting: waits.iter().filter(|(_, wait)| wait.queue == queue).count(),
+        queue,
+    })
+}
+
+#[derive(Template)]
+#[template(path = "group.html")]
+struct OneGroup {
+    frame: Frame,
+    queue: String,
+    row: GroupRow,
+    rows: Vec<Row>,
+    parked: usize,
+}
+
+pub(in super::super) async fn group(
+    State(page): State<Page>,
+    Path((queue, fingerprint)): Path<(String, String)>,
+    visit: Visit,
+) -> Response {
+    let notes = page.notebook.about(page.health.client(), &queue).await;
+    let now = Timestamp::now();
+    let index = page.history.index();
+    let mut groups = index.groups(&queue, now).into_iter();
+    let Some(group) = groups.find(|group| group.fingerprint == fingerprint) else {
+        return visit.refuse(
+            StatusCode::NOT_FOUND,
+            "The last day knows of no such group: nothing of it failed, and nothing of it is parked.",
+        );
+    };
+    let deaths = index.deaths(&queue, Some(&fingerprint));
+    let rows = deaths.iter().take(MOST).map(|death| Row::of(death, now));
+    visit.show(&OneGroup {
+        frame: visit.frame(format!(
+            "{} in {}",
+            &fingerprint.chars().take(8).collect::<String>(),
+            visible::line(&queue)
+        )),
+        rows: rows.collect(),
+        parked: deaths.len(),
+        row: GroupRow::of(&page, &queue, &notes, group, now),
+        queue,
+    })
+}
+
+/// A message that waits.
+struct WaitRow {
+    row: Row,
+    due: Moment,
+}
+
+#[derive(Template)]
+#[template(path = "waiting.html")]
+struct Waiting {
+    frame: Frame,
+    queues: BTreeMap<String, Vec<WaitRow>>,
+    total: usize,
+    /// In a store, where the page cancels nothing.
+    kept: Option<Kept>,
+}
+
+/// What waits in a store.
+struct Kept {
+    rows: Vec<WaitRow>,
+    total: u64,
+    fault: Option<String>,
+}
+
+pub(in super::super) async fn waiting(State(page): State<Page>, visit: Visit) -> Response {
+    let now = Timestamp::now();
+    let kept = match &page.store {
+        Some(store) => Some(in_store(store.as_ref(), now).await),
+        None => None,
+    };
+    let waits = match &kept {
+        Some(_) => Vec::new(),
+        None => page.history.index().waits(now),
+    };
+    let total = waits.len();
+    let mut queues: BTreeMap<String, Vec<WaitRow>> = BTreeMap::new();
+    for (due, wait) in waits.iter().take(MOST) {
+        let row = WaitRow {
+            row: Row::of(wait, now),
+            due: Moment::of(*due, now),
+        };
+        queues.entry(wait.queue.clone()).or_default().push(row);
+    }
+    visit.show(&Waiting {
+        frame: visit.frame("Waiting"),
+        queues,
+        total,
+        kept,
+    })
+}
+
+async fn in_store(store: &impl Store, now: Timestamp) -> Kept {
+    let part = Part {
+        from: 0,
+        limit: MOST,
+        line: None,
+    };
+    match store.list(&part).await {
+        Ok(listing) => {
+            let rows = listing.messages.iter().map(|listed| {
+                let draft = listed.message.draft();
+                let properties = &draft.properties;
+                let id = properties.message_id().as_ref();
+                let event = Event {
+                    at: now,
+                    queue: draft.routing_key.clone(),
+                    message_id: id.map(|id| id.as_str().to_owned()),
+                    ..Event::default()
+                };
+                let due = i64::try_from(listed.due).unwrap_or(i64::MAX);
+                WaitRow {
+                    row: Row::of(&event, now),
+                    due: Moment::of(Timestamp::from_millisecond(due).unwrap_or(now), now),
+                }
+            });
+            Kept {
+                rows: rows.collect(),
+                total: listing.total,
+                fault: None,
+            }
+        }
+        Err(why) => Kept {
+            rows: Vec::new(),
+            total: 0,
+            fault: Some(why.to_string()),
+        },
+    }
+}
+
+#[derive(Template)]
+#[template(path = "search.html")]
+struct Search {
+    frame: Frame,
+    text: String,
+    rows: Vec<Row>,
+    queues: Vec<String>,
+    is_cut: bool,
+}
+
+/// What is looked for.
+#[derive(Debug, Default, serde::Deserialize)]
+pub(in super::super) struct Asked {
+    #[serde(default)]
+    q: String,
+}
+
+pub(in super::super) async fn search(
+    State(page): State<Page>,
+    Query(asked): Query<Asked>,
+    visit: Visit,
+) -> Response {
+    let now = Timestamp::now();
+    let text = asked.q.trim().to_owned();
+    let index = page.history.index();
+    let found = match text.is_empty() {
+        true => Vec::new(),
+        false => index.search(&text, MOST),
+    };
+    let queues = index.queues(now).into_iter();
+    visit.show(&Search {
+        frame: visit.frame("Search"),
+        is_cut: found.len() == MOST,
+        rows: found.iter().map(|death| Row::of(death, now)).collect(),
+        queues: queues
+            .filter(|line| line.parked > 0)
+            .map(|line| line.name)
+            .collect(),
+        text,
+    })
+}

@@ -1,0 +1,173 @@
+//! One parked message: the only page that looks into a parking queue.
+
+use askama::Template;
+use axum::{
+    extract::{Path, State},
+    http::StatusCode,
+    response::Response,
+};
+use jiff::Timestamp;
+use retryrmq::{Record, visible};
+
+use super::super::{
+    Page,
+    body::{Masks, Shown},
+    jobs::marks,
+    moment::Moment,
+    visit::{Frame, Visit},
+};
+
+#[derive(Template)]
+#[template(path = "parked.html")]
+struct Parked {
+    frame: Frame,
+    queue: String,
+    mark: String,
+    name: String,
+    facts: Vec<(&'static str, String)>,
+    fingerprint: String,
+    error: String,
+    history: Vec<Attempt>,
+    stack: Option<String>,
+    headers: Vec<(String, String)>,
+    body: Shown,
+}
+
+/// A failed attempt.
+struct Attempt {
+    number: u32,
+    at: Moment,
+    error: String,
+    host: String,
+}
+
+/// Characters of a stack trace.
+const STACK: usize = 20_000;
+
+pub(in super::super) async fn parked(
+    State(page): State<Page>,
+    Path((queue, mark)): Path<(String, String)>,
+    visit: Visit,
+) -> Response {
+    if marks(&mark).len() != 1 {
+        return visit.refuse(
+            StatusCode::NOT_FOUND,
+            "A message is named by 16 hexadecimal digits.",
+        );
+    }
+    let Some(client) = page.health.client() else {
+        return visit.refuse(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The broker has not been reached yet.",
+        );
+    };
+    let record = match page.jobs.look(&client, &queue, &mark).await {
+        Ok(record) => record,
+        Err(why) => return visit.refuse(StatusCode::NOT_FOUND, &why),
+    };
+    let masks = Masks::of(visit.book.page(), &queue, visit.person.is_guest);
+    let message = record.message();
+    // Decoding a large body takes its time.
+    let shown = tokio::task::spawn_blocking(move || {
+        let headers = masks.headers(message.headers());
+        (masks.body(message.body(), message.properties()), headers)
+    });
+    let Ok((body, headers)) = shown.await else {
+        return visit.refuse(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "Its body cannot be decoded.",
+        );
+    };
+    visit.show(&of(&visit, queue, &record, (body, headers)))
+}
+
+fn of(
+    visit: &Visit,
+    queue: String,
+    record: &Record,
+    (body, headers): (Shown, Vec<(String, String)>),
+) -> Parked {
+    let now = Timestamp::now();
+    let message = record.message();
+    let line = |text: &str| visible::line(text).into_owned();
+    let moment = |at| Timestamp::try_from(at).ok().map(|at| Moment::of(at, now));
+    let mut facts = Vec::new();
+    let reason = record.reason.map_or("unknown", |reason| reason.as_str());
+    facts.push(("reason", reason.to_owned()));
+    if let Some(at) = record.parked_at.and_then(moment) {
+        facts.push(("parked", format!("{} ({})", at.text, at.iso)));
+    }
+    if let Some(at) = message.first_failed_at().and_then(moment) {
+        facts.push(("first failed", format!("{} ({})", at.text, at.iso)));
+    }
+    facts.push((
+        "attempts",
+        match record.attempts {
+            0 => "not counted".to_owned(),
+            count => count.to_string(),
+        },
+    ));
+    if message.replays() > 0 {
+        facts.push(("replayed before", message.replays().to_string()));
+    }
+    let exchange = match message.exchange() {
+        "" => "the default exchange".to_owned(),
+        name => format!("exchange {}", line(name)),
+    };
+    facts.push((
+        "published",
+        format!("to {exchange}, routing key {}", line(message.routing_key())),
+    ));
+    if record.home != queue {
+        facts.push(("belongs to", line(&record.home)));
+    }
+    let properties = message.properties();
+    for (name, value) in [
+        ("type", properties.kind()),
+        ("content type", properties.content_type()),
+        ("app id", properties.app_id()),
+        ("correlation id", properties.correlation_id()),
+    ] {
+        if let Some(value) = value {
+            facts.push((name, line(value.as_str())));
+        }
+    }
+    if let Some(mended) = message.mended() {
+        facts.push(("mended", line(mended)));
+    }
+    let time = |seconds: u64| {
+        let seconds = i64::try_from(seconds).unwrap_or(0);
+        Moment::of(Timestamp::from_second(seconds).unwrap_or(now), now)
+    };
+    let name = message
+        .message_id()
+        .map_or_else(|| "(no id)".to_owned(), line);
+    Parked {
+        frame: visit.frame(format!("{name} in {}", line(&queue))),
+        queue,
+        mark: record.mark.clone(),
+        name,
+        facts,
+        fingerprint: record.fingerprint.clone(),
+        error: line(&match record.error_type.as_str() {
+            "" => record.error.clone(),
+            kind => format!("{kind}: {}", record.error),
+        }),
+        history: record
+            .history
+            .iter()
+            .map(|entry| Attempt {
+                number: entry.attempt,
+                at: time(entry.at),
+                error: line(&entry.error),
+                host: line(&entry.host),
+            })
+            .collect(),
+        stack: record
+            .stack
+            .as_ref()
+            .map(|stack| visible::block(stack).chars().take(STACK).collect()),
+        headers,
+        body,
+    }
+}

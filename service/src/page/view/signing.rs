@@ -1,0 +1,96 @@
+//! Signing in with a token, and out.
+
+use std::time::{Duration, SystemTime};
+
+use askama::Template;
+use axum::{
+    Form,
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Redirect, Response},
+};
+use tokio::time::sleep;
+use tracing::warn;
+
+use super::super::{
+    Page, person,
+    visit::{Door, Frame, set_cookie},
+};
+
+/// What a wrong token costs, so that nobody tries many.
+const WRONG: Duration = Duration::from_secs(1);
+
+#[derive(Template)]
+#[template(path = "sign-in.html")]
+struct SignIn {
+    frame: Frame,
+    fault: &'static str,
+}
+
+pub(in super::super) async fn sign_in(door: Door) -> Response {
+    show(&door, StatusCode::OK, "")
+}
+
+fn show(door: &Door, status: StatusCode, fault: &'static str) -> Response {
+    let frame = Frame {
+        title: "Sign in".to_owned(),
+        person: None,
+        word: door.word(),
+        refresh: None,
+    };
+    door.page(status, &SignIn { frame, fault })
+}
+
+/// The form.
+#[derive(serde::Deserialize)]
+pub(in super::super) struct Said {
+    #[serde(default)]
+    token: String,
+    #[serde(default)]
+    word: String,
+}
+
+pub(in super::super) async fn signed_in(
+    State(page): State<Page>,
+    door: Door,
+    Form(said): Form<Said>,
+) -> Response {
+    if !door.is_ours(&said.word) {
+        return show(
+            &door,
+            StatusCode::FORBIDDEN,
+            "This form did not come from this page. Try again.",
+        );
+    }
+    let book = page.book();
+    let (now, length) = (SystemTime::now(), book.page().session.0);
+    let token = person::with_token(book.page(), &said.token);
+    let Some((token, session)) =
+        token.and_then(|token| Some((token, person::session(token, length, now)?)))
+    else {
+        warn!("somebody tried to sign in with a wrong token");
+        sleep(WRONG).await;
+        return show(&door, StatusCode::FORBIDDEN, "This token is nobody's.");
+    };
+    tracing::info!(who = token.name, "signed in");
+    let mut response = Redirect::to("/").into_response();
+    let cookie = door.keep(person::SESSION, &session, Some(length.as_secs()));
+    set_cookie(response.headers_mut(), &cookie);
+    response
+}
+
+pub(in super::super) async fn sign_out(door: Door, Form(said): Form<Said>) -> Response {
+    if !door.is_ours(&said.word) {
+        return show(
+            &door,
+            StatusCode::FORBIDDEN,
+            "This form did not come from this page. Try again.",
+        );
+    }
+    let mut response = Redirect::to("/sign-in").into_response();
+    set_cookie(
+        response.headers_mut(),
+        &door.keep(person::SESSION, "", Some(0)),
+    );
+    response
+}

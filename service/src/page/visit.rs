@@ -1,0 +1,252 @@
+//! A request: who sends it, which form they may send next, and how pages are answered.
+
+use std::{net::SocketAddr, sync::Arc, time::SystemTime};
+
+use askama::Template;
+use axum::{
+    extract::{ConnectInfo, FromRequestParts},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts},
+    response::{Html, IntoResponse, Redirect, Response},
+};
+
+use super::{
+    Page,
+    configuration::Role,
+    forgery,
+    person::{self, Entry, Person},
+};
+use crate::Book;
+
+/// A request of somebody who may see the page.
+#[derive(Debug)]
+pub(super) struct Visit {
+    pub(super) person: Person,
+    pub(super) book: Arc<Book>,
+    pub(super) door: Door,
+}
+
+/// How a request came.
+#[derive(Debug)]
+pub(super) struct Door {
+    headers: HeaderMap,
+    /// The name by which the browser knows this page.
+    host: Option<String>,
+    /// The cookie of its forms, and whether it is new.
+    cookie: (String, bool),
+    /// The browser speaks TLS, to a proxy.
+    pub(super) is_secure: bool,
+}
+
+/// What stands around every page.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) title: String,
+    pub(super) person: Option<Person>,
+    /// For forms.
+    pub(super) word: String,
+    /// Seconds until the browser asks again.
+    pub(super) refresh: Option<u32>,
+}
+
+impl Frame {
+    pub(super) fn may_operate(&self) -> bool {
+        self.may(Role::Operator)
+    }
+
+    pub(super) fn may_drop(&self) -> bool {
+        self.may(Role::Admin)
+    }
+
+    fn may(&self, role: Role) -> bool {
+        self.person
+            .as_ref()
+            .is_some_and(|person| !person.is_guest && person.role >= role)
+    }
+}
+
+/// What people are told where there is nothing else to show.
+#[derive(Template)]
+#[template(path = "sentence.html")]
+struct Sentence<'s> {
+    frame: Frame,
+    sentence: &'s str,
+}
+
+impl FromRequestParts<Page> for Visit {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, page: &Page) -> Result<Self, Response> {
+        let door = Door::of(parts, page);
+        let peer = peer(parts);
+        let book = page.book();
+        match person::entry(book.page(), peer, &parts.headers, SystemTime::now()) {
+            Entry::Known(person) => Ok(Self { person, book, door }),
+            Entry::SignIn if parts.method == axum::http::Method::GET => {
+                Err(Redirect::to("/sign-in").into_response())
+            }
+            Entry::SignIn => Err(door.refuse(
+                None,
+                StatusCode::UNAUTHORIZED,
+                "Your session is over: sign in again, and then do it once more.",
+            )),
+            Entry::Refused(why) => Err(door.refuse(None, StatusCode::FORBIDDEN, why)),
+        }
+    }
+}
+
+impl FromRequestParts<Page> for Door {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, page: &Page) -> Result<Self, Self::Rejection> {
+        Ok(Self::of(parts, page))
+    }
+}
+
+fn peer(parts: &Parts) -> std::net::IpAddr {
+    let info = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+    // Without it nobody is near.
+    info.map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |info| info.0.ip())
+}
+
+impl Door {
+    fn of(parts: &Parts, page: &Page) -> Self {
+        let text = |name: &str| {
+            parts
+                .headers
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+        };
+        let book = page.book();
+        let proxy = book.page().proxy.as_ref();
+        let is_proxied = proxy.is_some_and(|proxy| proxy.is_at(peer(parts)));
+        let said = text("x-forwarded-host").filter(|_| is_proxied);
+        let cookie = person::cookie(&parts.headers, forgery::COOKIE);
+        let cookie = match cookie.filter(|cookie| cookie.len() >= 32) {
+            Some(cookie) => (cookie.to_owned(), false),
+            None => (forgery::new_cookie(), true),
+        };
+        Self {
+            host: said.or_else(|| text("host")).map(str::to_owned),
+            cookie,
+            is_secure: text("origin").is_some_and(|origin| origin.starts_with("https://")),
+            headers: parts.headers.clone(),
+        }
+    }
+
+    /// Whether a form with this word is one of this page.
+    pub(super) fn is_ours(&self, word: &str) -> bool {
+        forgery::is_ours(&self.headers, self.host.as_deref(), word)
+    }
+
+    /// The word of its forms.
+    pub(super) fn word(&self) -> String {
+        forgery::word(&self.cookie.0)
+    }
+
+    /// A page, with what keeps it from being used by others.
+    pub(super) fn page(&self, status: StatusCode, page: &impl Template) -> Response {
+        let text = match page.render() {
+            Ok(text) => text,
+            Err(error) => {
+                tracing::error!(%error, "a page cannot be made");
+                return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+            }
+        };
+        let mut response = (status, Html(text)).into_response();
+        self.guard(response.headers_mut());
+        response
+    }
+
+    pub(super) fn guard(&self, headers: &mut HeaderMap) {
+        for (name, value) in [
+            (
+                header::CONTENT_SECURITY_POLICY,
+                "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+            ),
+            (header::CACHE_CONTROL, "no-store"),
+            (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            (header::X_FRAME_OPTIONS, "DENY"),
+            // Without any referrer a browser sends `Origin: null` with a form.
+            (header::REFERRER_POLICY, "same-origin"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        if let (cookie, true) = &self.cookie {
+            set_cookie(headers, &self.keep(forgery::COOKIE, cookie, None));
+        }
+    }
+
+    /// A cookie that no other site's request carries and no script reads; gone with the browser's session, or after so many seconds.
+    pub(super) fn keep(&self, name: &str, value: &str, seconds: Option<u64>) -> String {
+        let secure = if self.is_secure { "; Secure" } else { "" };
+        let age = seconds.map_or_else(String::new, |age| format!("; Max-Age={age}"));
+        format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict{secure}{age}")
+    }
+
+    /// A page with a sentence.
+    pub(super) fn refuse(
+        &self,
+        person: Option<&Person>,
+        status: StatusCode,
+        why: &str,
+    ) -> Response {
+        let frame = Frame {
+            title: status.canonical_reason().unwrap_or("Refused").to_owned(),
+            person: person.cloned(),
+            word: self.word(),
+            refresh: None,
+        };
+        self.page(
+            status,
+            &Sentence {
+                frame,
+                sentence: why,
+            },
+        )
+    }
+}
+
+impl Visit {
+    pub(super) fn frame(&self, title: impl Into<String>) -> Frame {
+        Frame {
+            title: title.into(),
+            person: Some(self.person.clone()),
+            word: self.door.word(),
+            refresh: None,
+        }
+    }
+
+    pub(super) fn show(&self, page: &impl Template) -> Response {
+        self.door.page(StatusCode::OK, page)
+    }
+
+    pub(super) fn refuse(&self, status: StatusCode, why: &str) -> Response {
+        self.door.refuse(Some(&self.person), status, why)
+    }
+
+    /// Whether the person may do that.
+    ///
+    /// # Errors
+    /// The page that says no.
+    pub(super) fn may(&self, role: Role, word: &str) -> Result<(), Box<Response>> {
+        if !self.door.is_ours(word) {
+            return Err(Box::new(self.refuse(
+                StatusCode::FORBIDDEN,
+                "This form did not come from this page, or its cookie is gone. Load the page again, and do it once more.",
+            )));
+        }
+        if self.person.is_guest || self.person.role < role {
+            return Err(Box::new(self.refuse(
+                StatusCode::FORBIDDEN,
+                "You may look at this, and not do that: your role does not allow it.",
+            )));
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn set_cookie(headers: &mut HeaderMap, cookie: &str) {
+    if let Ok(value) = HeaderValue::try_from(cookie) {
+        headers.append(HeaderName::from_static("set-cookie"), value);
+    }
+}

@@ -1,0 +1,119 @@
+//! What is not shown to people: headers and fields whose names tell of secrets, and those that a rule names.
+
+use retryrmq_operator::pattern::glob;
+use serde_json::Value;
+
+/// In the place of what is secret.
+pub(crate) const HIDDEN: &str = "***";
+
+/// Deeper than anybody reads.
+const DEEPEST: usize = 32;
+
+/// Names that are secret wherever they stand.
+const USUAL: [&str; 6] = [
+    "*authorization*",
+    "*password*",
+    "*secret*",
+    "*token*",
+    "*cookie*",
+    "*api*key*",
+];
+
+/// The names that are secret unless somebody says others.
+pub(crate) fn usual() -> Vec<String> {
+    USUAL.map(str::to_owned).to_vec()
+}
+
+/// Names that are secret, without regard to case.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Redaction(Vec<String>);
+
+impl Redaction {
+    pub(crate) fn new(patterns: &[String]) -> Self {
+        Self(
+            patterns
+                .iter()
+                .map(|pattern| pattern.to_lowercase())
+                .collect(),
+        )
+    }
+
+    pub(crate) fn is_secret(&self, name: &str) -> bool {
+        let name = name.to_lowercase();
+        self.0.iter().any(|pattern| glob(pattern, &name))
+    }
+
+    /// Hides what is secret in a value, at any depth.
+    pub(crate) fn hide(&self, value: &mut Value) {
+        self.hide_at(value, 0);
+    }
+
+    fn hide_at(&self, value: &mut Value, depth: usize) {
+        if depth > DEEPEST {
+            *value = Value::Null;
+            return;
+        }
+        match value {
+            Value::Array(items) => items
+                .iter_mut()
+                .for_each(|item| self.hide_at(item, depth + 1)),
+            Value::Object(map) => {
+                for (name, value) in map {
+                    match self.is_secret(name) {
+                        true => *value = HIDDEN.into(),
+                        false => self.hide_at(value, depth + 1),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Hides what stands at a path: names between dots, `*` is any name or place in a list.
+pub(crate) fn hide_path(value: &mut Value, path: &str) {
+    let steps: Vec<&str> = path.split('.').collect();
+    hide_steps(value, &steps);
+}
+
+fn hide_steps(value: &mut Value, steps: &[&str]) {
+    let Some((step, rest)) = steps.split_first() else {
+        *value = HIDDEN.into();
+        return;
+    };
+    match value {
+        Value::Array(items) => {
+            for (place, item) in items.iter_mut().enumerate() {
+                if glob(step, &place.to_string()) {
+                    hide_steps(item, rest);
+                }
+            }
+        }
+        Value::Object(map) => {
+            for (name, value) in map {
+                if glob(step, name) {
+                    hide_steps(value, rest);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_are_hidden_at_any_depth_and_paths_where_they_lead() {
+        let mut value = json!({"a": [{"Api-Key": 1, "b": 2}], "card": {"number": 4711}, "items": [{"price": 1}, {"price": 2}]});
+        Redaction::new(&usual()).hide(&mut value);
+        for path in ["card", "items.*.price", "items.1.none", "a.b"] {
+            hide_path(&mut value, path);
+        }
+        let expected = json!({"a": [{"Api-Key": "***", "b": 2}], "card": "***", "items": [{"price": "***"}, {"price": "***"}]});
+        assert_eq!(value, expected);
+    }
+}

@@ -1,0 +1,35 @@
+//! What may be said in the policy file, in the environment and as a flag.
+
+use std::{net::SocketAddr, num::NonZeroU16, path::PathBuf};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::Form;
+
+/// The section `[service]`: how the program runs. A flag comes before the environment, that before this section, and this before the default. It is read at the
+/// start: a change needs a restart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// The broker, as `--url`. Name the file of the password in it (`?passwordfile=…`) rather than the password.
+    pub url: Option<String>,
+    /// Where the pages are served, as `--listen`.
+    #[schemars(with = "Option<String>")]
+    pub listen: Option<SocketAddr>,
+    /// Dead letters on their way at a time, as `--prefetch`.
+    pub prefetch: Option<NonZeroU16>,
+    /// The management API, as `--management`.
+    pub management: Option<String>,
+    /// A file with the CA of its certificate, as `--management-ca`.
+    pub management_ca: Option<PathBuf>,
+    /// How the log looks, as `--log`.
+    pub log: Option<Form>,
+}
+
+/// What was said first: of the command line and the environment, then of the file. An empty text says nothing.
+#[must_use]
+pub fn first(said: Option<String>, in_file: Option<String>) -> Option<String> {
+    let told = |text: &String| !text.trim().is_empty();
+    said.filter(told).or_else(|| in_file.filter(told))
+}

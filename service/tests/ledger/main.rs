@@ -1,0 +1,126 @@
+//! Books about every message of a fleet on a cluster, while somebody kills replicas, nodes and Redis.
+//!
+//! `make test` keeps them over some hundred messages; `make serve-ledger` over 100 000 (`RETRYRMQ_LEDGER_COUNT`).
+#![allow(missing_docs)]
+
+mod cluster;
+mod fleet;
+#[allow(dead_code, reason = "the tests of the store use the rest")]
+#[path = "../redis/server.rs"]
+mod server;
+#[allow(dead_code, reason = "the tests of the service use the rest")]
+#[path = "../serve/stage.rs"]
+mod stage;
+
+use std::time::Duration;
+
+use retryrmq_harness::{Version, brokers};
+
+use crate::{
+    cluster::Cluster,
+    fleet::Fleet,
+    server::{Servers, available},
+    stage::{Replica, policy},
+};
+
+/// How many messages.
+fn count() -> usize {
+    let given = std::env::var("RETRYRMQ_LEDGER_COUNT").ok();
+    given.map_or(600, |count| count.parse().expect("a number of messages"))
+}
+
+/// What is killed while the fleet works.
+enum Store {
+    Broker,
+    /// Redis, which writes its file as often as this says.
+    Redis(&'static str),
+}
+
+async fn keep_books(store: Store) {
+    let brokers = brokers();
+    let Some(broker) = brokers
+        .iter()
+        .rfind(|broker| broker.is_controllable() && broker.version() >= Version::V4_3)
+    else {
+        eprintln!("skipped: there is no broker of 4.3 or later that may be killed");
+        return;
+    };
+    let (servers, what) = match store {
+        Store::Broker => (None, "the store is the broker".to_owned()),
+        Store::Redis(_) if !available() => return,
+        Store::Redis(fsync) => {
+            let servers = Servers::new("valkey");
+            servers.start(0, &[fsync]);
+            (Some(servers), format!("the store is Redis, {fsync}"))
+        }
+    };
+    let section = servers.as_ref().map_or_else(String::new, |servers| {
+        format!(
+            "[store.redis]\naddresses = [\"{}\"]\nlease = \"2s\"\ntimeout = \"3s\"\n",
+            servers.address(0)
+        )
+    });
+    let file = policy(&format!(
+        "[defaults]\nretry = \"list(100ms, 300ms)\"\n{section}"
+    ));
+    let cluster = Cluster::start(broker).await;
+    let vhost = cluster.vhost().await;
+    let urls = cluster.urls(&vhost);
+    let replica = || Replica::start_at(&urls, Some(file.path()), &[]);
+    let mut replicas = vec![replica().await, replica().await];
+    let fleet = Fleet::start(&vhost, urls.split(',').map(str::to_owned).collect()).await;
+    let publishing = fleet.publish(count());
+
+    // Each of them at least once, and again for as long as anything is on its way.
+    let mut draws = fastrand::Rng::with_seed(count() as u64);
+    let mut kills = [0_u32; 3];
+    for turn in 0.. {
+        tokio::time::sleep(Duration::from_millis(draws.u64(500..3_000))).await;
+        match turn % 3 {
+            0 => {
+                let at = draws.usize(..replicas.len());
+                replicas.swap_remove(at).kill().await;
+                // It comes back to a broker that may be starting.
+                replicas.push(replica().await);
+            }
+            1 => cluster.kill_one(draws.usize(..3)).await,
+            _ => {
+                let Some(servers) = &servers else { continue };
+                servers.tell("kill", 0, &[]);
+                tokio::time::sleep(Duration::from_millis(draws.u64(0..1_500))).await;
+                servers.start(0, &[]);
+            }
+        }
+        kills[turn % 3] += 1;
+        if turn >= 2 && publishing.is_finished() && fleet.is_nearly_done() {
+            break;
+        }
+    }
+    publishing.await.expect("all is published");
+    fleet.settle().await;
+    let [replicas_killed, nodes_killed, redis_killed] = kills;
+    let what = format!(
+        "{what}; {replicas_killed} replicas, {nodes_killed} nodes and {redis_killed} times Redis killed"
+    );
+    fleet.balance(&what);
+    for replica in replicas {
+        assert!(replica.end().await.success());
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_lost_of_what_waits_in_the_broker() {
+    keep_books(Store::Broker).await;
+}
+
+#[tokio::test]
+async fn nothing_is_lost_of_what_waits_in_redis_that_writes_always() {
+    keep_books(Store::Redis("appendfsync always")).await;
+}
+
+/// A process that is killed loses nothing that it has written, synced or not; a machine that loses its power would.
+#[tokio::test]
+#[ignore = "one store more; `make serve-ledger` runs it"]
+async fn nothing_is_lost_of_what_waits_in_redis_that_writes_every_second() {
+    keep_books(Store::Redis("appendfsync everysec")).await;
+}

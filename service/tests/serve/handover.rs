@@ -1,0 +1,356 @@
+//! Clients of the library that hand their failures over.
+
+use retryrmq::{Client, ErrorKind, Failure, Message, Outcome, Running, Strategy};
+use retryrmq_harness::{
+    Amqp, CutProxy, Ledger, Permissions, QueueType, eventually,
+    lapin::{
+        BasicProperties,
+        options::{BasicPublishOptions, QueueBindOptions},
+        types::{AMQPValue, FieldTable},
+    },
+    on_every_broker, on_every_queue_type,
+};
+
+use crate::stage::{INTAKE, INTAKE_PARKED, PATIENCE, Replica, id, policy, take, text};
+
+const HANDOVER: &str = "retryrmq.handover";
+const POLICY: &str = "[defaults]\nretry = \"list(100ms, 100ms)\"\n";
+
+/// What the handlers of these tests make of a message, which says it in its body.
+fn outcome(message: &Message) -> Outcome {
+    let attempt = message.attempt();
+    let failure = Failure::new(format!("attempt {attempt}: no answer"))
+        .of_type("Timeout")
+        .with_stack("in handle\nin main");
+    let moment = std::time::Duration::from_millis(130);
+    match message.body() {
+        b"fails" => Outcome::retry(failure),
+        b"fails once" if attempt == 1 => Outcome::retry(failure),
+        b"is fatal" => Outcome::fatal(failure),
+        b"is for a person" => Outcome::park(failure),
+        b"chooses" if attempt == 1 => Outcome::retry_after(moment, failure),
+        b"is put off" if message.deferrals() < 2 => Outcome::defer(moment),
+        _ => Outcome::Ack,
+    }
+}
+
+async fn consume(client: &Client, queue: &str, strategy: Strategy, ledger: &Ledger) -> Running {
+    let mut consumer = client.consumer(queue).dlx(true).strategy(strategy);
+    if strategy != Strategy::Service {
+        consumer = consumer.retry("list(100ms, 100ms)".parse().unwrap());
+    }
+    let ledger = ledger.clone();
+    let running = consumer.start(move |message: Message| {
+        let outcome = outcome(&message);
+        if outcome == Outcome::Ack {
+            ledger.handled(message.message_id().unwrap());
+        }
+        async move { outcome }
+    });
+    running.await.unwrap()
+}
+
+/// The headers of a record that a client writes and a service writes alike: all, with nothing but the time of each.
+fn record(message: &retryrmq_harness::Message) -> FieldTable {
+    fn timeless(value: &AMQPValue) -> AMQPValue {
+        match value {
+            AMQPValue::Timestamp(_) => AMQPValue::Timestamp(0),
+            AMQPValue::FieldArray(items) => {
+                let items = items.as_slice().iter().map(timeless).collect::<Vec<_>>();
+                AMQPValue::FieldArray(items.into())
+            }
+            AMQPValue::FieldTable(table) => {
+                let entries = table.inner().iter();
+                let entries = entries.map(|(name, value)| (name.clone(), timeless(value)));
+                AMQPValue::FieldTable(entries.collect::<std::collections::BTreeMap<_, _>>().into())
+            }
+            other => other.clone(),
+        }
+    }
+    let AMQPValue::FieldTable(mut table) = timeless(&AMQPValue::FieldTable(message.headers()))
+    else {
+        unreachable!("a table stays one")
+    };
+    // The queue's own name.
+    table.insert("x-retry-routing-key".into(), text("orders"));
+    table
+}
+
+async fn publish_all(amqp: &Amqp, queue: &str) {
+    for body in [
+        "fails",
+        "is fatal",
+        "is for a person",
+        "chooses",
+        "is put off",
+    ] {
+        let mut table = FieldTable::default();
+        table.insert("tenant".into(), text("gold"));
+        let properties = id(body).with_headers(table).with_correlation_id("7".into());
+        amqp.publish_with(queue, body, properties).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_handed_over_is_parked_as_its_client_would_have_parked_it() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = policy(POLICY);
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        let client = Client::connect(vhost.url()).await.unwrap();
+        let ledgers = [Ledger::new(), Ledger::new()];
+        let mut running = Vec::new();
+        for (queue, strategy, ledger) in [
+            ("orders", Strategy::Service, &ledgers[0]),
+            ("own", Strategy::RetryQueues, &ledgers[1]),
+        ] {
+            amqp.declare(queue, kind).await;
+            running.push(consume(&client, queue, strategy, ledger).await);
+            publish_all(&amqp, queue).await;
+        }
+        let by_id = |mut all: Vec<retryrmq_harness::Message>| {
+            all.sort_by_key(|one| one.id().unwrap().to_owned());
+            all
+        };
+        let ours = by_id(take(&amqp, "own.parked", 3).await);
+        let theirs = by_id(take(&amqp, "orders.parked", 3).await);
+        for (theirs, ours) in theirs.iter().zip(&ours) {
+            assert_eq!(record(theirs), record(ours));
+            assert_eq!(theirs.body, ours.body);
+            let bare = |one: &retryrmq_harness::Message| {
+                one.properties.clone().with_headers(FieldTable::default())
+            };
+            assert_eq!(bare(theirs), bare(ours));
+        }
+        let spent = &theirs[0];
+        let said = |name| spent.header_text(name).unwrap();
+        assert_eq!(spent.id(), Some("fails"));
+        assert_eq!(said("x-retry-parked-reason"), "exhausted");
+        assert_eq!(said("x-retry-error"), "attempt 3: no answer");
+        assert_eq!(said("x-retry-error-type"), "Timeout");
+        assert_eq!(said("x-retry-error-stack"), "in handle\nin main");
+        assert_eq!(spent.header_int("x-retry-count"), Some(2));
+        assert_eq!(spent.header("x-retry-queue"), None);
+        for ledger in &ledgers {
+            eventually(PATIENCE, "what succeeds later is handled", || async {
+                let report = ledger.report();
+                (report.handled == 2)
+                    .then_some(())
+                    .ok_or(format!("{report:?}"))
+            })
+            .await;
+        }
+        // Four failures were left to the policy: three of the first, one that chose its delay.
+        assert_eq!(running[0].stats().handed_over, 4);
+        assert_eq!(running[1].stats().handed_over, 0);
+        replica
+            .counts(
+                "retryrmq_serve_retried_total{queue=\"orders\",reason=\"failed\"}",
+                3,
+            )
+            .await;
+        for one in running {
+            one.close().await;
+        }
+        client.close().await;
+        assert_eq!(amqp.depth(INTAKE_PARKED).await, Some(0));
+        for queue in ["orders", HANDOVER, INTAKE] {
+            assert_eq!(amqp.depth(queue).await, Some(0), "{queue}");
+        }
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nothing_is_lost_while_clients_and_services_come_and_go() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = policy(POLICY);
+        let first = Replica::start(&vhost, Some(file.path())).await;
+        assert!(first.end().await.success());
+        amqp.declare("orders", kind).await;
+        let proxy = CutProxy::to(vhost.url()).await;
+        let client = Client::connect(proxy.url()).await.unwrap();
+        let ledger = Ledger::new();
+        let running = consume(&client, "orders", Strategy::Service, &ledger).await;
+        let publish = async |name: &str| {
+            ledger.published(name);
+            amqp.publish_with("orders", "fails once", id(name)).await;
+        };
+        publish("first").await;
+        // The service's queue is young to this client, which keeps the original for a while after the confirm: a cut now doubles it.
+        eventually(PATIENCE, "the copy is confirmed", || async {
+            amqp.depth(HANDOVER).await == Some(1)
+        })
+        .await;
+        proxy.cut();
+        for number in 0..40 {
+            publish(&format!("{number}")).await;
+            if number % 15 == 0 {
+                proxy.cut();
+            }
+        }
+        let service = Replica::start(&vhost, Some(file.path())).await;
+        service
+            .counts(
+                "retryrmq_serve_retried_total{queue=\"orders\",reason=\"failed\"}",
+                1,
+            )
+            .await;
+        service.kill().await;
+        let service = Replica::start(&vhost, Some(file.path())).await;
+        eventually(PATIENCE, "all are handled", || async {
+            let left = ledger.unsettled();
+            left.is_empty().then_some(()).ok_or(format!("{left:?}"))
+        })
+        .await;
+        ledger.assert_nothing_lost(&format!("{broker}, {kind}"));
+        running.close().await;
+        client.close().await;
+        assert_eq!(amqp.depth(INTAKE_PARKED).await, Some(0));
+        assert_eq!(amqp.depth("orders.parked").await.unwrap_or(0), 0);
+        assert!(service.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_the_service_the_consumer_is_refused_and_later_keeps_what_fails() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let (management, user) = (broker.management(), format!("hands-{}", vhost.name()));
+        management.create_user(&user, "p", "").await.unwrap();
+        // All that a client needs that may make its work queue.
+        let narrow = Permissions {
+            configure: "^orders$",
+            write: r"^(amq\.default|retryrmq\.dead)$",
+            read: "^orders$",
+        };
+        let permitted = management.set_permissions(vhost.name(), &user, narrow);
+        permitted.await.unwrap();
+        let client = Client::connect(vhost.url()).await.unwrap();
+        let refused = client
+            .consumer("orders")
+            .dlx(true)
+            .strategy(Strategy::Service)
+            .subscribe()
+            .await
+            .unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::QueueNotFound);
+        assert!(refused.to_string().contains("retryrmq serve"), "{refused}");
+        assert_eq!(amqp.depth("orders").await, None, "nothing is made");
+        client.close().await;
+        let file = policy(POLICY);
+        let service = Replica::start(&vhost, Some(file.path())).await;
+        assert!(service.end().await.success());
+        let client = Client::connect(&vhost.url_as(&user, "p")).await.unwrap();
+        let ledger = Ledger::new();
+        let running = consume(&client, "orders", Strategy::Service, &ledger).await;
+        let made = vhost.queue("orders").await.unwrap().raw.to_string();
+        assert!(made.contains("retryrmq.dead"), "{made}");
+        amqp.delete(HANDOVER).await;
+        ledger.published("one");
+        amqp.publish_with("orders", "fails once", id("one")).await;
+        eventually(PATIENCE, "the failure cannot be handed over", || async {
+            running.stats().publish_failures > 0
+        })
+        .await;
+        assert_eq!(
+            amqp.depth("orders").await,
+            Some(0),
+            "it is kept, unacknowledged"
+        );
+        let service = Replica::start(&vhost, Some(file.path())).await;
+        eventually(PATIENCE, "it is handed over, and comes back", || async {
+            ledger.is_settled()
+        })
+        .await;
+        running.close().await;
+        client.close().await;
+        assert!(service.end().await.success());
+        management.delete_user(&user).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_forged_reaches_no_queue_and_makes_none() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let _replica = Replica::start(&vhost, None).await;
+        amqp.declare("victim", QueueType::Quorum).await;
+        let handed = |queue: &str| {
+            let mut table = FieldTable::default();
+            for (name, value) in [
+                ("x-retry-handover", text("retry")),
+                ("x-retry-queue", text(queue)),
+                ("x-retry-count", AMQPValue::LongLongInt(0)),
+                ("x-retry-after", AMQPValue::LongLongInt(1)),
+            ] {
+                table.insert(name.into(), value);
+            }
+            id(queue).with_headers(table)
+        };
+        // By an exchange that somebody may publish to who may not publish to every queue.
+        let channel = amqp.new_channel().await;
+        channel
+            .queue_bind(
+                HANDOVER.into(),
+                "amq.fanout".into(),
+                "".into(),
+                QueueBindOptions::default(),
+                FieldTable::default(),
+            )
+            .await
+            .unwrap();
+        channel
+            .basic_publish(
+                "amq.fanout".into(),
+                "".into(),
+                BasicPublishOptions::default(),
+                b"x",
+                handed("victim"),
+            )
+            .await
+            .unwrap();
+        let long = "q".repeat(250);
+        for queue in [HANDOVER, INTAKE, "victim.parked", "nowhere", "", &long] {
+            amqp.publish_with(HANDOVER, "x", handed(queue)).await;
+        }
+        amqp.publish_with(HANDOVER, "x", BasicProperties::default())
+            .await;
+        let strays = take(&amqp, INTAKE_PARKED, 8).await;
+        let errors: Vec<_> = strays
+            .iter()
+            .filter_map(|stray| stray.header_text("x-retry-error"))
+            .collect();
+        for says in [
+            "by the exchange amq.fanout",
+            "handed over for retryrmq.handover",
+            "handed over for retryrmq.intake",
+            "handed over for victim.parked",
+            "it failed in nowhere, and that queue does not exist",
+            "x-retry-queue is missing",
+            "cannot wait or be parked",
+            "it has no headers",
+        ] {
+            let said = errors.iter().any(|error| error.contains(says));
+            assert!(said, "{says}: {errors:#?}");
+        }
+        assert_eq!(amqp.depth("victim").await, Some(0));
+        let made: Vec<String> = vhost
+            .queues()
+            .await
+            .iter()
+            .map(|queue| queue.name().to_owned())
+            .collect();
+        let foreign = |name: &&String| !name.starts_with("retryrmq.") && *name != "victim";
+        assert_eq!(made.iter().find(foreign), None);
+    })
+    .await;
+}
