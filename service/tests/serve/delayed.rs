@@ -388,6 +388,68 @@ async fn what_waits_in_the_broker_is_seen_and_its_exchange_may_be_missing_for_a_
     .await;
 }
 
+#[tokio::test]
+async fn what_a_publisher_passes_on_shortens_no_wait_and_what_is_too_large_to_wait_is_parked() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        shop(&amqp, "shop").await;
+        let file = policy(POLICY);
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        replica.says("kept until they are due").await;
+        let due = Due::watch(&vhost).await;
+        // With all headers of the message that its publisher was handling.
+        let mut headers = FieldTable::default();
+        headers.insert("x-delay".into(), AMQPValue::LongInt(3_000));
+        headers.insert("x-retry-replays".into(), AMQPValue::LongLongInt(1));
+        headers.insert("x-retry-expiration".into(), text("600000"));
+        let sent = send(&amqp, "order.a", id("passed-on").with_headers(headers)).await;
+        // A frame has no room for more than this.
+        let mut headers = FieldTable::default();
+        headers.insert("x-delay".into(), AMQPValue::LongInt(3_000));
+        headers.insert("fill".into(), text(&"x".repeat(130_980)));
+        send(&amqp, "order.a", id("large").with_headers(headers)).await;
+        let (at, properties, ..) = due.came("passed-on").await;
+        assert!(at - sent >= 3_000, "it came after {} ms", at - sent);
+        assert_eq!(properties.expiration(), &None, "its publisher set none");
+        let parked = take(&amqp, PARKED, 1).await.remove(0);
+        assert_eq!(parked.id(), Some("large"));
+        let error = parked.header_text("x-retry-error").unwrap();
+        assert!(error.contains("it cannot wait"), "{error}");
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_exchange_of_another_type_is_in_nobody_elses_way() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        shop(&amqp, "shop").await;
+        let declared = amqp.channel().exchange_declare(
+            "accounts".into(),
+            ExchangeKind::Direct,
+            ExchangeDeclareOptions {
+                durable: true,
+                ..ExchangeDeclareOptions::default()
+            },
+            FieldTable::default(),
+        );
+        declared.await.unwrap();
+        let file = policy(&format!("[delayed.accounts]\nto = \"shop\"\n\n{POLICY}"));
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        replica.says("kept until they are due").await;
+        let due = Due::watch(&vhost).await;
+        send(&amqp, "order.a", delayed("a", AMQPValue::LongInt(100))).await;
+        due.came("a").await;
+        let (status, why) = replica.page("/readyz").await;
+        assert!(status == 503 && why.contains("accounts"), "{status} {why}");
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
 /// Runs the publishers of each language with their native clients. `by` is `plugin` or `serve`, and changes one declaration.
 async fn publish_natively(vhost: &Vhost, by: &str) -> Vec<String> {
     let prepare = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/serve/prepare");
