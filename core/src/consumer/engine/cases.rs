@@ -112,6 +112,19 @@ impl Case {
         std::mem::take(&mut self.commands.list)
     }
 
+    /// The names of the events that were told since the last call.
+    fn events(&mut self) -> Vec<&'static str> {
+        let told = self
+            .commands
+            .list
+            .extract_if(.., |command| matches!(command, Command::Tell(_)));
+        let name = |command| match command {
+            Command::Tell(event) => Some(event.name()),
+            _ => None,
+        };
+        told.filter_map(name).collect()
+    }
+
     /// The broker has read all that was sent, if the engine wants to know.
     fn sync(&mut self) {
         let is_sync = |command: &mut Command| matches!(command, Command::Sync { .. });
@@ -214,6 +227,30 @@ fn a_broker_that_does_not_answer_holds_no_suspect_up() {
     case.after(Duration::from_secs(6));
     assert_eq!(case.commands.deliveries.len(), 1);
     assert_eq!(case.handed_out().len(), 1, "no second time with the answer");
+}
+
+#[test]
+fn a_loss_is_told_once_however_many_channels_it_takes_to_be_back() {
+    let mut case = Case::new();
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        for _ in 0..3 {
+            case.session += 1;
+            let session = case.session;
+            let (session, why) = (session - 1, None);
+            case.on(Input::Lost { session, why });
+            told.extend(case.events());
+            case.on(Input::Opened {
+                session: session + 1,
+            });
+        }
+        case.consume();
+        told.extend(case.events());
+    }
+    assert_eq!(
+        told,
+        ["disconnected", "reconnected", "disconnected", "reconnected"]
+    );
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::{
     super::Token,
     Commands, Engine, Moment, Now,
     entry::{Held, Phase},
+    flaws::{self, Flaw},
 };
 
 /// How long a suspect waits for others, and how long the others wait for a suspect that runs. What has been with its handler
@@ -130,12 +131,14 @@ impl Engine {
                     return;
                 }
                 // What took too long now is not waited for a second time when the broker has answered.
-                for (_, entry) in self.entries.iter_mut() {
-                    entry.awaited = false;
+                if !flaws::has(Flaw::WaitsTwice) {
+                    suspect.awaited = 0;
+                    for (_, entry) in self.entries.iter_mut() {
+                        entry.awaited = false;
+                    }
                 }
                 let number = self.sync(now, out);
                 if let Some(suspect) = &mut self.suspect {
-                    suspect.awaited = 0;
                     suspect.stage = Stage::Syncs {
                         until: now.at + PATIENCE,
                         number,
