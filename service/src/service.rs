@@ -364,6 +364,8 @@ impl Service {
         let subscribed = client
             .consumer(queue)
             .prefetch(self.options.prefetch)
+            // A copy would say neither where a message died nor what is asked for.
+            .put_back_whole(true)
             .on_event(move |event| match event {
                 Event::Disconnected { .. } => {
                     health.consumes(queue, false);

@@ -189,6 +189,8 @@ impl Courier {
                 self.client.apply_plan(&plan(&Sections::new())).await?;
                 let lost = lost.clone();
                 let consumer = self.client.consumer(DELAYED_QUEUE).prefetch(self.prefetch);
+                // A copy would come by another exchange.
+                let consumer = consumer.put_back_whole(true);
                 let consumer = consumer.on_event(move |event| {
                     if let Event::Disconnected { .. } = event {
                         lost.send_modify(|lost| *lost += 1);

@@ -542,3 +542,39 @@ async fn and_the_plugin_does_the_same_with_them() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn what_the_service_gives_back_at_its_end_waits_when_it_is_there_again() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        shop(&amqp, "shop").await;
+        let file = policy(POLICY);
+        // The longest that is not longer than an hour, of another kind than the service's: nothing can wait there.
+        let waiting = "retryrmq.delayed.retry.3200000";
+        amqp.declare(waiting, QueueType::Classic).await;
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        replica.says("kept until they are due").await;
+        let crashed = delayed("one", AMQPValue::LongInt(3_600_000));
+        let mut headers = crashed.headers().clone().unwrap();
+        // Anybody may write that.
+        headers.insert("x-retry-crashes".into(), AMQPValue::LongInt(2));
+        send(&amqp, "order.1", crashed.with_headers(headers)).await;
+        replica.says("could not be passed on").await;
+        assert!(replica.end().await.success());
+        eventually(PATIENCE, "it is given back", || async {
+            amqp.depth(DELAYED).await == Some(1)
+        })
+        .await;
+        amqp.delete(waiting).await;
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        eventually(PATIENCE, "it is somewhere", || async {
+            let waits = amqp.depth(waiting).await.unwrap_or(0);
+            (waits + amqp.depth(PARKED).await.unwrap_or(0) == 1).then_some(())
+        })
+        .await;
+        assert_eq!(amqp.depth(PARKED).await, Some(0), "{broker}");
+        assert!(replica.end().await.success());
+    })
+    .await;
+}

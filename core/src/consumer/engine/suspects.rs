@@ -41,6 +41,8 @@ enum Stage {
     Syncs {
         until: Moment,
         number: u64,
+        /// When waiting for others is over.
+        waits_until: Moment,
     },
     RunsAlone {
         until: Moment,
@@ -142,6 +144,7 @@ impl Engine {
                     suspect.stage = Stage::Syncs {
                         until: now.at + PATIENCE,
                         number,
+                        waits_until: until,
                     };
                 }
             }
@@ -168,10 +171,9 @@ impl Engine {
         };
         match suspect.stage {
             Stage::Syncs { number, .. } if !self.syncs.has_answered(number) => {}
-            Stage::Syncs { .. } if suspect.awaited > 0 => {
-                suspect.stage = Stage::Waits {
-                    until: now.at + PATIENCE,
-                };
+            // No longer than at first: where one detour comes after the other, that would never end.
+            Stage::Syncs { waits_until, .. } if suspect.awaited > 0 && now.at < waits_until => {
+                suspect.stage = Stage::Waits { until: waits_until };
             }
             Stage::Syncs { .. } => {
                 let token = suspect.token;
