@@ -132,19 +132,16 @@ impl Engine {
                 if !quiet && now.at < until {
                     return;
                 }
-                // What took too long now is not waited for a second time when the broker has answered.
-                if !flaws::has(Flaw::WaitsTwice) {
-                    suspect.awaited = 0;
-                    for (_, entry) in self.entries.iter_mut() {
-                        entry.awaited = false;
-                    }
-                }
                 let number = self.sync(now, out);
                 if let Some(suspect) = &mut self.suspect {
                     suspect.stage = Stage::Syncs {
                         until: now.at + PATIENCE,
                         number,
-                        waits_until: until,
+                        waits_until: if flaws::has(Flaw::WaitsTwice) {
+                            Moment::MAX
+                        } else {
+                            until
+                        },
                     };
                 }
             }
@@ -171,9 +168,11 @@ impl Engine {
         };
         match suspect.stage {
             Stage::Syncs { number, .. } if !self.syncs.has_answered(number) => {}
-            // No longer than at first: where one detour comes after the other, that would never end.
+            // No longer than at first: where a handler hangs, or one detour comes after the other, that would never end.
             Stage::Syncs { waits_until, .. } if suspect.awaited > 0 && now.at < waits_until => {
-                suspect.stage = Stage::Waits { until: waits_until };
+                suspect.stage = Stage::Waits {
+                    until: waits_until.min(now.at + PATIENCE),
+                };
             }
             Stage::Syncs { .. } => {
                 let token = suspect.token;
