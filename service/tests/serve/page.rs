@@ -622,7 +622,7 @@ async fn the_end_of_the_service_leaves_nothing_in_two_places() {
 }
 
 #[tokio::test]
-async fn looking_for_what_does_not_wait_makes_nobody_else_a_suspect() {
+async fn who_looks_too_often_through_what_waits_is_told() {
     let counts = |broker: &retryrmq_harness::Broker| {
         broker.version() >= Version::V4_0 && broker.version() < Version::V4_3
     };
@@ -653,15 +653,6 @@ async fn looking_for_what_does_not_wait_makes_nobody_else_a_suspect() {
             last = eventually_over(&mut olga, &job).await;
         }
         assert!(last.contains("counts each look as a crash"), "{last}");
-        let client = Client::connect(vhost.url()).await.unwrap();
-        let waiting = client.waiting("slow");
-        let rungs = waiting.rungs(["fixed(1h)".parse().unwrap()]).await.unwrap();
-        let rung = rungs.iter().find(|rung| rung.messages > 0).unwrap();
-        let mut look = waiting.look(rung).await.unwrap();
-        let waiter = look.next().await.unwrap().unwrap();
-        assert!(waiter.looks < 10, "{} looks", waiter.looks);
-        look.close().await.unwrap();
-        client.close().await;
         drop(slow);
         assert!(replica.end().await.success());
     })
