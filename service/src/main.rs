@@ -24,7 +24,7 @@ use tracing::level_filters::LevelFilter;
 /// as you like. It serves the one virtual host of its URL.
 ///
 /// A flag comes before its variable of the environment, that before the section [service] of the policy file, and this before the default.
-#[derive(Debug, Parser)]
+#[derive(Parser)]
 #[command(name = "retryrmq-serve", version, max_term_width = 100)]
 struct Options {
     /// The broker: amqp://user:password@host:5672/vhost, or amqps:// for TLS [default: amqp://localhost]

@@ -90,8 +90,12 @@ fn hide_steps(value: &mut Value, steps: &[&str]) {
             }
         }
         Value::Object(map) => {
+            let whole = steps.join(".");
             for (name, value) in map {
-                if glob(step, name) {
+                // A name may have dots itself.
+                if glob(&whole, name) {
+                    *value = HIDDEN.into();
+                } else if glob(step, name) {
                     hide_steps(value, rest);
                 }
             }
@@ -108,12 +112,12 @@ mod tests {
 
     #[test]
     fn names_are_hidden_at_any_depth_and_paths_where_they_lead() {
-        let mut value = json!({"a": [{"Api-Key": 1, "b": 2}], "card": {"number": 4711}, "items": [{"price": 1}, {"price": 2}]});
+        let mut value = json!({"a": [{"Api-Key": 1, "b": 2}], "card": {"number": 4711}, "items": [{"price": 1}, {"price": 2}], "a.b": 4711});
         Redaction::new(&usual()).hide(&mut value);
         for path in ["card", "items.*.price", "items.1.none", "a.b"] {
             hide_path(&mut value, path);
         }
-        let expected = json!({"a": [{"Api-Key": "***", "b": 2}], "card": "***", "items": [{"price": "***"}, {"price": "***"}]});
+        let expected = json!({"a": [{"Api-Key": "***", "b": 2}], "card": "***", "items": [{"price": "***"}, {"price": "***"}], "a.b": "***"});
         assert_eq!(value, expected);
     }
 }

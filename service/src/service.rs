@@ -93,6 +93,7 @@ pub struct Service {
     health: Health,
     address: Option<SocketAddr>,
     pages: Option<AbortHandle>,
+    page: Option<Page>,
     /// What tells people, for the metrics.
     running: Running,
     /// Where messages wait; in waiting queues without it.
@@ -123,7 +124,7 @@ impl Service {
         metrics.join(history.registry());
         let shelf = Arc::new(Shelf::new(book, options.policy.clone()));
         let health = Health::default();
-        let (mut address, mut pages) = (None, None);
+        let (mut address, mut pages, mut page) = (None, None, None);
         if let Some(wanted) = options.listen {
             let taken = |why: io::Error| {
                 format!("cannot listen at {wanted}: {why}; name another address with --listen")
@@ -134,7 +135,7 @@ impl Service {
                 health: health.clone(),
                 metrics: Arc::clone(&metrics),
             };
-            let page = options.page.then(|| {
+            page = options.page.then(|| {
                 let (shelf, health) = (Arc::clone(&shelf), health.clone());
                 Page::new(
                     shelf,
@@ -144,7 +145,7 @@ impl Service {
                     store.clone(),
                 )
             });
-            pages = Some(tokio::spawn(http::serve(listener, desk, page)).abort_handle());
+            pages = Some(tokio::spawn(http::serve(listener, desk, page.clone())).abort_handle());
         }
         Ok(Self {
             shelf,
@@ -155,6 +156,7 @@ impl Service {
             health,
             address,
             pages,
+            page,
             running,
             store,
             history,
@@ -317,7 +319,12 @@ impl Service {
         turns.send_modify(|tide| tide.ends = true);
         stop.send_replace(true);
         let ending = async {
-            subscriptions.drain(on_their_way).await;
+            let jobs = async {
+                if let Some(page) = &self.page {
+                    page.end().await;
+                }
+            };
+            tokio::join!(subscriptions.drain(on_their_way), jobs);
             while delayed.join_next().await.is_some() {}
             if let Some(keeper) = keeper {
                 keeper.end().await;
@@ -357,6 +364,8 @@ impl Service {
         let subscribed = client
             .consumer(queue)
             .prefetch(self.options.prefetch)
+            // A copy would say neither where a message died nor what is asked for.
+            .put_back_whole(true)
             .on_event(move |event| match event {
                 Event::Disconnected { .. } => {
                     health.consumes(queue, false);

@@ -1,15 +1,15 @@
 //! What may be said in the policy file, in the environment and as a flag.
 
-use std::{net::SocketAddr, num::NonZeroU16, path::PathBuf};
+use std::{fmt, net::SocketAddr, num::NonZeroU16, path::PathBuf};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::Form;
+use crate::{Form, redaction::HIDDEN};
 
 /// The section `[service]`: how the program runs. A flag comes before the environment, that before this section, and this before the default. It is read at the
 /// start: a change needs a restart.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// The broker, as `--url`. Name the file of the password in it (`?passwordfile=…`) rather than the password.
@@ -27,9 +27,42 @@ pub struct Settings {
     pub log: Option<Form>,
 }
 
+/// Without the addresses, which may hold a password.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("url", &self.url.as_ref().map(|_| HIDDEN))
+            .field("listen", &self.listen)
+            .field("prefetch", &self.prefetch)
+            .field("management", &self.management.as_ref().map(|_| HIDDEN))
+            .field("management_ca", &self.management_ca)
+            .field("log", &self.log)
+            .finish()
+    }
+}
+
 /// What was said first: of the command line and the environment, then of the file. An empty text says nothing.
 #[must_use]
 pub fn first(said: Option<String>, in_file: Option<String>) -> Option<String> {
     let told = |text: &String| !text.trim().is_empty();
     said.filter(told).or_else(|| in_file.filter(told))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_hold_a_password_is_not_told() {
+        let settings = Settings {
+            url: Some("amqp://u:hunter2@host".to_owned()),
+            management: Some("http://u:hunter2@host".to_owned()),
+            ..Settings::default()
+        };
+        let told = format!("{settings:?}");
+        assert!(
+            told.contains("Settings") && !told.contains("hunter2"),
+            "{told}"
+        );
+    }
 }

@@ -36,6 +36,7 @@ pub struct Consumer {
     pub(super) declare: bool,
     pub(super) work_queue: Option<WorkQueue>,
     pub(super) reserved_name: bool,
+    pub(super) put_back_whole: bool,
     pub(super) limits: Limits,
     pub(super) listener: Listener,
     pub(super) judge: Judge,
@@ -63,6 +64,7 @@ impl Consumer {
             declare: true,
             work_queue: None,
             reserved_name: false,
+            put_back_whole: false,
             limits: Limits::default(),
             listener: Listener::default(),
             judge: Judge::default(),
@@ -180,6 +182,14 @@ impl Consumer {
     /// unless this is on. Off by default. To look at parked messages or replay them, use [`Client::parked`].
     pub fn reserved_name(mut self, reserved_name: bool) -> Self {
         self.reserved_name = reserved_name;
+        self
+    }
+
+    /// Messages that no handler began with always go back to the queue as they are. Off by default: where a return looks like a crash to
+    /// the next reader, a copy goes to the queue instead, without what the broker wrote on the original, such as `x-death`. For a
+    /// queue whose messages mean nothing without that, and which bounds no deliveries.
+    pub fn put_back_whole(mut self, put_back_whole: bool) -> Self {
+        self.put_back_whole = put_back_whole;
         self
     }
 

@@ -1,6 +1,6 @@
 //! Reading a stream: what was published to it from some time on, and then what comes.
 
-use std::time::SystemTime;
+use std::{pin::Pin, time::SystemTime};
 
 use futures_util::StreamExt;
 use lapin::{
@@ -11,7 +11,7 @@ use lapin::{
 
 use crate::{
     Client, Error, ErrorKind, Result,
-    connection::{Connection, Doing, OpenChannel, ask},
+    connection::{Begun, Connection, Doing, OpenChannel, ask},
     topology::name,
     visible,
 };
@@ -53,6 +53,8 @@ pub struct StreamReader {
     /// Ends with the reader.
     _connection: Connection,
     came: u64,
+    /// The broker is being told what came. Not with the entry in hand, which would go with a caller that gives up.
+    telling: Option<Pin<Box<dyn Future<Output = Result<()>> + Send>>>,
 }
 
 impl Client {
@@ -95,6 +97,7 @@ impl Client {
             channel,
             _connection: connection,
             came: 0,
+            telling: None,
         })
     }
 }
@@ -105,6 +108,11 @@ impl StreamReader {
     /// # Errors
     /// [`ErrorKind::ConnectionLost`] when the connection or the stream is gone: read on with [`StreamFrom::After`] the last one.
     pub async fn next(&mut self) -> Result<StreamEntry> {
+        if let Some(telling) = &mut self.telling {
+            let told = telling.await;
+            self.telling = None;
+            told?;
+        }
         let Some(Ok(delivery)) = self.consumer.next().await else {
             return Err(Error::new(
                 ErrorKind::ConnectionLost,
@@ -116,9 +124,13 @@ impl StreamReader {
         };
         self.came += 1;
         if self.came.is_multiple_of(SHARE) {
+            let (channel, tag) = (self.channel.lapin().clone(), delivery.delivery_tag);
             let all = BasicAckOptions { multiple: true };
-            let acked = self.channel.lapin().basic_ack(delivery.delivery_tag, all);
-            ask(Doing::Consuming(&self.stream), acked).await?;
+            let acked = Begun::new(async move { channel.basic_ack(tag, all).await });
+            let stream = self.stream.clone();
+            self.telling = Some(Box::pin(async move {
+                ask(Doing::Consuming(&stream), acked.answer()).await
+            }));
         }
         let headers = delivery.properties.headers().as_ref();
         let offset = headers.and_then(|headers| headers.inner().get(OFFSET));

@@ -69,6 +69,31 @@ pub(crate) fn is_of_handover(name: &str) -> bool {
     matches!(name, HANDOVER | QUEUE | AFTER)
 }
 
+/// Whether a copy of ours may carry a header of this name, and needs it more than its publisher's: a name that only looks like one of
+/// ours is the publisher's.
+pub(crate) fn is_ours(name: &str) -> bool {
+    is_of_parking(name)
+        || is_of_handover(name)
+        || matches!(
+            name,
+            COUNT
+                | DEFERRALS
+                | CRASHES
+                | FIRST_FAILED_AT
+                | ERROR
+                | ERROR_TYPE
+                | HISTORY
+                | EXCHANGE
+                | ROUTING_KEY
+                | USER_ID
+                | EXPIRATION
+                | HEADERS_CUT
+                | PROTOCOL
+                | REPLAYS
+                | WALK
+        )
+}
+
 /// Any integer type of AMQP as `i64`.
 pub(crate) fn integer(value: &AMQPValue) -> Option<i64> {
     match *value {

@@ -57,7 +57,7 @@ pub(super) fn fit(table: &mut FieldTable, budget: usize) {
         over += 2 + headers::HEADERS_CUT.len() + 1;
         let mut sizes: Vec<(usize, ShortString)> = entries
             .iter()
-            .filter(|(name, _)| !name.as_str().starts_with("x-retry-"))
+            .filter(|(name, _)| !headers::is_ours(name.as_str()))
             .map(|(name, value)| (1 + name.as_str().len() + value_size(value), name.clone()))
             .collect();
         sizes.sort();
@@ -78,4 +78,33 @@ pub(super) fn fit(table: &mut FieldTable, budget: usize) {
         }
     }
     *table = entries.into();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_look_like_ours_push_none_of_ours_out() {
+        let mut table = FieldTable::default();
+        for number in 0..8_000 {
+            let name = format!("x-retry-{number}");
+            table.insert(name.into(), AMQPValue::Boolean(true));
+        }
+        let ours = [
+            (headers::COUNT, AMQPValue::LongLongInt(3)),
+            (headers::HANDOVER, AMQPValue::LongString("retry".into())),
+            (headers::QUEUE, AMQPValue::LongString("orders".into())),
+        ];
+        for (name, value) in &ours {
+            table.insert((*name).into(), value.clone());
+        }
+        let budget = 100_000;
+        assert!(encoded_size(&table) > budget);
+        fit(&mut table, budget);
+        assert!(encoded_size(&table) <= budget);
+        for (name, value) in &ours {
+            assert_eq!(table.inner().get(*name), Some(value), "{name}");
+        }
+    }
 }

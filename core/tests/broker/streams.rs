@@ -1,6 +1,9 @@
 //! A stream is no queue: to consume it is to skip, and what is retried in it goes to every reader.
 
-use retryrmq::{Client, Consumer, ErrorKind, Publish, Status, types::FieldTable};
+use std::time::{Duration, Instant, SystemTime};
+
+use futures_util::FutureExt;
+use retryrmq::{Client, Consumer, ErrorKind, Publish, Status, StreamFrom, types::FieldTable};
 use retryrmq_harness::{Amqp, QueueType, eventually, on_every_broker, on_every_queue_type};
 
 use crate::{
@@ -114,6 +117,39 @@ async fn queues_are_not_touched_by_the_question() {
         let diary = Diary::default();
         let _running = start(consumer, &diary, |_| Ok(())).await;
         assert_eq!(diary.until("a", 1).await[0].message.attempt(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn no_entry_is_lost_with_a_caller_that_gives_up_waiting() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let client = connect(&vhost).await;
+        client
+            .stream("log", Duration::from_secs(3_600), 100_000_000)
+            .await
+            .unwrap();
+        for number in 0..250 {
+            let entry = Publish::to_queue("log", number.to_string());
+            client.publish(entry).await.unwrap();
+        }
+        let from = StreamFrom::Time(SystemTime::UNIX_EPOCH);
+        let mut reader = client.read_stream("log", from).await.unwrap();
+        let end = Instant::now() + PATIENCE;
+        let mut read = 0;
+        while read < 250 {
+            assert!(Instant::now() < end, "{read} came");
+            // Each look is given up at once, whatever it was at.
+            match reader.next().now_or_never() {
+                Some(entry) => {
+                    assert_eq!(entry.unwrap().body, read.to_string().into_bytes());
+                    read += 1;
+                }
+                None => tokio::task::yield_now().await,
+            }
+        }
+        client.close().await;
     })
     .await;
 }

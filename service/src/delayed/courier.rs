@@ -6,8 +6,8 @@ use std::{
 };
 
 use retryrmq::{
-    Client, Error, ErrorKind, Event, Failed, Failure, Message, Outcome, Publish, Subscription,
-    visible,
+    BasicProperties, Client, Error, ErrorKind, Event, Failed, Failure, Message, Outcome, Publish,
+    Subscription, visible,
 };
 use tokio::{
     sync::watch,
@@ -17,8 +17,9 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
+    Sections,
     order::{Arrival, Order, Outgoing, hop, order},
-    stamp::{Stamp, plain},
+    stamp::{Stamp, as_published, plain},
     topology::{DELAYED_QUEUE, plan},
 };
 use crate::{
@@ -180,16 +181,16 @@ impl Courier {
         subscription.wait_closed().await;
     }
 
-    /// Declares and consumes, trying again until it succeeds.
+    /// Declares and consumes, trying again until it succeeds. What waits is due whatever becomes of the exchanges.
     async fn begin(&self, lost: &watch::Sender<u64>) -> Subscription {
         let mut pause = FIRST_PAUSE;
         loop {
             let begun = async {
-                self.client
-                    .apply_plan(&plan(self.shelf.book().delayed()))
-                    .await?;
+                self.client.apply_plan(&plan(&Sections::new())).await?;
                 let lost = lost.clone();
                 let consumer = self.client.consumer(DELAYED_QUEUE).prefetch(self.prefetch);
+                // A copy would come by another exchange.
+                let consumer = consumer.put_back_whole(true);
                 let consumer = consumer.on_event(move |event| {
                     if let Event::Disconnected { .. } = event {
                         lost.send_modify(|lost| *lost += 1);
@@ -199,7 +200,7 @@ impl Courier {
             };
             match begun.await {
                 Ok(subscription) => {
-                    self.health.ended(NAME, None);
+                    self.look().await;
                     return subscription;
                 }
                 Err(error) => self.troubled(&error),
@@ -210,14 +211,20 @@ impl Courier {
     }
 
     async fn look(&self) {
-        match self
-            .client
-            .apply_plan(&plan(self.shelf.book().delayed()))
-            .await
-        {
-            Ok(_) => self.health.ended(NAME, None),
-            Err(error) => self.troubled(&error),
+        let book = self.shelf.book();
+        let sections = book.delayed();
+        let Err(error) = self.client.apply_plan(&plan(sections)).await else {
+            self.health.ended(NAME, None);
+            return;
+        };
+        // An exchange that is there as another type is in nobody else's way.
+        if !error.is_transient() {
+            for (name, section) in sections {
+                let one: Sections = [(name.clone(), section.clone())].into();
+                let _ = self.client.apply_plan(&plan(&one)).await; // the first error is told
+            }
         }
+        self.troubled(&error);
     }
 
     fn troubled(&self, error: &Error) {
@@ -228,6 +235,10 @@ impl Courier {
 
     /// Returns when the message is published, waits or is parked, or when it is to go back.
     async fn see_through(&self, message: &Message, mut bounds: Bounds) -> Fate {
+        let own = match message.delivery_exchange() {
+            "" => message.properties().clone(),
+            _ => as_published(message.properties()),
+        };
         let arrival = Arrival {
             through: message.delivery_exchange(),
             exchange: message.exchange(),
@@ -235,7 +246,7 @@ impl Courier {
                 "" => message.routing_key(),
                 _ => message.delivery_routing_key(),
             },
-            properties: message.properties(),
+            properties: &own,
         };
         let mut what = order(&arrival, self.shelf.book().delayed(), now());
         let (since, mut patience, mut kept) = (Instant::now(), Patience::default(), None);
@@ -245,7 +256,7 @@ impl Courier {
             }
             let done = match &what {
                 Order::Publish(out) => self.publish(out, message).await,
-                Order::Park(stamp, why) => self.park(stamp, why, message).await,
+                Order::Park(stamp, why) => self.park(stamp, why, &own, message).await,
                 Order::Wait(out, _) => {
                     let rest = rest(&out.stamp);
                     if rest.is_zero() {
@@ -258,9 +269,15 @@ impl Courier {
                         }
                         continue;
                     }
-                    match self.wait(out, rest, message, &mut kept).await {
+                    match self.wait(out, rest, (&own, message), &mut kept).await {
                         Err(Fault::Store(store::Error::Unkeepable(why))) => {
                             what = Order::Park(out.stamp.clone(), format!("it cannot wait: {why}"));
+                            continue;
+                        }
+                        // What is wrong with it is wrong at every try: it would keep its place among those on their way for good.
+                        Err(Fault::Broker(error)) if is_its_own(error.kind()) => {
+                            let why = format!("it cannot wait: {error}");
+                            what = Order::Park(out.stamp.clone(), why);
                             continue;
                         }
                         done => done,
@@ -322,7 +339,7 @@ impl Courier {
         &self,
         out: &Outgoing,
         rest: Duration,
-        message: &Message,
+        (own, message): (&BasicProperties, &Message),
         kept: &mut Option<Kept>,
     ) -> Result<(), Fault> {
         if let Some(keeping) = &self.keeping {
@@ -337,17 +354,23 @@ impl Courier {
             return Ok(());
         };
         let copy = Publish::to_queue(DELAYED_QUEUE, message.body())
-            .properties(out.stamp.put_on(message.properties()))
+            .properties(out.stamp.put_on(own))
             .delay(step);
         Ok(self.client.publish(copy).await?)
     }
 
-    async fn park(&self, stamp: &Stamp, why: &str, message: &Message) -> Result<(), Fault> {
+    async fn park(
+        &self,
+        stamp: &Stamp,
+        why: &str,
+        own: &BasicProperties,
+        message: &Message,
+    ) -> Result<(), Fault> {
         let failed = Failed::new(
             DELAYED_QUEUE,
             &stamp.from,
             &stamp.key,
-            plain(message.properties()),
+            plain(own),
             message.body().to_vec(),
         )?;
         let outcome = Outcome::fatal(Failure::new(why).of_type("NotDelayed"));
@@ -367,11 +390,12 @@ const CALM: Standing = Standing {
 
 /// Whether the exchange would refuse it again until somebody acts.
 fn is_hopeless(error: &Error) -> bool {
-    error.is_permanent()
-        || matches!(
-            error.kind(),
-            ErrorKind::Unroutable | ErrorKind::TooLarge | ErrorKind::InvalidOption
-        )
+    error.is_permanent() || error.kind() == ErrorKind::Unroutable || is_its_own(error.kind())
+}
+
+/// Whether the message itself is what cannot be published, wherever it goes.
+fn is_its_own(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::TooLarge | ErrorKind::InvalidOption)
 }
 
 fn exchange(name: &str) -> String {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use retryrmq::{BasicProperties, rung, visible};
+use retryrmq::{BasicProperties, MAX_DELAY, rung, visible};
 
 use super::{
     Sections,
@@ -112,9 +112,18 @@ pub(super) fn hop(rest: Duration) -> Option<Duration> {
     if rest < SHORTEST {
         return None;
     }
+    // A clock that went back makes a rest of any length; and no wait is longer than this.
+    if rest >= MAX_DELAY {
+        return Some(hop_below(MAX_DELAY));
+    }
     if rung(rest) == rest {
         return Some(rest);
     }
+    Some(hop_below(rest))
+}
+
+/// The longest rung that is not longer.
+fn hop_below(rest: Duration) -> Duration {
     // The rung below is at least 0.79 of the one above.
     let mut below = SHORTEST;
     let mut next = SHORTEST;
@@ -122,16 +131,13 @@ pub(super) fn hop(rest: Duration) -> Option<Duration> {
         below = next;
         next = rung(next + Duration::from_millis(1));
     }
-    Some(below)
+    below
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use retryrmq::{
-        MAX_DELAY,
-        types::{AMQPValue, FieldTable},
-    };
+    use retryrmq::types::{AMQPValue, FieldTable};
 
     use super::{
         super::configuration::{Kind, Section},
@@ -230,6 +236,14 @@ mod tests {
         };
         let taken_out = stamp.put_on(&properties(&[replays]));
         assert!(matches!(ask("", "", &taken_out, NOW), Order::Publish(_)));
+    }
+
+    #[test]
+    fn a_clock_that_went_back_makes_no_wait_that_is_refused() {
+        for years in [1, 2, 56, 1_000] {
+            let step = hop(MAX_DELAY * years).unwrap();
+            assert!(step <= MAX_DELAY && rung(step) == step, "{step:?}");
+        }
     }
 
     proptest! {

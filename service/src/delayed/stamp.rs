@@ -20,6 +20,24 @@ const EXPIRATION: &str = "x-retry-expiration";
 /// The publisher's `user_id`: a broker refuses one that is not the connection's own.
 const USER: &str = "x-retry-user-id";
 
+/// How often it was replayed. Of a message that comes back by the default exchange somebody did that; a publisher passes on what the message
+/// had that he was handling.
+const REPLAYS: &str = "x-retry-replays";
+
+/// What a publisher has sent, without what only a copy of ours says.
+pub(super) fn as_published(properties: &BasicProperties) -> BasicProperties {
+    const OURS: [&str; 6] = [FROM, KEY, UNTIL, CC, EXPIRATION, REPLAYS];
+    let Some(headers) = properties.headers() else {
+        return properties.clone();
+    };
+    let headers = headers.inner().iter();
+    let headers: BTreeMap<_, _> = headers
+        .filter(|(name, _)| !OURS.contains(&name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    properties.clone().with_headers(headers.into())
+}
+
 /// Where a message came from, and when it is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
@@ -277,6 +295,31 @@ mod tests {
             let why = delay(&published(value)).unwrap_err();
             assert!(why.contains(words), "{why}");
         }
+    }
+
+    #[test]
+    fn what_a_publisher_passes_on_of_another_message_is_gone() {
+        let mut headers = FieldTable::default();
+        for name in [FROM, KEY, CC, EXPIRATION, "kind"] {
+            headers.insert(name.into(), text("60000"));
+        }
+        for name in [UNTIL, REPLAYS] {
+            headers.insert(name.into(), AMQPValue::LongLongInt(1));
+        }
+        let sent = BasicProperties::default()
+            .with_headers(headers)
+            .with_message_id("7".into());
+        let stamp = Stamp {
+            from: "orders".to_owned(),
+            key: "eu.de".to_owned(),
+            until: 5,
+        };
+        let out = take_off(&stamp.put_on(&as_published(&sent)));
+        assert_eq!(out.expiration(), &None, "its publisher set none");
+        assert_eq!(out.message_id(), sent.message_id());
+        let headers = out.headers().clone().unwrap();
+        let names: Vec<_> = headers.inner().keys().map(ShortString::as_str).collect();
+        assert_eq!(names, ["kind"]);
     }
 
     proptest! {

@@ -21,7 +21,7 @@ use std::{
 
 use jiff::Timestamp;
 use prometheus_client::{metrics::counter::Counter, registry::Registry};
-use retryrmq::{Client, StreamFrom};
+use retryrmq::{Client, StreamEntry, StreamFrom};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -43,6 +43,27 @@ const AGAIN: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// How long the end of the service waits for what was told last.
 const FAREWELL: Duration = Duration::from_secs(5);
+
+/// How long the entry that was read last may take to come again. What is made anew has none.
+const MEETING: Duration = Duration::from_secs(20);
+
+/// The entry that was read last.
+struct Last {
+    offset: u64,
+    body: Vec<u8>,
+    /// This reader has come by it: the stream is the same.
+    is_met: bool,
+}
+
+impl Last {
+    fn of(entry: &StreamEntry) -> Self {
+        Self {
+            offset: entry.offset,
+            body: entry.body.clone(),
+            is_met: true,
+        }
+    }
+}
 
 /// What a service writes and reads of the history. Clones share it.
 #[derive(Clone, Debug)]
@@ -105,9 +126,14 @@ impl History {
         );
         // From the first moment on: what happens while the stream is made waits.
         let news = feed.listen();
-        self.make(client).await;
         let stream = &self.configuration.stream;
-        tokio::join!(recorder.run(client, stream, news), self.follow(client));
+        let (made, is_made) = watch::channel(false);
+        let follow = async {
+            self.make(client).await;
+            made.send_replace(true);
+            self.follow(client).await;
+        };
+        tokio::join!(recorder.run(client, stream, news, is_made), follow);
     }
 
     /// Writes events down, and returns when they are confirmed.
@@ -157,9 +183,10 @@ impl History {
     /// Fills the index with the last day, and with what comes.
     async fn follow(&self, client: &Client) {
         let stream = &self.configuration.stream;
-        let mut last = None;
-        loop {
-            let from = match last {
+        let mut last: Option<Last> = None;
+        'anew: loop {
+            // With the last one itself: a stream that somebody has made anew counts from 0, and has nothing to send behind it for long.
+            let from = match last.as_ref().and_then(|last| last.offset.checked_sub(1)) {
                 Some(offset) => StreamFrom::After(offset),
                 None => StreamFrom::Time(
                     SystemTime::now()
@@ -169,9 +196,35 @@ impl History {
             };
             let error = match client.read_stream(stream, from).await {
                 Ok(mut reader) => loop {
-                    match reader.next().await {
+                    // Until the first one has come it is not known whether the stream is the same.
+                    let next = match &last {
+                        Some(last) if !last.is_met => timeout(MEETING, reader.next()).await,
+                        _ => Ok(reader.next().await),
+                    };
+                    let Ok(next) = next else {
+                        warn!(
+                            stream,
+                            "the stream of the history is another one, and read from its beginning"
+                        );
+                        last = None;
+                        continue 'anew;
+                    };
+                    match next {
                         Ok(entry) => {
-                            last = Some(entry.offset);
+                            if let Some(known) = &mut last
+                                && !known.is_met
+                                && entry.offset <= known.offset
+                            {
+                                if entry.offset == known.offset {
+                                    known.is_met = known.body == entry.body;
+                                    if !known.is_met {
+                                        last = None;
+                                        continue 'anew;
+                                    }
+                                }
+                                continue;
+                            }
+                            last = Some(Last::of(&entry));
                             // Anybody who may write to the stream may write anything.
                             if let Ok(event) = serde_json::from_slice::<Event>(&entry.body) {
                                 self.index.add(&event, Timestamp::now());
@@ -182,6 +235,9 @@ impl History {
                 },
                 Err(error) => error,
             };
+            if let Some(last) = &mut last {
+                last.is_met = false;
+            }
             info!(%error, "the history is read on in a moment");
             // Deleted meanwhile, it begins anew.
             if error.kind() == retryrmq::ErrorKind::QueueNotFound {

@@ -42,13 +42,21 @@ impl Recorder {
         }
     }
 
-    /// Never ends while the feed tells.
-    pub(super) async fn run(self, client: &Client, stream: &str, news: Receiver<Happening>) {
+    /// Never ends while the feed tells. Written is once the stream is made; what happens before is taken all the same, because a
+    /// happening has a body, and an event has none.
+    pub(super) async fn run(
+        self,
+        client: &Client,
+        stream: &str,
+        news: Receiver<Happening>,
+        mut is_made: watch::Receiver<bool>,
+    ) {
         let (sender, events) = mpsc::channel(ROOM);
-        tokio::join!(
-            self.take(news, sender),
-            self.write_all(client, stream, events)
-        );
+        let write = async {
+            let _ = is_made.wait_for(|made| *made).await;
+            self.write_all(client, stream, events).await;
+        };
+        tokio::join!(self.take(news, sender), write);
     }
 
     async fn take(&self, mut news: Receiver<Happening>, events: Sender<Event>) {

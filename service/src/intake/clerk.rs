@@ -82,6 +82,8 @@ struct Case {
     redelivered: bool,
     /// As many channels were lost when it came. With the next loss it comes again.
     losses: u64,
+    /// Its queue is what its headers say, which may be any name.
+    is_handed_over: bool,
 }
 
 /// What is to become of a message.
@@ -105,6 +107,8 @@ enum Fault {
     Broker(#[from] Error),
     #[error(transparent)]
     Store(#[from] store::Error),
+    #[error("the queue that it was handed over for does not exist")]
+    Gone,
 }
 
 impl Fault {
@@ -113,6 +117,7 @@ impl Fault {
             Self::Broker(error) => Cause::of(error.kind(), error.is_permanent()),
             // All that waits goes there.
             Self::Store(_) => Cause::AllAway,
+            Self::Gone => Cause::Lasting,
         }
     }
 }
@@ -122,6 +127,8 @@ enum Stored {
     There(Box<Decision>),
     /// Others of its queue are held already, and it is not worth another place.
     NoRoom(Error),
+    /// It was handed over for a queue that does not exist: none is made for a name that anybody may write.
+    Gone,
     /// It was kept for long enough, or the service ends.
     Kept,
 }
@@ -199,6 +206,7 @@ impl Clerk {
             reason: death.reason,
             redelivered: message.redelivered(),
             losses,
+            is_handed_over: false,
         };
         self.settle(&case, message).await
     }
@@ -242,24 +250,8 @@ impl Clerk {
             reason: Reason::FAILED.to_owned(),
             redelivered: message.redelivered(),
             losses,
+            is_handed_over: true,
         };
-        let is_there = match case.retrier.exists().await {
-            Ok(is_there) => is_there,
-            Err(error) => {
-                debug!(%error, "whether a queue is there is not known; what was handed over for it goes back");
-                self.pause(PAUSE, losses).await;
-                return Fate::Returned;
-            }
-        };
-        if !is_there {
-            let queue = visible::line(case.failed.queue());
-            // Nor is a parking queue made for a name that anybody may write.
-            let why = format!(
-                "it failed in {queue}, and that queue does not exist any more: declare it, and replay this with \
-                 `retryrmq parked replay {INTAKE_QUEUE} --to {queue}`"
-            );
-            return self.stray(message, &why, losses).await;
-        }
         self.settle(&case, message).await
     }
 
@@ -285,6 +277,14 @@ impl Clerk {
             Stored::There(decision) => self.tell(case, &decision).await,
             Stored::Kept => return Fate::Returned,
             Stored::NoRoom(error) => return self.overflow(case, message, &error).await,
+            Stored::Gone => {
+                let queue = visible::line(case.failed.queue());
+                let why = format!(
+                    "it failed in {queue}, and that queue does not exist any more: declare it, and replay this with \
+                     `retryrmq parked replay {INTAKE_QUEUE} --to {queue}`"
+                );
+                return self.stray(message, &why, case.losses).await;
+            }
         }
         Fate::Done
     }
@@ -331,13 +331,14 @@ impl Clerk {
             reason: kind.to_owned(),
             redelivered: message.redelivered(),
             losses,
+            is_handed_over: false,
         };
         match self.store(&case).await {
             Stored::There(decision) => {
                 self.tell(&case, &decision).await;
                 Fate::Done
             }
-            Stored::Kept | Stored::NoRoom(_) => Fate::Returned,
+            Stored::Kept | Stored::NoRoom(_) | Stored::Gone => Fate::Returned,
         }
     }
 
@@ -357,6 +358,7 @@ impl Clerk {
                 }
                 // Only an acknowledgement decides nothing, and there is none here.
                 Ok(None) => return Stored::Kept,
+                Err(Fault::Gone) => return Stored::Gone,
                 Err(fault) => fault,
             };
             self.metrics.failed(queue);
@@ -406,6 +408,9 @@ impl Clerk {
         if let (Some(keeping), Some(waiting)) = (&self.keeping, &*waiting) {
             keeping.keep(&waiting.kept).await?;
             return Ok(Some(waiting.decision.clone()));
+        }
+        if case.is_handed_over && !case.retrier.exists().await? {
+            return Err(Fault::Gone);
         }
         // Nobody would take what comes back, and where it waits nobody would look.
         let gone;

@@ -3,6 +3,7 @@
 use retryrmq::{Death, Failed, Handover, Message, types::FieldTable, work_queue_of};
 
 use super::topology::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};
+use crate::delayed::DELAYED_QUEUE;
 
 /// What a message in the intake is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +64,7 @@ pub(super) fn taken_over(message: &Message) -> Result<(Failed, Handover), String
         format!("it was published to {HANDOVER_QUEUE}, and is no failure that a client hands over: {why}")
     })?;
     let queue = failed.queue();
-    let is_own = [INTAKE_QUEUE, INTAKE_PARKED, HANDOVER_QUEUE].contains(&queue)
+    let is_own = [INTAKE_QUEUE, INTAKE_PARKED, HANDOVER_QUEUE, DELAYED_QUEUE].contains(&queue)
         || queue.starts_with("retryrmq.serve.");
     if is_own || work_queue_of(queue).is_some() {
         return Err(format!(

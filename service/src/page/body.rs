@@ -90,7 +90,9 @@ impl Masks {
             None => String::new(),
         };
         let text = match (&decoded.value, decoded.format) {
-            (Some(structured @ (Value::Object(_) | Value::Array(_))), _) => {
+            (Some(structured @ (Value::Object(_) | Value::Array(_))), _)
+                if self.fields.is_empty() || has_fields(structured) =>
+            {
                 let mut structured = structured.clone();
                 self.names.hide(&mut structured);
                 for path in &self.fields {
@@ -144,6 +146,15 @@ impl Masks {
     }
 }
 
+/// Whether there is an object anywhere; not deep, because depths were bounded when it was decoded.
+fn has_fields(value: &Value) -> bool {
+    match value {
+        Value::Object(_) => true,
+        Value::Array(items) => items.iter().any(has_fields),
+        _ => false,
+    }
+}
+
 fn is_ours(name: &str) -> bool {
     name.starts_with("x-retry-")
         || name.starts_with("x-first-death-")
@@ -185,6 +196,7 @@ mod tests {
         assert_eq!(shown("orders", true, body).text, "");
         assert_eq!(shown("secret", false, body).text, "");
         assert_eq!(shown("payments", false, b"card 4711").text, "");
+        assert_eq!(shown("payments", false, b"[[\"card 4711\"]]").text, "");
         assert_eq!(shown("orders", false, b"card 4711").text, "card 4711");
         assert_eq!(shown("orders", false, b"\x1b[31m\xff").text, "");
         let mut table = FieldTable::default();

@@ -65,6 +65,11 @@ impl Page {
         }
     }
 
+    /// Lets what people asked for come to a good end.
+    pub(crate) async fn end(&self) {
+        self.jobs.end().await;
+    }
+
     fn book(&self) -> Arc<Book> {
         self.shelf.book()
     }

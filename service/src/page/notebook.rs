@@ -35,8 +35,12 @@ impl Notebook {
         let Some(client) = client else {
             return known.unwrap_or_default();
         };
-        match timeout(PATIENCE, read(&client, queue)).await {
-            Ok(Ok(notes)) => {
+        let (asked, until) = (queue.to_owned(), Instant::now() + PATIENCE);
+        // By itself: a walk that is dropped, with the request of a browser that goes away, may leave what it puts back twice.
+        let read = tokio::spawn(async move { read(&client, &asked, until).await });
+        let read = timeout(PATIENCE, read).await;
+        match read.map(|read| read.unwrap_or(Ok(None))) {
+            Ok(Ok(Some(notes))) => {
                 let notes = Arc::new(notes);
                 let mut all = self.lock();
                 if all.len() >= MOST {
@@ -49,7 +53,7 @@ impl Notebook {
                 tracing::warn!(%error, queue, "the notes about this queue cannot be read");
                 known.unwrap_or_default()
             }
-            Err(_) => known.unwrap_or_default(),
+            Ok(Ok(None)) | Err(_) => known.unwrap_or_default(),
         }
     }
 
@@ -58,16 +62,17 @@ impl Notebook {
     }
 }
 
-async fn read(client: &Client, queue: &str) -> retryrmq::Result<Notes> {
+/// `None` where somebody else holds some of them until then.
+async fn read(client: &Client, queue: &str, until: Instant) -> retryrmq::Result<Option<Notes>> {
     let parked = client.parked(family(queue));
     let name = parked.name();
     if name.len() > 255 {
-        return Ok(Notes::default());
+        return Ok(Some(Notes::default()));
     }
     let totals = client.queue_totals([name.as_str()]).await?;
     let is_there = matches!(totals.first(), Some(Ok(Some(totals))) if totals.ready > 0);
     if !is_there {
-        return Ok(Notes::default());
+        return Ok(Some(Notes::default()));
     }
     loop {
         let mut browse = parked.browse().await?;
@@ -83,9 +88,12 @@ async fn read(client: &Client, queue: &str) -> retryrmq::Result<Notes> {
         browse.close().await?;
         read?;
         if is_alone {
-            return Ok(notes);
+            return Ok(Some(notes));
         }
-        // Somebody else holds some of them: until our patience ends.
+        // Somebody else holds some of them.
+        if Instant::now() >= until {
+            return Ok(None);
+        }
         sleep(Duration::from_millis(fastrand::u64(50..400))).await;
     }
 }

@@ -14,6 +14,15 @@ use super::configuration::{Configuration, Role, Token};
 /// The cookie of somebody who signed in with a token.
 pub(super) const SESSION: &str = "retryrmq_session";
 
+/// What proxies write on requests.
+const PASSED_ON: [&str; 5] = [
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-real-ip",
+];
+
 /// Somebody who may see the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Person {
@@ -44,6 +53,17 @@ pub(super) fn entry(
     now: SystemTime,
 ) -> Entry {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    if let Some(proxy) = &page.proxy
+        && proxy.is_at(peer)
+        && [&proxy.user, &proxy.groups]
+            .iter()
+            .any(|name| headers.get_all(name.as_str()).iter().count() > 1)
+    {
+        // One of them may be the browser's own.
+        return Entry::Refused(
+            "The proxy said twice who you are: let it replace these headers, and not add to those of the browser.",
+        );
+    }
     if let Some(proxy) = &page.proxy
         && proxy.is_at(peer)
         && let Some(user) = text(&proxy.user).filter(|user| !user.trim().is_empty())
@@ -79,7 +99,9 @@ pub(super) fn entry(
         });
         matches!(name, "localhost" | "127.0.0.1" | "[::1]")
     });
-    if peer.to_canonical().is_loopback() && is_local_name {
+    // A proxy on this machine speaks for somebody who may be anywhere.
+    let is_passed_on = PASSED_ON.iter().any(|name| headers.contains_key(*name));
+    if peer.to_canonical().is_loopback() && is_local_name && !is_passed_on {
         return Entry::Known(Person {
             name: "guest".to_owned(),
             role: Role::Reader,
@@ -188,6 +210,11 @@ mod tests {
             let is_guest = matches!(&entry, Entry::Known(person) if person.is_guest);
             assert_eq!(is_guest, comes_in, "{peer} {host}: {entry:?}");
         }
+        for name in PASSED_ON {
+            let said = headers(&[("host", "localhost:9419"), (name, "192.0.2.7")]);
+            let entry = entry(&page, HERE, &said, now);
+            assert!(matches!(entry, Entry::Refused(_)), "{name}: {entry:?}");
+        }
     }
 
     #[test]
@@ -240,6 +267,12 @@ mod tests {
         assert_eq!(asks("::ffff:10.1.2.3", "shop"), Some(Role::Operator));
         assert_eq!(asks("10.1.2.3", "others"), None);
         assert_eq!(asks("10.2.0.1", "sre"), None);
+        for twice in ["x-forwarded-user", "x-forwarded-groups"] {
+            let mut said = headers(&[("x-forwarded-user", "ann"), ("x-forwarded-groups", "sre")]);
+            said.append(twice, "shop".parse().unwrap());
+            let entry = entry(&page, "10.1.2.3".parse().unwrap(), &said, now);
+            assert!(matches!(entry, Entry::Refused(_)), "{twice}: {entry:?}");
+        }
         let nobody = entry(&page, HERE, &headers(&[("host", "localhost")]), now);
         assert!(matches!(nobody, Entry::Refused(_)), "{nobody:?}");
         for (text, says) in [

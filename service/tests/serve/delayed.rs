@@ -388,6 +388,69 @@ async fn what_waits_in_the_broker_is_seen_and_its_exchange_may_be_missing_for_a_
     .await;
 }
 
+#[tokio::test]
+async fn what_a_publisher_passes_on_shortens_no_wait_and_what_is_too_large_to_wait_is_parked() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        shop(&amqp, "shop").await;
+        let file = policy(POLICY);
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        replica.says("kept until they are due").await;
+        let due = Due::watch(&vhost).await;
+        // With all headers of the message that its publisher was handling.
+        let mut headers = FieldTable::default();
+        headers.insert("x-delay".into(), AMQPValue::LongInt(3_000));
+        headers.insert("x-retry-replays".into(), AMQPValue::LongLongInt(1));
+        headers.insert("x-retry-expiration".into(), text("600000"));
+        let sent = send(&amqp, "order.a", id("passed-on").with_headers(headers)).await;
+        // A frame has no room for more than this.
+        let mut headers = FieldTable::default();
+        headers.insert("x-delay".into(), AMQPValue::LongInt(3_000));
+        headers.insert("fill".into(), text(&"x".repeat(130_980)));
+        send(&amqp, "order.a", id("large").with_headers(headers)).await;
+        let (at, properties, ..) = due.came("passed-on").await;
+        assert!(at - sent >= 3_000, "it came after {} ms", at - sent);
+        assert_eq!(properties.expiration(), &None, "its publisher set none");
+        let parked = take(&amqp, PARKED, 1).await.remove(0);
+        assert_eq!(parked.id(), Some("large"));
+        // Its headers leave no room for the sentence.
+        let kind = parked.header_text("x-retry-error-type");
+        assert_eq!(kind.as_deref(), Some("NotDelayed"));
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_exchange_of_another_type_is_in_nobody_elses_way() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        shop(&amqp, "shop").await;
+        let declared = amqp.channel().exchange_declare(
+            "accounts".into(),
+            ExchangeKind::Direct,
+            ExchangeDeclareOptions {
+                durable: true,
+                ..ExchangeDeclareOptions::default()
+            },
+            FieldTable::default(),
+        );
+        declared.await.unwrap();
+        let file = policy(&format!("[delayed.accounts]\nto = \"shop\"\n\n{POLICY}"));
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        replica.says("kept until they are due").await;
+        let due = Due::watch(&vhost).await;
+        send(&amqp, "order.a", delayed("a", AMQPValue::LongInt(100))).await;
+        due.came("a").await;
+        let (status, why) = replica.page("/readyz").await;
+        assert!(status == 503 && why.contains("accounts"), "{status} {why}");
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
 /// Runs the publishers of each language with their native clients. `by` is `plugin` or `serve`, and changes one declaration.
 async fn publish_natively(vhost: &Vhost, by: &str) -> Vec<String> {
     let prepare = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/serve/prepare");
@@ -477,6 +540,42 @@ async fn and_the_plugin_does_the_same_with_them() {
         bind(&amqp, "orders").await;
         let due = Due::watch(&vhost).await;
         come_in_their_order(&vhost, &due, "plugin").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_the_service_gives_back_at_its_end_waits_when_it_is_there_again() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        shop(&amqp, "shop").await;
+        let file = policy(POLICY);
+        // The longest that is not longer than an hour, of another kind than the service's: nothing can wait there.
+        let waiting = "retryrmq.delayed.retry.3200000";
+        amqp.declare(waiting, QueueType::Classic).await;
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        replica.says("kept until they are due").await;
+        let crashed = delayed("one", AMQPValue::LongInt(3_600_000));
+        let mut headers = crashed.headers().clone().unwrap();
+        // Anybody may write that.
+        headers.insert("x-retry-crashes".into(), AMQPValue::LongInt(2));
+        send(&amqp, "order.1", crashed.with_headers(headers)).await;
+        replica.says("could not be passed on").await;
+        assert!(replica.end().await.success());
+        eventually(PATIENCE, "it is given back", || async {
+            amqp.depth(DELAYED).await == Some(1)
+        })
+        .await;
+        amqp.delete(waiting).await;
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        eventually(PATIENCE, "it is somewhere", || async {
+            let waits = amqp.depth(waiting).await.unwrap_or(0);
+            (waits + amqp.depth(PARKED).await.unwrap_or(0) == 1).then_some(())
+        })
+        .await;
+        assert_eq!(amqp.depth(PARKED).await, Some(0), "{broker}");
+        assert!(replica.end().await.success());
     })
     .await;
 }

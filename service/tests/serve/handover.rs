@@ -2,16 +2,18 @@
 
 use retryrmq::{Client, ErrorKind, Failure, Message, Outcome, Running, Strategy};
 use retryrmq_harness::{
-    Amqp, CutProxy, Ledger, Permissions, QueueType, eventually,
+    Amqp, Broker, CutProxy, Ledger, Permissions, QueueType, eventually,
     lapin::{
         BasicProperties,
         options::{BasicPublishOptions, QueueBindOptions},
         types::{AMQPValue, FieldTable},
     },
-    on_every_broker, on_every_queue_type,
+    on_every_broker, on_every_broker_where, on_every_queue_type,
 };
 
-use crate::stage::{INTAKE, INTAKE_PARKED, PATIENCE, Replica, id, policy, take, text};
+use crate::stage::{
+    INTAKE, INTAKE_PARKED, Native, PATIENCE, Replica, declare, id, policy, take, text,
+};
 
 const HANDOVER: &str = "retryrmq.handover";
 const POLICY: &str = "[defaults]\nretry = \"list(100ms, 100ms)\"\n";
@@ -351,6 +353,117 @@ async fn what_is_forged_reaches_no_queue_and_makes_none() {
             .collect();
         let foreign = |name: &&String| !name.starts_with("retryrmq.") && *name != "victim";
         assert_eq!(made.iter().find(foreign), None);
+    })
+    .await;
+}
+
+/// A failure for `queue` as a client hands it over, of a message that crashed a consumer twice before.
+fn crashed(queue: &str, name: &str) -> BasicProperties {
+    let mut table = FieldTable::default();
+    for (header, value) in [
+        ("x-retry-protocol", AMQPValue::LongLongInt(1)),
+        ("x-retry-handover", text("retry")),
+        ("x-retry-queue", text(queue)),
+        ("x-retry-count", AMQPValue::LongLongInt(0)),
+        ("x-retry-crashes", AMQPValue::LongLongInt(2)),
+        ("x-retry-error", text("no answer")),
+    ] {
+        table.insert(header.into(), value);
+    }
+    id(name).with_headers(table)
+}
+
+#[tokio::test]
+async fn what_the_service_gives_back_at_its_end_is_the_same_message_for_the_next_one() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = policy("[defaults]\nretry = \"fixed(1h)\"\n");
+        let waiting = "orders.retry.3600000";
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        // Of another kind than the service's: nothing can wait there.
+        amqp.declare(waiting, QueueType::Classic).await;
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        amqp.publish_with(HANDOVER, "x", crashed("orders", "handed"))
+            .await;
+        let mut dies = crashed("orders", "died");
+        let mut table = FieldTable::default();
+        for (name, value) in dies.headers().as_ref().unwrap() {
+            if ["x-retry-protocol", "x-retry-crashes"].contains(&name.as_str()) {
+                table.insert(name.clone(), value.clone());
+            }
+        }
+        dies = dies.with_headers(table);
+        amqp.publish_with("orders", "x", dies).await;
+        let native = Native::start(&vhost, "orders", |_| false).await;
+        replica
+            .counts("retryrmq_serve_held{queue=\"orders\"}", 2)
+            .await;
+        drop(native);
+        assert!(replica.end().await.success());
+        for queue in [HANDOVER, INTAKE] {
+            eventually(PATIENCE, "it is given back", || async {
+                amqp.depth(queue).await == Some(1)
+            })
+            .await;
+        }
+        amqp.delete(waiting).await;
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        let all_went = || async {
+            let depths = (amqp.depth(HANDOVER).await, amqp.depth(INTAKE).await);
+            let somewhere = amqp.depth(waiting).await.unwrap_or(0)
+                + amqp.depth(INTAKE_PARKED).await.unwrap_or(0);
+            if somewhere == 2 {
+                Ok(())
+            } else {
+                Err(format!("{depths:?}, {somewhere} somewhere"))
+            }
+        };
+        eventually(PATIENCE, "both are somewhere", all_went).await;
+        let strays = amqp.drain(INTAKE_PARKED).await;
+        let errors: Vec<_> = strays
+            .iter()
+            .map(|stray| stray.header_text("x-retry-error"))
+            .collect();
+        assert_eq!(errors, [], "{broker}");
+        let mut names: Vec<_> = take(&amqp, waiting, 2).await;
+        names.sort_by_key(|one| one.id().map(str::to_owned));
+        assert_eq!(names[0].id(), Some("died"));
+        assert_eq!(names[1].id(), Some("handed"));
+        assert_eq!(
+            names[1].header_text("x-retry-error").as_deref(),
+            Some("no answer")
+        );
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_handed_over_for_a_queue_that_does_not_answer_is_held_like_a_dead_letter() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = policy("[defaults]\nretry = \"fixed(1h)\"\n");
+        amqp.declare("orders", QueueType::Classic).await;
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        let process = |word: &str| {
+            let name = vhost.name();
+            format!(
+                "{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"{name}\">>, queue, <<\"orders\">>)), \
+                 sys:{word}(amqqueue:get_pid(Q))."
+            )
+        };
+        broker.ctl(&["eval", &process("suspend")]).await;
+        amqp.publish_with(HANDOVER, "x", crashed("orders", "handed"))
+            .await;
+        let said = replica.says("could not be stored").await;
+        assert_eq!(said["queue"], "orders", "{said}");
+        broker.ctl(&["eval", &process("resume")]).await;
+        let waits = take(&amqp, "orders.retry.3600000", 1).await.remove(0);
+        assert_eq!(waits.id(), Some("handed"));
+        assert_eq!(amqp.depth(INTAKE_PARKED).await, Some(0));
+        assert!(replica.end().await.success());
     })
     .await;
 }

@@ -494,6 +494,244 @@ async fn people_see_what_died_and_only_those_who_may_do_something_about_it() {
     .await;
 }
 
+/// Messages that somebody parked for `orders`, in its parking queue.
+async fn park(client: &Client, amqp: &Amqp, count: usize) {
+    client.parked("orders").make().await.unwrap();
+    let all = (0..count).map(|number| {
+        let properties = id(&format!("m{number}"));
+        ("orders.parked", format!("body {number}"), properties)
+    });
+    amqp.publish_all("", all).await;
+}
+
+/// The word of a form of somebody's.
+async fn word_of(visitor: &mut Visitor) -> String {
+    value_of(&visitor.get("/").await.body, "word")
+}
+
+#[tokio::test]
+async fn a_browser_that_goes_away_doubles_nothing() {
+    on_every_broker(|broker| async move {
+        const MANY: usize = 1_000;
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let folder = tempfile::tempdir().unwrap();
+        let file = policy(&people(folder.path(), ""));
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        let client = Client::connect(vhost.url()).await.unwrap();
+        park(&client, &amqp, MANY).await;
+        let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
+        let word = word_of(&mut olga).await;
+        let look = [
+            ("word", word.as_str()),
+            ("queue", "orders"),
+            ("work", "look"),
+        ];
+        olga.does(&look).await;
+        let page = olga.sees("/search?q=m0", &["/queues/orders/parked/"]).await;
+        let path = format!(
+            "/queues/orders/parked/{}",
+            link(&page, "/queues/orders/parked/")
+        );
+        let cookies: Vec<_> = olga
+            .cookies
+            .iter()
+            .map(|(n, v)| format!("{n}={v}"))
+            .collect();
+        // What was looked at once is put back as fresh copies at the next look: in the middle of that somebody closes the window.
+        for _ in 0..10 {
+            let mut stream = TcpStream::connect(replica.address()).await.unwrap();
+            let asked = format!(
+                "GET {path} HTTP/1.1\r\nhost: {}\r\ncookie: {}\r\n\r\n",
+                replica.address(),
+                cookies.join("; ")
+            );
+            stream.write_all(asked.as_bytes()).await.unwrap();
+            eventually(PATIENCE, "the look has begun", || async {
+                amqp.consumers("orders.parked")
+                    .await
+                    .filter(|count| *count > 0)
+            })
+            .await;
+        }
+        olga.sees(&path, &["body 0"]).await;
+        depth(&amqp, "orders.parked", u32::try_from(MANY).unwrap()).await;
+        let mut browse = client.parked("orders").browse().await.unwrap();
+        let mut names = BTreeSet::new();
+        while let Some(record) = browse.next().await.unwrap() {
+            let is_new = names.insert(record.message().message_id().unwrap().to_owned());
+            assert!(is_new, "{names:?}");
+        }
+        browse.close().await.unwrap();
+        assert_eq!(names.len(), MANY);
+        client.close().await;
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_end_of_the_service_leaves_nothing_in_two_places() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let folder = tempfile::tempdir().unwrap();
+        let file = policy(&people(folder.path(), ""));
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        let client = Client::connect(vhost.url()).await.unwrap();
+        amqp.declare("orders", QueueType::Quorum).await;
+        park(&client, &amqp, 100).await;
+        let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
+        let word = word_of(&mut olga).await;
+        let look = [
+            ("word", word.as_str()),
+            ("queue", "orders"),
+            ("work", "look"),
+        ];
+        olga.does(&look).await;
+        olga.sees("/queues/orders", &["<b>100</b> parked"]).await;
+        let mut browse = client.parked("orders").browse().await.unwrap();
+        let mut marks = Vec::new();
+        while let Some(record) = browse.next().await.unwrap() {
+            marks.push(record.mark);
+        }
+        browse.close().await.unwrap();
+        let marks = marks.join(",");
+        let replay = [
+            ("word", word.as_str()),
+            ("queue", "orders"),
+            ("work", "replay"),
+            ("marks", &marks),
+        ];
+        assert_eq!(olga.post("/jobs", &replay).await.status, 303);
+        // A wave of copies is there, and its originals stay for two seconds.
+        eventually(PATIENCE, "copies are there", || async {
+            amqp.depth("orders").await.filter(|depth| *depth > 0)
+        })
+        .await;
+        assert!(replica.end().await.success());
+        let sent = amqp.depth("orders").await.unwrap();
+        assert!(
+            sent > 0 && sent < 100,
+            "{sent}: it ends before the second wave"
+        );
+        depth(&amqp, "orders.parked", 100 - sent).await;
+        client.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_looks_too_often_through_what_waits_is_told() {
+    let counts = |broker: &retryrmq_harness::Broker| {
+        broker.version() >= Version::V4_0 && broker.version() < Version::V4_3
+    };
+    on_every_broker_where(counts, |broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let folder = tempfile::tempdir().unwrap();
+        let file = policy(&people(
+            folder.path(),
+            "[defaults]\nrejected = \"retry\"\nretry = \"fixed(1h)\"\n",
+        ));
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        declare(&amqp, "slow", QueueType::Quorum, true).await;
+        let slow = Native::start(&vhost, "slow", |_| false).await;
+        amqp.publish_with("slow", "body", id("s0")).await;
+        let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
+        olga.sees("/waiting", &["s0"]).await;
+        let word = word_of(&mut olga).await;
+        let cancel = [
+            ("word", word.as_str()),
+            ("queue", "slow"),
+            ("work", "cancel"),
+            ("marks", "0123456789abcdef"),
+        ];
+        let mut last = String::new();
+        for _ in 0..12 {
+            let job = olga.post("/jobs", &cancel).await.location;
+            last = eventually_over(&mut olga, &job).await;
+        }
+        assert!(last.contains("counts each look as a crash"), "{last}");
+        drop(slow);
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+/// The page of a job, once it has ended in any way.
+async fn eventually_over(visitor: &mut Visitor, job: &str) -> String {
+    let visitor = tokio::sync::Mutex::new(visitor);
+    eventually(PATIENCE, "the job ends", || async {
+        let body = visitor.lock().await.get(job).await.body;
+        let is_over = ["done", "failed"]
+            .iter()
+            .any(|state| body.contains(&format!("id=\"state\">{state}")));
+        is_over.then_some(body)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_stream_that_was_made_anew_is_read_again() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = policy("[defaults]\nrejected = \"park\"\n");
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        let orders = Native::start(&vhost, "orders", |_| false).await;
+        for number in 0..6 {
+            amqp.publish_with("orders", "body", id(&format!("m{number}")))
+                .await;
+        }
+        let mut guest = Visitor::new(&replica);
+        guest.sees("/queues/orders", &["<b>6</b> parked"]).await;
+        // Another replica is faster, or an operator has made it again.
+        let client = Client::connect(vhost.url()).await.unwrap();
+        amqp.delete("retryrmq.serve.history").await;
+        let day = std::time::Duration::from_secs(86_400);
+        client
+            .stream("retryrmq.serve.history", day, 10_000_000)
+            .await
+            .unwrap();
+        amqp.publish_with("orders", "body", id("late")).await;
+        guest.sees("/queues/orders", &["<b>7</b> parked"]).await;
+        client.close().await;
+        drop(orders);
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_a_stream_happenings_do_not_heap_up_with_their_bodies() {
+    on_every_broker_where(
+        |broker| broker.version() >= Version::V4_3,
+        |broker| async move {
+            let vhost = broker.vhost().await;
+            let amqp = vhost.connect().await;
+            amqp.declare("taken", QueueType::Classic).await;
+            let file = policy("[defaults]\nrejected = \"park\"\n\n[history]\nstream = \"taken\"\n");
+            let replica = Replica::start(&vhost, Some(file.path())).await;
+            declare(&amqp, "orders", QueueType::Quorum, true).await;
+            let orders = Native::start(&vhost, "orders", |_| false).await;
+            let all = (0..4_300).map(|number| ("orders", "body", id(&format!("m{number}"))));
+            amqp.publish_all("", all).await;
+            replica.counts("retryrmq_serve_parked_total", 4_300).await;
+            // Those that do not fit are dropped; 4096 have room.
+            let (_, metrics) = replica.page("/metrics").await;
+            assert!(
+                metrics.contains("retryrmq_serve_happenings_dropped_total 0\n"),
+                "{metrics}"
+            );
+            drop(orders);
+            assert!(replica.end().await.success());
+        },
+    )
+    .await;
+}
+
 #[tokio::test]
 async fn in_a_real_browser_somebody_replays_with_clicks_and_nothing_is_wider_than_a_phone() {
     on_every_broker_where(|broker| broker.version() >= Version::V4_3, |broker| async move {

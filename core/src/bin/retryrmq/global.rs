@@ -1,12 +1,14 @@
 //! The options of every subcommand.
 
+use std::fmt;
+
 use clap::{ArgAction, Args, ValueEnum};
 use retryrmq::{Client, ClientOptions, QueueType};
 
 use crate::fault::Fault;
 
 /// Options that stand before or after any subcommand.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// The broker: amqp://user:password@host:5672/vhost, or amqps:// for TLS
@@ -56,6 +58,13 @@ pub(crate) enum When {
     Auto,
     Always,
     Never,
+}
+
+/// Nothing of it: an address may hold a password.
+impl fmt::Debug for Global {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Global").finish_non_exhaustive()
+    }
 }
 
 impl Global {

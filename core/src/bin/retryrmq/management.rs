@@ -1,6 +1,6 @@
 //! The management API for subcommands: its options.
 
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf};
 
 use clap::Args;
 use retryrmq::Addresses;
@@ -9,7 +9,7 @@ use retryrmq_operator::management::{self, Address, Queue};
 use crate::{fault::Fault, global::Global};
 
 /// Where the management API is.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Args)]
 #[command(next_help_heading = "Management API")]
 pub(crate) struct Management {
     /// The management API: http://host:15672, or https://user:password@host:15671
@@ -33,6 +33,13 @@ pub(crate) struct Management {
 pub(crate) struct Desk {
     pub(crate) api: management::Management,
     pub(crate) vhost: String,
+}
+
+/// Nothing of it: an address may hold a password.
+impl fmt::Debug for Management {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Management").finish_non_exhaustive()
+    }
 }
 
 impl Management {

@@ -167,12 +167,13 @@ impl Engine {
             return;
         };
         let received = Arc::clone(&entry.received);
-        let copy = crate::retry::returns_as_copy(
-            &received.state,
-            &self.options.limits,
-            self.counting,
-            self.nack_is_uncounted,
-        );
+        let copy = !self.options.put_back_whole
+            && crate::retry::returns_as_copy(
+                &received.state,
+                &self.options.limits,
+                self.counting,
+                self.nack_is_uncounted,
+            );
         if copy {
             let copying = self.case(&received, now).put_back();
             self.publish(token, Box::new(copying), now, out);

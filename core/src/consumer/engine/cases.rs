@@ -112,6 +112,19 @@ impl Case {
         std::mem::take(&mut self.commands.list)
     }
 
+    /// The names of the events that were told since the last call.
+    fn events(&mut self) -> Vec<&'static str> {
+        let told = self
+            .commands
+            .list
+            .extract_if(.., |command| matches!(command, Command::Tell(_)));
+        let name = |command| match command {
+            Command::Tell(event) => Some(event.name()),
+            _ => None,
+        };
+        told.filter_map(name).collect()
+    }
+
     /// The broker has read all that was sent, if the engine wants to know.
     fn sync(&mut self) {
         let is_sync = |command: &mut Command| matches!(command, Command::Sync { .. });
@@ -217,6 +230,30 @@ fn a_broker_that_does_not_answer_holds_no_suspect_up() {
 }
 
 #[test]
+fn a_loss_is_told_once_however_many_channels_it_takes_to_be_back() {
+    let mut case = Case::new();
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        for _ in 0..3 {
+            case.session += 1;
+            let session = case.session;
+            let (session, why) = (session - 1, None);
+            case.on(Input::Lost { session, why });
+            told.extend(case.events());
+            case.on(Input::Opened {
+                session: session + 1,
+            });
+        }
+        case.consume();
+        told.extend(case.events());
+    }
+    assert_eq!(
+        told,
+        ["disconnected", "reconnected", "disconnected", "reconnected"]
+    );
+}
+
+#[test]
 fn a_handler_that_hangs_holds_no_suspect_up() {
     let mut case = Case::new();
     case.comes_again(1);
@@ -272,4 +309,78 @@ fn what_began_before_a_pause_is_no_probe() {
     let ending = Ending::Settled(Outcome::Ack);
     case.on(Input::Ended { token, ending });
     assert!(case.engine.pausing.is_off());
+}
+
+#[test]
+fn a_row_of_detours_holds_no_suspect_up() {
+    let mut case = Case::new();
+    case.comes_again(3);
+    for _ in 0..12 {
+        // The next one is there before the broker has answered, and its copy is stored soon.
+        case.comes_again(0);
+        let is_publish = |command: &mut Command| matches!(command, Command::Publish { .. });
+        let detours: Vec<_> = case.commands.list.extract_if(.., is_publish).collect();
+        if !case.handed_out().is_empty() {
+            return;
+        }
+        for detour in detours {
+            if let Command::Publish { token, .. } = detour {
+                let stored = Ok(None);
+                case.on(Input::Copied { token, stored });
+            }
+        }
+        case.after(Duration::from_secs(1));
+    }
+    panic!("it waits for ever");
+}
+
+#[test]
+fn what_is_kept_back_while_a_consumer_is_replaced_is_not_taken_for_read() {
+    let mut case = Case::new();
+    case.comes_again(1);
+    assert_eq!(case.handed_out().len(), 1, "others may come");
+    case.consume();
+    case.comes_again(0);
+    let detour = case.take().into_iter().find_map(|command| match command {
+        Command::Publish { token, .. } => Some(token),
+        _ => None,
+    });
+    case.comes_again(3);
+    let asked = |command: &Command| matches!(command, Command::Consume { prefetch: 1, .. });
+    assert!(
+        case.take().iter().any(asked),
+        "the narrow one, which never comes"
+    );
+    let (token, stored) = (detour.unwrap(), Ok(None));
+    case.on(Input::Copied { token, stored });
+    case.after(Duration::from_secs(6));
+    assert_eq!(
+        case.handed_out().len(),
+        1,
+        "it is not waited for any longer"
+    );
+    let acked = |command: &Command| matches!(command, Command::Ack { .. });
+    assert!(!case.commands.list.iter().any(acked));
+    assert!(!case.engine.syncs.are_done());
+}
+
+#[test]
+fn what_is_to_go_back_whole_is_nacked_whatever_it_has_behind_it() {
+    for whole in [true, false] {
+        let mut case = Case::of(Consumer::new("retryrmq.handover").put_back_whole(whole));
+        case.comes_again(2);
+        let token = case.handed_out()[0];
+        case.consume();
+        case.on(Input::Close);
+        case.consume();
+        let ending = Ending::Unstarted;
+        case.on(Input::Ended { token, ending });
+        let commands = case.take();
+        assert_eq!(publishes(&commands), usize::from(!whole), "{commands:?}");
+        let nacked = |command: &Command| {
+            let how = Return::Unstarted;
+            matches!(command, Command::Return { tag: 1, how: back, .. } if *back == how)
+        };
+        assert_eq!(commands.iter().any(nacked), whole, "{commands:?}");
+    }
 }

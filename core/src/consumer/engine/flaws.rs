@@ -19,6 +19,8 @@ pub(crate) enum Flaw {
     TrustsTheLimit,
     /// A walk acknowledges before the fresh copy is confirmed.
     LetsGoFirst,
+    /// A suspect waits again for what took too long before.
+    WaitsTwice,
 }
 
 /// Whether this defect is put back.

@@ -87,8 +87,11 @@ impl Engine {
         // Forgotten as soon as they are back: their channel is not the current one.
         out.add(Command::Recall);
         self.intake.lost();
-        let queue = self.queue();
-        self.tell(Event::Disconnected { queue }, out);
+        // Not again for a channel on which nothing was consumed yet: each of them has one `Reconnected`.
+        if self.failures == 0 {
+            let queue = self.queue();
+            self.tell(Event::Disconnected { queue }, out);
+        }
         let unsettled = self
             .entries
             .iter()

@@ -13,6 +13,7 @@ use super::{
     super::Token,
     Commands, Engine, Moment, Now,
     entry::{Held, Phase},
+    flaws::{self, Flaw},
 };
 
 /// How long a suspect waits for others, and how long the others wait for a suspect that runs. What has been with its handler
@@ -40,6 +41,8 @@ enum Stage {
     Syncs {
         until: Moment,
         number: u64,
+        /// When waiting for others is over.
+        waits_until: Moment,
     },
     RunsAlone {
         until: Moment,
@@ -129,16 +132,16 @@ impl Engine {
                 if !quiet && now.at < until {
                     return;
                 }
-                // What took too long now is not waited for a second time when the broker has answered.
-                for (_, entry) in self.entries.iter_mut() {
-                    entry.awaited = false;
-                }
                 let number = self.sync(now, out);
                 if let Some(suspect) = &mut self.suspect {
-                    suspect.awaited = 0;
                     suspect.stage = Stage::Syncs {
                         until: now.at + PATIENCE,
                         number,
+                        waits_until: if flaws::has(Flaw::WaitsTwice) {
+                            Moment::MAX
+                        } else {
+                            until
+                        },
                     };
                 }
             }
@@ -165,9 +168,10 @@ impl Engine {
         };
         match suspect.stage {
             Stage::Syncs { number, .. } if !self.syncs.has_answered(number) => {}
-            Stage::Syncs { .. } if suspect.awaited > 0 => {
+            // No longer than at first: where a handler hangs, or one detour comes after the other, that would never end.
+            Stage::Syncs { waits_until, .. } if suspect.awaited > 0 && now.at < waits_until => {
                 suspect.stage = Stage::Waits {
-                    until: now.at + PATIENCE,
+                    until: waits_until.min(now.at + PATIENCE),
                 };
             }
             Stage::Syncs { .. } => {

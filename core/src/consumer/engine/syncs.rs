@@ -43,7 +43,8 @@ impl Engine {
     pub(super) fn sync(&mut self, now: Now, out: &mut Commands) -> u64 {
         if let Some(Channel { session, .. }) = self.channel {
             self.flush(now, true, out);
-            self.syncs.unread = false;
+            // What is kept back while a consumer is replaced is not sent yet.
+            self.syncs.unread &= self.intake.is_changing();
             self.syncs.asked += 1;
             let number = self.syncs.asked;
             out.add(Command::Sync { session, number });

@@ -13,8 +13,11 @@ use std::{
 };
 
 use retryrmq::{Client, Policy, Record};
-use tokio::{sync::Mutex as Turn, time::timeout};
-use tracing::info;
+use tokio::{
+    sync::{Mutex as Turn, watch},
+    time::{Instant, timeout},
+};
+use tracing::{info, warn};
 
 pub(super) use job::{Job, Outcome, Progress, Work};
 use walk::Walk;
@@ -27,6 +30,9 @@ const MOST: usize = 100;
 /// How long a look for one message may take.
 const LOOK: Duration = Duration::from_secs(20);
 
+/// How long the end of the service waits for what is under way.
+const FAREWELL: Duration = Duration::from_secs(20);
+
 /// The jobs of this service. Clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct Jobs {
@@ -35,6 +41,19 @@ pub(super) struct Jobs {
     all: Arc<Mutex<VecDeque<Arc<Job>>>>,
     /// A walk holds what another one does not see: so there is one at a time for each queue.
     turns: Arc<Mutex<HashMap<String, Arc<Turn<()>>>>>,
+    /// Whether the service ends.
+    ends: watch::Sender<bool>,
+    /// How many walks are under way.
+    walks: watch::Sender<usize>,
+}
+
+/// A walk that is under way, until it is dropped.
+struct Underway(watch::Sender<usize>);
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        self.0.send_modify(|walks| *walks -= 1);
+    }
 }
 
 impl Jobs {
@@ -44,6 +63,23 @@ impl Jobs {
             running,
             all: Arc::default(),
             turns: Arc::default(),
+            ends: watch::Sender::new(false),
+            walks: watch::Sender::new(0),
+        }
+    }
+
+    fn underway(&self) -> Underway {
+        self.walks.send_modify(|walks| *walks += 1);
+        Underway(self.walks.clone())
+    }
+
+    /// Begins nothing more, and waits until what was sent back is parked no longer: a walk that is cut off leaves it in both places.
+    pub(super) async fn end(&self) {
+        self.ends.send_replace(true);
+        let mut walks = self.walks.subscribe();
+        let ended = timeout(FAREWELL, walks.wait_for(|walks| *walks == 0)).await;
+        if ended.is_err() {
+            warn!("jobs of the page are cut off: what was replayed last may be parked as well");
         }
     }
 
@@ -73,7 +109,9 @@ impl Jobs {
             }
         }
         let (jobs, asked) = (self.clone(), Arc::clone(&job));
+        let underway = self.underway();
         tokio::spawn(async move {
+            let _underway = underway;
             let turn = jobs.turn(&asked.queue);
             let _alone = turn.lock().await;
             let walk = Walk {
@@ -81,6 +119,7 @@ impl Jobs {
                 history: &jobs.history,
                 running: &jobs.running,
                 job: &asked,
+                ends: jobs.ends.subscribe(),
             };
             let ended = walk.run(policies, masks).await;
             let sentence = ended.as_ref().err().cloned().unwrap_or_default();
@@ -117,14 +156,30 @@ impl Jobs {
         queue: &str,
         mark: &str,
     ) -> Result<Record, String> {
-        let turn = self.turn(queue);
-        let looked = timeout(LOOK, async {
-            let _alone = turn.lock().await;
-            walk::find(client, queue, mark).await
-        });
-        looked.await.unwrap_or_else(|_| {
+        let too_long = || {
             Err("It took too long to find it: a job is under way in this queue, or very many messages are parked. Try again later.".to_owned())
-        })
+        };
+        let (jobs, client) = (self.clone(), client.clone());
+        let (queue, mark) = (queue.to_owned(), mark.to_owned());
+        let underway = self.underway();
+        let until = Instant::now() + LOOK;
+        // By itself: a browser that goes away drops its request, and a walk that is dropped while it puts messages back leaves them twice.
+        let walked = tokio::spawn(async move {
+            let _underway = underway;
+            let turn = jobs.turn(&queue);
+            let _alone = turn.lock().await;
+            let ends = jobs.ends.subscribe();
+            let goes_on = || Instant::now() < until && !*ends.borrow();
+            match goes_on() {
+                true => walk::find(&client, &queue, &mark, goes_on).await,
+                false => Ok(None),
+            }
+        });
+        match timeout(LOOK, walked).await {
+            Ok(Ok(Ok(Some(record)))) => Ok(record),
+            Ok(Ok(Err(why))) => Err(why),
+            _ => too_long(),
+        }
     }
 
     fn turn(&self, queue: &str) -> Arc<Turn<()>> {

@@ -3,7 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use retryrmq::{Browse, Client, Policy, Record, Resend, Waiter, visible};
+use retryrmq::{Browse, Client, Policy, Record, Resend, Rung, Waiter, visible};
+
+use tokio::sync::watch;
 
 use super::{Job, Outcome, Progress, Work};
 use crate::{
@@ -18,6 +20,9 @@ const WAVE: usize = 64;
 const MOST_LOOKED_AT: usize = 20_000;
 /// Hits of one search.
 const MOST_HITS: usize = 500;
+/// As often may be looked at a waiting message to find another one, as the command says: after ten crashes it would be parked, and RabbitMQ 4.0
+/// to 4.2 count a look as one.
+const MOST_PASSES: u32 = 7;
 /// Events that are written at a time.
 const EVENTS: usize = 200;
 
@@ -26,6 +31,8 @@ pub(super) struct Walk<'a> {
     pub(super) history: &'a History,
     pub(super) running: &'a Running,
     pub(super) job: &'a Job,
+    /// Whether the service ends: a walk stops then where nothing is in two places.
+    pub(super) ends: watch::Receiver<bool>,
 }
 
 impl Walk<'_> {
@@ -61,6 +68,15 @@ impl Walk<'_> {
         }
     }
 
+    /// # Errors
+    /// The service ends.
+    fn goes_on(&self) -> Result<(), String> {
+        match *self.ends.borrow() {
+            true => Err("the service is ending, and went no further".to_owned()),
+            false => Ok(()),
+        }
+    }
+
     fn begun(&self) -> Event {
         let event = Event {
             at: jiff::Timestamp::now(),
@@ -78,6 +94,7 @@ impl Walk<'_> {
 
     /// Replays or drops.
     async fn settle(&self, deed: Deed, marks: &[String]) -> Result<(), String> {
+        self.goes_on()?;
         self.write(&[self.begun()]).await?;
         let parked = self.client.parked(&self.job.queue);
         let mut browse = parked.browse().await.map_err(sentence)?;
@@ -87,6 +104,7 @@ impl Walk<'_> {
             while !left.is_empty()
                 && let Some(record) = browse.next().await.map_err(sentence)?
             {
+                self.goes_on()?;
                 if left.remove(record.mark.as_str()) {
                     wave.push(record);
                 }
@@ -102,12 +120,12 @@ impl Walk<'_> {
             let Progress { outcomes, .. } = self.job.state();
             outcomes.into_iter().map(|outcome| outcome.mark).collect()
         };
+        let untouched = match &walked {
+            Ok(()) => "it is not there, or somebody else holds it: nothing was done",
+            Err(_) => "nothing was done: the job ended before",
+        };
         for mark in marks.iter().filter(|mark| !done.contains(*mark)) {
-            self.tell(
-                mark,
-                None,
-                Err("it is not there, or somebody else holds it: nothing was done"),
-            );
+            self.tell(mark, None, Err(untouched));
         }
         walked.and(closed)
     }
@@ -186,6 +204,7 @@ impl Walk<'_> {
 
     /// Takes waiting messages out: they are parked.
     async fn cancel(&self, marks: &[String], policies: Vec<Policy>) -> Result<(), String> {
+        self.goes_on()?;
         self.write(&[self.begun()]).await?;
         let waiting = self.client.waiting(&self.job.queue);
         let rungs = waiting.rungs(policies).await.map_err(sentence)?;
@@ -203,6 +222,12 @@ impl Walk<'_> {
                         false => look.next().await.map_err(sentence)?,
                     };
                     let is_over = next.is_none();
+                    if let Some(waiter) = &next {
+                        self.goes_on()?;
+                        if waiter.looks >= MOST_PASSES {
+                            return Err(worn(waiter, rung));
+                        }
+                    }
                     wave.extend(next.filter(|waiter| left.remove(waiter.mark.as_str())));
                     if wave.len() == WAVE || is_over && !wave.is_empty() {
                         let event = |waiter| {
@@ -269,6 +294,7 @@ impl Walk<'_> {
                 && hits < MOST_HITS
                 && let Some(record) = browse.next().await.map_err(sentence)?
             {
+                self.goes_on()?;
                 looked += 1;
                 if known.remove(&record.mark).is_none()
                     && index.death(queue, &record.mark).is_none()
@@ -340,13 +366,36 @@ async fn has(record: &Record, text: &str, masks: &Masks) -> bool {
     decoded.await.unwrap_or(false)
 }
 
-/// One message. It is given back at once.
-pub(super) async fn find(client: &Client, queue: &str, mark: &str) -> Result<Record, String> {
+/// Why nobody looks any further.
+fn worn(waiter: &Waiter, rung: &Rung) -> String {
+    let name = match waiter.message().message_id() {
+        Some(id) if !id.is_empty() => visible::line(id).into_owned(),
+        _ => waiter.mark.clone(),
+    };
+    format!(
+        "{name} in {} was looked at {} times since it waits, and this broker counts each look as a crash of its consumer: try again when it has come back",
+        visible::line(&rung.name),
+        waiter.looks
+    )
+}
+
+/// One message. It is given back at once. `None`: nobody waits for it any more.
+pub(super) async fn find(
+    client: &Client,
+    queue: &str,
+    mark: &str,
+    goes_on: impl Fn() -> bool,
+) -> Result<Option<Record>, String> {
     let mut browse = client.parked(queue).browse().await.map_err(sentence)?;
+    let mut is_over = true;
     let found = async {
         while let Some(record) = browse.next().await? {
             if record.mark == mark {
                 return Ok(Some(record));
+            }
+            if !goes_on() {
+                is_over = false;
+                break;
             }
         }
         Ok::<_, retryrmq::Error>(None)
@@ -355,7 +404,8 @@ pub(super) async fn find(client: &Client, queue: &str, mark: &str) -> Result<Rec
     let others = browse.others();
     let closed = browse.close().await;
     match found.map_err(sentence)? {
-        Some(record) => closed.map(|()| record).map_err(sentence),
+        Some(record) => closed.map(|()| Some(record)).map_err(sentence),
+        None if !is_over => Ok(None),
         None if others > 0 => Err(
             "It was not seen: somebody else holds messages of this queue now. Try again in a moment.".to_owned(),
         ),

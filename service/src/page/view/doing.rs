@@ -1,6 +1,6 @@
 //! Doing something: first what it would touch, then exactly that, as a job.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use askama::Template;
 use axum::{
@@ -106,9 +106,10 @@ pub(in super::super) async fn confirm(
             "No message was chosen: tick some, or look through the queue first so that its messages are known by name.",
         );
     }
+    let chosen: HashSet<&str> = meant.iter().map(String::as_str).collect();
     let named = known
         .iter()
-        .filter(|event| event.mark.as_ref().is_some_and(|mark| meant.contains(mark)));
+        .filter(|event| chosen.contains(Event::text(&event.mark)));
     let notes = page.notebook.about(page.health.client(), queue).await;
     visit.show(&Confirm {
         note: notes.about(fingerprint).map(sentence),
@@ -181,11 +182,15 @@ fn read(pairs: &Pairs, author: &str, is_first: bool) -> Result<Work, String> {
                 .ok()
                 .filter(|length| *length <= LONGEST)
                 .ok_or("How long? Say it as 1h, 8h, 1d or 7d, up to 90d.")?;
+            // Without one it would be the whole queue that nobody hears of.
             let fingerprint = first(pairs, "fingerprint");
+            if fingerprint.is_empty() {
+                return Err("The form names no group.".to_owned());
+            }
             let silence = Silence {
                 id: "page".to_owned(), // the job's takes its place
                 queue: Some(queue.to_owned()),
-                fingerprint: Some(fingerprint.to_owned()).filter(|print| !print.is_empty()),
+                fingerprint: Some(fingerprint.to_owned()),
                 until: Timestamp::now() + length,
                 author: author.to_owned(),
                 why: first(pairs, "why").trim().chars().take(200).collect(),

@@ -62,7 +62,8 @@ struct GroupRow {
 }
 
 impl GroupRow {
-    fn of(page: &Page, queue: &str, notes: &Notes, group: Group, now: Timestamp) -> Self {
+    fn of(page: &Page, queue: &str, notes: &Notes, mut group: Group, now: Timestamp) -> Self {
+        group.error_type = visible::line(&group.error_type).into_owned();
         let silences = page.running.silences().into_iter();
         let silence = silences
             .filter(|silence| now < silence.until)

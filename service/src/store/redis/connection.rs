@@ -46,11 +46,16 @@ pub(super) async fn open(
         format!("{host}:{port}")
     };
     let plain = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2);
+    let patience = configuration.timeout;
     let settings = match login {
-        Login::Server => configuration
-            .secret()
-            .login(plain.set_db(configuration.database.into()))?,
-        Login::Sentinel => configuration.sentinel_secret().login(plain)?,
+        Login::Server => {
+            let plain = plain.set_db(configuration.database.into());
+            configuration.secret().login(plain, patience).await?
+        }
+        Login::Sentinel => {
+            let secret = configuration.sentinel_secret();
+            secret.login(plain, patience).await?
+        }
     };
     let client = match &configuration.tls {
         None => ConnectionAddr::Tcp(host.to_owned(), port)

@@ -1,8 +1,12 @@
 //! A password, which is read when it is needed and printed nowhere.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use redis::RedisConnectionInfo;
+use tokio::{
+    sync::{Semaphore, oneshot},
+    time::timeout,
+};
 
 use crate::store::{Error, Result};
 
@@ -17,26 +21,24 @@ impl Secret<'_> {
     /// Fills in user and password.
     ///
     /// # Errors
-    /// [`Error::Configuration`] when the file or the variable cannot be read.
-    pub(super) fn login(&self, mut into: RedisConnectionInfo) -> Result<RedisConnectionInfo> {
+    /// [`Error::Configuration`] when the file or the variable cannot be read, [`Error::Away`] when the file does not answer in time.
+    pub(super) async fn login(
+        &self,
+        mut into: RedisConnectionInfo,
+        patience: Duration,
+    ) -> Result<RedisConnectionInfo> {
         if let Some(name) = self.username {
             into = into.set_username(name);
         }
-        if let Some(password) = self.password()? {
+        if let Some(password) = self.password(patience).await? {
             into = into.set_password(password);
         }
         Ok(into)
     }
 
-    fn password(&self) -> Result<Option<String>> {
+    async fn password(&self, patience: Duration) -> Result<Option<String>> {
         if let Some(file) = self.file {
-            let text = std::fs::read_to_string(file).map_err(|why| {
-                Error::Configuration(format!(
-                    "the password of Redis cannot be read from {}: {why}",
-                    file.display()
-                ))
-            })?;
-            return Ok(Some(text.lines().next().unwrap_or_default().to_owned()));
+            return first_line(file, patience).await.map(Some);
         }
         let Some(variable) = self.variable else {
             return Ok(None);
@@ -50,40 +52,93 @@ impl Secret<'_> {
     }
 }
 
+/// As many files are read at a time. One that never ends keeps its place.
+static READING: Semaphore = Semaphore::const_new(4);
+
+/// A pipe that nobody writes to, or a disk that is away, never answers: so a thread of its own reads the file, which nobody waits for
+/// at the end of the process.
+async fn first_line(file: &Path, patience: Duration) -> Result<String> {
+    let wrong = |why: std::io::Error| {
+        Error::Configuration(format!(
+            "the password of Redis cannot be read from {}: {why}",
+            file.display()
+        ))
+    };
+    let path = file.to_owned();
+    let reading = async {
+        let place = READING.acquire().await.map_err(std::io::Error::other)?;
+        let (tell, told) = oneshot::channel();
+        std::thread::Builder::new()
+            .name("retryrmq-redis-login".to_owned())
+            .spawn(move || {
+                let _ = tell.send(std::fs::read_to_string(path)); // who asked may have gone
+                drop(place);
+            })?;
+        told.await.map_err(std::io::Error::other)?
+    };
+    let read = timeout(patience, reading).await.map_err(|_| {
+        Error::Away(format!(
+            "the file {} of the password of Redis does not come to its end within {} ms",
+            file.display(),
+            patience.as_millis()
+        ))
+    })?;
+    let text = read.map_err(wrong)?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn login(file: Option<&Path>, variable: Option<&str>) -> Result<Option<String>> {
+    async fn login(file: Option<&Path>, variable: Option<&str>) -> Result<Option<String>> {
         let secret = Secret {
             username: Some("serve"),
             file,
             variable,
         };
-        let login = secret.login(RedisConnectionInfo::default())?;
+        let login = secret
+            .login(RedisConnectionInfo::default(), Duration::from_millis(300))
+            .await?;
         assert_eq!(login.username(), Some("serve"));
         Ok(login.password().map(str::to_owned))
     }
 
-    #[test]
-    fn a_password_is_the_first_line_of_its_file() {
+    #[tokio::test]
+    async fn a_password_is_the_first_line_of_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("password");
         for (text, password) in [("hunter2\n", "hunter2"), (" a b \r\nx", " a b "), ("", "")] {
             std::fs::write(&file, text).unwrap();
-            assert_eq!(login(Some(&file), None).unwrap().as_deref(), Some(password));
+            assert_eq!(
+                login(Some(&file), None).await.unwrap().as_deref(),
+                Some(password)
+            );
         }
-        let why = login(Some(&folder.path().join("none")), None).unwrap_err();
+        let why = login(Some(&folder.path().join("none")), None)
+            .await
+            .unwrap_err();
         assert!(why.to_string().contains("none"), "{why}");
     }
 
-    #[test]
-    fn a_variable_that_is_not_set_is_named() {
-        let why = login(None, Some("RETRYRMQ_NO_SUCH_VARIABLE")).unwrap_err();
+    #[tokio::test]
+    async fn a_variable_that_is_not_set_is_named() {
+        let why = login(None, Some("RETRYRMQ_NO_SUCH_VARIABLE"))
+            .await
+            .unwrap_err();
         assert!(
             why.to_string().contains("RETRYRMQ_NO_SUCH_VARIABLE"),
             "{why}"
         );
-        assert_eq!(login(None, None).unwrap(), None);
+        assert_eq!(login(None, None).await.unwrap(), None);
+    }
+    #[tokio::test]
+    async fn a_pipe_that_nobody_writes_to_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("password");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        let why = login(Some(&pipe), None).await.unwrap_err();
+        assert!(matches!(why, Error::Away(_)), "{why}");
     }
 }

@@ -28,7 +28,8 @@ async fn one_rejection_before_it_only_expires_saves_a_message_on_3_10_only() {
     on_every_queue_type(|broker, queue_type| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
-        amqp.declare_with("work", queue_type, wait_queue(queue_type, 300, "wait"))
+        // Long enough that a busy machine rejects it before it expires for the first time: without that it is dropped.
+        amqp.declare_with("work", queue_type, wait_queue(queue_type, 3_000, "wait"))
             .await;
         amqp.declare_with("wait", queue_type, wait_queue(queue_type, 50, "work"))
             .await;

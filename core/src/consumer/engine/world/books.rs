@@ -207,10 +207,13 @@ impl Books {
         left.join(", ")
     }
 
-    /// While nothing but a queue that takes nothing was in the way, healthy messages must have been handled.
-    pub(super) fn nobody_was_kept(&self) -> Result<(), String> {
+    /// While nothing was in the way but a queue that takes nothing, or a handler that hangs, healthy messages must have been handled.
+    /// `suspects`: those that came with crashes, too.
+    pub(super) fn nobody_was_kept(&self, suspects: bool) -> Result<(), String> {
         let kept = self.pages.iter().find(|(_, page)| {
-            page.kind.is_healthy() && page.confirmed && !page.handled && !page.parked
+            let waits = page.confirmed && !page.handled && !page.parked;
+            let suspect = suspects && matches!(page.kind, Kind::Forged(_));
+            waits && (suspect || page.kind.is_healthy())
         });
         match kept {
             Some((number, page)) => Err(format!(

@@ -222,7 +222,7 @@ impl World {
             return Ok(());
         }
         if self.setting.faults.are_quiet() {
-            self.books.nobody_was_kept()?;
+            self.books.nobody_was_kept(self.setting.hangs)?;
         }
         if std::mem::take(&mut self.setting.faults.full_parking) {
             self.note(|| "the parking queue has room".into());

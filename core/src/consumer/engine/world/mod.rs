@@ -55,6 +55,8 @@ pub(super) struct Setting {
     priorities: bool,
     /// Many messages come with as many crashes on them as one may have.
     suspects: bool,
+    /// The first message keeps its handler for more than half an hour.
+    hangs: bool,
     faults: Faults,
 }
 

@@ -33,7 +33,11 @@ impl World {
         };
         self.published += 1;
         let number = self.published;
-        let kind = Kind::choose(&mut self.random, &self.setting);
+        let kind = if self.setting.hangs && number == 1 {
+            Kind::Hangs
+        } else {
+            Kind::choose(&mut self.random, &self.setting)
+        };
         self.books.published(number, kind);
         self.note(|| format!("message {number} is published: {kind:?}"));
         let mut headers = FieldTable::default();

@@ -38,6 +38,7 @@ fn chosen(seed: u64) -> Setting {
         parking_limit: random.bool().then(|| random.i64(1..8)),
         priorities: random.u8(..) < 64,
         suspects: false,
+        hangs: false,
         faults,
     }
 }
@@ -301,6 +302,27 @@ fn what_cannot_be_stored_keeps_nobody_from_running() {
     }
 }
 
+/// One handler that hangs, and few enough suspects that each has had its time. A single active consumer takes one message at a time.
+fn hung(setting: Setting) -> Setting {
+    Setting {
+        hangs: true,
+        messages: setting.messages.min(12),
+        prefetch: setting.prefetch.max(2),
+        concurrency: setting.concurrency.max(2),
+        single_active: false,
+        ..suspected(setting)
+    }
+}
+
+#[test]
+fn a_handler_that_hangs_keeps_nobody_from_running() {
+    for seed in 0..150 {
+        if let Err(broken) = run(seed, hung(setting(seed))) {
+            panic!("{broken}");
+        }
+    }
+}
+
 #[test]
 fn the_same_seed_plays_the_same_run() {
     for seed in 0..20 {
@@ -322,6 +344,7 @@ fn defects_that_are_put_back_are_found() {
         Flaw::TrustsTheCount,
         Flaw::TrustsTheLimit,
         Flaw::LetsGoFirst,
+        Flaw::WaitsTwice,
     ] {
         let setting = |seed| match flaw {
             Flaw::LosesItsPlace => in_turn(setting(seed)),
@@ -333,6 +356,7 @@ fn defects_that_are_put_back_are_found() {
                 ..in_turn(setting(seed))
             },
             Flaw::TrustsTheCount => suspected(setting(seed)),
+            Flaw::WaitsTwice => hung(setting(seed)),
             Flaw::TrustsTheLimit | Flaw::LetsGoFirst => walked(setting(seed)),
             _ => setting(seed),
         };
