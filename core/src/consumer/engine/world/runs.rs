@@ -159,6 +159,15 @@ fn play(from: u64, is_enough: impl Fn(u64, Duration) -> bool) {
     );
 }
 
+/// Plays the first seeds with settings of one kind; panics with the first that breaks a promise.
+fn hold(seeds: u64, kind: impl Fn(Setting) -> Setting) {
+    for seed in 0..seeds {
+        if let Err(broken) = run(seed, kind(setting(seed))) {
+            panic!("{broken}");
+        }
+    }
+}
+
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
@@ -194,11 +203,7 @@ fn walked(setting: Setting) -> Setting {
 
 #[test]
 fn a_walk_through_the_parking_queue_loses_nothing() {
-    for seed in 0..100 {
-        if let Err(broken) = run(seed, walked(setting(seed))) {
-            panic!("{broken}");
-        }
-    }
+    hold(100, walked);
 }
 
 /// Consumers that hand over what fails, to a service that may be gone at any moment.
@@ -215,11 +220,7 @@ fn handed_over(setting: Setting) -> Setting {
 
 #[test]
 fn what_is_handed_over_is_not_lost() {
-    for seed in 0..100 {
-        if let Err(broken) = run(seed, handed_over(setting(seed))) {
-            panic!("{broken}");
-        }
-    }
+    hold(100, handed_over);
 }
 
 /// Several who take turns, and nothing in their way.
@@ -241,11 +242,7 @@ fn in_turn(setting: Setting) -> Setting {
 
 #[test]
 fn of_those_that_take_turns_one_runs_at_a_time() {
-    for seed in 0..100 {
-        if let Err(broken) = run(seed, in_turn(setting(seed))) {
-            panic!("{broken}");
-        }
-    }
+    hold(100, in_turn);
 }
 
 /// One consumer, and messages that arrive as suspects, which nobody but its own queue could blame.
@@ -272,11 +269,7 @@ fn suspected(setting: Setting) -> Setting {
 
 #[test]
 fn no_suspect_is_parked_for_what_its_queue_counted_unseen() {
-    for seed in 0..150 {
-        if let Err(broken) = run(seed, suspected(setting(seed))) {
-            panic!("{broken}");
-        }
-    }
+    hold(150, suspected);
 }
 
 /// Where nothing can be parked, and the consumer has hardly a place for more: those that can be handled are.
@@ -316,11 +309,7 @@ fn hung(setting: Setting) -> Setting {
 
 #[test]
 fn a_handler_that_hangs_keeps_nobody_from_running() {
-    for seed in 0..150 {
-        if let Err(broken) = run(seed, hung(setting(seed))) {
-            panic!("{broken}");
-        }
-    }
+    hold(150, hung);
 }
 
 #[test]
