@@ -159,8 +159,10 @@ dist-check: ## try the packages in target/dist in clean roots; as root on Debian
 .PHONY: broker
 broker: ## start a broker and leave it running: make broker VERSION=3.10|4.0|4.3
 	@$(BROKER) start $(VERSION)
-	@$(BROKER) url $(VERSION)
-	@echo "the second is its management (guest, guest); what is in it is kept when it stops, until make clean"
+	@$(BROKER) url $(VERSION) | { read -r amqp; read -r management; read -r tls; \
+		echo "with TLS: $$tls"; echo "in every terminal:"; \
+		echo "export RETRYRMQ_URL=$$amqp"; echo "export RETRYRMQ_MANAGEMENT_URL=$$management"; }
+	@echo "its page is that of the second (guest, guest); what is in it is kept when it stops, until make clean"
 	@echo "stop it with: make broker-stop VERSION=$(VERSION)"
 
 .PHONY: cluster

@@ -163,7 +163,8 @@ function load(): Native {
   }
   throw new Error(
     `retryrmq has no native module for ${process.platform}-${process.arch}: from a checkout, build it with \`npm run build\` ` +
-      `in bindings-node, which needs Rust; from a registry, install without --no-optional (${failures.join('; ')})`,
+      `in bindings-node, which needs Rust; from a registry, install without --no-optional; of files, install that of ` +
+      `${platforms().map((name) => `@retryrmq/${name}`).join(' or ')} as well (${failures.join('; ')})`,
   )
 }
 
