@@ -14,7 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) const QUEUE: &str = "orders";
 pub(crate) const PARKED: &str = "orders.parked";
 

@@ -27,7 +27,15 @@ pub struct Amqp {
 impl Amqp {
     /// Connects to an `amqp://` URL, as [`Broker::url`](crate::Broker::url), [`Vhost::url`](crate::Vhost::url) and
     /// [`CutProxy::url`](crate::CutProxy::url) give it.
+    ///
+    /// A broker hangs up where the handshake takes longer than 10 s (`handshake_timeout`), as it may on a busy machine: so it is tried again.
     pub async fn connect(url: &str) -> Self {
+        for _ in 0..4 {
+            match Self::try_connect(url).await {
+                Err(error) if matches!(error.kind(), lapin::ErrorKind::IOError(_)) => {}
+                done => return done.expect("the broker lets us in"),
+            }
+        }
         Self::try_connect(url).await.expect("the broker lets us in")
     }
 
