@@ -61,7 +61,7 @@ async fn fill_old(amqp: &Amqp) {
 /// Kills and starts the node with a message in queues that are no older than [`YOUNG`], and returns the end of their
 /// names. On a busy machine the signal may come too late to tell anything; then there is another try.
 async fn kill_with_young_queues(node: &Node, vhost: &Vhost) -> String {
-    for round in 0..5 {
+    for round in 0..15 {
         let amqp = vhost.connect().await;
         let declared = Instant::now();
         for queue_type in QueueType::ALL {
