@@ -501,16 +501,27 @@ pub(crate) fn exact_parking(parking: &str, queue_type: QueueType) -> Item {
 /// The work queue, for the case that it does not exist: durable, quorum, and what the broker itself gives up on
 /// (delivery limit, expiry, rejection by others) goes to the parking queue.
 pub(super) fn work(queue: &str) -> Item {
-    Item::Queue {
-        name: queue.to_owned(),
-        arguments: named([
-            ("x-queue-type", text("quorum")),
+    work_that_dead_letters(
+        queue,
+        [
             ("x-dead-letter-exchange", text("")),
             ("x-dead-letter-routing-key", text(parking_queue(queue))),
-        ])
-        .into_iter()
-        .chain(at_least_once())
-        .collect(),
+        ],
+    )
+}
+
+/// As [`work`], with what the broker itself gives up on going where these arguments say.
+pub(super) fn work_that_dead_letters<const N: usize>(
+    queue: &str,
+    arguments: [(&'static str, Argument); N],
+) -> Item {
+    Item::Queue {
+        name: queue.to_owned(),
+        arguments: named([("x-queue-type", text("quorum"))])
+            .into_iter()
+            .chain(named(arguments))
+            .chain(at_least_once())
+            .collect(),
         any_arguments: true,
         missing: Missing::Made,
         purpose: WORK_QUEUE,

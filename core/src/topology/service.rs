@@ -1,8 +1,8 @@
 //! `service`: a failure is handed over to `retryrmq serve`, which waits, brings back and parks.
 
 use super::{
-    Item, Missing, Plan,
-    plan::{self, DEAD_EXCHANGE, HANDOVER_QUEUE, WORK_QUEUE, at_least_once, named, text},
+    Plan,
+    plan::{self, DEAD_EXCHANGE, HANDOVER_QUEUE, text},
     scheme::{Route, Scheme, Target, Wait, refused},
 };
 use crate::{
@@ -47,19 +47,8 @@ impl Scheme for Service {
 
     /// The service's queue first: nothing is made for a service that was never there.
     fn plan(&self, target: &Target<'_>) -> Plan {
-        let work = Item::Queue {
-            name: target.queue.to_owned(),
-            arguments: named([
-                ("x-queue-type", text("quorum")),
-                ("x-dead-letter-exchange", text(DEAD_EXCHANGE)),
-            ])
-            .into_iter()
-            .chain(at_least_once())
-            .collect(),
-            any_arguments: true,
-            missing: Missing::Made,
-            purpose: WORK_QUEUE,
-        };
+        let dead = [("x-dead-letter-exchange", text(DEAD_EXCHANGE))];
+        let work = plan::work_that_dead_letters(target.queue, dead);
         Plan {
             items: vec![plan::handover(), work],
         }

@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use retryrmq_model::{ConnectionId, Declare, Frame, Method, Publish, QueueType};
+use retryrmq_model::{ConnectionId, Declare, Frame, Method, QueueType};
 
 use super::{
     PARKED, QUEUE, Setting, World,
     books::number,
-    replica::{consumer, declarations},
+    replica::{consumer, declarations, publishing},
 };
 use crate::{
     BasicProperties, Strategy,
@@ -196,15 +196,7 @@ impl World {
         held.stage = Stage::Published;
         let copy = held.copy.clone();
         self.service.publishes += 1;
-        let message = Publish {
-            exchange: copy.exchange.as_str().into(),
-            routing_key: copy.routing_key.as_str().into(),
-            mandatory: copy.mandatory,
-            properties: Arc::new(copy.properties),
-            body: Arc::from(&b"body"[..]),
-        };
-        let publish = Method::Publish(Box::new(message));
-        self.broker.send(connection, 1, publish);
+        self.broker.send(connection, 1, publishing(copy));
     }
 
     fn service_hears(&mut self) {

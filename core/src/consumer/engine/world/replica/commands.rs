@@ -16,6 +16,17 @@ use crate::{
     telemetry::Event,
 };
 
+/// What is sent to publish a copy.
+pub(in super::super) fn publishing(copy: Copy) -> Method {
+    Method::Publish(Box::new(Publish {
+        exchange: copy.exchange.as_str().into(),
+        routing_key: copy.routing_key.as_str().into(),
+        mandatory: copy.mandatory,
+        properties: Arc::new(copy.properties),
+        body: Arc::from(&b"body"[..]),
+    }))
+}
+
 impl World {
     pub(super) fn perform(&mut self, at: usize, command: Command) {
         let now = self.now();
@@ -99,15 +110,8 @@ impl World {
         replica.publishes += 1;
         let what = (token, copy.routing_key.clone(), number(&copy.properties));
         replica.unconfirmed.insert(replica.publishes, what);
-        let message = Publish {
-            exchange: copy.exchange.as_str().into(),
-            routing_key: copy.routing_key.as_str().into(),
-            mandatory: copy.mandatory,
-            properties: Arc::new(copy.properties),
-            body: Arc::from(&b"body"[..]),
-        };
-        let method = Method::Publish(Box::new(message));
-        replica.publishing.written.push_back((1, method));
+        let written = &mut replica.publishing.written;
+        written.push_back((1, publishing(copy)));
     }
 
     pub(super) fn answer_copy(

@@ -13,6 +13,7 @@ use std::{
 
 use retryrmq_model::{Broker, ConnectionId, Method};
 
+pub(super) use commands::publishing;
 pub(super) use plan::{consumer, declarations};
 
 use super::{World, books::Kind};
