@@ -45,10 +45,24 @@ const NUMBERS: [&str; 12] = [
 /// # Panics
 /// As the target does, after the input is printed: put it into the corpus when the fault is mended.
 pub fn fuzz<O: Hash>(corpus: &[&[u8]], words: &[&str], target: impl Fn(&[u8]) -> O) {
-    let end = env::var("RETRYRMQ_FUZZ_SECONDS").ok().map(|text| {
-        let seconds = text.parse().expect("RETRYRMQ_FUZZ_SECONDS is a number");
-        Instant::now() + Duration::from_secs(seconds)
+    let Ok(seconds) = env::var("RETRYRMQ_FUZZ_SECONDS") else {
+        let same = fastrand::Rng::with_seed(0);
+        return search(corpus, words, target, same, |runs| runs < RUNS);
+    };
+    let seconds = seconds.parse().expect("RETRYRMQ_FUZZ_SECONDS is a number");
+    let end = Instant::now() + Duration::from_secs(seconds);
+    search(corpus, words, target, fastrand::Rng::new(), |_| {
+        Instant::now() < end
     });
+}
+
+fn search<O: Hash>(
+    corpus: &[&[u8]],
+    words: &[&str],
+    target: impl Fn(&[u8]) -> O,
+    mut random: fastrand::Rng,
+    goes_on: impl Fn(u64) -> bool,
+) {
     let mut pool: Vec<Vec<u8>> = Vec::new();
     let mut seen = HashSet::new();
     for seed in corpus {
@@ -56,12 +70,8 @@ pub fn fuzz<O: Hash>(corpus: &[&[u8]], words: &[&str], target: impl Fn(&[u8]) ->
         pool.push(seed.to_vec());
     }
     assert!(!pool.is_empty(), "a corpus has at least one input");
-    let mut random = match end {
-        Some(_) => fastrand::Rng::new(),
-        None => fastrand::Rng::with_seed(0),
-    };
     let mut runs = 0_u64;
-    while end.map_or(runs < RUNS, |end| Instant::now() < end) {
+    while goes_on(runs) {
         let mut input = random.choice(&pool).cloned().unwrap_or_default();
         for _ in 0..random.usize(1..=4) {
             mutate(&mut input, &pool, words, &mut random);
@@ -155,7 +165,7 @@ mod tests {
     fn a_fault_behind_several_branches_is_found() {
         let deepest = AtomicUsize::new(0);
         let found = catch_unwind(AssertUnwindSafe(|| {
-            fuzz(&[b"x"], &[], |input| {
+            let letters = |input: &[u8]| {
                 let depth = input
                     .iter()
                     .zip(b"bug!")
@@ -164,7 +174,9 @@ mod tests {
                 deepest.fetch_max(depth, Ordering::Relaxed);
                 assert!(depth < 4, "the fault");
                 depth
-            });
+            };
+            let same = fastrand::Rng::with_seed(0);
+            search(&[b"x"], &[], letters, same, |runs| runs < 1_000_000);
         }));
         assert!(found.is_err(), "got as far as {deepest:?}");
     }
