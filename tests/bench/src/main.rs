@@ -48,7 +48,7 @@ async fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: retryrmq-bench [consume|retry|lateness|memory|http], through `make bench`; or soak MINUTES COMMAND"
+        "usage: retryrmq-bench [consume|retry|storm|outage|lateness|memory|http], through `make bench`; or soak MINUTES COMMAND"
     );
     ExitCode::from(2)
 }

@@ -90,6 +90,29 @@ pub(crate) fn lateness(rows: &[Row]) -> Table {
     table
 }
 
+/// What an outage made a client do, and what was left of it: figures of one round each.
+pub(crate) fn outage(rows: &[Row]) -> Table {
+    let mut table = table();
+    table.set_header([
+        "case",
+        "failed attempts",
+        "parked or dead",
+        "seconds until all was done",
+        "client CPU µs each",
+    ]);
+    for row in rows {
+        let figures = [
+            ("attempts", 0),
+            ("parked", 0),
+            ("after_s", 1),
+            ("cpu_us", 0),
+        ]
+        .map(|(figure, digits)| spread(row.values(figure), digits));
+        table.add_row([vec![row.name.clone()], figures.to_vec()].concat());
+    }
+    table
+}
+
 pub(crate) fn memory(measured: &Measured) -> Table {
     let mut table = table();
     table.set_header(["waiting", "client KiB"]);

@@ -3,8 +3,8 @@
 use std::process::Stdio;
 
 use futures_util::StreamExt;
-use retryrmq::{Client, Publish};
-use retryrmq_harness::{Amqp, Broker, QueueType, brokers};
+use retryrmq::{Client, Publish, Strategy};
+use retryrmq_harness::{Amqp, Broker, QueueType, Version, brokers};
 use tokio::process::Command;
 
 use crate::{
@@ -38,7 +38,7 @@ fn kinds() -> Vec<QueueType> {
 }
 
 pub(crate) async fn all() {
-    for name in ["consume", "retry", "lateness", "memory"] {
+    for name in ["consume", "retry", "storm", "outage", "lateness", "memory"] {
         only(name).await;
     }
 }
@@ -50,6 +50,8 @@ pub(crate) async fn only(name: &str) {
     match name {
         "consume" => consume(&broker).await,
         "retry" => retry(&broker).await,
+        "storm" => storm(&broker).await,
+        "outage" => outage(&broker).await,
         "lateness" => lateness(&broker).await,
         "memory" => memory(&broker).await,
         // Not one of all: it needs the command, built beside this.
@@ -94,7 +96,8 @@ async fn retry(broker: &Broker) {
         for _ in 0..rounds().min(3) {
             for (name, row) in names.iter().zip(&mut rows) {
                 let vhost = broker.vhost().await;
-                cases::prepare_retry(vhost.url(), "work").await;
+                let (count, ours) = (cases::retried(), Strategy::RetryQueues);
+                cases::prepare_retry(vhost.url(), "work", count, ours).await;
                 row.rounds
                     .push(case(name, vhost.url(), "work", outstanding).await);
             }
@@ -108,18 +111,77 @@ async fn retry(broker: &Broker) {
     }
 }
 
+/// The cases of a broker: what only 4.3 can do is left out on others.
+fn possible(broker: &Broker, names: &[&'static str]) -> Vec<&'static str> {
+    let only_4_3 = [
+        "storm-delayed-retry",
+        "storm-retryrmq-native",
+        "outage-delayed-retry",
+    ];
+    let new = broker.version() >= Version::V4_3;
+    let names = names.iter().copied();
+    names
+        .filter(|name| new || !only_4_3.contains(name))
+        .collect()
+}
+
+async fn storm(broker: &Broker) {
+    let (count, outstanding) = (cases::stormed(), 1_000);
+    println!(
+        "{count} messages, each fails five times and waits 1 s each time; quorum, {outstanding} outstanding"
+    );
+    let all = [
+        "storm-by-hand",
+        "storm-requeue",
+        "storm-delayed-retry",
+        "storm-retryrmq",
+        "storm-retryrmq-native",
+    ];
+    let rows = turns(
+        broker,
+        &possible(broker, &all),
+        rounds().min(3),
+        outstanding,
+    )
+    .await;
+    report::keep("retry storm", "quorum", count, &rows);
+    println!(
+        "{}",
+        report::pace(&rows, &["storm-by-hand", "storm-delayed-retry"])
+    );
+}
+
+async fn outage(broker: &Broker) {
+    println!("{}", cases::outage_in_words());
+    let all = [
+        "outage-requeue",
+        "outage-by-hand",
+        "outage-delayed-retry",
+        "outage-retryrmq",
+        "outage-retryrmq-pause",
+    ];
+    let rows = turns(broker, &possible(broker, &all), 1, 200).await;
+    report::keep("outage", "quorum", cases::outage_messages(), &rows);
+    println!("{}", report::outage(&rows));
+}
+
+/// Each case in turn, each in a virtual host of its own.
+async fn turns(broker: &Broker, names: &[&str], rounds: usize, size: usize) -> Vec<Row> {
+    let mut rows: Vec<Row> = names.iter().map(|name| Row::new(name)).collect();
+    for _ in 0..rounds {
+        for (name, row) in names.iter().zip(&mut rows) {
+            let vhost = broker.vhost().await;
+            row.rounds.push(case(name, vhost.url(), "work", size).await);
+        }
+    }
+    rows
+}
+
 async fn lateness(broker: &Broker) {
     println!("2000 messages in flight: how much later than its delay a message comes, ms");
     for delay in [1_000, 5_000] {
         let names = ["late-broker", "late-retryrmq"];
-        let mut rows: Vec<Row> = names.iter().map(|name| Row::new(name)).collect();
-        for _ in 0..rounds().min(3) {
-            for (name, row) in names.iter().zip(&mut rows) {
-                let vhost = broker.vhost().await;
-                row.rounds
-                    .push(case(name, vhost.url(), "work", delay).await);
-            }
-        }
+        let rows = turns(broker, &names, rounds().min(3), delay).await;
         println!("\ndelay {} s\n{}", delay / 1_000, report::lateness(&rows));
     }
 }
@@ -155,8 +217,14 @@ pub(crate) async fn fill(url: &str, queue: &str, kind: QueueType, count: usize) 
     let amqp = Amqp::connect(url).await;
     amqp.declare(queue, kind).await;
     amqp.close().await;
+    publish(url, queue, count).await;
+}
+
+/// Fills a queue with messages whose ids count from 0.
+pub(crate) async fn publish(url: &str, queue: &str, count: usize) {
     let rmq = Client::connect(url).await.expect("connected");
-    let publishes = (0..count).map(|_| rmq.publish(Publish::to_queue(queue, BODY)));
+    let publishes =
+        (0..count).map(|n| rmq.publish(Publish::to_queue(queue, BODY).message_id(&n.to_string())));
     let published = futures_util::stream::iter(publishes).buffer_unordered(1_000);
     published
         .for_each(|result| async { result.expect("published") })

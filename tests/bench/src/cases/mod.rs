@@ -3,12 +3,18 @@
 mod consume;
 mod lateness;
 mod memory;
+mod outage;
 mod retry;
+mod storm;
 
+pub(crate) use outage::{in_words as outage_in_words, messages as outage_messages};
 pub(crate) use retry::{count as retried, prepare as prepare_retry};
+pub(crate) use storm::count as stormed;
 
 use std::{collections::BTreeMap, time::Duration};
 
+use retry::Load;
+use retryrmq::{Pause, Strategy};
 use serde::{Deserialize, Serialize};
 
 use crate::process;
@@ -50,8 +56,20 @@ pub(crate) async fn run(name: &str, url: &str, queue: &str, size: usize) -> Meas
         "ack-each-tasks" => consume::ack_each_in_tasks(url, queue, size).await,
         "ack-multiple" => consume::ack_multiple(url, queue, size).await,
         "retryrmq" => consume::retryrmq(url, queue, size).await,
-        "retry-by-hand" => retry::by_hand(url, queue, size).await,
-        "retry-retryrmq" => retry::retryrmq(url, queue, size).await,
+        "retry-by-hand" => retry::by_hand(url, queue, Load::once(size)).await,
+        "retry-retryrmq" => {
+            retry::retryrmq(url, queue, Load::once(size), Strategy::RetryQueues).await
+        }
+        "storm-by-hand" => storm::by_hand(url, queue, size).await,
+        "storm-requeue" => storm::requeue(url, queue, size).await,
+        "storm-delayed-retry" => storm::delayed_retry(url, queue, size).await,
+        "storm-retryrmq" => storm::retryrmq(url, queue, size, Strategy::RetryQueues).await,
+        "storm-retryrmq-native" => storm::retryrmq(url, queue, size, Strategy::Native).await,
+        "outage-by-hand" => outage::by_hand(url, queue, size).await,
+        "outage-requeue" => outage::requeue(url, queue, size).await,
+        "outage-delayed-retry" => outage::delayed_retry(url, queue, size).await,
+        "outage-retryrmq" => outage::retryrmq(url, queue, size, None).await,
+        "outage-retryrmq-pause" => outage::retryrmq(url, queue, size, Some(Pause::default())).await,
         "late-broker" => lateness::broker_alone(url, queue, size).await,
         "late-retryrmq" => lateness::retryrmq(url, queue, size).await,
         "memory" => memory::waiting(url, queue, size).await,

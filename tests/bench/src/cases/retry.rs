@@ -1,4 +1,4 @@
-//! Every message fails once, waits a second, and succeeds.
+//! Every message fails once or more often, waits a second each time, and succeeds.
 
 use std::sync::Arc;
 
@@ -9,33 +9,59 @@ use lapin::{
     options::{BasicAckOptions, BasicPublishOptions, ConfirmSelectOptions},
     types::{AMQPValue, FieldTable},
 };
-use retryrmq::{Backoff, Client, Publish, SECOND, waiting_queue};
+use retryrmq::{Backoff, Client, SECOND, Strategy, waiting_queue};
 use retryrmq_harness::Amqp;
 use tokio::time::Instant;
 
-use super::{BODY, Measured, consume::Counter};
-use crate::process;
+use super::{Measured, consume::Counter};
+use crate::{process, rounds::publish};
 
 /// Messages of one measurement; `RETRYRMQ_BENCH_RETRIED` changes it.
 pub(crate) fn count() -> usize {
     crate::rounds::number("RETRYRMQ_BENCH_RETRIED", 20_000)
 }
 
+/// How often each message fails, of how many, and how many a client may hold.
+#[derive(Clone, Copy)]
+pub(super) struct Load {
+    pub(super) count: usize,
+    pub(super) failures: u32,
+    pub(super) outstanding: usize,
+}
+
+impl Load {
+    /// As many messages as [`count`] says, each of which fails once.
+    pub(super) fn once(outstanding: usize) -> Self {
+        Self {
+            count: count(),
+            failures: 1,
+            outstanding,
+        }
+    }
+
+    pub(super) fn prefetch(self) -> u16 {
+        u16::try_from(self.outstanding).expect("a prefetch")
+    }
+
+    /// Deliveries until every message has succeeded.
+    pub(super) fn deliveries(self) -> usize {
+        self.count * (self.failures as usize + 1)
+    }
+}
+
 /// What people write: a task per delivery publishes the copy, awaits its confirm, and acknowledges.
-pub(super) async fn by_hand(url: &str, queue: &str, outstanding: usize) -> Measured {
+pub(super) async fn by_hand(url: &str, queue: &str, load: Load) -> Measured {
     let amqp = Amqp::connect(url).await;
     let publishing = amqp.new_channel().await;
     publishing
         .confirm_select(ConfirmSelectOptions::default())
         .await
         .expect("confirms");
-    let prefetch = u16::try_from(outstanding).expect("a prefetch");
-    let mut consumer = amqp.consume(queue, prefetch).await;
+    let mut consumer = amqp.consume(queue, load.prefetch()).await;
     let waiting = waiting_queue(queue, SECOND);
     let (began, cpu) = (Instant::now(), process::cpu());
-    let count = count();
-    let done = Arc::new(Counter::to(count));
-    for _ in 0..2 * count {
+    let done = Arc::new(Counter::to(load.count));
+    for _ in 0..load.deliveries() {
         let delivery = consumer
             .next()
             .await
@@ -43,22 +69,24 @@ pub(super) async fn by_hand(url: &str, queue: &str, outstanding: usize) -> Measu
             .expect("no error");
         let (publishing, waiting, done) = (publishing.clone(), waiting.clone(), Arc::clone(&done));
         tokio::spawn(async move {
-            handle_by_hand(&publishing, &waiting, delivery, &done).await;
+            handle_by_hand(&publishing, &waiting, delivery, load.failures, &done).await;
         });
     }
     done.reached().await;
-    Measured::pace(count, began.elapsed(), cpu)
+    Measured::pace(load.count, began.elapsed(), cpu)
 }
 
-async fn handle_by_hand(publishing: &Channel, waiting: &str, delivery: Delivery, done: &Counter) {
-    let failed_before = delivery
-        .properties
-        .headers()
-        .as_ref()
-        .is_some_and(|headers| headers.contains_key("x-retries"));
-    if !failed_before {
+async fn handle_by_hand(
+    publishing: &Channel,
+    waiting: &str,
+    delivery: Delivery,
+    failures: u32,
+    done: &Counter,
+) {
+    let failed = counted(&delivery, "x-retries");
+    if failed < failures {
         let mut headers = FieldTable::default();
-        headers.insert("x-retries".into(), AMQPValue::LongInt(1));
+        headers.insert("x-retries".into(), AMQPValue::LongUInt(failed + 1));
         let options = BasicPublishOptions {
             mandatory: true,
             ..BasicPublishOptions::default()
@@ -81,52 +109,59 @@ async fn handle_by_hand(publishing: &Channel, waiting: &str, delivery: Delivery,
         .ack(BasicAckOptions::default())
         .await
         .expect("acknowledged");
-    if failed_before {
+    if failed >= failures {
         done.one();
     }
 }
 
+/// The number in this header, 0 where there is none.
+pub(super) fn counted(delivery: &Delivery, header: &str) -> u32 {
+    let headers = delivery.properties.headers().as_ref();
+    match headers.and_then(|headers| headers.inner().get(header)) {
+        Some(AMQPValue::LongUInt(count)) => *count,
+        Some(AMQPValue::LongLongInt(count)) => u32::try_from(*count).unwrap_or(u32::MAX),
+        _ => 0,
+    }
+}
+
 /// Ours, with everything on.
-pub(super) async fn retryrmq(url: &str, queue: &str, outstanding: usize) -> Measured {
+pub(super) async fn retryrmq(url: &str, queue: &str, load: Load, strategy: Strategy) -> Measured {
     let rmq = Client::connect(url).await.expect("connected");
-    let count = count();
-    let done = Arc::new(Counter::to(count));
+    let done = Arc::new(Counter::to(load.count));
     let counted = Arc::clone(&done);
     let (began, cpu) = (Instant::now(), process::cpu());
     let running = rmq
         .consumer(queue)
         .dlx(true)
+        .strategy(strategy)
         .retry(Backoff::fixed(SECOND))
-        .prefetch(u16::try_from(outstanding).expect("a prefetch"))
+        .prefetch(load.prefetch())
         .start(move |message| {
-            let first = message.attempt() == 1;
-            if !first {
+            let fails = message.attempt() <= load.failures;
+            if !fails {
                 counted.one();
             }
-            std::future::ready(if first { Err("the first time") } else { Ok(()) })
+            std::future::ready(if fails { Err("not yet") } else { Ok(()) })
         })
         .await
         .expect("consuming");
     done.reached().await;
-    let measured = Measured::pace(count, began.elapsed(), cpu);
+    let measured = Measured::pace(load.count, began.elapsed(), cpu);
     running.close().await;
     measured
 }
 
 /// Makes the queues, and fills the work queue.
-pub(crate) async fn prepare(url: &str, queue: &str) {
+pub(crate) async fn prepare(url: &str, queue: &str, count: usize, strategy: Strategy) {
     let rmq = Client::connect(url).await.expect("connected");
     let plan = rmq
         .consumer(queue)
         .dlx(true)
+        .strategy(strategy)
         .retry(Backoff::fixed(SECOND))
         .plan()
         .expect("a plan");
     rmq.apply_plan(&plan).await.expect("queues");
-    let publishes = (0..count()).map(|_| rmq.publish(Publish::to_queue(queue, BODY)));
-    let published = futures_util::stream::iter(publishes).buffer_unordered(1_000);
-    published
-        .for_each(|result| async { result.expect("published") })
-        .await;
     rmq.close().await;
+    publish(url, queue, count).await;
 }

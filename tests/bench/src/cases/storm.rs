@@ -1,0 +1,135 @@
+//! Everything in a queue fails at once, five times each, a second between two attempts: what a broken dependency leaves behind.
+//!
+//! Besides the loop by hand there are two peers that publish no copies: RabbitMQ 4.3's own delayed retry, and the loop that
+//! gives a message back at once, which waits for nothing and so tries everything again as fast as it can.
+
+use std::{collections::HashMap, sync::Arc};
+
+use futures_util::StreamExt;
+use lapin::{
+    message::Delivery,
+    options::{BasicAckOptions, BasicNackOptions, BasicRejectOptions},
+    types::{AMQPValue, FieldTable},
+};
+use retryrmq::Strategy;
+use retryrmq_harness::{Amqp, QueueType};
+use tokio::time::Instant;
+
+use super::{
+    Measured,
+    consume::Counter,
+    retry::{self, Load, counted},
+};
+use crate::{
+    process,
+    rounds::{fill, publish},
+};
+
+/// How often each message fails.
+const FAILURES: u32 = 5;
+
+/// Messages of one measurement; `RETRYRMQ_BENCH_STORM` changes it.
+pub(crate) fn count() -> usize {
+    crate::rounds::number("RETRYRMQ_BENCH_STORM", 100_000)
+}
+
+fn load(outstanding: usize) -> Load {
+    Load {
+        count: count(),
+        failures: FAILURES,
+        outstanding,
+    }
+}
+
+pub(super) async fn retryrmq(
+    url: &str,
+    queue: &str,
+    outstanding: usize,
+    strategy: Strategy,
+) -> Measured {
+    let load = load(outstanding);
+    retry::prepare(url, queue, load.count, strategy).await;
+    retry::retryrmq(url, queue, load, strategy).await
+}
+
+pub(super) async fn by_hand(url: &str, queue: &str, outstanding: usize) -> Measured {
+    let load = load(outstanding);
+    retry::prepare(url, queue, load.count, Strategy::RetryQueues).await;
+    retry::by_hand(url, queue, load).await
+}
+
+/// The client only rejects; the queue keeps the message for a second and counts.
+pub(super) async fn delayed_retry(url: &str, queue: &str, outstanding: usize) -> Measured {
+    let load = load(outstanding);
+    let amqp = Amqp::connect(url).await;
+    let mut arguments = FieldTable::default();
+    arguments.insert(
+        "x-delayed-retry-type".into(),
+        AMQPValue::LongString("failed".into()),
+    );
+    for bound in ["x-delayed-retry-min", "x-delayed-retry-max"] {
+        arguments.insert(bound.into(), AMQPValue::LongInt(1_000));
+    }
+    amqp.declare_with(queue, QueueType::Quorum, arguments).await;
+    publish(url, queue, load.count).await;
+    let mut consumer = amqp.consume(queue, load.prefetch()).await;
+    let (began, cpu) = (Instant::now(), process::cpu());
+    let done = Arc::new(Counter::to(load.count));
+    for _ in 0..load.deliveries() {
+        let delivery = next(&mut consumer).await;
+        let done = Arc::clone(&done);
+        tokio::spawn(async move {
+            if counted(&delivery, "x-delivery-count") < FAILURES {
+                let again = BasicRejectOptions { requeue: true };
+                delivery.acker.reject(again).await.expect("rejected");
+            } else {
+                let once = BasicAckOptions::default();
+                delivery.acker.ack(once).await.expect("acknowledged");
+                done.one();
+            }
+        });
+    }
+    done.reached().await;
+    Measured::pace(load.count, began.elapsed(), cpu)
+}
+
+/// Given back at once; how often a message has failed is known to this process alone.
+pub(super) async fn requeue(url: &str, queue: &str, outstanding: usize) -> Measured {
+    let load = load(outstanding);
+    fill(url, queue, QueueType::Quorum, load.count).await;
+    let amqp = Amqp::connect(url).await;
+    let mut consumer = amqp.consume(queue, load.prefetch()).await;
+    let mut failures: HashMap<String, u32> = HashMap::new();
+    let (began, cpu) = (Instant::now(), process::cpu());
+    let done = Arc::new(Counter::to(load.count));
+    for _ in 0..load.deliveries() {
+        let delivery = next(&mut consumer).await;
+        let id = delivery.properties.message_id().as_ref();
+        let failed = failures
+            .entry(id.map(|id| id.as_str().to_owned()).unwrap_or_default())
+            .or_default();
+        let fails = *failed < FAILURES;
+        *failed += 1;
+        let done = Arc::clone(&done);
+        tokio::spawn(async move {
+            if fails {
+                let again = BasicNackOptions {
+                    requeue: true,
+                    ..BasicNackOptions::default()
+                };
+                delivery.acker.nack(again).await.expect("given back");
+            } else {
+                let once = BasicAckOptions::default();
+                delivery.acker.ack(once).await.expect("acknowledged");
+                done.one();
+            }
+        });
+    }
+    done.reached().await;
+    Measured::pace(load.count, began.elapsed(), cpu)
+}
+
+async fn next(consumer: &mut lapin::Consumer) -> Delivery {
+    let next = consumer.next().await;
+    next.expect("a delivery").expect("no error")
+}
