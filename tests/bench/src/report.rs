@@ -130,10 +130,11 @@ pub(crate) fn memory(measured: &Measured) -> Table {
     table
 }
 
-/// The median, and in brackets the smallest and the largest.
+/// The median, and in brackets the smallest and the largest where there are several.
 fn spread(mut values: Vec<f64>, digits: usize) -> String {
     values.sort_by(f64::total_cmp);
     match (values.first(), values.get(values.len() / 2), values.last()) {
+        (Some(only), ..) if values.len() == 1 && !only.is_nan() => format!("{only:.digits$}"),
         // What was not measured is no number.
         (Some(low), Some(median), Some(high)) if !median.is_nan() => {
             format!("{median:.digits$} [{low:.digits$} – {high:.digits$}]")
