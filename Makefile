@@ -101,6 +101,11 @@ bench-core: cargo ## measure the core: throughput, lateness and memory on one br
 	cargo build --release -p retryrmq-bench
 	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- cargo run --release -p retryrmq-bench
 
+.PHONY: bench-storm
+bench-storm: cargo ## measure a storm of retries and an outage beside other ways to retry
+	cargo build --release -p retryrmq-bench
+	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- bash -c 'target/release/retryrmq-bench storm && target/release/retryrmq-bench outage'
+
 .PHONY: bench-http
 bench-http: cargo ## measure `consume --http` beside a bare load of the same HTTP client
 	cargo build --release -p retryrmq --features cli

@@ -77,9 +77,9 @@ export class Client {
    * Starts consuming: `handler` is called with every message; returning acknowledges, throwing retries (`dlx: true`), or
    * does what {@link retryAfter}, {@link park} or {@link defer} says. Resolves once the broker has accepted the consumer, before
    * the first handler begins, and rejects with what it refuses; no message was taken then. Options that cannot work throw at
-   * once.
+   * once. `consume<Order>(…)` says what `message.json()` returns.
    */
-  consume(options: ConsumerOptions, handler: Handler): Promise<Consumer> {
+  consume<Body = unknown>(options: ConsumerOptions, handler: Handler<Body>): Promise<Consumer> {
     const planned = plan(options, handler)
     if (this.#closing !== undefined) return Promise.reject(clientClosed())
     if (planned.signal?.aborted === true) return Promise.reject(planned.signal.reason)

@@ -69,8 +69,12 @@ export let mayPark: (message: Message) => boolean
 export let unmark: (message: Message) => number
 let made: (queue: string, records: Buffer, at: number, own: Buffer | undefined) => Message
 
-/** A message. When its handler returns, it is acknowledged; when it throws, it is retried. */
-export class Message {
+/**
+ * A message. When its handler returns, it is acknowledged; when it throws, it is retried.
+ *
+ * `Body` is what {@link Message.json} returns. It is a promise of the publisher's: nothing checks it.
+ */
+export class Message<Body = unknown> {
   /** The queue it came from. */
   readonly queue: string
   readonly #records: Buffer
@@ -112,8 +116,8 @@ export class Message {
     return this.#length > 0 ? this.#records.toString('utf8', this.#at + BODY, this.#rest) : this.body.toString('utf8')
   }
 
-  /** The body, read as JSON; throws `SyntaxError` when it is none. */
-  json<T = unknown>(): T {
+  /** The body, read as JSON; throws `SyntaxError` when it is none. Its type is not checked. */
+  json<T = Body>(): T {
     return JSON.parse(this.text()) as T
   }
 

@@ -33,9 +33,10 @@ export interface Context {
 
 /**
  * Handles a message: when it returns, or what it returned resolves, the message is acknowledged; an error retries it. A
- * generator, a function or an array of promises is work that nobody would do, and fails the attempt.
+ * generator, a function or an array of promises is work that nobody would do, and fails the attempt. `Body` is what
+ * `message.json()` returns.
  */
-export type Handler = (message: Message, context: Context) => unknown
+export type Handler<Body = unknown> = (message: Message<Body>, context: Context) => unknown
 
 /**
  * The retry budget: when most attempts fail, the messages are not the problem.

@@ -87,7 +87,11 @@ const MOST = 100_000
  * can tell (missing queues, permissions, routes, crashes) is not checked; `concurrency`, `prefetch`, `pause` and
  * `drainTimeout` have no effect, and `onEvent` is told nothing.
  */
-export function simulate(options: ConsumerOptions, handler: Handler, inputs: Iterable<Input>): Promise<Simulated> {
+export function simulate<Body = unknown>(
+  options: ConsumerOptions,
+  handler: Handler<Body>,
+  inputs: Iterable<Input>,
+): Promise<Simulated> {
   const planned = plan(options, handler)
   if (typeof inputs !== 'object' || inputs === null || typeof inputs[Symbol.iterator] !== 'function') {
     throw new InvalidTypeError(`the messages of a simulation must be in an array, not ${kind(inputs)}`)

@@ -113,6 +113,13 @@ export async function use(): Promise<Stats> {
   orders.once('paused', (event) => event.delay.toFixed())
   const several: readonly string[] = ['amqp://one', 'amqp://two']
   const other: Client = await connect(several, { wait: true, endWhenRefused: true, credentials: async () => login })
+  type Order = { id: number }
+  const typed: Handler<Order> = (msg) => void (msg.json().id satisfies number)
+  await other.consume<Order>({ queue: 'orders' }, (msg) => void (msg.json().id satisfies number))
+  // @ts-expect-error an order has an id and nothing else
+  await other.consume<Order>({ queue: 'orders' }, (msg) => void msg.json().total)
+  await other.consume(options, typed)
+  await simulate(options, typed, ['{"id":7}'])
   if (!other.healthy()) other.trouble() satisfies string | null
   await rmq.publish('orders', new Uint8Array(2), { headers: { n: 5n, d: new Decimal(1, 2), deep: { list: [null] } } })
   // @ts-expect-error a body is bytes or text
