@@ -119,12 +119,18 @@ impl Engine {
         }
     }
 
-    /// Hands the suspect out once nothing else is outstanding, and ends its time alone.
+    /// Hands the suspect out once nothing else is outstanding, and ends its time alone. In a pause it is kept like any other.
     pub(super) fn release_suspect(&mut self, now: Now, out: &mut Commands) {
         let Some(suspect) = &mut self.suspect else {
             return;
         };
         let token = suspect.token;
+        let runs = matches!(suspect.stage, Stage::RunsAlone { .. });
+        if self.pausing.is_pausing() && !runs {
+            self.suspect = None;
+            self.keep(token, now);
+            return;
+        }
         match suspect.stage {
             Stage::Waits { until } => {
                 let quiet =
@@ -163,7 +169,7 @@ impl Engine {
 
     /// Lets the suspect run, if the broker has read what was settled before.
     pub(super) fn suspect_synced(&mut self, now: Now, out: &mut Commands) {
-        let Some(suspect) = &mut self.suspect else {
+        let Some(suspect) = self.suspect.as_mut().filter(|_| !self.pausing.is_pausing()) else {
             return;
         };
         match suspect.stage {
