@@ -231,6 +231,14 @@ impl Engine {
         self.lingering.is_some_and(|(_, until)| now.at < until)
     }
 
+    /// The suspect, while nothing else may be handed out.
+    #[cfg(test)]
+    pub(super) fn runs_alone(&self) -> Option<Token> {
+        let suspect = self.suspect.as_ref().filter(|_| self.intake.is_narrow())?;
+        let runs = matches!(suspect.stage, Stage::RunsAlone { .. });
+        runs.then_some(suspect.token)
+    }
+
     /// The suspect is settled, or the broker's again.
     pub(super) fn suspect_ended(&mut self, token: Token) {
         self.lingering.take_if(|(lingering, _)| *lingering == token);

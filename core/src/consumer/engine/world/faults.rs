@@ -185,6 +185,7 @@ impl World {
                     self.broker.stop();
                 }
                 self.interruptions += 1;
+                self.books.all_may_be_doubled();
                 for at in 0..self.operators.len() {
                     self.interrupt(at);
                 }
@@ -221,7 +222,7 @@ impl World {
         if std::mem::replace(&mut self.harm_has_stopped, true) {
             return Ok(());
         }
-        if self.setting.faults.are_quiet() {
+        if self.setting.faults.are_quiet() && self.setting.pause.is_none() {
             self.books.nobody_was_kept(self.setting.hangs)?;
         }
         if std::mem::take(&mut self.setting.faults.full_parking) {

@@ -39,6 +39,7 @@ fn chosen(seed: u64) -> Setting {
         priorities: random.u8(..) < 64,
         suspects: false,
         hangs: false,
+        pause: None,
         faults,
     }
 }
@@ -110,6 +111,10 @@ fn shortest(broken: Box<Broken>) -> Box<Broken> {
             },
             Setting {
                 priorities: false,
+                ..from
+            },
+            Setting {
+                pause: None,
                 ..from
             },
             without(|faults| faults.cuts = false),
@@ -221,6 +226,21 @@ fn handed_over(setting: Setting) -> Setting {
 #[test]
 fn what_is_handed_over_is_not_lost() {
     hold(100, handed_over);
+}
+
+/// Consumers that pause when much fails, some for longer than the broker's patience.
+fn paused(setting: Setting) -> Setting {
+    let seconds = [1, 20, 2_400][setting.messages as usize % 3];
+    Setting {
+        pause: Some(Duration::from_secs(seconds)),
+        operators: 0,
+        ..setting
+    }
+}
+
+#[test]
+fn nothing_is_lost_in_pauses() {
+    hold(150, paused);
 }
 
 /// Several who take turns, and nothing in their way.
