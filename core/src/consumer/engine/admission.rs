@@ -63,7 +63,9 @@ impl Engine {
             let (queue, message_id) = (self.queue(), received.message_id());
             self.tell(Event::AlreadyHandled { queue, message_id }, out);
             self.release(token, now);
-        } else if self.drain.is_some() || self.pausing.is_pausing() {
+        } else if self.drain.is_some()
+            || self.pausing.is_pausing() && !self.begins_anew(&received.state)
+        {
             self.keep(token, now);
         } else {
             self.admit(token, now, out);
@@ -90,6 +92,12 @@ impl Engine {
             state,
             mended: arrival.mended,
         }
+    }
+
+    /// Whether a message takes a detour without having run. That is for a pause as well: a connection that is lost again and again
+    /// would spend the delivery limit of what is kept there.
+    fn begins_anew(&self, state: &RetryState) -> bool {
+        self.options.dlx && matches!(admit(state, &self.options.limits), Admission::Detour { .. })
     }
 
     /// Keeps a message that may not run now. The one that the narrow consumer brings stays, so that it brings no more; what a

@@ -464,3 +464,36 @@ fn a_suspect_does_not_run_in_a_pause() {
     case.consume();
     assert_eq!(case.handed_out().len(), 1);
 }
+
+#[test]
+fn in_a_pause_a_message_begins_anew_before_its_queue_has_counted_too_much() {
+    let pause = crate::Pause::default()
+        .window(1)
+        .pause(Duration::from_secs(60));
+    let mut case = Case::of(Consumer::new("orders").dlx(true).pause(pause));
+    case.comes_again(1);
+    let token = case.handed_out()[0];
+    let ending = Ending::Settled(Outcome::retry(Failure::new("no")));
+    case.on(Input::Ended { token, ending });
+    assert!(case.engine.pausing.is_pausing());
+    case.take();
+    for (tag, count) in [(2, 2), (3, 3)] {
+        let mut headers = FieldTable::default();
+        headers.insert("x-retry-protocol".into(), AMQPValue::LongLongInt(1));
+        headers.insert("x-delivery-count".into(), AMQPValue::LongLongInt(count));
+        let arrival = Box::new(Arrival {
+            tag,
+            redelivered: true,
+            properties: BasicProperties::default().with_headers(headers),
+            ..Arrival::default()
+        });
+        let (session, consumer) = (case.session, case.engine.intake.newest());
+        case.on(Input::Delivered {
+            session,
+            consumer,
+            arrival,
+        });
+        let detours = publishes(&case.take());
+        assert_eq!(detours, usize::from(count == 3), "{count}");
+    }
+}
