@@ -85,7 +85,7 @@ impl Engine {
 
     /// Whether a message that may run has to wait: beside a suspect runs only what a wide consumer had brought already.
     pub(super) fn must_wait_for_the_suspect(&self) -> bool {
-        self.suspect.is_some() && self.intake.is_narrow()
+        self.suspect.is_some() && self.intake.is_narrow() && !flaws::has(Flaw::HasCompany)
     }
 
     /// A message that runs before the suspect does.
@@ -137,6 +137,9 @@ impl Engine {
                     suspect.awaited == 0 && self.intake.is_narrow() && !self.intake.is_changing();
                 if !quiet && now.at < until {
                     return;
+                }
+                if flaws::has(Flaw::DoesNotAsk) {
+                    return self.run_suspect(token, now, out);
                 }
                 let number = self.sync(now, out);
                 if let Some(suspect) = &mut self.suspect {

@@ -59,6 +59,8 @@ pub(super) struct Setting {
     hangs: bool,
     /// How long consumers pause when many attempts fail.
     pause: Option<Duration>,
+    /// The broker is killed while its queues are young.
+    dies_young: bool,
     faults: Faults,
 }
 
@@ -175,8 +177,7 @@ impl World {
         Self {
             now: broker.now(),
             faults_until: broker.now() + Duration::from_secs(60),
-            // Some while queues are young.
-            next_fault: broker.now() + Duration::from_millis(random.u64(0..4_000)),
+            next_fault: broker.now() + Duration::from_millis(random.u64(300..4_000)),
             harm_has_stopped: false,
             next_publish: broker.now(),
             random,

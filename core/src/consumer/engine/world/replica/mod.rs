@@ -276,6 +276,16 @@ impl World {
             if alone.is_some() && given.any(|delivery| Some(delivery.token) != alone) {
                 return Err(format!("replica {at} hands out a message beside a suspect"));
             }
+            // What runs still may end, and be settled, at any moment.
+            if alone.is_some()
+                && !replica.wanted.deliveries.is_empty()
+                && replica.with_us.len() > 1
+                && engine.outstanding() == 1
+            {
+                return Err(format!(
+                    "replica {at} hands out a suspect before the broker has read what was settled"
+                ));
+            }
             if engine.is_pausing() && !replica.wanted.deliveries.is_empty() {
                 return Err(format!("replica {at} hands out a message in a pause"));
             }
