@@ -63,7 +63,9 @@ impl Engine {
             let (queue, message_id) = (self.queue(), received.message_id());
             self.tell(Event::AlreadyHandled { queue, message_id }, out);
             self.release(token, now);
-        } else if self.drain.is_some() || self.pausing.is_pausing() {
+        } else if self.drain.is_some()
+            || self.pausing.is_pausing() && !self.begins_anew(&received.state)
+        {
             self.keep(token, now);
         } else {
             self.admit(token, now, out);
@@ -92,17 +94,28 @@ impl Engine {
         }
     }
 
+    /// Whether a message takes a detour without having run. That is for a pause as well: a connection that is lost again and again
+    /// would spend the delivery limit of what is kept there.
+    fn begins_anew(&self, state: &RetryState) -> bool {
+        self.options.dlx && matches!(admit(state, &self.options.limits), Admission::Detour { .. })
+    }
+
     /// Keeps a message that may not run now. The one that the narrow consumer brings stays, so that it brings no more; what a
     /// wide one still brings goes back.
-    fn keep(&mut self, token: Token, now: Now) {
+    pub(super) fn keep(&mut self, token: Token, now: Now) {
         if self.drain.is_none() && self.intake.is_narrow() {
-            self.set_phase(token, Phase::Held(Held::Spare));
-            self.spares.push(token);
-            self.agenda
-                .add(now.at + LONGEST_KEPT, token, Task::GiveBack);
+            self.spare(token, now);
         } else {
             self.give_back_soon(token);
         }
+    }
+
+    /// Holds a message until it may run. A pause may begin meanwhile, and last for longer than the broker's patience.
+    fn spare(&mut self, token: Token, now: Now) {
+        self.set_phase(token, Phase::Held(Held::Spare));
+        self.spares.push(token);
+        self.agenda
+            .add(now.at + LONGEST_KEPT, token, Task::GiveBack);
     }
 
     pub(super) fn admit(&mut self, token: Token, now: Now, out: &mut Commands) {
@@ -129,8 +142,7 @@ impl Engine {
             Admission::Run
                 if received.state.crashes > 0 && (self.detours > 0 || !self.syncs.are_done()) =>
             {
-                self.set_phase(token, Phase::Held(Held::Spare));
-                self.spares.push(token);
+                self.spare(token, now);
             }
             Admission::Run => {
                 if !self.pausing.is_probing() {

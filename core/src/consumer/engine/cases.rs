@@ -384,3 +384,116 @@ fn what_is_to_go_back_whole_is_nacked_whatever_it_has_behind_it() {
         assert_eq!(commands.iter().any(nacked), whole, "{commands:?}");
     }
 }
+
+/// A message that is rejected by its handler, whose copy is not confirmed for as long as an alarm lasts.
+fn fails(case: &mut Case) -> usize {
+    case.comes_again(1);
+    let tokens = case.handed_out();
+    for &token in &tokens {
+        let ending = Ending::Settled(Outcome::retry(Failure::new("no")));
+        case.on(Input::Ended { token, ending });
+    }
+    case.consume();
+    case.after(Duration::from_secs(6));
+    case.consume();
+    tokens.len()
+}
+
+#[test]
+fn what_an_earlier_channel_left_behind_takes_no_places_on_the_next_one() {
+    let mut case = Case::of(Consumer::new("orders").dlx(true).prefetch(2));
+    for _ in 0..3 {
+        for _ in 0..40 {
+            assert_eq!(fails(&mut case), 1);
+            assert!(case.engine.places_taken <= 40);
+        }
+        // The broker's patience with what is not settled is over.
+        let session = case.session;
+        case.on(Input::Lost { session, why: None });
+        case.take();
+        case.open();
+    }
+    assert_eq!(case.engine.places_taken, 0);
+}
+
+#[test]
+fn a_copy_that_a_crash_bound_keeps_goes_back_in_a_long_pause() {
+    let pause = crate::Pause::default()
+        .window(1)
+        .pause(Duration::from_secs(3600));
+    let mut case = Case::of(Consumer::new("orders").dlx(true).pause(pause));
+    case.comes_again(1);
+    let running = case.handed_out()[0];
+    case.consume();
+    case.comes_again(0);
+    case.comes_again(1);
+    assert_eq!(case.handed_out(), [], "a detour is on its way");
+    let token = running;
+    let ending = Ending::Settled(Outcome::retry(Failure::new("no")));
+    case.on(Input::Ended { token, ending });
+    assert!(case.engine.pausing.is_pausing());
+    for _ in 0..3 {
+        case.consume();
+    }
+    assert!(case.engine.intake.is_narrow());
+    case.after(LONGEST_KEPT + Duration::from_secs(1));
+    let commands = case.take();
+    let goes_back = |command: &Command| matches!(command, Command::Return { tag: 3, .. });
+    assert!(commands.iter().any(goes_back), "{commands:?}");
+}
+
+#[test]
+fn a_suspect_does_not_run_in_a_pause() {
+    let pause = crate::Pause::default()
+        .window(1)
+        .pause(Duration::from_secs(60));
+    let mut case = Case::of(Consumer::new("orders").dlx(true).pause(pause));
+    case.comes_again(1);
+    let token = case.handed_out()[0];
+    case.consume();
+    case.comes_again(3);
+    case.consume();
+    assert_eq!(case.handed_out(), [], "the other one runs still");
+    let ending = Ending::Settled(Outcome::retry(Failure::new("no")));
+    case.on(Input::Ended { token, ending });
+    assert!(case.engine.pausing.is_pausing());
+    case.consume();
+    case.after(Duration::from_secs(20));
+    assert_eq!(case.handed_out(), [], "nothing begins in a pause");
+    case.after(Duration::from_secs(60));
+    case.consume();
+    assert_eq!(case.handed_out().len(), 1);
+}
+
+#[test]
+fn in_a_pause_a_message_begins_anew_before_its_queue_has_counted_too_much() {
+    let pause = crate::Pause::default()
+        .window(1)
+        .pause(Duration::from_secs(60));
+    let mut case = Case::of(Consumer::new("orders").dlx(true).pause(pause));
+    case.comes_again(1);
+    let token = case.handed_out()[0];
+    let ending = Ending::Settled(Outcome::retry(Failure::new("no")));
+    case.on(Input::Ended { token, ending });
+    assert!(case.engine.pausing.is_pausing());
+    case.take();
+    for (tag, count) in [(2, 2), (3, 3)] {
+        let mut headers = FieldTable::default();
+        headers.insert("x-retry-protocol".into(), AMQPValue::LongLongInt(1));
+        headers.insert("x-delivery-count".into(), AMQPValue::LongLongInt(count));
+        let arrival = Box::new(Arrival {
+            tag,
+            redelivered: true,
+            properties: BasicProperties::default().with_headers(headers),
+            ..Arrival::default()
+        });
+        let (session, consumer) = (case.session, case.engine.intake.newest());
+        case.on(Input::Delivered {
+            session,
+            consumer,
+            arrival,
+        });
+        let detours = publishes(&case.take());
+        assert_eq!(detours, usize::from(count == 3), "{count}");
+    }
+}

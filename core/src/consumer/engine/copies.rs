@@ -44,6 +44,10 @@ impl Engine {
             self.ways.push_back((now.at + LONGEST_WAY, token));
         }
         entry.phase = Phase::Copying(copying);
+        if flaws::has(Flaw::PublishesTwice) {
+            let copy = copy.clone();
+            out.add(Command::Publish { token, copy });
+        }
         out.add(Command::Publish { token, copy });
         if flaws::has(Flaw::AcknowledgesFirst)
             && let Some(entry) = self.entries.get_mut(token)
@@ -80,7 +84,8 @@ impl Engine {
                     let event = copying.event.clone();
                     self.tell(event, out);
                 }
-                match safe_from.filter(|safe| *safe > now.at) {
+                let is_young = |safe: &Moment| *safe > now.at && !flaws::has(Flaw::LetsGoEarly);
+                match safe_from.filter(is_young) {
                     Some(safe) if current => self.agenda.add(safe, token, Task::Release),
                     Some(_) => self.forget(token), // what took the connection may have emptied the young queue
                     None => self.release(token, now),

@@ -21,6 +21,14 @@ pub(crate) enum Flaw {
     LetsGoFirst,
     /// A suspect waits again for what took too long before.
     WaitsTwice,
+    /// Publishes each copy of a failed message twice.
+    PublishesTwice,
+    /// Lets others run beside a suspect.
+    HasCompany,
+    /// Lets a suspect run before the broker has read what was settled.
+    DoesNotAsk,
+    /// Acknowledges a message whose copy is in a queue that is young.
+    LetsGoEarly,
 }
 
 /// Whether this defect is put back.

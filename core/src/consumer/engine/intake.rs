@@ -132,7 +132,7 @@ impl Intake {
         if !served
             && !stuck
             && !flaws::has(Flaw::LosesItsPlace)
-            && (other.prefetch < want || other.taken > 0)
+            && (other.prefetch < want || other.prefetch == want && other.taken > 0)
         {
             if other.served < IN_A_ROW || other.taken > 0 {
                 return None;
@@ -406,6 +406,22 @@ mod tests {
         );
         intake.gone(3);
         assert_eq!(intake.next(Goal::Full, true), None);
+    }
+
+    #[test]
+    fn narrowing_waits_for_nobody_though_a_place_is_taken_for_long() {
+        let mut intake = widened();
+        intake.delivered(2);
+        intake.next(Goal::Full, false);
+        intake.gone(1);
+        intake.takes_its_place(2, true);
+        assert!(intake.next(Goal::One, true).is_some());
+        intake.consuming(3);
+        assert_eq!(
+            intake.next(Goal::One, true),
+            Some(Step::Cancel { consumer: 2 }),
+            "nothing may come to the narrow one, and more must not come to the wide one"
+        );
     }
 
     #[test]

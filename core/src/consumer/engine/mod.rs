@@ -123,7 +123,7 @@ pub(crate) struct Engine {
     returning: Vec<Token>,
     /// Messages on their detour.
     detours: usize,
-    /// Messages that take their places in the prefetch for long.
+    /// Messages of this channel that take their places in the prefetch for long.
     places_taken: usize,
     /// Messages, at most, that the queue had sent to a consumer of ours and took back when that was cancelled. It has counted
     /// that as it counts a crash.

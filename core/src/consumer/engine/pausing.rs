@@ -64,6 +64,11 @@ impl Pausing {
 }
 
 impl Engine {
+    #[cfg(test)]
+    pub(super) fn is_pausing(&self) -> bool {
+        self.pausing.is_pausing()
+    }
+
     /// Takes note of the end of an attempt.
     pub(super) fn note_attempt(
         &mut self,

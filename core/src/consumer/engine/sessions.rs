@@ -112,6 +112,8 @@ impl Engine {
         self.returning.clear();
         self.spares.clear();
         (self.suspect, self.cautious) = (None, true);
+        // What stays until its copy is stored took its place on the channel that is gone.
+        self.places_taken = 0;
         self.lingering = None;
         self.syncs.lost();
         self.returned_unseen = 0;

@@ -68,13 +68,11 @@ impl Engine {
             self.no_longer_awaited();
         }
         self.detours -= usize::from(entry.on_detour);
-        if entry.takes_its_place {
+        if entry.takes_its_place && self.is_current(entry.session) {
             self.places_taken -= 1;
-            if self.is_current(entry.session) {
-                self.intake.takes_its_place(entry.consumer, false);
-                if entry.is_stuck {
-                    self.intake.is_stuck(entry.consumer, false);
-                }
+            self.intake.takes_its_place(entry.consumer, false);
+            if entry.is_stuck {
+                self.intake.is_stuck(entry.consumer, false);
             }
         }
         self.suspect_ended(token);
@@ -92,8 +90,8 @@ impl Engine {
         let (session, consumer) = (entry.session, entry.consumer);
         let awaited = std::mem::take(&mut entry.awaited);
         self.detours -= usize::from(std::mem::take(&mut entry.on_detour));
-        self.places_taken += 1;
         if self.is_current(session) {
+            self.places_taken += 1;
             self.intake.takes_its_place(consumer, true);
         }
         if awaited {

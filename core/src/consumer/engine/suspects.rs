@@ -85,7 +85,7 @@ impl Engine {
 
     /// Whether a message that may run has to wait: beside a suspect runs only what a wide consumer had brought already.
     pub(super) fn must_wait_for_the_suspect(&self) -> bool {
-        self.suspect.is_some() && self.intake.is_narrow()
+        self.suspect.is_some() && self.intake.is_narrow() && !flaws::has(Flaw::HasCompany)
     }
 
     /// A message that runs before the suspect does.
@@ -119,18 +119,27 @@ impl Engine {
         }
     }
 
-    /// Hands the suspect out once nothing else is outstanding, and ends its time alone.
+    /// Hands the suspect out once nothing else is outstanding, and ends its time alone. In a pause it is kept like any other.
     pub(super) fn release_suspect(&mut self, now: Now, out: &mut Commands) {
         let Some(suspect) = &mut self.suspect else {
             return;
         };
         let token = suspect.token;
+        let runs = matches!(suspect.stage, Stage::RunsAlone { .. });
+        if self.pausing.is_pausing() && !runs {
+            self.suspect = None;
+            self.keep(token, now);
+            return;
+        }
         match suspect.stage {
             Stage::Waits { until } => {
                 let quiet =
                     suspect.awaited == 0 && self.intake.is_narrow() && !self.intake.is_changing();
                 if !quiet && now.at < until {
                     return;
+                }
+                if flaws::has(Flaw::DoesNotAsk) {
+                    return self.run_suspect(token, now, out);
                 }
                 let number = self.sync(now, out);
                 if let Some(suspect) = &mut self.suspect {
@@ -163,7 +172,7 @@ impl Engine {
 
     /// Lets the suspect run, if the broker has read what was settled before.
     pub(super) fn suspect_synced(&mut self, now: Now, out: &mut Commands) {
-        let Some(suspect) = &mut self.suspect else {
+        let Some(suspect) = self.suspect.as_mut().filter(|_| !self.pausing.is_pausing()) else {
             return;
         };
         match suspect.stage {
@@ -223,6 +232,14 @@ impl Engine {
     /// Whether a suspect that had its time alone still runs: another one must not run beside it.
     pub(super) fn a_suspect_lingers(&self, now: Now) -> bool {
         self.lingering.is_some_and(|(_, until)| now.at < until)
+    }
+
+    /// The suspect, while nothing else may be handed out.
+    #[cfg(test)]
+    pub(super) fn runs_alone(&self) -> Option<Token> {
+        let suspect = self.suspect.as_ref().filter(|_| self.intake.is_narrow())?;
+        let runs = matches!(suspect.stage, Stage::RunsAlone { .. });
+        runs.then_some(suspect.token)
     }
 
     /// The suspect is settled, or the broker's again.

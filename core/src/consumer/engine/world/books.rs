@@ -86,6 +86,15 @@ impl Kind {
         matches!(self, Self::Fine | Self::FailsOnce)
     }
 
+    /// How often each of it runs at most, if nobody is taken away from it.
+    fn most_runs(self) -> u32 {
+        match self {
+            Self::FailsAlways | Self::Defers => 3,
+            Self::FailsOnce | Self::FailsThenKills => 2,
+            _ => 1,
+        }
+    }
+
     fn may_be_handled(self) -> bool {
         !matches!(
             self,
@@ -107,6 +116,10 @@ struct Page {
     runs: u32,
     /// How often whoever had it lost his connection or process, and not by the fault of another message.
     hits: u32,
+    /// How often it came to a good end: handled, or parked.
+    ends: u32,
+    /// How often anything happened that may make two of it: somebody who had it, or a copy of it, is gone, and it comes again.
+    doubles: u32,
 }
 
 #[derive(Debug, Default)]
@@ -128,6 +141,8 @@ impl Books {
             forgiven: false,
             runs: 0,
             hits: 0,
+            ends: 0,
+            doubles: 0,
         };
         self.pages.insert(number, page);
     }
@@ -164,9 +179,24 @@ impl Books {
         }
     }
 
+    /// Somebody who had it is gone, and it comes again.
+    pub(super) fn may_be_doubled(&mut self, number: u32) {
+        if let Some(page) = self.pages.get_mut(&number) {
+            page.doubles += 1;
+        }
+    }
+
+    /// Of each that is there two may come.
+    pub(super) fn all_may_be_doubled(&mut self) {
+        for page in self.pages.values_mut() {
+            page.doubles = page.doubles * 2 + 1;
+        }
+    }
+
     pub(super) fn handled(&mut self, number: u32) {
         if let Some(page) = self.pages.get_mut(&number) {
             page.handled = true;
+            page.ends += 1;
         }
         self.unsettled.remove(&number);
     }
@@ -224,9 +254,38 @@ impl Books {
         }
     }
 
-    /// Holds what was told against what the broker has. `quiet`: nobody was taken away from anybody.
-    pub(super) fn balance(&self, broker: &mut Broker, quiet: bool) -> Result<(), String> {
+    /// Nothing comes to more ends than there can be of it, nor runs more often where nothing is ever given back.
+    fn nothing_is_there_too_often(
+        &self,
+        parked: &[(u32, String)],
+        quiet: bool,
+    ) -> Result<(), String> {
+        for (number, page) in &self.pages {
+            let there = parked.iter().filter(|(parked, _)| parked == number).count();
+            let ends = page.ends as usize + there;
+            let most = page.doubles + 1;
+            if ends > most as usize || quiet && page.runs > page.kind.most_runs() * most {
+                return Err(format!(
+                    "message {number} ({:?}) ran {} times and came to {ends} ends, though there can be only {most} of it",
+                    page.kind, page.runs
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds what was told against what the broker has. `quiet`: nobody was taken away from anybody. `replayed`: somebody else may have
+    /// brought back what was at its end.
+    pub(super) fn balance(
+        &self,
+        broker: &mut Broker,
+        quiet: bool,
+        replayed: bool,
+    ) -> Result<(), String> {
         let parked = parked(broker);
+        if !replayed {
+            self.nothing_is_there_too_often(&parked, quiet)?;
+        }
         for (number, reason) in &parked {
             let Some(page) = self.pages.get(number) else {
                 return Err(format!(

@@ -145,6 +145,9 @@ impl World {
 
     pub(super) fn do_harm(&mut self) {
         self.next_fault = self.now + Duration::from_millis(self.random.u64(100..4_000));
+        if std::mem::take(&mut self.setting.dies_young) {
+            return self.broker_goes(true);
+        }
         let faults = self.setting.faults;
         let at = self.random.usize(..self.replicas.len());
         let may_take_away = self.may_take_away();
@@ -178,25 +181,30 @@ impl World {
                 && self.may_interrupt() =>
             {
                 let kill = self.random.bool();
-                self.note(|| format!("the broker is {}", if kill { "killed" } else { "stopped" }));
-                if kill {
-                    self.broker.kill();
-                } else {
-                    self.broker.stop();
-                }
-                self.interruptions += 1;
-                for at in 0..self.operators.len() {
-                    self.interrupt(at);
-                }
-                for at in 0..self.replicas.len() {
-                    self.cut_consuming(at);
-                    self.cut_publishing(at);
-                }
-                let away = Duration::from_millis(self.random.u64(10..5_000));
-                self.broker_returns = Some(self.now + away);
+                self.broker_goes(kill);
             }
             _ => {}
         }
+    }
+
+    fn broker_goes(&mut self, kill: bool) {
+        self.note(|| format!("the broker is {}", if kill { "killed" } else { "stopped" }));
+        if kill {
+            self.broker.kill();
+        } else {
+            self.broker.stop();
+        }
+        self.interruptions += 1;
+        self.books.all_may_be_doubled();
+        for at in 0..self.operators.len() {
+            self.interrupt(at);
+        }
+        for at in 0..self.replicas.len() {
+            self.cut_consuming(at);
+            self.cut_publishing(at);
+        }
+        let away = Duration::from_millis(self.random.u64(10..5_000));
+        self.broker_returns = Some(self.now + away);
     }
 
     /// During an alarm there are no copies that begin anew: who loses his connection then again and again spends an operator's
@@ -221,7 +229,7 @@ impl World {
         if std::mem::replace(&mut self.harm_has_stopped, true) {
             return Ok(());
         }
-        if self.setting.faults.are_quiet() {
+        if self.setting.faults.are_quiet() && self.setting.pause.is_none() {
             self.books.nobody_was_kept(self.setting.hangs)?;
         }
         if std::mem::take(&mut self.setting.faults.full_parking) {

@@ -57,6 +57,10 @@ pub(super) struct Setting {
     suspects: bool,
     /// The first message keeps its handler for more than half an hour.
     hangs: bool,
+    /// How long consumers pause when many attempts fail.
+    pause: Option<Duration>,
+    /// The broker is killed while its queues are young.
+    dies_young: bool,
     faults: Faults,
 }
 
@@ -116,6 +120,11 @@ const MOST_STEPS: u64 = 2_000_000;
 const TRACE: usize = 100;
 
 impl Setting {
+    /// How long the end may take: each attempt may fail as the probe that renews a pause.
+    fn bound(&self) -> Duration {
+        BOUND + self.pause.unwrap_or_default() * 4 * self.messages
+    }
+
     /// What the consumer's strategy needs.
     fn policy(&self) -> Policy {
         let text = match self.strategy {
@@ -168,7 +177,7 @@ impl World {
         Self {
             now: broker.now(),
             faults_until: broker.now() + Duration::from_secs(60),
-            next_fault: broker.now() + Duration::from_secs(2),
+            next_fault: broker.now() + Duration::from_millis(random.u64(300..4_000)),
             harm_has_stopped: false,
             next_publish: broker.now(),
             random,
@@ -211,12 +220,13 @@ impl World {
             }
             if self.is_over() {
                 let quiet = self.setting.faults.are_quiet();
-                match self.books.balance(&mut self.broker, quiet) {
+                let replayed = self.setting.operators > 0;
+                match self.books.balance(&mut self.broker, quiet, replayed) {
                     Ok(()) => return Ok(self.steps),
                     Err(why) => break why,
                 }
             }
-            if self.now > self.faults_until + BOUND || self.steps > MOST_STEPS {
+            if self.now > self.faults_until + self.setting.bound() || self.steps > MOST_STEPS {
                 break format!(
                     "it does not come to an end: {}; {}",
                     self.books.left(),

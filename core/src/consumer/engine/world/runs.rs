@@ -39,6 +39,8 @@ fn chosen(seed: u64) -> Setting {
         priorities: random.u8(..) < 64,
         suspects: false,
         hangs: false,
+        pause: None,
+        dies_young: false,
         faults,
     }
 }
@@ -110,6 +112,10 @@ fn shortest(broken: Box<Broken>) -> Box<Broken> {
             },
             Setting {
                 priorities: false,
+                ..from
+            },
+            Setting {
+                pause: None,
                 ..from
             },
             without(|faults| faults.cuts = false),
@@ -223,6 +229,42 @@ fn what_is_handed_over_is_not_lost() {
     hold(100, handed_over);
 }
 
+/// Consumers that pause when much fails, some for longer than the broker's patience.
+fn paused(setting: Setting) -> Setting {
+    let seconds = [1, 20, 2_400][setting.messages as usize % 3];
+    Setting {
+        pause: Some(Duration::from_secs(seconds)),
+        operators: 0,
+        ..setting
+    }
+}
+
+#[test]
+fn nothing_is_lost_in_pauses() {
+    hold(150, paused);
+}
+
+/// A broker that forgets what is in its youngest queues.
+fn young(setting: Setting) -> Setting {
+    possible(Setting {
+        dies_young: true,
+        waiting: QueueType::Quorum,
+        strategy: Strategy::RetryQueues,
+        operators: 0,
+        faults: Faults {
+            broker: true,
+            full_parking: false,
+            ..setting.faults
+        },
+        ..setting
+    })
+}
+
+#[test]
+fn nothing_is_lost_that_is_copied_into_a_young_queue() {
+    hold(150, young);
+}
+
 /// Several who take turns, and nothing in their way.
 fn in_turn(setting: Setting) -> Setting {
     Setting {
@@ -334,9 +376,13 @@ fn defects_that_are_put_back_are_found() {
         Flaw::TrustsTheLimit,
         Flaw::LetsGoFirst,
         Flaw::WaitsTwice,
+        Flaw::PublishesTwice,
+        Flaw::HasCompany,
+        Flaw::DoesNotAsk,
+        Flaw::LetsGoEarly,
     ] {
         let setting = |seed| match flaw {
-            Flaw::LosesItsPlace => in_turn(setting(seed)),
+            Flaw::LosesItsPlace | Flaw::PublishesTwice => in_turn(setting(seed)),
             Flaw::CancelsFirst => Setting {
                 work: QueueType::Classic,
                 single_active: false,
@@ -346,6 +392,7 @@ fn defects_that_are_put_back_are_found() {
             },
             Flaw::TrustsTheCount => suspected(setting(seed)),
             Flaw::WaitsTwice => hung(setting(seed)),
+            Flaw::LetsGoEarly => young(setting(seed)),
             Flaw::TrustsTheLimit | Flaw::LetsGoFirst => walked(setting(seed)),
             _ => setting(seed),
         };

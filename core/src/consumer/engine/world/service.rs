@@ -37,7 +37,11 @@ pub(super) struct Attendant {
     next: Duration,
     publishes: u64,
     came_back: bool,
+    /// It has asked for a message.
+    asks: bool,
     holds: Option<Held>,
+    /// What it let go of last; in an alarm the broker may not have read that.
+    let_go: Option<u32>,
 }
 
 /// The message that it takes over.
@@ -141,10 +145,12 @@ impl World {
                 let multiple = false;
                 let ack = Method::Ack { tag, multiple };
                 self.broker.send(connection, 1, ack);
-                if let Some(held) = self.service.holds.take()
-                    && held.copy.routing_key == PARKED
-                {
-                    self.books.parked(number(&held.copy.properties));
+                if let Some(held) = self.service.holds.take() {
+                    let number = number(&held.copy.properties);
+                    self.service.let_go = Some(number);
+                    if held.copy.routing_key == PARKED {
+                        self.books.parked(number);
+                    }
                 }
                 self.service.next = self.now;
             }
@@ -152,6 +158,9 @@ impl World {
             Some(_) => {}
             None if self.service.next <= self.now => {
                 self.service.next = self.now + LOOK;
+                if std::mem::replace(&mut self.service.asks, true) {
+                    return;
+                }
                 let (queue, no_ack) = (HANDOVER_QUEUE.into(), false);
                 self.broker
                     .send(connection, 1, Method::Get { queue, no_ack });
@@ -163,6 +172,11 @@ impl World {
 
     fn service_comes(&mut self) {
         if self.service.connection.is_some() {
+            let held = self.service.holds.as_ref();
+            let held = held.map(|held| number(&held.copy.properties));
+            for number in held.into_iter().chain(self.service.let_go) {
+                self.books.may_be_doubled(number);
+            }
             self.service = Attendant {
                 next: self.now + PAUSE,
                 ..Attendant::default()
@@ -205,7 +219,9 @@ impl World {
         };
         while let Some((_, frame)) = self.broker.receive(connection) {
             match frame {
+                Frame::GetEmpty => self.service.asks = false,
                 Frame::Got(delivery) => {
+                    self.service.asks = false;
                     let draw = self.random.u64(..);
                     let unix = self.now().unix;
                     let copy = decided(&self.setting, &delivery.properties, unix, draw);

@@ -68,6 +68,7 @@ impl World {
         replica.session = session;
         replica.channel += 1;
         replica.syncs.clear();
+        replica.with_us.clear();
         let channel = replica.channel;
         replica
             .consuming
@@ -129,6 +130,7 @@ impl World {
     }
 
     pub(super) fn bury(&mut self, at: usize) {
+        self.comes_again(at);
         self.hit_running(at);
         for side in [Side::Consuming, Side::Publishing] {
             if let Some(id) = self.replicas[at].line(side).connection.take() {
@@ -160,6 +162,9 @@ impl World {
             let line = std::mem::take(self.replicas[at].line(side));
             if let Some(id) = line.connection {
                 for (channel, method) in line.written {
+                    if side == Side::Consuming && channel == self.replicas[at].channel {
+                        self.replicas[at].settles(&method);
+                    }
                     self.broker.send(id, channel, method);
                 }
             }

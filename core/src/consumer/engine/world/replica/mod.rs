@@ -16,7 +16,10 @@ use retryrmq_model::{Broker, ConnectionId, Method};
 pub(super) use commands::publishing;
 pub(super) use plan::{consumer, declarations};
 
-use super::{World, books::Kind};
+use super::{
+    World,
+    books::{Kind, number},
+};
 use crate::{
     Error, ErrorKind,
     consumer::{
@@ -77,6 +80,8 @@ pub(super) struct Replica {
     channel: u16,
     /// What is asked for on that channel.
     syncs: VecDeque<u64>,
+    /// What came on that channel and no settlement of which has arrived at the broker, by tag.
+    with_us: BTreeMap<u64, u32>,
     inbox: VecDeque<Delivery>,
     running: Vec<Running>,
     /// Publishes that are not confirmed, by their number on the channel.
@@ -103,6 +108,7 @@ impl Replica {
             session: 0,
             channel: 0,
             syncs: VecDeque::new(),
+            with_us: BTreeMap::new(),
             inbox: VecDeque::new(),
             running: Vec::new(),
             unconfirmed: BTreeMap::new(),
@@ -154,6 +160,19 @@ impl Replica {
         .min()
     }
 
+    /// The broker hears of a settlement.
+    fn settles(&mut self, method: &Method) {
+        match method {
+            Method::Ack { tag, multiple } | Method::Nack { tag, multiple, .. } if *multiple => {
+                self.with_us = self.with_us.split_off(&(tag + 1));
+            }
+            Method::Ack { tag, .. } | Method::Nack { tag, .. } | Method::Reject { tag, .. } => {
+                self.with_us.remove(tag);
+            }
+            _ => {}
+        }
+    }
+
     fn line(&mut self, side: Side) -> &mut Line {
         match side {
             Side::Consuming => &mut self.consuming,
@@ -181,6 +200,9 @@ impl World {
                 if let (Some(id), Some((channel, method))) =
                     (line.connection, line.written.pop_front())
                 {
+                    if side == Side::Consuming && channel == self.replicas[at].channel {
+                        self.replicas[at].settles(&method);
+                    }
                     self.broker.send(id, channel, method);
                 }
                 Ok(())
@@ -249,6 +271,24 @@ impl World {
                 return Ok(());
             };
             engine.turn(now, &mut replica.wanted);
+            let alone = engine.runs_alone();
+            let mut given = replica.wanted.deliveries.iter();
+            if alone.is_some() && given.any(|delivery| Some(delivery.token) != alone) {
+                return Err(format!("replica {at} hands out a message beside a suspect"));
+            }
+            // What runs still may end, and be settled, at any moment.
+            if alone.is_some()
+                && !replica.wanted.deliveries.is_empty()
+                && replica.with_us.len() > 1
+                && engine.outstanding() == 1
+            {
+                return Err(format!(
+                    "replica {at} hands out a suspect before the broker has read what was settled"
+                ));
+            }
+            if engine.is_pausing() && !replica.wanted.deliveries.is_empty() {
+                return Err(format!("replica {at} hands out a message in a pause"));
+            }
             replica.inbox.extend(replica.wanted.deliveries.drain(..));
             let most = 3 * usize::from(self.setting.prefetch) + 3 * 64 + 2;
             if engine.outstanding() > most {
@@ -261,6 +301,10 @@ impl World {
             let list = std::mem::take(&mut replica.wanted.list);
             if list.is_empty() {
                 if finished {
+                    // A copy may be on its way still.
+                    for (_, received) in engine.held() {
+                        self.books.may_be_doubled(number(&received.properties));
+                    }
                     engine.give_back_the_rest(&mut replica.wanted);
                     for command in std::mem::take(&mut replica.wanted.list) {
                         self.perform(at, command);

@@ -3,7 +3,7 @@
 use retryrmq_model::{Declare, QueueType};
 
 use super::super::{QUEUE, Setting};
-use crate::{Argument, Consumer, Item, Missing, Strategy};
+use crate::{Argument, Consumer, Item, Missing, Pause, Strategy};
 
 pub(in super::super) fn consumer(setting: &Setting) -> Consumer {
     let consumer = Consumer::new(QUEUE)
@@ -11,6 +11,10 @@ pub(in super::super) fn consumer(setting: &Setting) -> Consumer {
         .strategy(setting.strategy)
         .prefetch(setting.prefetch)
         .concurrency(setting.concurrency);
+    let consumer = match setting.pause {
+        Some(pause) => consumer.pause(Pause::default().window(4).failures(0.3).pause(pause)),
+        None => consumer,
+    };
     match setting.strategy {
         Strategy::Service => consumer, // it has the policy
         _ => consumer.retry(setting.policy()),

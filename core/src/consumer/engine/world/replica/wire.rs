@@ -27,6 +27,16 @@ impl World {
             let (number, redelivered) = (number(&delivery.properties), delivery.redelivered);
             let again = if redelivered { " again" } else { "" };
             self.note(|| format!("replica {at} is sent {number}{again}"));
+            self.replicas[at].with_us.insert(delivery.tag, number);
+        }
+        if matches!(
+            frame,
+            Frame::Cancel { .. } | Frame::CloseChannel(_) | Frame::CloseConnection(_)
+        ) {
+            self.comes_again(at);
+        }
+        if self.is_out_of_patience(&frame) {
+            return Err(format!("replica {at} kept a message for too long"));
         }
         let consumer = |tag: &str| tag.parse().unwrap_or(0);
         let input = match frame {
@@ -65,6 +75,17 @@ impl World {
             _ => return Ok(()),
         };
         self.tell(at, input)
+    }
+
+    /// Whether the broker's patience with what is not settled has ended, and no handler can be the reason.
+    fn is_out_of_patience(&self, frame: &Frame) -> bool {
+        let (setting, faults) = (&self.setting, self.setting.faults);
+        let ended = match frame {
+            Frame::CloseChannel(why) => why.text.contains("timed out"),
+            Frame::Cancel { .. } => !(faults.tidying || faults.broker),
+            _ => false,
+        };
+        ended && !(setting.hangs || faults.poison)
     }
 
     pub(super) fn publisher_of_copies_hears(
@@ -118,6 +139,7 @@ impl World {
         let Some(id) = line.connection else { return };
         self.note(|| format!("replica {at}: the consuming connection is cut"));
         self.broker.cut(id);
+        self.comes_again(at);
         self.hit_waiting(at);
         self.hit_running(at);
         let session = self.replicas[at].session;
@@ -137,6 +159,13 @@ impl World {
         }
     }
 
+    /// What a replica has not settled comes to somebody again, and what follows from it may have been done.
+    pub(super) fn comes_again(&mut self, at: usize) {
+        for (_, number) in std::mem::take(&mut self.replicas[at].with_us) {
+            self.books.may_be_doubled(number);
+        }
+    }
+
     pub(super) fn hit_running(&mut self, at: usize) {
         for running in &self.replicas[at].running {
             self.books.hit(running.number);
@@ -151,7 +180,8 @@ impl World {
         let unconfirmed = std::mem::take(&mut replica.unconfirmed);
         self.note(|| format!("replica {at}: the publishing connection is cut"));
         self.broker.cut(id);
-        for (_, (token, ..)) in unconfirmed {
+        for (_, (token, _, number)) in unconfirmed {
+            self.books.may_be_doubled(number);
             let stored = Err(lost());
             let _ = self.tell(at, Input::Copied { token, stored });
         }
