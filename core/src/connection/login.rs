@@ -238,9 +238,9 @@ impl PartialEq for Credentials {
 /// As many files are read at a time. One that never ends keeps its place.
 static READING: Semaphore = Semaphore::const_new(8);
 
-/// The text of a file, in time. A pipe that nobody writes to, or a disk that is away, never answers: so a thread of its own reads it, which
+/// What is in a file, in time. A pipe that nobody writes to, or a disk that is away, never answers: so a thread of its own reads it, which
 /// neither a runtime nor the end of the process waits for.
-async fn text_of(file: &Path) -> io::Result<String> {
+pub(super) async fn bytes_of(file: &Path) -> io::Result<Vec<u8>> {
     let (tell, told) = oneshot::channel();
     let path = file.to_owned();
     let read = async {
@@ -248,7 +248,7 @@ async fn text_of(file: &Path) -> io::Result<String> {
         std::thread::Builder::new()
             .name("retryrmq-login".to_owned())
             .spawn(move || {
-                let _ = tell.send(std::fs::read_to_string(path)); // who asked may have gone
+                let _ = tell.send(std::fs::read(path)); // who asked may have gone
                 drop(place);
             })?;
         told.await.map_err(io::Error::other)?
@@ -264,7 +264,11 @@ async fn text_of(file: &Path) -> io::Result<String> {
 /// # Errors
 /// [`ErrorKind::AuthenticationFailed`], which names the file and not what it holds.
 pub(super) async fn read(file: &Path) -> Result<String> {
-    let text = text_of(file).await.map_err(|why| {
+    let text = bytes_of(file).await.and_then(|bytes| {
+        String::from_utf8(bytes)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not valid UTF-8"))
+    });
+    let text = text.map_err(|why| {
         Error::new(
             ErrorKind::AuthenticationFailed,
             format!(
