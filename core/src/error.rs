@@ -171,6 +171,14 @@ impl Error {
         self
     }
 
+    /// The same error in other words.
+    pub(crate) fn saying(self, message: impl Into<String>) -> Self {
+        let mut said = Self::new(self.0.kind, message);
+        said.0.permanent = self.0.permanent;
+        said.0.source = self.0.source;
+        said
+    }
+
     /// The same error, known to come again.
     pub(crate) fn lasting(mut self) -> Self {
         self.0.permanent = true;

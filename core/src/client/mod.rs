@@ -24,7 +24,7 @@ mod totals;
 use self::{depths::Depths, runtime::same_process};
 use crate::{
     Error, ErrorKind, Result,
-    connection::{Addresses, Connection, Credentials, Keeping, Link, Server},
+    connection::{Addresses, Bell, Connection, Credentials, Keeping, Link, Server},
     consumer::{Consumer, Retrier},
     parking::Parked,
     publish::{Publish, Publisher},
@@ -187,9 +187,11 @@ impl Client {
                 reconnects.fetch_add(1, Ordering::Relaxed);
             }
         };
+        let bell = Bell::new();
         let keeping = |purpose| Keeping {
             purpose,
             ends_when_refused: options.end_when_refused,
+            bell: bell.clone(),
         };
         let open = |purpose| {
             Link::open(

@@ -71,13 +71,24 @@ impl Trouble {
     }
 }
 
+/// Rings when one of the links of a client has a connection again: then the others need not sit out their pauses.
+#[derive(Clone, Debug)]
+pub(crate) struct Bell(watch::Sender<()>);
+
+impl Bell {
+    pub(crate) fn new() -> Self {
+        Self(watch::Sender::new(()))
+    }
+}
+
 /// How a link is kept.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Keeping {
     /// Shown with the connection, and in the log.
     pub(crate) purpose: &'static str,
     /// Whether a login that is refused ends the link.
     pub(crate) ends_when_refused: bool,
+    pub(crate) bell: Bell,
 }
 
 /// A supervised connection.
@@ -105,6 +116,7 @@ impl Link {
         let (set, state) = watch::channel(State::Up(Arc::clone(&first)));
         let set = Arc::new(set);
         let frame_max = Arc::new(AtomicU32::new(first.limits().frame_max()));
+        let ends_when_refused = keeping.ends_when_refused;
         let supervisor = Supervisor {
             addresses,
             keeping,
@@ -122,7 +134,7 @@ impl Link {
             frame_max,
             supervisor,
             reported: Mutex::default(),
-            ends_when_refused: keeping.ends_when_refused,
+            ends_when_refused,
         })
     }
 
@@ -339,12 +351,21 @@ impl<F: Fn()> Supervisor<F> {
         let mut pause = FIRST_PAUSE;
         let mut told: Option<(Trouble, Instant)> = None;
         let mut tries = 0;
+        let bell = &self.keeping.bell.0;
+        let mut rung = bell.subscribe();
         loop {
-            // Jitter, so that a broker that comes back is not met by all its clients at once.
-            sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+            tokio::select! {
+                // Jitter, so that a broker that comes back is not met by all its clients at once.
+                () = sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)) => {}
+                _ = rung.changed() => pause = FIRST_PAUSE,
+            }
+            rung.mark_unchanged();
             tries += 1;
             let error = match Connection::open(&self.addresses, self.keeping.purpose).await {
-                Ok(connection) => return Some(Arc::new(connection)),
+                Ok(connection) => {
+                    bell.send_replace(());
+                    return Some(Arc::new(connection));
+                }
                 Err(error) => error,
             };
             let trouble = Trouble::of(&error);

@@ -82,17 +82,54 @@ impl Login {
         })
     }
 
-    /// Whether the secret is a token that names its own end.
-    pub(super) fn is_token(&self) -> bool {
-        expiry(&self.secret).is_some()
+    /// What a refusal means for a token that is over: whoever keeps it fresh is late.
+    pub(super) fn too_old_for(&self, refused: Error) -> Error {
+        if refused.kind() != ErrorKind::AuthenticationFailed || self.left() != Some(Duration::ZERO)
+        {
+            return refused;
+        }
+        let message = format!(
+            "{refused}; by the clock of this machine that token is over: does whoever gives it renew it in time?"
+        );
+        refused.saying(message)
     }
 
-    /// How long from now the secret is good for, where that is known.
+    /// Whether the secret is a token that names its own end.
+    pub(super) fn is_token(&self) -> bool {
+        Span::of(&self.secret).is_some()
+    }
+
+    /// Whether this is good for longer than the one before, which is for `left` still. Of two tokens their own words count, and no clock.
+    pub(super) fn outlives(&self, before: &Self, left: Duration) -> bool {
+        if self.secret == before.secret {
+            return false;
+        }
+        match (self.said(), before.said()) {
+            (Some(this), Some(before)) => this.end > before.end,
+            _ => self.lifetime().is_none_or(|lifetime| lifetime > left),
+        }
+    }
+
+    /// What its token says of itself, unless whoever gave it said more.
+    fn said(&self) -> Option<Span> {
+        match self.lifetime {
+            Some(_) => None,
+            None => Span::of(&self.secret),
+        }
+    }
+
+    /// How long from now its token is good for, by this machine's clock.
+    fn left(&self) -> Option<Duration> {
+        let now = SystemTime::UNIX_EPOCH.elapsed().ok()?;
+        Some(Duration::from_secs(self.said()?.end).saturating_sub(now))
+    }
+
+    /// How long from now the secret is good for, where that is known: no longer than a token lives in all, however slow the clock of this
+    /// machine is.
     pub(super) fn lifetime(&self) -> Option<Duration> {
         self.lifetime.or_else(|| {
-            let end = Duration::from_secs(expiry(&self.secret)?);
-            let now = SystemTime::UNIX_EPOCH.elapsed().ok()?;
-            Some(end.saturating_sub(now))
+            let whole = self.said()?.length().unwrap_or(Duration::MAX);
+            Some(self.left()?.min(whole))
         })
     }
 }
@@ -106,19 +143,40 @@ impl fmt::Debug for Login {
     }
 }
 
-/// When a JSON Web Token ends (RFC 7519, `exp`), in seconds since 1970. Nothing else of it is believed or checked.
-fn expiry(token: &str) -> Option<u64> {
-    let mut parts = token.split('.');
-    let (Some(_), Some(claims), Some(_), None) =
-        (parts.next(), parts.next(), parts.next(), parts.next())
-    else {
-        return None;
-    };
-    let claims = BASE64_URL_SAFE_NO_PAD.decode(claims).ok()?;
-    let claims: serde_json::Value = serde_json::from_slice(&claims).ok()?;
-    let end = claims.get("exp")?;
-    // A number with a fraction is allowed.
-    end.as_u64().or_else(|| end.as_f64().map(|end| end as u64))
+/// From when until when a JSON Web Token is good (RFC 7519, `iat` and `exp`), in seconds since 1970. Nothing else of it is believed or checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    begin: Option<u64>,
+    end: u64,
+}
+
+impl Span {
+    fn of(token: &str) -> Option<Self> {
+        let mut parts = token.split('.');
+        let (Some(_), Some(claims), Some(_), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return None;
+        };
+        let claims = BASE64_URL_SAFE_NO_PAD.decode(claims).ok()?;
+        let claims: serde_json::Value = serde_json::from_slice(&claims).ok()?;
+        let time = |name: &str| {
+            let time = claims.get(name)?;
+            // A number with a fraction is allowed.
+            time.as_u64()
+                .or_else(|| time.as_f64().map(|time| time as u64))
+        };
+        Some(Self {
+            begin: time("iat"),
+            end: time("exp")?,
+        })
+    }
+
+    /// How long it is good for in all, where it says so.
+    fn length(self) -> Option<Duration> {
+        let length = self.end.checked_sub(self.begin?)?;
+        Some(Duration::from_secs(length))
+    }
 }
 
 type Asked = Pin<Box<dyn Future<Output = Result<Login, Cause>> + Send>>;
@@ -180,9 +238,9 @@ impl PartialEq for Credentials {
 /// As many files are read at a time. One that never ends keeps its place.
 static READING: Semaphore = Semaphore::const_new(8);
 
-/// The text of a file, in time. A pipe that nobody writes to, or a disk that is away, never answers: so a thread of its own reads it, which
+/// What is in a file, in time. A pipe that nobody writes to, or a disk that is away, never answers: so a thread of its own reads it, which
 /// neither a runtime nor the end of the process waits for.
-async fn text_of(file: &Path) -> io::Result<String> {
+pub(super) async fn bytes_of(file: &Path) -> io::Result<Vec<u8>> {
     let (tell, told) = oneshot::channel();
     let path = file.to_owned();
     let read = async {
@@ -190,7 +248,7 @@ async fn text_of(file: &Path) -> io::Result<String> {
         std::thread::Builder::new()
             .name("retryrmq-login".to_owned())
             .spawn(move || {
-                let _ = tell.send(std::fs::read_to_string(path)); // who asked may have gone
+                let _ = tell.send(std::fs::read(path)); // who asked may have gone
                 drop(place);
             })?;
         told.await.map_err(io::Error::other)?
@@ -206,7 +264,11 @@ async fn text_of(file: &Path) -> io::Result<String> {
 /// # Errors
 /// [`ErrorKind::AuthenticationFailed`], which names the file and not what it holds.
 pub(super) async fn read(file: &Path) -> Result<String> {
-    let text = text_of(file).await.map_err(|why| {
+    let text = bytes_of(file).await.and_then(|bytes| {
+        String::from_utf8(bytes)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not valid UTF-8"))
+    });
+    let text = text.map_err(|why| {
         Error::new(
             ErrorKind::AuthenticationFailed,
             format!(
@@ -247,6 +309,10 @@ mod tests {
         }
     }
 
+    fn expiry(token: &str) -> Option<u64> {
+        Span::of(token).map(|span| span.end)
+    }
+
     #[test]
     fn the_end_of_a_token_is_read_from_it() {
         assert_eq!(
@@ -268,6 +334,45 @@ mod tests {
         ] {
             assert_eq!(expiry(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_token_lives_no_longer_than_it_says_however_slow_the_clock_is() {
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+        let token = |begin: u64, end: u64| {
+            Login::new("", token(&format!(r#"{{"iat": {begin}, "exp": {end}}}"#)))
+        };
+        let slow = token(now + 3_600, now + 4_200);
+        assert_eq!(slow.lifetime(), Some(Duration::from_secs(600)));
+        let right = token(now - 60, now + 600).lifetime().unwrap();
+        assert!(right <= Duration::from_secs(600), "{right:?}");
+        assert_eq!(token(now, 5).lifetime(), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn of_two_tokens_their_own_words_count_and_no_clock() {
+        let left = Duration::from_secs(60);
+        let token = |end: u64| Login::new("", token(&format!(r#"{{"exp": {end}}}"#)));
+        // Both are over by this machine's clock.
+        assert!(token(2_000).outlives(&token(1_000), left));
+        assert!(!token(1_000).outlives(&token(1_000), left));
+        assert!(!token(1_000).outlives(&token(2_000), Duration::ZERO));
+        let said =
+            |secret: &str, seconds| Login::new("", secret).expires_in(Duration::from_secs(seconds));
+        assert!(said("b", 61).outlives(&said("a", 61), left));
+        assert!(!said("b", 60).outlives(&said("a", 61), left));
+        assert!(!said("a", 600).outlives(&said("a", 60), left));
+        assert!(Login::new("", "for ever").outlives(&said("a", 60), left));
+    }
+
+    #[test]
+    fn a_token_that_is_over_is_told_when_it_is_refused() {
+        let refused = || Error::new(ErrorKind::AuthenticationFailed, "refused");
+        let said = |claims: &str| Login::new("", token(claims)).too_old_for(refused());
+        assert!(said(r#"{"exp": 1}"#).to_string().contains("is over"));
+        assert_eq!(said(r#"{"exp": 99999999999}"#).to_string(), "refused");
+        let password = Login::new("maria", "s3cret").too_old_for(refused());
+        assert_eq!(password.to_string(), "refused");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(crate) use kind::{Kind, kind_of};
 #[cfg(test)]
 pub(crate) use limits::header_room;
 pub(crate) use limits::{Limits, USUAL_HEADER_ROOM};
-pub(crate) use link::{Keeping, Link};
+pub(crate) use link::{Bell, Keeping, Link};
 pub(crate) use open::{ANSWER, Connection, LINGER, OpenChannel, ask, look};
 pub(crate) use parting::Parting;
 #[cfg(test)]

@@ -36,7 +36,7 @@ use crate::{Error, ErrorKind, Result};
 pub(crate) const ANSWER: Duration = Duration::from_secs(20);
 const GOODBYE: Duration = Duration::from_secs(2);
 /// How long a host may take to answer while there are others to try.
-const IMPATIENT: Duration = Duration::from_secs(3);
+pub(super) const IMPATIENT: Duration = Duration::from_secs(3);
 
 /// Hangs up when it is dropped. Without, a connection that nobody waits for any more would stay open: lapin's thread goes
 /// on with the handshake that was given up, and then answers heartbeats for as long as the process lives.
@@ -110,7 +110,7 @@ impl Connection {
         Err(worst.unwrap_or_else(|| Error::new(ErrorKind::Unreachable, "there is no address")))
     }
 
-    async fn open_at(
+    pub(super) async fn open_at(
         address: &Address,
         place: SocketAddr,
         patience: Duration,
@@ -153,7 +153,10 @@ impl Connection {
             Ok(Ok(lapin)) => lapin,
             Ok(Err(why)) => {
                 let error = refusal(&doing, why);
-                return Err(login.too_large_for(&error).unwrap_or(error));
+                return Err(match login.too_large_for(&error) {
+                    Some(too_large) => too_large,
+                    None => login.too_old_for(error),
+                });
             }
             Err(_) => {
                 return Err(Error::new(
@@ -193,8 +196,8 @@ impl Connection {
             connection: Arc::downgrade(&self.lapin),
             addresses: addresses.clone(),
             address: address.clone(),
-            user: login.user.clone(),
-            is_token: login.is_token(),
+            place: self.at.1,
+            login: login.clone(),
             purpose: purpose.to_owned(),
         };
         let lifeline = Arc::clone(&self.lifeline.0);

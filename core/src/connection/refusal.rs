@@ -76,6 +76,15 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
                         "refused while {doing}: {text}; create the virtual host, give the user access to it, or change it in the URL (`/` is written %2f)"
                     ),
                 ),
+                // Above all a virtual host that starts after its node, or is down on this one: `vhost 'v' is down`.
+                AMQPErrorKind::Hard(AMQPHardError::INTERNALERROR)
+                    if matches!(doing, Doing::Connecting(..)) =>
+                {
+                    (
+                        ErrorKind::Unreachable,
+                        format!("the broker cannot serve this yet while {doing}: {text}"),
+                    )
+                }
                 // Frames for a channel that the broker had closed already, often one of our other channels'.
                 AMQPErrorKind::Hard(
                     AMQPHardError::CONNECTIONFORCED | AMQPHardError::CHANNELERROR,
@@ -116,6 +125,14 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
         Cause::ParsingError(_) if matches!(doing, Doing::Connecting(..)) => (
             ErrorKind::Unreachable,
             format!("what answers while {doing} does not speak AMQP 0-9-1"),
+        ),
+        // Those that are about to close count, so a moment may help.
+        Cause::ChannelsLimitReached => (
+            ErrorKind::Unreachable,
+            format!(
+                "no channel is left while {doing}: each consumer has one, and the broker allows a connection no more than this one has \
+                 (`channel_max`, 2047 unless it was set); consume with more clients, or raise it"
+            ),
         ),
         Cause::InvalidProtocolVersion(version) => (
             ErrorKind::Unreachable,
@@ -354,6 +371,13 @@ mod tests {
         assert!(!is_a_limit(
             "NOT_ALLOWED - vhost connection limit (1) not found"
         ));
+    }
+
+    #[test]
+    fn a_connection_without_a_free_channel_is_not_lost() {
+        let error = refusal(&Doing::Opening, Cause::ChannelsLimitReached.into());
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+        assert!(error.to_string().contains("channel_max"), "{error}");
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! A secret that ends is renewed before that, on the open connection (AMQP `connection.update-secret`). Where that fails
 //! the broker closes the connection at the end of the old one, and the next connection asks anew.
+//!
+//! A broker closes the connection over a bad secret as well, with everything that handlers hold. A token that is torn in its signature, or
+//! signed with a key that the broker does not have, looks like any other; so each is tried on a connection of its own first.
 
-use std::{sync::Weak, time::Duration};
+use std::{net::SocketAddr, sync::Weak, time::Duration};
 
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
@@ -10,7 +13,7 @@ use super::{
     Address, Addresses,
     discretion::Discretion,
     login::Login,
-    open::ANSWER,
+    open::{ANSWER, Connection, IMPATIENT},
     refusal::{Doing, refusal},
 };
 use crate::{Error, ErrorKind, Result};
@@ -18,23 +21,24 @@ use crate::{Error, ErrorKind, Result};
 /// Not more often, however short a secret lives.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// A token may name any number as its end.
+const LONGEST_LIFE: Duration = Duration::from_secs(1_000 * 24 * 60 * 60);
 
 /// What it takes to renew a connection's secret.
 pub(super) struct Renewal {
     pub(super) connection: Weak<lapin::Connection>,
     pub(super) addresses: Addresses,
     pub(super) address: Address,
-    /// Who is logged in, which no new secret changes.
-    pub(super) user: String,
-    /// Whether the secret is a JSON Web Token. What follows it then is one, too.
-    pub(super) is_token: bool,
+    pub(super) place: SocketAddr,
+    /// Who is logged in, which no new secret changes, and the secret of the moment.
+    pub(super) login: Login,
     pub(super) purpose: String,
 }
 
 /// What came of asking for the next secret.
 enum Renewed {
-    /// It is good for so long, where that has an end.
-    For(Option<Duration>),
+    /// Somebody logs in with it from now on.
+    With(Login),
     /// It is somebody else's.
     ForAnother,
 }
@@ -47,32 +51,42 @@ fn pause(left: Duration) -> Duration {
 
 impl Renewal {
     /// Until the connection is gone, or has a secret without an end.
-    pub(super) async fn run(&self, lifetime: Duration) {
-        let (mut left, mut over) = (lifetime, SHORTEST_PAUSE);
+    pub(super) async fn run(mut self, lifetime: Duration) {
+        let mut over = SHORTEST_PAUSE;
+        let mut end = Instant::now() + lifetime.min(LONGEST_LIFE);
         let mut told: Option<Instant> = None;
         loop {
+            let left = end.saturating_duration_since(Instant::now());
             // A broker that does not mind that a secret is over is asked less and less often.
             let pause = if left.is_zero() { over } else { pause(left) };
             sleep(pause).await;
             if left.is_zero() {
                 over = (over * 2).min(LONGEST_PAUSE);
             }
-            left = left.saturating_sub(pause);
+            let left = end.saturating_duration_since(Instant::now());
             match self.renew(left).await {
-                Ok(Renewed::For(None)) => return,
+                Ok(Renewed::With(next)) => {
+                    let user = std::mem::take(&mut self.login.user);
+                    self.login = Login { user, ..next };
+                    let Some(lifetime) = self.login.lifetime() else {
+                        return;
+                    };
+                    (end, told) = (Instant::now() + lifetime.min(LONGEST_LIFE), None);
+                    // By a clock that is ahead, each token is over as soon as it comes.
+                    if !lifetime.is_zero() {
+                        over = SHORTEST_PAUSE;
+                    }
+                }
                 Ok(Renewed::ForAnother) => {
                     // Asked no more: each answer may be a login that somebody has to make and to end.
                     warn!(
                         address = %self.address,
                         purpose = self.purpose,
-                        user = self.user,
+                        user = self.login.user,
                         "the credentials are another user's now, and an open connection keeps its user: it ends when the broker ends that \
                          login, and the next one logs in as the other; to renew it in time, give the same user's password or token"
                     );
                     return;
-                }
-                Ok(Renewed::For(Some(lifetime))) => {
-                    (left, over, told) = (lifetime, SHORTEST_PAUSE, None)
                 }
                 Err(error) if told.is_some_and(|told| told.elapsed() < LONGEST_PAUSE) => {
                     debug!(address = %self.address, purpose = self.purpose, %error, "the connection's secret cannot be renewed yet");
@@ -89,26 +103,49 @@ impl Renewal {
     async fn renew(&self, left: Duration) -> Result<Renewed> {
         let login = self.addresses.login(&self.address).await?;
         // A token says by itself who it is for.
-        if login.user != self.user && !login.is_token() {
+        if login.user != self.login.user && !login.is_token() {
             return Ok(Renewed::ForAnother);
         }
-        // The broker closes the connection over a bad secret, and the old one may be good for a while.
-        if self.is_token && !login.is_token() {
+        // The old one may be good for a while.
+        if self.login.is_token() && !login.is_token() {
             return Err(Error::new(
                 ErrorKind::AuthenticationFailed,
                 "what came is no JSON Web Token, as the last one was; a file must be replaced whole, by renaming",
             ));
         }
-        let lifetime = login.lifetime();
-        if lifetime.is_some_and(|lifetime| lifetime <= left.max(SHORTEST_PAUSE)) {
+        if !login.outlives(&self.login, left.max(SHORTEST_PAUSE)) {
             return Err(Error::new(
                 ErrorKind::AuthenticationFailed,
                 "it is still the old one, or ends as soon as that",
             ));
         }
-        self.tell(login).await?;
+        self.check(&login).await?;
+        self.tell(login.clone()).await?;
         debug!(address = %self.address, purpose = self.purpose, "the connection's secret is renewed");
-        Ok(Renewed::For(lifetime))
+        Ok(Renewed::With(login))
+    }
+
+    /// Logs in with it elsewhere.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AuthenticationFailed`] and [`ErrorKind::VhostNotFound`]. Whatever else keeps a new connection away says nothing of the secret.
+    async fn check(&self, login: &Login) -> Result<()> {
+        let (address, purpose) = (&self.address, "renewal");
+        match Connection::open_at(address, self.place, IMPATIENT, login, purpose).await {
+            Ok(connection) => connection.close().await,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::AuthenticationFailed | ErrorKind::VhostNotFound
+                ) =>
+            {
+                return Err(error);
+            }
+            Err(error) => {
+                debug!(%address, self.purpose, %error, "a new secret could not be tried");
+            }
+        }
+        Ok(())
     }
 
     async fn tell(&self, login: Login) -> Result<()> {

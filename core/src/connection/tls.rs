@@ -13,7 +13,7 @@ use tokio_rustls::{
     },
 };
 
-use super::Address;
+use super::{Address, login::bytes_of};
 use crate::{Error, ErrorKind, Result};
 
 fn failed(why: impl Into<String>) -> Error {
@@ -23,13 +23,13 @@ fn failed(why: impl Into<String>) -> Error {
 /// Wraps `stream` in TLS.
 ///
 /// # Errors
-/// [`ErrorKind::TlsFailed`] when a file holds no certificate or key, or TLS is refused; [`ErrorKind::Unreachable`] when the connection
+/// [`ErrorKind::TlsFailed`] when TLS is refused; [`ErrorKind::Unreachable`] when the connection
 /// ends during the handshake; never a plain connection.
 pub(super) async fn handshake(
     address: &Address,
+    config: ClientConfig,
     stream: TcpStream,
 ) -> Result<TlsStream<TcpStream>> {
-    let config = config(address)?;
     let name = address
         .server_name
         .as_deref()
@@ -75,11 +75,15 @@ pub(super) async fn handshake(
         })
 }
 
-fn config(address: &Address) -> Result<ClientConfig> {
+/// What an address says of TLS, with the files of now.
+///
+/// # Errors
+/// [`ErrorKind::TlsFailed`] when a file cannot be read in time, or holds no certificate or key.
+pub(super) async fn config(address: &Address) -> Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     match &address.ca_file {
         Some(file) => {
-            for certificate in certificates(file)? {
+            for certificate in certificates(file).await? {
                 roots.add(certificate).map_err(|why| {
                     failed(format!(
                         "the CA file {} holds a bad certificate",
@@ -104,7 +108,7 @@ fn config(address: &Address) -> Result<ClientConfig> {
         .with_root_certificates(roots);
     match (&address.cert_file, &address.key_file) {
         (Some(cert), Some(key)) => {
-            let key_der = PrivateKeyDer::from_pem_file(key).map_err(|why| {
+            let key_der = PrivateKeyDer::from_pem_slice(&read(key).await?).map_err(|why| {
                 failed(format!(
                     "the key file {} holds no private key",
                     key.display()
@@ -112,7 +116,7 @@ fn config(address: &Address) -> Result<ClientConfig> {
                 .with_source(why)
             })?;
             builder
-                .with_client_auth_cert(certificates(cert)?, key_der)
+                .with_client_auth_cert(certificates(cert).await?, key_der)
                 .map_err(|why| {
                     failed(format!(
                         "the certificate {} does not fit its key",
@@ -125,20 +129,50 @@ fn config(address: &Address) -> Result<ClientConfig> {
     }
 }
 
+async fn read(file: &Path) -> Result<Vec<u8>> {
+    bytes_of(file).await.map_err(|why| {
+        let message = format!(
+            "the file {} that the URL names cannot be read: {why}",
+            file.display()
+        );
+        failed(message).with_source(why)
+    })
+}
+
 /// Every certificate of a PEM file, and at least one: a file of garbage must not mean "trust nobody in particular".
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
+async fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let none = || {
         format!(
             "the certificate file {} holds no certificate in PEM form",
             file.display()
         )
     };
-    let found: Vec<_> = CertificateDer::pem_file_iter(file)
-        .and_then(Iterator::collect)
+    let found: Vec<_> = CertificateDer::pem_slice_iter(&read(file).await?)
+        .collect::<Result<_, _>>()
         .map_err(|why| failed(none()).with_source(why))?;
     if found.is_empty() {
         Err(failed(none()))
     } else {
         Ok(found)
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_certificate_that_nobody_writes_holds_nobody_up() {
+        let name = format!("retryrmq-{}-certificate", std::process::id());
+        let pipe = std::env::temp_dir().join(name);
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+        let url = format!("amqps://h?cacertfile={}", pipe.display());
+        let error = config(&url.parse().unwrap()).await.unwrap_err();
+        // Lets its thread go.
+        drop(std::fs::OpenOptions::new().write(true).open(&pipe).unwrap());
+        std::fs::remove_file(&pipe).unwrap();
+        assert_eq!(error.kind(), ErrorKind::TlsFailed);
+        assert!(error.to_string().contains("within 20 s"), "{error}");
     }
 }

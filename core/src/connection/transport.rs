@@ -137,6 +137,11 @@ pub(super) async fn open(
     place: SocketAddr,
     patience: Duration,
 ) -> Result<(GuardedStream, Lifeline)> {
+    // Before: a file that cannot be read is no host that does not answer.
+    let config = match address.tls {
+        true => Some(tls::config(address).await?),
+        false => None,
+    };
     let opened = timeout(patience, async {
         let stream = TcpStream::connect(place)
             .await
@@ -148,10 +153,9 @@ pub(super) async fn open(
             )
             .with_source(why)
         })?;
-        let socket = if address.tls {
-            Socket::Tls(Box::new(tls::handshake(address, stream).await?))
-        } else {
-            Socket::Plain(stream)
+        let socket = match config {
+            Some(config) => Socket::Tls(Box::new(tls::handshake(address, config, stream).await?)),
+            None => Socket::Plain(stream),
         };
         Ok((socket, lifeline))
     });

@@ -10,7 +10,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use futures_util::FutureExt;
+use futures_util::{
+    FutureExt,
+    future::{self, BoxFuture, WeakShared},
+};
 use lapin::{BasicProperties, types::ShortString};
 use tokio::{sync::oneshot, time::Instant};
 
@@ -60,7 +63,12 @@ struct Shared {
     wire_queue: ShortString,
     /// When the work queue was last looked at, and whether it was there.
     seen: Mutex<Option<(Instant, bool)>>,
+    /// The look that is under way.
+    looking: Mutex<Option<WeakShared<Look>>>,
 }
+
+/// A look at the work queue, for all who ask meanwhile: each takes a channel, of which a connection has no more than the broker allows.
+type Look = BoxFuture<'static, Result<bool, Arc<Error>>>;
 
 /// What becomes of a failed message: a copy for a queue.
 #[derive(Clone, Debug)]
@@ -96,6 +104,7 @@ impl Retrier {
                 waits,
                 wire_queue,
                 seen: Mutex::default(),
+                looking: Mutex::default(),
             }),
         })
     }
@@ -132,10 +141,28 @@ impl Retrier {
         {
             return Ok(there);
         }
-        let client = &self.shared.client;
-        client.same_process()?;
+        self.shared.client.same_process()?;
+        self.look().await.map_err(|error| error.duplicate())
+    }
+
+    /// The look that is under way, or another one.
+    fn look(&self) -> future::Shared<Look> {
+        let looking = self.shared.looking.lock();
+        let mut looking = looking.unwrap_or_else(PoisonError::into_inner);
+        let under_way = looking.as_ref().and_then(WeakShared::upgrade);
+        if let Some(look) = under_way.filter(|look| look.peek().is_none()) {
+            return look;
+        }
+        let retrier = self.clone();
+        let look = async move { retrier.look_now().await.map_err(Arc::new) };
+        let look = look.boxed().shared();
+        *looking = look.downgrade();
+        look
+    }
+
+    async fn look_now(&self) -> Result<bool> {
         // Not the connection that publishes, from which the broker reads nothing while it is short of memory or disk.
-        let open = client.consuming().connection().now_or_never();
+        let open = self.shared.client.consuming().connection().now_or_never();
         let connection = open.unwrap_or_else(|| {
             let why = "the connection to the broker was lost, and is being re-made";
             Err(Error::new(ErrorKind::ConnectionLost, why))

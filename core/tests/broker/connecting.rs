@@ -2,8 +2,10 @@
 
 use std::{fmt::Debug, time::Duration};
 
-use retryrmq::{Address, Client, Error, ErrorKind, Publish};
-use retryrmq_harness::{Broker, CutProxy, Permissions, eventually, on_every_broker};
+use retryrmq::{Address, Client, ClientOptions, Error, ErrorKind, Publish};
+use retryrmq_harness::{
+    Broker, CutProxy, Permissions, eventually, on_every_broker, on_every_broker_where,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -95,6 +97,28 @@ async fn an_unknown_or_forbidden_vhost_is_named() {
             why.contains(vhost.name()) && why.contains("access"),
             "{why}"
         );
+    })
+    .await;
+}
+
+/// A node takes connections before it has all its virtual hosts, and one of them may be down alone.
+#[tokio::test]
+async fn a_virtual_host_that_is_down_is_waited_for() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let vhost = broker.vhost().await;
+        let stop = format!(
+            "rabbit_vhost_sup_sup:delete_on_all_nodes(<<\"{}\">>).",
+            vhost.name()
+        );
+        broker.ctl(&["eval", &stop]).await;
+        let why = refused(Client::connect(vhost.url()).await, ErrorKind::Unreachable);
+        assert!(why.contains("is down"), "{why}");
+        let waits = ClientOptions::new().wait(true);
+        let (url, came) = (vhost.url().to_owned(), Duration::from_secs(120));
+        let client = tokio::spawn(async move { Client::connect_with(&url, waits).await });
+        broker.ctl(&["restart_vhost", "-p", vhost.name()]).await;
+        let client = tokio::time::timeout(came, client).await.unwrap().unwrap();
+        client.unwrap().close().await;
     })
     .await;
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use retryrmq::{Client, ClientOptions, ErrorKind, Message, Publish, Strategy};
@@ -341,6 +341,48 @@ async fn while_the_broker_is_away_publishers_are_told_and_old_depths_are_not_sho
         assert_eq!(error.kind(), ErrorKind::ConnectionLost, "{error}");
         drop(all);
         client.close().await;
+    })
+    .await;
+}
+
+/// Each of them pauses for up to ten seconds between two tries by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_connections_come_back_together() {
+    on_every_broker(|broker| async move {
+        let (vhost, port) = (broker.vhost().await, free_port().await);
+        let door = Door::open(port, host_and_port(&broker)).await;
+        let client = Client::connect(&behind(&vhost, port)).await.unwrap();
+        let up = || {
+            let text = client.metrics_text();
+            let is_up = |line: &&str| {
+                line.starts_with("retryrmq_connection_up{") && line.trim_end().ends_with(" 1")
+            };
+            text.lines().filter(is_up).count()
+        };
+        door.shut().await;
+        cut(&vhost).await;
+        eventually(PATIENCE, "both are lost", || async {
+            (up() == 0).then_some(())
+        })
+        .await;
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        let door = Door::open(port, host_and_port(&broker)).await;
+        while up() == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let first = Instant::now();
+        eventually(PATIENCE, "both are back", || async {
+            (up() == 2).then_some(())
+        })
+        .await;
+        // The shortest pause that either may have left after such an outage is far from sure to be above this.
+        assert!(
+            first.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            first.elapsed()
+        );
+        client.close().await;
+        door.shut().await;
     })
     .await;
 }

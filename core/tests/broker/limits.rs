@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use retryrmq::{BasicProperties, Client, ErrorKind, Publish};
-use retryrmq_harness::{Node, QueueType, on_every_broker};
+use retryrmq_harness::{Broker, Node, QueueType, on_every_broker, on_every_broker_where};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -165,4 +165,28 @@ async fn connect(node: &Node) -> Client {
     Client::connect(node.url())
         .await
         .expect("the broker lets us in")
+}
+
+#[tokio::test]
+async fn a_connection_has_so_many_consumers_as_the_broker_allows_it_channels() {
+    const CHANNELS: usize = 20;
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = broker
+            .own_node(&[&format!("channel_max = {CHANNELS}")])
+            .await;
+        let client = connect(&node).await;
+        node.connect().await.declare(QUEUE, QueueType::Quorum).await;
+        let mut consuming = Vec::new();
+        let error = loop {
+            match client.consumer(QUEUE).subscribe().await {
+                Ok(subscription) => consuming.push(subscription),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.to_string().contains("channel_max"), "{error}");
+        assert_eq!(consuming.len(), CHANNELS);
+        client.health().unwrap();
+    })
+    .await;
 }

@@ -65,6 +65,26 @@ async fn a_message_waits_comes_back_counted_and_is_parked_with_its_record() {
     .await;
 }
 
+/// A connection has 2047 channels unless somebody has said otherwise.
+#[tokio::test]
+async fn however_many_ask_whether_the_queue_exists_it_is_looked_at_once() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        let orders = connect(&vhost).await.retrier(QUEUE).unwrap();
+        let mut asked = tokio::task::JoinSet::new();
+        for _ in 0..3_000 {
+            let orders = orders.clone();
+            asked.spawn(async move { orders.exists().await });
+        }
+        for there in asked.join_all().await {
+            assert!(there.unwrap());
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn queues_are_made_when_they_are_needed_and_made_again_and_never_the_work_queue() {
     on_every_broker(|broker| async move {

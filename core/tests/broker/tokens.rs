@@ -127,6 +127,32 @@ async fn a_token_is_renewed_before_it_ends() {
     .await;
 }
 
+/// RabbitMQ closes a connection over a secret that it does not take, and what handlers hold comes again.
+#[tokio::test]
+async fn a_token_that_the_broker_would_refuse_costs_no_open_connection() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = node(&broker).await;
+        let secret = file(&node, &token(LIFETIME));
+        let at = host_and_port(&node);
+        let url = format!("amqp://token@{at}/%2f?passwordfile={}", secret.display());
+        let client = Client::connect(&url).await.unwrap();
+        let next = token(LIFETIME * 100);
+        // Torn where nothing but the signature is short of anything.
+        std::fs::write(&secret, &next[..next.len() - 7]).unwrap();
+        sleep(LIFETIME * 7 / 8).await;
+        std::fs::write(&secret, &next).unwrap();
+        sleep(LIFETIME).await;
+        client.health().unwrap();
+        assert_eq!(client.reconnects(), 0, "the connections stayed open");
+        client.close().await;
+        std::fs::write(&secret, token(Duration::ZERO)).unwrap();
+        let why = refused(Client::connect(&url).await, ErrorKind::AuthenticationFailed);
+        assert!(why.contains("that token is over"), "{why}");
+        std::fs::remove_file(&secret).unwrap();
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_certificate_says_who_it_is() {
     let with_tls = |broker: &Broker| broker.is_controllable() && broker.tls().is_some();

@@ -1,9 +1,11 @@
 //! What a work queue is made with when it is missing.
 
 use retryrmq::{Argument, ErrorKind, QueueType, Strategy, WorkQueue, types::FieldTable};
-use retryrmq_harness::{lapin::options::QueueDeclareOptions, on_every_broker};
+use retryrmq_harness::{eventually, lapin::options::QueueDeclareOptions, on_every_broker};
 
-use crate::stage::{Diary, PARKED, QUEUE, connect, id, int, parked, policy, start, table};
+use crate::stage::{
+    Diary, PARKED, PATIENCE, QUEUE, connect, id, int, parked, policy, start, table,
+};
 
 fn durable() -> QueueDeclareOptions {
     QueueDeclareOptions {
@@ -153,6 +155,39 @@ async fn what_a_strategy_needs_of_it_stays() {
         let arguments = vhost.queue(QUEUE).await.unwrap().arguments().clone();
         assert_eq!(arguments["x-expires"], 7_200_000);
         assert_eq!(arguments["x-dead-letter-routing-key"], "orders.retry.1000");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_that_stays_away_is_told_of_once_and_not_at_every_try() {
+    crate::capture::start();
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        let queue = format!("{}-orders", vhost.name());
+        amqp.declare(&queue, retryrmq_harness::QueueType::Quorum)
+            .await;
+        let running = start(client.consumer(&queue).dlx(true), &Diary::default(), |_| {
+            Ok(())
+        })
+        .await;
+        amqp.delete(&queue).await;
+        let told = |level: &str| {
+            let lines = crate::capture::lines();
+            let of_it = |line: &&String| {
+                line.contains("cannot consume")
+                    && line.contains(&queue)
+                    && line.trim_start().contains(level)
+            };
+            lines.iter().filter(of_it).count()
+        };
+        eventually(PATIENCE, "it was tried again and again", || async {
+            (told("DEBUG") >= 2).then_some(())
+        })
+        .await;
+        assert_eq!(told("ERROR"), 1);
+        running.close().await;
     })
     .await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use retryrmq_harness::{eventually, on_every_broker};
+use retryrmq_harness::{Permissions, eventually, on_every_broker};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::stage::{Desk, PARKED, PATIENCE, QUEUE};
@@ -381,6 +381,118 @@ async fn a_program_that_is_gone_costs_no_attempt() {
         assert_eq!(handled.len(), 3, "{done:#?}");
         assert!(handled.iter().all(|line| line["attempt"] == 1), "{done:#?}");
         std::fs::remove_dir_all(&folder).unwrap();
+    })
+    .await;
+}
+
+/// Where nothing listens yet, and a way to the broker is opened later.
+async fn door() -> (tokio::net::TcpListener, u16) {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await;
+    let listener = listener.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
+#[tokio::test]
+async fn a_broker_that_is_not_there_yet_is_waited_for_where_that_is_asked() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        desk.amqp.publish(QUEUE, "x").await;
+        let (listener, port) = door().await;
+        drop(listener);
+        let (_, at) = desk.vhost.url().rsplit_once('@').unwrap();
+        let (authority, _) = at.split_once('/').unwrap();
+        let there = format!("127.0.0.1:{port}");
+        let url = desk.vhost.url().replacen(authority, &there, 1);
+        let consume = ["--url", &url, "consume", QUEUE, "--count=1"];
+        let at_once = [&consume[..], &["--", "true"]].concat();
+        let waits = [&consume[..], &["--wait", "--", "true"]].concat();
+        desk.run(&at_once).await.exits(4);
+        let waiting = desk.start_with(&waits);
+        let asked = desk.start_with(&waits);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        asked.signal(Signal::TERM);
+        assert_eq!(asked.end().await.code(), Some(0), "nothing was begun");
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await;
+        let (listener, authority) = (listener.unwrap(), authority.to_owned());
+        let door = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut broker = tokio::net::TcpStream::connect(&authority).await.unwrap();
+                tokio::spawn(async move {
+                    let _ = tokio::io::copy_bidirectional(&mut stream, &mut broker).await;
+                });
+            }
+        });
+        assert_eq!(waiting.end().await.code(), Some(0));
+        desk.holds(QUEUE, 0).await;
+        door.abort();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn asked_to_end_while_nobody_answers_it_ends() {
+    let (listener, port) = door().await;
+    let silent = tokio::spawn(async move {
+        let mut all = Vec::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            all.push(stream);
+        }
+    });
+    let url = format!("amqp://127.0.0.1:{port}?connection_timeout=60000");
+    let mut command = crate::stage::retryrmq();
+    command.args(["--url", &url, "consume", QUEUE, "--", "true"]);
+    let child = command.spawn().unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let pid = i32::try_from(child.id().unwrap()).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::INT).unwrap();
+    let done = tokio::time::timeout(Duration::from_secs(20), child.wait_with_output()).await;
+    assert_eq!(done.unwrap().unwrap().status.code(), Some(0));
+    silent.abort();
+}
+
+#[tokio::test]
+async fn a_login_that_is_refused_later_ends_it_where_that_is_asked() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        let management = broker.management();
+        let user = format!("{}-maria", desk.vhost.name());
+        management.create_user(&user, "old", "").await.unwrap();
+        management
+            .set_permissions(desk.vhost.name(), &user, Permissions::ALL)
+            .await
+            .unwrap();
+        let url = desk.vhost.url_as(&user, "old");
+        let running = desk.start_with(&[
+            "--url",
+            &url,
+            "consume",
+            QUEUE,
+            "--dlx",
+            "--end-when-refused",
+            "--",
+            "true",
+        ]);
+        eventually(PATIENCE, "it consumes", || async {
+            (desk.amqp.consumers(QUEUE).await == Some(1)).then_some(())
+        })
+        .await;
+        management.create_user(&user, "new", "").await.unwrap();
+        // Known to the management API a moment after they are open.
+        let all = eventually(PATIENCE, "its connections are known", || async {
+            let mut all = management.connections(desk.vhost.name()).await.unwrap();
+            all.retain(|one| {
+                let name = one.client_name.as_deref().unwrap_or_default();
+                name.contains("(consume)") || name.contains("(publish)")
+            });
+            (all.len() == 2).then_some(all)
+        })
+        .await;
+        for connection in all {
+            let _ = management.close_connection(&connection.name).await;
+        }
+        assert_eq!(running.end().await.code(), Some(4));
+        management.delete_user(&user).await.unwrap();
     })
     .await;
 }

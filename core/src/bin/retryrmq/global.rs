@@ -75,7 +75,12 @@ impl Global {
 
     /// Connects for a consumer, whose waiting and parking queues are of this type.
     pub(crate) async fn connect_for(&self, queue_type: QueueType) -> Result<Client, Fault> {
-        let options = ClientOptions::new().queue_type(queue_type);
+        self.connect_with(ClientOptions::new().queue_type(queue_type))
+            .await
+    }
+
+    /// Connects with options.
+    pub(crate) async fn connect_with(&self, options: ClientOptions) -> Result<Client, Fault> {
         Ok(Client::connect_with(self.broker_url(), options).await?)
     }
 

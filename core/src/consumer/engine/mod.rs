@@ -52,6 +52,7 @@ use super::{
     Consumer, Received, Token, acks::Ack, agenda::Agenda, inbox::Ending, memory::Memory, slab::Slab,
 };
 use crate::{
+    ErrorKind,
     retry::{Counting, Origin},
     telemetry::{Counters, Event},
 };
@@ -99,6 +100,8 @@ pub(crate) struct Engine {
     sessions: u64,
     /// Channels that were lost or could not be opened since one was last consumed from.
     failures: u32,
+    /// Why no channel could be consumed from, as it was told last, and when.
+    complained: Option<(ErrorKind, Duration)>,
     intake: Intake,
     agenda: Agenda,
     /// Copies that were sent, in that order, and when each has been on its way for long.
@@ -161,6 +164,7 @@ impl Engine {
             channel: None,
             sessions: 1,
             failures: 0,
+            complained: None,
             intake: Intake::new(options.prefetch, queues_sleep),
             agenda: Agenda::default(),
             ways: VecDeque::new(),

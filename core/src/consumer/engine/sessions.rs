@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use tracing::{error, warn};
+use tracing::{debug, error, warn};
 
 use super::{super::acks::AckWindow, Command, Commands, Engine, Now, entry::Phase};
 use crate::{Error, ErrorKind, telemetry::Event};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How often it is told again that nothing can be consumed.
+const TOLD_AGAIN: Duration = Duration::from_secs(60);
 
 /// An open channel.
 #[derive(Debug)]
@@ -43,7 +45,16 @@ impl Engine {
             self.abandon(now, out);
             return;
         }
-        error!(queue = %self.name, %error, "cannot consume; trying again");
+        // A queue may be away for days.
+        let is_news = self.complained.is_none_or(|(kind, when)| {
+            kind != error.kind() || now.at.saturating_sub(when) >= TOLD_AGAIN
+        });
+        if is_news {
+            self.complained = Some((error.kind(), now.at));
+            error!(queue = %self.name, %error, "cannot consume; trying again");
+        } else {
+            debug!(queue = %self.name, %error, "cannot consume; trying again");
+        }
         let pause = if error.is_transient() {
             FIRST_PAUSE
         } else {
@@ -64,6 +75,7 @@ impl Engine {
 
     pub(super) fn consuming(&mut self, session: u64, consumer: u64, out: &mut Commands) {
         self.intake.consuming(consumer);
+        self.complained = None;
         let returned = session > 1 && std::mem::take(&mut self.failures) > 0;
         if returned {
             self.counters.reconnects.inc();

@@ -23,7 +23,7 @@ mod wish;
 
 use std::{io, sync::Arc, time::Duration};
 
-use retryrmq::{Client, Delivery, Event, Outcome, Subscription, Token};
+use retryrmq::{Client, ClientOptions, Delivery, Event, Outcome, Subscription, Token};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -49,7 +49,14 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let mut signals = Signals::listen()?; // before anything is taken: from now on they drain
     let _ends = child::hear_of_ends()
         .map_err(|why| Fault::failed(format!("cannot hear of the end of commands: {why}")))?;
-    let client = global.connect_for(queue_type).await?;
+    let connecting = ClientOptions::new()
+        .queue_type(queue_type)
+        .wait(options.wait)
+        .end_when_refused(options.end_when_refused);
+    let client = tokio::select! {
+        client = global.connect_with(connecting) => client?,
+        () = signals.next() => return Ok(Exit::Ok),
+    };
     let (events, happened) = mpsc::unbounded_channel();
     let mut consumer = client
         .consumer(&options.queue)
@@ -200,8 +207,9 @@ impl Work<'_> {
         while let Ok(event) = self.happened.try_recv() {
             self.tell(&event);
         }
+        let end = client.end(); // by itself
         client.close().await;
-        if let Some(fault) = self.broken {
+        if let Some(fault) = self.broken.or(end.map(Fault::from)) {
             return Err(fault);
         }
         self.report.done()?;

@@ -69,6 +69,16 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DURATION", help_heading = "Running")]
     grace: Option<String>,
 
+    /// Wait for a broker that cannot be reached yet, with a line for each try, instead of failing at once. One that refuses is not
+    /// waited for. A connection that is lost later is made again in any case
+    #[arg(long, help_heading = "Running")]
+    pub(super) wait: bool,
+
+    /// End with an error when the broker refuses the login or the virtual host after a connection was lost, instead of trying
+    /// again for ever
+    #[arg(long, help_heading = "Ending")]
+    pub(super) end_when_refused: bool,
+
     /// End after this many attempts: one run of COMMAND or one request each, whatever comes of it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Ending")]
     pub(super) count: Option<u64>,
