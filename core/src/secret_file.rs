@@ -1,0 +1,144 @@
+//! The text of a file that holds a secret, within a time and a size.
+//!
+//! A pipe that nobody writes to, or a disk that is away, never answers, and a device never ends. So a thread of its own reads the file, which neither
+//! a runtime nor the end of the process waits for.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tokio::{sync::oneshot, time::timeout};
+
+/// No secret is longer.
+const MOST: u64 = 64 * 1024;
+
+/// The files that are being read, and since when. One that never ends keeps its place here, and no more threads wait for it.
+static UNDER_WAY: Mutex<Option<HashMap<PathBuf, Instant>>> = Mutex::new(None);
+
+/// Reads a file.
+///
+/// # Errors
+/// Why it cannot be read; [`io::ErrorKind::TimedOut`] when it does not come to its end in time.
+pub async fn read(file: &Path, patience: Duration) -> io::Result<String> {
+    let (tell, told) = oneshot::channel();
+    begin(file, patience, move |text| {
+        let _ = tell.send(text); // who asked may have gone
+    })?;
+    match timeout(patience, told).await {
+        Ok(text) => text.map_err(io::Error::other)?,
+        Err(_) => Err(too_late(patience)),
+    }
+}
+
+/// As [`read`], where nobody can await: the thread of the caller stands still meanwhile, once for a file that never ends.
+///
+/// # Errors
+/// Those of [`read`].
+pub fn read_blocking(file: &Path, patience: Duration) -> io::Result<String> {
+    let (tell, told) = mpsc::sync_channel(1);
+    begin(file, patience, move |text| {
+        let _ = tell.send(text); // who asked may have gone
+    })?;
+    match told.recv_timeout(patience) {
+        Ok(text) => text,
+        Err(_) => Err(too_late(patience)),
+    }
+}
+
+fn begin(
+    file: &Path,
+    patience: Duration,
+    tell: impl FnOnce(io::Result<String>) + Send + 'static,
+) -> io::Result<()> {
+    let now = Instant::now();
+    let since = *under_way()
+        .get_or_insert_default()
+        .entry(file.to_owned())
+        .or_insert(now);
+    if since.elapsed() >= patience {
+        return Err(too_late(patience));
+    }
+    let path = file.to_owned();
+    let begun = thread::Builder::new()
+        .name("retryrmq-secret".to_owned())
+        .spawn(move || {
+            let text = text_of(&path);
+            forget(&path);
+            tell(text);
+        });
+    begun.map(drop).inspect_err(|_| forget(file))
+}
+
+fn text_of(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(file)?.take(MOST + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MOST {
+        let why = format!("it holds more than {} KiB", MOST / 1024);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok(text)
+}
+
+fn forget(file: &Path) {
+    under_way().get_or_insert_default().remove(file);
+}
+
+fn under_way() -> MutexGuard<'static, Option<HashMap<PathBuf, Instant>>> {
+    UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn too_late(patience: Duration) -> io::Error {
+    let why = match patience.as_secs() {
+        0 => format!(
+            "it does not come to its end within {} ms",
+            patience.as_millis()
+        ),
+        seconds => format!("it does not come to its end within {seconds} s"),
+    };
+    io::Error::new(io::ErrorKind::TimedOut, why)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_millis(300);
+
+    #[tokio::test]
+    async fn what_never_ends_is_given_up_in_time_and_without_filling_the_memory() {
+        for why in [
+            read(Path::new("/dev/zero"), PATIENCE).await.unwrap_err(),
+            read_blocking(Path::new("/dev/zero"), PATIENCE).unwrap_err(),
+        ] {
+            assert!(why.to_string().contains("64 KiB"), "{why}");
+        }
+        let name = format!("retryrmq-{}-secret", std::process::id());
+        let pipe = std::env::temp_dir().join(name);
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+        let begun = Instant::now();
+        let first = read_blocking(&pipe, PATIENCE).unwrap_err();
+        assert!(begun.elapsed() >= PATIENCE);
+        // Its thread waits on, and no other one joins it.
+        let begun = Instant::now();
+        for _ in 0..1_000 {
+            let again = read_blocking(&pipe, PATIENCE).unwrap_err();
+            assert_eq!(again.kind(), first.kind());
+        }
+        assert!(begun.elapsed() < PATIENCE);
+        std::fs::write(&pipe, "s3cret\n").unwrap();
+        std::fs::remove_file(&pipe).unwrap();
+        std::fs::write(&pipe, "new").unwrap();
+        while read(&pipe, PATIENCE).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(read(&pipe, PATIENCE).await.unwrap(), "new");
+        std::fs::remove_file(&pipe).unwrap();
+    }
+}
