@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::{
     Book,
+    intake::Waits,
     service::open_store,
     store::{Cancelled, Error, Id, Line, Listed, Page, Result, Store, redis::RedisStore},
 };
@@ -84,7 +85,10 @@ fn line(listed: &Listed) -> String {
         "queue": queue,
         "exchange": exchange,
         "routing_key": draft.routing_key,
-        "delayed_from": (!draft.record.is_empty()).then(|| String::from_utf8_lossy(&draft.record)),
+        "delayed_from": match Waits::of(draft) {
+            Waits::Delayed(from) => Some(from),
+            Waits::Next | Waits::Same => None,
+        },
         "due": at.ok().map(|at| at.to_string()),
         "remaining_ms": u64::try_from(listed.remaining.as_millis()).unwrap_or(u64::MAX),
         "bytes": listed.body_size,
