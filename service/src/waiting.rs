@@ -76,7 +76,7 @@ fn line(listed: &Listed) -> String {
     let id = |id: &Option<retryrmq::types::ShortString>| id.as_ref().map(ToString::to_string);
     let (queue, exchange) = match listed.message.line() {
         Line::Queue(queue) => (Some(queue), None),
-        Line::Exchange(exchange) => (None, Some(exchange)),
+        Line::Exchange(exchange, _) => (None, Some(exchange)),
     };
     let at = jiff::Timestamp::from_millisecond(i64::try_from(listed.due).unwrap_or(i64::MAX));
     json!({
