@@ -11,6 +11,7 @@ use lapin::{BasicProperties, types::FieldTable};
 use crate::{
     consumer::{Decision, Failed, Message, Received},
     retry::{Counting, Failure, HistoryEntry, ParkReason, Past, RetryState, fingerprint, headers},
+    topology::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_QUEUE},
 };
 
 /// The record of a parked message.
@@ -185,7 +186,9 @@ impl Record {
         let home = deaths
             .first()
             .filter(|_| !ours)
-            .and_then(|death| headers::string(death, "queue"))
+            .and_then(|death| {
+                behind_the_service(table, &deaths).or_else(|| headers::string(death, "queue"))
+            })
             .filter(|from| !is_of_family(from, queue))
             .unwrap_or_else(|| queue.to_string());
         let received = Received {
@@ -235,6 +238,24 @@ fn is_ours(table: &FieldTable, newest: Option<&FieldTable>) -> bool {
         (_, None) => false,
         (None, Some(_)) => true,
     }
+}
+
+/// The work queue of what a broker has given up in a queue of a service, where it would be a stranger if it were sent there again: see PROTOCOL,
+/// sections 11 and 12, for whom is believed.
+fn behind_the_service(table: &FieldTable, deaths: &[&FieldTable]) -> Option<String> {
+    let [newest, before @ ..] = deaths else {
+        return None;
+    };
+    let exchange = headers::string(newest, "exchange")?;
+    let work = match (
+        headers::string(newest, "queue")?.as_str(),
+        exchange.as_str(),
+    ) {
+        (HANDOVER_QUEUE, "") => headers::string(table, headers::QUEUE),
+        (INTAKE_QUEUE, DEAD_EXCHANGE) => headers::string(before.first()?, "queue"),
+        _ => None,
+    };
+    work.filter(|queue| !queue.is_empty() && !queue.starts_with("retryrmq."))
 }
 
 /// Clocks may differ by less than that.
