@@ -8,6 +8,8 @@ mod error;
 mod parking;
 mod publish;
 mod retry;
+#[doc(hidden)]
+pub mod secret_file;
 mod telemetry;
 mod threads;
 mod topology;

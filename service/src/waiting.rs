@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::{
     Book,
+    intake::Waits,
     service::open_store,
     store::{Cancelled, Error, Id, Line, Listed, Page, Result, Store, redis::RedisStore},
 };
@@ -75,7 +76,7 @@ fn line(listed: &Listed) -> String {
     let id = |id: &Option<retryrmq::types::ShortString>| id.as_ref().map(ToString::to_string);
     let (queue, exchange) = match listed.message.line() {
         Line::Queue(queue) => (Some(queue), None),
-        Line::Exchange(exchange) => (None, Some(exchange)),
+        Line::Exchange(exchange, _) => (None, Some(exchange)),
     };
     let at = jiff::Timestamp::from_millisecond(i64::try_from(listed.due).unwrap_or(i64::MAX));
     json!({
@@ -84,7 +85,10 @@ fn line(listed: &Listed) -> String {
         "queue": queue,
         "exchange": exchange,
         "routing_key": draft.routing_key,
-        "delayed_from": (!draft.record.is_empty()).then(|| String::from_utf8_lossy(&draft.record)),
+        "delayed_from": match Waits::of(draft) {
+            Waits::Delayed(from) => Some(from),
+            Waits::Next | Waits::Same => None,
+        },
         "due": at.ok().map(|at| at.to_string()),
         "remaining_ms": u64::try_from(listed.remaining.as_millis()).unwrap_or(u64::MAX),
         "bytes": listed.body_size,

@@ -6,7 +6,6 @@
 use std::{
     fmt,
     future::Future,
-    io,
     panic::AssertUnwindSafe,
     path::Path,
     pin::Pin,
@@ -16,14 +15,11 @@ use std::{
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use futures_util::FutureExt;
-use tokio::{
-    sync::{Semaphore, oneshot},
-    time::timeout,
-};
+use tokio::time::timeout;
 
 use super::open::ANSWER;
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, secret_file};
 
 /// A user, a password or token, and how long that is good for. `Debug` does not show the secret.
 #[derive(Clone, PartialEq, Eq)]
@@ -235,40 +231,12 @@ impl PartialEq for Credentials {
     }
 }
 
-/// As many files are read at a time. One that never ends keeps its place.
-static READING: Semaphore = Semaphore::const_new(8);
-
-/// What is in a file, in time. A pipe that nobody writes to, or a disk that is away, never answers: so a thread of its own reads it, which
-/// neither a runtime nor the end of the process waits for.
-pub(super) async fn bytes_of(file: &Path) -> io::Result<Vec<u8>> {
-    let (tell, told) = oneshot::channel();
-    let path = file.to_owned();
-    let read = async {
-        let place = READING.acquire().await.map_err(io::Error::other)?;
-        std::thread::Builder::new()
-            .name("retryrmq-login".to_owned())
-            .spawn(move || {
-                let _ = tell.send(std::fs::read(path)); // who asked may have gone
-                drop(place);
-            })?;
-        told.await.map_err(io::Error::other)?
-    };
-    timeout(ANSWER, read).await.unwrap_or_else(|_| {
-        let why = format!("it does not come to its end within {} s", ANSWER.as_secs());
-        Err(io::Error::new(io::ErrorKind::TimedOut, why))
-    })
-}
-
 /// What a file holds, without the end of its last line.
 ///
 /// # Errors
 /// [`ErrorKind::AuthenticationFailed`], which names the file and not what it holds.
 pub(super) async fn read(file: &Path) -> Result<String> {
-    let text = bytes_of(file).await.and_then(|bytes| {
-        String::from_utf8(bytes)
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not valid UTF-8"))
-    });
-    let text = text.map_err(|why| {
+    let text = secret_file::read(file, ANSWER).await.map_err(|why| {
         Error::new(
             ErrorKind::AuthenticationFailed,
             format!(

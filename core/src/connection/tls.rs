@@ -13,8 +13,8 @@ use tokio_rustls::{
     },
 };
 
-use super::{Address, login::bytes_of};
-use crate::{Error, ErrorKind, Result};
+use super::{Address, open::ANSWER};
+use crate::{Error, ErrorKind, Result, secret_file};
 
 fn failed(why: impl Into<String>) -> Error {
     Error::new(ErrorKind::TlsFailed, why)
@@ -130,13 +130,15 @@ pub(super) async fn config(address: &Address) -> Result<ClientConfig> {
 }
 
 async fn read(file: &Path) -> Result<Vec<u8>> {
-    bytes_of(file).await.map_err(|why| {
-        let message = format!(
-            "the file {} that the URL names cannot be read: {why}",
-            file.display()
-        );
-        failed(message).with_source(why)
-    })
+    secret_file::read_certificates(file, ANSWER)
+        .await
+        .map_err(|why| {
+            let message = format!(
+                "the file {} that the URL names cannot be read: {why}",
+                file.display()
+            );
+            failed(message).with_source(why)
+        })
 }
 
 /// Every certificate of a PEM file, and at least one: a file of garbage must not mean "trust nobody in particular".

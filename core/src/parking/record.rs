@@ -7,10 +7,12 @@ use std::{
 };
 
 use lapin::{BasicProperties, types::FieldTable};
+use ring::digest::{Context, SHA256};
 
 use crate::{
     consumer::{Decision, Failed, Message, Received},
     retry::{Counting, Failure, HistoryEntry, ParkReason, Past, RetryState, fingerprint, headers},
+    topology::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_QUEUE},
 };
 
 /// The record of a parked message.
@@ -185,7 +187,9 @@ impl Record {
         let home = deaths
             .first()
             .filter(|_| !ours)
-            .and_then(|death| headers::string(death, "queue"))
+            .and_then(|death| {
+                behind_the_service(table, &deaths).or_else(|| headers::string(death, "queue"))
+            })
             .filter(|from| !is_of_family(from, queue))
             .unwrap_or_else(|| queue.to_string());
         let received = Received {
@@ -237,6 +241,24 @@ fn is_ours(table: &FieldTable, newest: Option<&FieldTable>) -> bool {
     }
 }
 
+/// The work queue of what a broker has given up in a queue of a service, where it would be a stranger if it were sent there again: see PROTOCOL,
+/// sections 11 and 12, for whom is believed.
+fn behind_the_service(table: &FieldTable, deaths: &[&FieldTable]) -> Option<String> {
+    let [newest, before @ ..] = deaths else {
+        return None;
+    };
+    let exchange = headers::string(newest, "exchange")?;
+    let work = match (
+        headers::string(newest, "queue")?.as_str(),
+        exchange.as_str(),
+    ) {
+        (HANDOVER_QUEUE, "") => headers::string(table, headers::QUEUE),
+        (INTAKE_QUEUE, DEAD_EXCHANGE) => headers::string(before.first()?, "queue"),
+        _ => None,
+    };
+    work.filter(|queue| !queue.is_empty() && !queue.starts_with("retryrmq."))
+}
+
 /// Clocks may differ by less than that.
 const A_DAY: u64 = 86_400;
 
@@ -257,14 +279,15 @@ fn is_of_family(from: &str, queue: &str) -> bool {
     rest.is_empty() || rest == ".parked" || waits.is_some_and(is_rung)
 }
 
-/// FNV-1a 64 over what a renewal leaves as it is: all that the publisher wrote, and the record of the parking.
+/// The first 64 bits of SHA-256 over what a renewal leaves as it is: all that the publisher wrote, and the record of the parking. Whoever is
+/// destroyed by its mark must be the one that was meant, also where a publisher would have it otherwise.
 fn mark(
     received: &Received,
     parked_at: Option<u64>,
     reason: Option<ParkReason>,
     error: &str,
 ) -> String {
-    let mut hasher = Fnv::default();
+    let mut hasher = Sha::default();
     let properties = &received.properties;
     macro_rules! each {
         ($($get:ident),*) => {$(
@@ -312,24 +335,23 @@ fn mark(
 }
 
 /// Without a key: a mark is typed again in another process.
-struct Fnv(u64);
+struct Sha(Context);
 
-impl Default for Fnv {
+impl Default for Sha {
     fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
+        Self(Context::new(&SHA256))
     }
 }
 
-impl Hasher for Fnv {
+impl Hasher for Sha {
     fn write(&mut self, bytes: &[u8]) {
-        const PRIME: u64 = 0x0100_0000_01b3;
-        self.0 = bytes.iter().fold(self.0, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(PRIME)
-        });
+        self.0.update(bytes);
     }
 
     fn finish(&self) -> u64 {
-        self.0
+        let digest = self.0.clone().finish();
+        let first = digest.as_ref().first_chunk().copied();
+        first.map_or(0, u64::from_be_bytes)
     }
 }
 

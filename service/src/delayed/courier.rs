@@ -42,7 +42,7 @@ const LONGEST_KEPT: Duration = Duration::from_secs(600);
 /// What the probes and the log call this part.
 const NAME: &str = "messages with a delay";
 
-/// Sees messages with a delay through. It does nothing while the policy has no section `[delayed]`.
+/// Sees messages with a delay through. It does nothing while the policy has no section `[delayed]`, unless messages of an earlier one may be left.
 #[derive(Debug)]
 pub(crate) struct Courier {
     client: Client,
@@ -125,6 +125,9 @@ impl Courier {
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,
             _ = wanted => {}
+            () = self.is_left_alone() => {
+                info!("the policy has no section [delayed] any more: what waits for one is parked when it is due");
+            }
         }
         let (lost, losses) = watch::channel(0u64);
         let begun = tokio::select! {
@@ -179,6 +182,23 @@ impl Courier {
         subscription.close();
         while on_their_way.join_next().await.is_some() {}
         subscription.wait_closed().await;
+    }
+
+    /// Returns when nobody reads the queue of an earlier section, that is in two looks in a row: whoever reads it may be starting anew. A queue that
+    /// is not there at the beginning is not looked for again, because a broker logs each such look as an error.
+    async fn is_left_alone(&self) {
+        let mut looks_alone = 0;
+        while looks_alone < 2 {
+            let totals = self.client.queue_totals([DELAYED_QUEUE]).await;
+            looks_alone = match totals.map(|mut totals| totals.pop()) {
+                Ok(Some(Ok(Some(totals)))) if totals.consumers == 0 => looks_alone + 1,
+                Ok(Some(Ok(None))) => return std::future::pending().await,
+                // Nothing of it is this user's.
+                Ok(Some(Err(why))) if why.is_permanent() => return std::future::pending().await,
+                _ => 0,
+            };
+            sleep(LOOK).await;
+        }
     }
 
     /// Declares and consumes, trying again until it succeeds. What waits is due whatever becomes of the exchanges.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
-use retryrmq::{BasicProperties, Client, Publish};
+use retryrmq::{BasicProperties, Client, Error, ErrorKind, Publish};
 use tokio::{
     sync::{
         mpsc::{self, Receiver, Sender},
@@ -77,11 +77,25 @@ impl Recorder {
         let mut batch = Vec::new();
         while events.recv_many(&mut batch, BATCH).await > 0 {
             let mut pause = FIRST_PAUSE;
-            while let Err(why) = publish(client, stream, &batch).await {
+            loop {
+                let faults = send(client, stream, &batch).await;
+                let Some(why) = faults.iter().flatten().next().map(ToString::to_string) else {
+                    break;
+                };
                 warn!(
                     why,
                     "the history is not written now; retries go on, and it is tried again"
                 );
+                let before = batch.len();
+                let kinds: Vec<_> = faults
+                    .iter()
+                    .map(|fault| fault.as_ref().map(Error::kind))
+                    .collect();
+                let (written, lost) = settle(&mut batch, &kinds);
+                self.written.inc_by(written);
+                self.dropped.inc_by(lost);
+                self.pending
+                    .send_modify(|count| *count -= before - batch.len());
                 sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
@@ -92,8 +106,43 @@ impl Recorder {
     }
 }
 
+/// Leaves what is to be published again: what the stream has, or will never have, is not written anew with each refusal of another event. Returns
+/// how many it has taken, and how many it never takes as they are.
+fn settle<T>(batch: &mut Vec<T>, faults: &[Option<ErrorKind>]) -> (u64, u64) {
+    let (mut written, mut lost) = (0, 0);
+    let mut faults = faults.iter();
+    batch.retain(|_| match faults.next().copied().flatten() {
+        None => {
+            written += 1;
+            false
+        }
+        Some(ErrorKind::TooLarge | ErrorKind::InvalidOption) => {
+            lost += 1;
+            false
+        }
+        Some(_) => true,
+    });
+    (written, lost)
+}
+
 /// Publishes events at once, and waits for all confirms.
+///
+/// # Errors
+/// A sentence: the stream may lack some of them.
 pub(super) async fn publish(client: &Client, stream: &str, events: &[Event]) -> Result<(), String> {
+    match send(client, stream, events)
+        .await
+        .into_iter()
+        .flatten()
+        .next()
+    {
+        None => Ok(()),
+        Some(why) => Err(format!("the stream `{stream}` may lack it: {why}")),
+    }
+}
+
+/// Publishes events at once. Of each why it is not known to be in the stream.
+async fn send(client: &Client, stream: &str, events: &[Event]) -> Vec<Option<Error>> {
     let sent = events.iter().map(|event| {
         let properties = BasicProperties::default()
             .with_delivery_mode(2)
@@ -103,8 +152,25 @@ pub(super) async fn publish(client: &Client, stream: &str, events: &[Event]) -> 
         client.publish(Publish::to_queue(stream, body).properties(properties))
     });
     let sent = join_all(sent).await;
-    match sent.into_iter().find_map(Result::err) {
-        None => Ok(()),
-        Some(why) => Err(format!("the stream `{stream}` may lack it: {why}")),
+    sent.into_iter().map(Result::err).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_stream_has_taken_is_not_written_again() {
+        let mut batch = vec!['a', 'b', 'c', 'd'];
+        let faults = [
+            None,
+            Some(ErrorKind::NotConfirmed),
+            Some(ErrorKind::TooLarge),
+            Some(ErrorKind::AccessRefused),
+        ];
+        assert_eq!(settle(&mut batch, &faults), (1, 1));
+        assert_eq!(batch, ['b', 'd']);
+        assert_eq!(settle(&mut batch, &[None, None]), (2, 0));
+        assert!(batch.is_empty());
     }
 }

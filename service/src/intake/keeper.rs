@@ -7,7 +7,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use retryrmq::{BasicProperties, Client, Decision, Failed, types::FieldTable};
+use retryrmq::{
+    BasicProperties, Client, Decision, Failed,
+    types::{AMQPValue, FieldTable},
+};
 use tokio::{
     sync::{Mutex, Semaphore, mpsc, oneshot, watch},
     task::JoinSet,
@@ -210,16 +213,54 @@ pub(super) fn draft(failed: &Failed, decision: &Decision, redelivered: bool) -> 
         reply_to => with_reply_to, message_id => with_message_id, timestamp => with_timestamp, kind => with_type,
         app_id => with_app_id, cluster_id => with_cluster_id,
     );
+    // Neither a deferral nor a detour spends an attempt.
+    let record = match retries(&properties) < failed.attempt() {
+        true => SAME_ATTEMPT.to_vec(),
+        false => Vec::new(),
+    };
     Some(Draft {
         exchange: String::new(),
         routing_key: failed.queue().to_owned(),
         delay,
         properties,
         body: failed.body().to_vec(),
-        record: Vec::new(),
+        record,
         redelivered,
         named_by: Some(original(failed.properties())),
     })
+}
+
+/// The record of what comes back for the attempt that it was waiting for before: no exchange of `[delayed]`, whose name is the record of what was
+/// published with a delay, may begin so.
+const SAME_ATTEMPT: &[u8] = b"retryrmq.same-attempt";
+
+/// Why a message waits in a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// For its next attempt.
+    Next,
+    /// For the attempt that it did not have: it was deferred, or took a detour.
+    Same,
+    /// It was published to this exchange with a delay.
+    Delayed(String),
+}
+
+impl Waits {
+    pub(crate) fn of(draft: &Draft) -> Self {
+        match draft.record.as_slice() {
+            [] => Self::Next,
+            SAME_ATTEMPT => Self::Same,
+            from => Self::Delayed(String::from_utf8_lossy(from).into_owned()),
+        }
+    }
+}
+
+fn retries(properties: &BasicProperties) -> u32 {
+    let headers = properties.headers().as_ref();
+    match headers.and_then(|headers| headers.inner().get("x-retry-count")) {
+        Some(AMQPValue::LongLongInt(count)) => u32::try_from(*count).unwrap_or(0),
+        _ => 0,
+    }
 }
 
 /// The properties of the original, without what the broker changes when it delivers it again. Our own copy is stamped with the time at which it
@@ -240,8 +281,6 @@ pub(crate) fn original(properties: &BasicProperties) -> BasicProperties {
 
 #[cfg(test)]
 mod tests {
-    use retryrmq::types::AMQPValue;
-
     use super::*;
     use crate::store::Id;
 

@@ -18,7 +18,7 @@ mod topology;
 mod verdict;
 
 pub(crate) use clerk::{Clerk, Fate, Tide};
-pub(crate) use keeper::{Keeper, Keeping, original};
+pub(crate) use keeper::{Keeper, Keeping, Waits, original};
 pub(crate) use obituary::{tell_parked, value};
 pub(crate) use patience::{Cause, Patience, Standing};
 pub(crate) use retriers::Retriers;

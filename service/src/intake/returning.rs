@@ -5,7 +5,7 @@ use std::sync::Arc;
 use prometheus_client::metrics::histogram::Histogram;
 use retryrmq::{BasicProperties, Client, Failed, Failure, Outcome, types::AMQPValue, visible};
 
-use super::{obituary::tell_parked, retriers::Retriers};
+use super::{keeper::Waits, obituary::tell_parked, retriers::Retriers};
 use crate::{
     Feed, Metrics,
     delayed::DELAYED_QUEUE,
@@ -34,21 +34,23 @@ impl Returning {
 
     async fn park(&self, due: &Due, why: &str) -> retryrmq::Result<()> {
         let draft = due.message.draft();
-        let (queue, from, properties, error) = match draft.record.is_empty() {
-            true => (
+        let (queue, from, properties, error) = match Waits::of(draft) {
+            waits @ (Waits::Next | Waits::Same) => (
                 draft.routing_key.as_str(),
                 // Where it was first published its headers say.
                 draft.exchange.clone(),
-                last_attempt(draft.properties.clone()),
+                match waits {
+                    Waits::Next => last_attempt(draft.properties.clone()),
+                    _ => draft.properties.clone(),
+                },
                 format!(
                     "it has waited, and cannot come back to {}: {why}; once that is mended, replay it",
                     visible::line(&draft.routing_key)
                 ),
             ),
-            // It was published with a delay.
-            false => (
+            Waits::Delayed(from) => (
                 DELAYED_QUEUE,
-                String::from_utf8_lossy(&draft.record).into_owned(),
+                from,
                 draft.properties.clone(),
                 format!(
                     "it was due, and cannot be published to the exchange {} with the routing key {}: {why}; once that is mended, replay it",
@@ -75,7 +77,7 @@ impl Returning {
     }
 }
 
-/// The properties with which the last attempt began. What waits has the count of the one to come, which there will not be.
+/// The properties with which the last attempt began. What waits for its next one has the count of the one to come, which there will not be.
 fn last_attempt(properties: BasicProperties) -> BasicProperties {
     let mut headers = properties.headers().clone().unwrap_or_default();
     let name = "x-retry-count";

@@ -7,7 +7,7 @@ use retryrmq_operator::{
 };
 use serde_json::Value;
 
-use super::configuration::Configuration;
+use super::configuration::{Configuration, Mask};
 use crate::{
     intake::value,
     redaction::{HIDDEN, Redaction, hide_path},
@@ -15,6 +15,8 @@ use crate::{
 
 /// Characters of a body that are shown.
 const MOST: usize = 64 * 1024;
+/// Queues of the service begin so.
+const SERVICE: &str = "retryrmq.";
 /// Characters of a header's value.
 const MOST_VALUE: usize = 2_000;
 
@@ -38,9 +40,13 @@ pub(super) struct Shown {
 }
 
 impl Masks {
-    /// Those of the policy file for this queue. A guest sees no body.
-    pub(super) fn of(page: &Configuration, queue: &str, is_guest: bool) -> Self {
-        let masks = page.masks.iter().filter(|mask| glob(&mask.queue, queue));
+    /// Those of the policy file for a message that stands with those of `queue`, and belongs to `home`. In a queue of the service may be messages of
+    /// any queue, and not all say of which: there every rule holds. A guest sees no body.
+    pub(super) fn of(page: &Configuration, queue: &str, home: &str, is_guest: bool) -> Self {
+        let fits = |mask: &&Mask| {
+            queue.starts_with(SERVICE) || [queue, home].iter().any(|name| glob(&mask.queue, name))
+        };
+        let masks = page.masks.iter().filter(fits);
         let mut all = Self {
             names: Redaction::new(&page.redact),
             fields: Vec::new(),
@@ -186,7 +192,7 @@ mod tests {
         let plain = BasicProperties::default();
         let body = br#"{"card": {"number": 4711}, "db_password": "p", "id": 7}"#;
         let shown = |queue: &str, guest: bool, body: &[u8]| {
-            Masks::of(&page, queue, guest).body(body, &plain)
+            Masks::of(&page, queue, queue, guest).body(body, &plain)
         };
         let masked = shown("payments", false, body).text;
         for (text, there) in [("4711", false), ("\"p\"", false), ("7", true)] {
@@ -199,11 +205,21 @@ mod tests {
         assert_eq!(shown("payments", false, b"[[\"card 4711\"]]").text, "");
         assert_eq!(shown("orders", false, b"card 4711").text, "card 4711");
         assert_eq!(shown("orders", false, b"\x1b[31m\xff").text, "");
+        // What was parked elsewhere is masked as where it belongs, and where that is not known by every rule.
+        let elsewhere = |queue: &str, home: &str| {
+            let masks = Masks::of(&page, queue, home, false);
+            masks.body(body, &plain).text
+        };
+        assert!(elsewhere("dead", "orders").contains("4711"));
+        let masked = elsewhere("dead", "payments");
+        assert!(masked.contains('7') && !masked.contains("4711"), "{masked}");
+        assert_eq!(elsewhere("dead", "secret"), "");
+        assert_eq!(elsewhere("retryrmq.intake", "retryrmq.intake"), "");
         let mut table = FieldTable::default();
         for name in ["x-user", "Authorization", "x-tenant", "x-retry-error"] {
             table.insert(name.into(), AMQPValue::LongString("value".into()));
         }
-        let headers = Masks::of(&page, "payments", false).headers(Some(&table));
+        let headers = Masks::of(&page, "payments", "payments", false).headers(Some(&table));
         let said: Vec<_> = headers
             .iter()
             .map(|(n, v)| (n.as_str(), v.as_str()))

@@ -1,8 +1,9 @@
 //! The table `[page]` of the policy file: who may see the page, and do what there.
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
+use retryrmq::secret_file;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -154,6 +155,8 @@ impl Configuration {
     }
 }
 
+/// A file answers at once, or nobody knows when.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Shorter tokens are guessed.
 const LEAST: usize = 16;
 
@@ -164,7 +167,7 @@ impl Token {
     /// Why it is no token, in a sentence that does not hold it.
     pub(super) fn read(&self) -> Result<String, String> {
         let file = self.file.display();
-        let text = std::fs::read_to_string(&self.file)
+        let text = secret_file::read_blocking(&self.file, PATIENCE)
             .map_err(|why| format!("cannot read the file {file}: {why}"))?;
         match text.trim() {
             token if token.len() >= LEAST => Ok(token.to_owned()),

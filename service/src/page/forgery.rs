@@ -43,9 +43,64 @@ pub(super) fn is_ours(headers: &HeaderMap, host: Option<&str>, word: &str) -> bo
     is_same && is_said_to_be && hmac::verify(&key(cookie), b"form", &tag).is_ok()
 }
 
+/// Whether a page of another site has something asked for by itself, as with an image, a frame or a script: it cannot read the answer, and has
+/// the work done all the same. Somebody who follows a link comes in. Of what no browser sent nothing is known.
+pub(super) fn is_of_another_site(headers: &HeaderMap) -> bool {
+    let is = |name: &str, value: &str| headers.get(name).is_some_and(|said| said == value);
+    let is_clicked = is("sec-fetch-user", "?1") && is("sec-fetch-dest", "document");
+    let is_here = is("sec-fetch-site", "same-origin") || is("sec-fetch-site", "none");
+    headers.contains_key("sec-fetch-site") && !is_here && !is_clicked
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_site_has_nothing_looked_at_but_by_a_click() {
+        for (headers, expected) in [
+            (&[][..], false),
+            (&[("sec-fetch-site", "none")], false),
+            (&[("sec-fetch-site", "same-origin")], false),
+            (&[("sec-fetch-site", "same-site")], true),
+            (
+                &[
+                    ("sec-fetch-site", "cross-site"),
+                    ("sec-fetch-dest", "image"),
+                ],
+                true,
+            ),
+            (
+                &[
+                    ("sec-fetch-site", "cross-site"),
+                    ("sec-fetch-dest", "document"),
+                ],
+                true,
+            ),
+            (
+                &[
+                    ("sec-fetch-site", "cross-site"),
+                    ("sec-fetch-dest", "iframe"),
+                    ("sec-fetch-user", "?1"),
+                ],
+                true,
+            ),
+            (
+                &[
+                    ("sec-fetch-site", "cross-site"),
+                    ("sec-fetch-dest", "document"),
+                    ("sec-fetch-user", "?1"),
+                ],
+                false,
+            ),
+        ] {
+            let all = headers.iter().map(|(name, value)| {
+                let name = header::HeaderName::from_static(name);
+                (name, header::HeaderValue::from_static(value))
+            });
+            assert_eq!(is_of_another_site(&all.collect()), expected, "{headers:?}");
+        }
+    }
 
     #[test]
     fn a_form_needs_the_cookie_its_word_and_the_origin() {

@@ -35,6 +35,8 @@ pub(super) struct Door {
     cookie: (String, bool),
     /// The browser speaks TLS, to a proxy.
     pub(super) is_secure: bool,
+    /// What is asked for, for a link to it.
+    path: String,
 }
 
 /// What stands around every page.
@@ -70,6 +72,8 @@ impl Frame {
 struct Sentence<'s> {
     frame: Frame,
     sentence: &'s str,
+    /// A link to the same page.
+    again: Option<&'s str>,
 }
 
 impl FromRequestParts<Page> for Visit {
@@ -130,12 +134,18 @@ impl Door {
             cookie,
             is_secure: text("origin").is_some_and(|origin| origin.starts_with("https://")),
             headers: parts.headers.clone(),
+            path: parts.uri.path().to_owned(),
         }
     }
 
     /// Whether a form with this word is one of this page.
     pub(super) fn is_ours(&self, word: &str) -> bool {
         forgery::is_ours(&self.headers, self.host.as_deref(), word)
+    }
+
+    /// Whether the page of another site has it asked for without a person's click, as an image or a frame does.
+    pub(super) fn is_of_another_site(&self) -> bool {
+        forgery::is_of_another_site(&self.headers)
     }
 
     /// The word of its forms.
@@ -190,6 +200,16 @@ impl Door {
         status: StatusCode,
         why: &str,
     ) -> Response {
+        self.say(person, status, why, None)
+    }
+
+    fn say(
+        &self,
+        person: Option<&Person>,
+        status: StatusCode,
+        why: &str,
+        again: Option<&str>,
+    ) -> Response {
         let frame = Frame {
             title: status.canonical_reason().unwrap_or("Refused").to_owned(),
             person: person.cloned(),
@@ -201,6 +221,7 @@ impl Door {
             &Sentence {
                 frame,
                 sentence: why,
+                again,
             },
         )
     }
@@ -222,6 +243,16 @@ impl Visit {
 
     pub(super) fn refuse(&self, status: StatusCode, why: &str) -> Response {
         self.door.refuse(Some(&self.person), status, why)
+    }
+
+    /// Has whoever came by another site ask for the page once more, from here.
+    pub(super) fn ask_again(&self) -> Response {
+        self.door.say(
+            Some(&self.person),
+            StatusCode::FORBIDDEN,
+            "Another site has asked for this page, which looks into a queue to draw itself.",
+            Some(&self.door.path),
+        )
     }
 
     /// Whether the person may do that.

@@ -8,8 +8,9 @@ use sha2::{Digest, Sha256};
 pub enum Line {
     /// A queue, by way of the default exchange.
     Queue(String),
-    /// An exchange, whatever the routing key: there may be any number of those.
-    Exchange(String),
+    /// An exchange, and one of the lanes that its routing keys share. One of them may lead to a queue that is full, and there may be any number of
+    /// them: those of one lane are paused together.
+    Exchange(String, u8),
 }
 
 /// The bytes of a line's digest in an id. Two lines that share them are paused together, and nothing worse.
@@ -25,7 +26,7 @@ impl Line {
         if exchange.is_empty() {
             Self::Queue(routing_key.to_owned())
         } else {
-            Self::Exchange(exchange.to_owned())
+            Self::Exchange(exchange.to_owned(), Sha256::digest(routing_key)[0])
         }
     }
 
@@ -33,14 +34,18 @@ impl Line {
     pub(crate) fn key(&self) -> String {
         match self {
             Self::Queue(name) => format!("q:{name}"),
-            Self::Exchange(name) => format!("x:{name}"),
+            Self::Exchange(name, lane) => format!("l:{lane:02x}{name}"),
         }
     }
 
     pub(crate) fn from_key(key: &str) -> Option<Self> {
         match key.split_at_checked(2)? {
             ("q:", name) => Some(Self::Queue(name.to_owned())),
-            ("x:", name) => Some(Self::Exchange(name.to_owned())),
+            ("l:", name) => {
+                let (lane, name) = name.split_at_checked(2)?;
+                let lane = u8::from_str_radix(lane, 16).ok()?;
+                Some(Self::Exchange(name.to_owned(), lane))
+            }
             _ => None,
         }
     }
@@ -64,6 +69,13 @@ mod tests {
             assert_eq!(Line::from_key(&line.key()), Some(line));
         }
         assert_eq!(Line::from_key("é"), None);
-        assert_eq!(Line::of("x", "a"), Line::of("x", "b"));
+        assert_ne!(Line::of("x", "a").tag(), Line::of("x", "b").tag());
+        assert_eq!(Line::of("x", "a"), Line::of("x", "a"));
+        let lanes = (0..2_000).map(|number| Line::of("x", &format!("order.{number}")));
+        let lanes: std::collections::HashSet<_> = lanes.collect();
+        assert_eq!(lanes.len(), 256, "there are no more of them");
+        for key in ["l:", "l:é", "l:zz", "z:a"] {
+            assert_eq!(Line::from_key(key), None, "{key}");
+        }
     }
 }

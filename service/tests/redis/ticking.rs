@@ -7,13 +7,13 @@ use std::{
 };
 
 use retryrmq_serve::store::{
-    Due, Figures, Outlet, Refusal, Store, Ticker,
+    Draft, Due, Figures, Kept, Outlet, Refusal, Store, Ticker,
     redis::{Configuration, RedisStore},
 };
 use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::{
-    drafts::{kept, many},
+    drafts::{draft, kept, many},
     server::{eventually, on_every_kind},
 };
 
@@ -99,6 +99,33 @@ impl Running {
         self.stop.send(()).unwrap();
         self.task.await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_full_queue_behind_an_exchange_does_not_pause_its_other_routing_keys() {
+    let to = |routing_key: &str, body: &str| {
+        let draft = Draft {
+            exchange: "shop".to_owned(),
+            ..draft(routing_key, body, Duration::ZERO)
+        };
+        Kept::new(draft).unwrap()
+    };
+    on_every_kind(&[], |servers| async move {
+        let store = Arc::new(servers.store());
+        let outlet = Arc::new(Counter::default());
+        let running = Running::start(&store, &outlet);
+        store.keep(&[to("full", "one")]).await.unwrap();
+        // After the fourth time it is paused for eight seconds.
+        eventually("refused again and again", || async {
+            (running.figures.refused() >= 4).then_some(())
+        })
+        .await;
+        store.keep(&[to("orders", "two")]).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(outlet.of("orders"), (1, 1));
+        running.stop().await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -389,6 +389,29 @@ async fn what_waits_in_the_broker_is_seen_and_its_exchange_may_be_missing_for_a_
 }
 
 #[tokio::test]
+async fn what_waits_for_the_last_section_is_parked_when_due_also_after_a_restart_without_it() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = policy(POLICY);
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        replica.says("kept until they are due").await;
+        send(&amqp, "order.a", delayed("a", AMQPValue::LongInt(5_000))).await;
+        replica
+            .counts(r#"retryrmq_serve_delayed_total{result="waits"}"#, 1)
+            .await;
+        assert!(replica.end().await.success());
+        std::fs::write(file.path(), "").unwrap();
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        let parked = take(&amqp, PARKED, 1).await.remove(0);
+        let error = parked.header_text("x-retry-error").unwrap();
+        assert!(error.contains("says nothing any more"), "{error}");
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_a_publisher_passes_on_shortens_no_wait_and_what_is_too_large_to_wait_is_parked() {
     on_every_broker(|broker| async move {
         let vhost = broker.vhost().await;

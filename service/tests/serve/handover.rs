@@ -2,11 +2,11 @@
 
 use retryrmq::{Client, ErrorKind, Failure, Message, Outcome, Running, Strategy};
 use retryrmq_harness::{
-    Amqp, Broker, CutProxy, Ledger, Permissions, QueueType, eventually,
+    Amqp, Broker, CutProxy, Ledger, Permissions, Policy, QueueType, eventually,
     lapin::{
         BasicProperties,
         options::{BasicPublishOptions, QueueBindOptions},
-        types::{AMQPValue, FieldTable},
+        types::{AMQPValue, FieldArray, FieldTable},
     },
     on_every_broker, on_every_broker_where, on_every_queue_type,
 };
@@ -371,6 +371,67 @@ fn crashed(queue: &str, name: &str) -> BasicProperties {
         table.insert(header.into(), value);
     }
     id(name).with_headers(table)
+}
+
+/// As a broker with a limit for all queues does while a service crashes again and again.
+#[tokio::test]
+async fn what_a_broker_gives_up_in_a_queue_of_the_service_belongs_to_the_queue_that_it_failed_in() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let replica = Replica::start(&vhost, None).await;
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        assert!(replica.end().await.success());
+        let short = Policy::new(
+            r"^retryrmq\.(handover|intake)$",
+            serde_json::json!({"message-ttl": 200}),
+        );
+        vhost.put_policy("short", &short).await.unwrap();
+        let mut headers = FieldTable::default();
+        headers.insert("x-retry-handover".into(), text("retry"));
+        headers.insert("x-retry-queue".into(), text("orders"));
+        headers.insert("x-retry-count".into(), AMQPValue::LongLongInt(0));
+        let failed = id("handed over").with_headers(headers.clone());
+        amqp.publish_with(HANDOVER, "x", failed).await;
+        amqp.publish_with("orders", "x", id("died")).await;
+        let native = Native::start(&vhost, "orders", |_| false).await;
+        // What anybody may have written names nothing.
+        headers.insert("x-death".into(), forged_death("orders"));
+        let forged = id("forged").with_headers(headers);
+        amqp.publish_with(INTAKE, "x", forged).await;
+        eventually(PATIENCE, "the broker gives them up", || async {
+            match amqp.depth(INTAKE_PARKED).await {
+                Some(3) => Ok(()),
+                depth => Err(format!("{depth:?}")),
+            }
+        })
+        .await;
+        drop(native);
+        let client = Client::connect(vhost.url()).await.unwrap();
+        let mut browse = client.parked(INTAKE).browse().await.unwrap();
+        while let Some(record) = browse.next().await.unwrap() {
+            match record.message().message_id() {
+                Some("forged") => assert_eq!(record.home, INTAKE),
+                _ => {
+                    assert_eq!(record.home, "orders", "{record:?}");
+                    browse.replay(&record).await.unwrap();
+                }
+            }
+        }
+        browse.close().await.unwrap();
+        client.close().await;
+        let replayed = take(&amqp, "orders", 2).await;
+        assert!(replayed.iter().all(|one| one.id() != Some("forged")));
+    })
+    .await;
+}
+
+fn forged_death(queue: &str) -> AMQPValue {
+    let mut death = FieldTable::default();
+    for (name, value) in [("queue", queue), ("reason", "rejected"), ("exchange", "")] {
+        death.insert(name.into(), text(value));
+    }
+    AMQPValue::FieldArray(FieldArray::from(vec![AMQPValue::FieldTable(death)]))
 }
 
 #[tokio::test]

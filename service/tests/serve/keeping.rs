@@ -7,7 +7,10 @@ use std::{
 
 use retryrmq_harness::{
     QueueType, Vhost, eventually,
-    lapin::{BasicProperties, types::ShortString},
+    lapin::{
+        BasicProperties,
+        types::{AMQPValue, FieldTable, ShortString},
+    },
     on_every_broker,
 };
 use retryrmq_serve::store::{Store, redis::RedisStore};
@@ -275,15 +278,33 @@ async fn what_has_no_queue_any_more_is_parked_with_a_sentence() {
         let replica = Replica::start(&vhost, Some(file.path())).await;
         declare(&amqp, "orders", QueueType::Quorum, true).await;
         amqp.publish_with("orders", "x", id("lonely")).await;
+        // A client defers its third attempt.
+        let mut headers = FieldTable::default();
+        headers.insert("x-retry-handover".into(), text("defer"));
+        headers.insert("x-retry-queue".into(), text("orders"));
+        headers.insert("x-retry-after".into(), AMQPValue::LongLongInt(3_000));
+        headers.insert("x-retry-count".into(), AMQPValue::LongLongInt(2));
+        let deferred = id("deferred").with_headers(headers);
+        amqp.publish_with("retryrmq.handover", "x", deferred).await;
         let native = Native::start(&vhost, "orders", |_| false).await;
         let store = store(&servers, &vhost);
-        eventually(PATIENCE, "it waits", || async {
-            waiting(&store).await == Ok(1)
+        eventually(PATIENCE, "both wait", || async {
+            waiting(&store).await == Ok(2)
         })
         .await;
         drop(native);
         amqp.delete("orders").await;
-        let parked = take(&amqp, "orders.parked", 1).await;
+        let mut parked = take(&amqp, "orders.parked", 2).await;
+        parked.sort_by_key(|message| message.id() == Some("deferred"));
+        let counts = parked.iter().map(|message| {
+            let headers = message.properties.headers().clone().unwrap();
+            headers.inner()["x-retry-count"].clone()
+        });
+        assert_eq!(
+            counts.collect::<Vec<_>>(),
+            [0, 2].map(AMQPValue::LongLongInt),
+            "with which the last attempt began"
+        );
         let headers = parked[0].properties.headers().clone().unwrap();
         assert_eq!(
             headers.inner()["x-retry-error"],
@@ -294,7 +315,7 @@ async fn what_has_no_queue_any_more_is_parked_with_a_sentence() {
         assert_eq!(parked[0].id(), Some("lonely"));
         is_empty(&store).await;
         replica
-            .counts("retryrmq_serve_store_given_up_total", 1)
+            .counts("retryrmq_serve_store_given_up_total", 2)
             .await;
         assert!(replica.end().await.success());
     })

@@ -280,6 +280,18 @@ async fn people_see_what_died_and_only_those_who_may_do_something_about_it() {
         ] {
             assert_eq!(page.contains(words), there, "{words}: {page}");
         }
+        // Another site's page has it asked for, and nothing is looked at.
+        let image = "sec-fetch-site: cross-site\r\nsec-fetch-dest: image\r\n";
+        let answer = rea.ask("GET", &parked, image, "").await;
+        assert_eq!(answer.status, 403);
+        assert!(
+            answer.body.contains("Another site") && answer.body.contains(&parked),
+            "{}",
+            answer.body
+        );
+        let click = "sec-fetch-site: cross-site\r\nsec-fetch-dest: document\r\nsec-fetch-user: ?1\r\n";
+        let page = rea.ask("GET", &parked, click, "").await.body;
+        assert!(page.contains("tulips"), "{page}");
         rea.sees("/search?q=00-AA-bb", &["m0", "m4"]).await;
         let word = rea.get(&group).await;
         let word = value_of(&word.body, "word");

@@ -2,13 +2,16 @@
 
 use std::{
     fmt,
-    fs::File,
-    io::Read,
     path::{Path, PathBuf},
+    time::Duration,
 };
+
+use retryrmq::secret_file;
 
 /// No secret is longer.
 const MOST: u64 = 16 * 1024;
+/// A file answers at once, or nobody knows when.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Shorter texts stand anywhere by chance: to hide them would hide the error.
 const LEAST: usize = 4;
 
@@ -64,9 +67,7 @@ impl Source {
             Self::Text(text) => return Ok(text.trim().to_owned()),
             Self::File(path) => {
                 let place = format!("the file {}", path.display());
-                let mut text = String::new();
-                File::open(path)
-                    .and_then(|file| file.take(MOST + 1).read_to_string(&mut text))
+                let text = secret_file::read_blocking(path, PATIENCE)
                     .map_err(|why| format!("{place} cannot be read: {why}"))?;
                 (place, text)
             }

@@ -83,6 +83,10 @@ pub(in super::super) struct Job {
 pub(in super::super) struct Progress {
     pub(in super::super) total: usize,
     pub(in super::super) done: usize,
+    /// Outcomes, also of those that are not kept.
+    pub(in super::super) told: usize,
+    /// How many of them went well.
+    pub(in super::super) well: usize,
     pub(in super::super) outcomes: Vec<Outcome>,
     pub(in super::super) notes: Vec<String>,
     pub(in super::super) fault: Option<String>,
@@ -110,8 +114,7 @@ impl Job {
     }
 
     pub(super) fn succeeded(&self) -> usize {
-        let state = self.lock();
-        state.outcomes.iter().filter(|one| one.went_well).count()
+        self.lock().well
     }
 
     pub(super) fn expects(&self, total: usize) {
@@ -124,6 +127,8 @@ impl Job {
 
     pub(super) fn add(&self, outcome: Outcome) {
         let mut state = self.lock();
+        state.told += 1;
+        state.well += usize::from(outcome.went_well);
         if state.outcomes.len() < MOST {
             state.outcomes.push(outcome);
         }
@@ -140,5 +145,26 @@ impl Job {
 
     fn lock(&self) -> MutexGuard<'_, Progress> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_that_are_not_kept_are_counted() {
+        let job = Job::new(Work::Drop(Vec::new()), "orders", "ana");
+        for number in 0..MOST + 5 {
+            job.add(Outcome {
+                mark: format!("{number:016x}"),
+                message_id: None,
+                went_well: number % 2 == 0,
+                text: String::new(),
+            });
+        }
+        let state = job.state();
+        assert_eq!((state.outcomes.len(), state.told), (MOST, MOST + 5));
+        assert_eq!(job.succeeded(), MOST / 2 + 3);
     }
 }

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use retryrmq::{Client, Policy, Record};
+use retryrmq::{Client, Record};
 use tokio::{
     sync::{Mutex as Turn, watch},
     time::{Instant, timeout},
@@ -22,8 +22,7 @@ use tracing::{info, warn};
 pub(super) use job::{Job, Outcome, Progress, Work};
 use walk::Walk;
 
-use super::body::Masks;
-use crate::{history::History, reporting::Running};
+use crate::{Book, history::History, reporting::Running};
 
 /// Jobs whose results are remembered; the history has what they did for longer.
 const MOST: usize = 100;
@@ -90,7 +89,7 @@ impl Jobs {
         work: Work,
         queue: &str,
         who: &str,
-        (policies, masks): (Vec<Policy>, Masks),
+        book: Arc<Book>,
     ) -> Arc<Job> {
         let job = Arc::new(Job::new(work, queue, who));
         info!(
@@ -119,9 +118,10 @@ impl Jobs {
                 history: &jobs.history,
                 running: &jobs.running,
                 job: &asked,
+                book: &book,
                 ends: jobs.ends.subscribe(),
             };
-            let ended = walk.run(policies, masks).await;
+            let ended = walk.run().await;
             let sentence = ended.as_ref().err().cloned().unwrap_or_default();
             info!(
                 job = asked.id,

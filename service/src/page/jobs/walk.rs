@@ -3,12 +3,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use retryrmq::{Browse, Client, Policy, Record, Resend, Rung, Waiter, visible};
+use retryrmq::{Browse, Client, Record, Resend, Rung, Waiter, visible};
 
 use tokio::sync::watch;
 
-use super::{Job, Outcome, Progress, Work};
+use super::{Job, Outcome, Work};
 use crate::{
+    Book,
     history::{Deed, Event, History},
     page::body::Masks,
     reporting::Running,
@@ -31,6 +32,7 @@ pub(super) struct Walk<'a> {
     pub(super) history: &'a History,
     pub(super) running: &'a Running,
     pub(super) job: &'a Job,
+    pub(super) book: &'a Book,
     /// Whether the service ends: a walk stops then where nothing is in two places.
     pub(super) ends: watch::Receiver<bool>,
 }
@@ -38,14 +40,14 @@ pub(super) struct Walk<'a> {
 impl Walk<'_> {
     /// # Errors
     /// Why it ended early, in a sentence. What was done by then stands in the outcomes.
-    pub(super) async fn run(&self, policies: Vec<Policy>, masks: Masks) -> Result<(), String> {
+    pub(super) async fn run(&self) -> Result<(), String> {
         match &self.job.work {
             Work::Replay(marks) => self.settle(Deed::Replayed, marks).await,
             Work::Drop(marks) => self.settle(Deed::Dropped, marks).await,
             Work::Cancel(marks) => {
-                self.cancel(marks, policies).await?;
+                self.cancel(marks).await?;
                 // What was parked just now is known by name then.
-                self.look(None, masks).await
+                self.look(None).await
             }
             Work::Silence(silence) => {
                 let mut silence = silence.clone();
@@ -63,8 +65,8 @@ impl Walk<'_> {
                 );
                 Ok(())
             }
-            Work::Look => self.look(None, masks).await,
-            Work::Search(text) => self.look(Some(text.to_lowercase()), masks).await,
+            Work::Look => self.look(None).await,
+            Work::Search(text) => self.look(Some(text.to_lowercase())).await,
         }
     }
 
@@ -99,8 +101,10 @@ impl Walk<'_> {
         let parked = self.client.parked(&self.job.queue);
         let mut browse = parked.browse().await.map_err(sentence)?;
         let mut left: HashSet<&str> = marks.iter().map(String::as_str).collect();
+        // Of each of these becomes an outcome.
+        let mut settled: HashSet<String> = HashSet::new();
         let walked = async {
-            let mut wave = Vec::new();
+            let mut wave: Vec<Record> = Vec::new();
             while !left.is_empty()
                 && let Some(record) = browse.next().await.map_err(sentence)?
             {
@@ -109,22 +113,20 @@ impl Walk<'_> {
                     wave.push(record);
                 }
                 if wave.len() == WAVE {
+                    settled.extend(wave.iter().map(|record| record.mark.clone()));
                     self.flush(&mut browse, deed, &mut wave).await?;
                 }
             }
+            settled.extend(wave.iter().map(|record| record.mark.clone()));
             self.flush(&mut browse, deed, &mut wave).await
         }
         .await;
         let closed = browse.close().await.map_err(sentence);
-        let done: HashSet<String> = {
-            let Progress { outcomes, .. } = self.job.state();
-            outcomes.into_iter().map(|outcome| outcome.mark).collect()
-        };
         let untouched = match &walked {
             Ok(()) => "it is not there, or somebody else holds it: nothing was done",
             Err(_) => "nothing was done: the job ended before",
         };
-        for mark in marks.iter().filter(|mark| !done.contains(*mark)) {
+        for mark in marks.iter().filter(|mark| !settled.contains(*mark)) {
             self.tell(mark, None, Err(untouched));
         }
         walked.and(closed)
@@ -203,10 +205,11 @@ impl Walk<'_> {
     }
 
     /// Takes waiting messages out: they are parked.
-    async fn cancel(&self, marks: &[String], policies: Vec<Policy>) -> Result<(), String> {
+    async fn cancel(&self, marks: &[String]) -> Result<(), String> {
         self.goes_on()?;
         self.write(&[self.begun()]).await?;
         let waiting = self.client.waiting(&self.job.queue);
+        let policies = self.book.policies();
         let rungs = waiting.rungs(policies).await.map_err(sentence)?;
         let mut left: HashSet<&str> = marks.iter().map(String::as_str).collect();
         for rung in rungs.iter().filter(|rung| rung.messages > 0) {
@@ -267,7 +270,7 @@ impl Walk<'_> {
     }
 
     /// Goes through the parking queue, and tells the history what it did not know. With a text, what has it is an outcome.
-    async fn look(&self, text: Option<String>, masks: Masks) -> Result<(), String> {
+    async fn look(&self, text: Option<String>) -> Result<(), String> {
         let (queue, index) = (&self.job.queue, self.history.index());
         // Known before the walk begins: what is parked meanwhile is not gone because the walk does not see it.
         let mut known: HashMap<String, Event> = HashMap::new();
@@ -312,7 +315,8 @@ impl Walk<'_> {
                     continue;
                 };
                 self.job.advances();
-                if has(&record, text, &masks).await {
+                let masks = Masks::of(self.book.page(), queue, &record.home, false);
+                if has(&record, text, masks).await {
                     hits += 1;
                     self.job.add(Outcome {
                         mark: record.mark.clone(),
@@ -357,8 +361,8 @@ impl Walk<'_> {
 }
 
 /// Whether the body has the text where a person may see it. What is masked is not found either.
-async fn has(record: &Record, text: &str, masks: &Masks) -> bool {
-    let (message, masks, text) = (record.message(), masks.clone(), text.to_owned());
+async fn has(record: &Record, text: &str, masks: Masks) -> bool {
+    let (message, text) = (record.message(), text.to_owned());
     let decoded = tokio::task::spawn_blocking(move || {
         let shown = masks.body(message.body(), message.properties());
         shown.text.to_lowercase().contains(&text)

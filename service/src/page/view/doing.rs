@@ -1,6 +1,6 @@
 //! Doing something: first what it would touch, then exactly that, as a job.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use askama::Template;
 use axum::{
@@ -15,7 +15,6 @@ use retryrmq::visible;
 use super::{
     super::{
         Page,
-        body::Masks,
         jobs::{Job, Outcome, Progress, Work, marks},
         moment::Moment,
         notebook::sentence,
@@ -143,11 +142,10 @@ pub(in super::super) async fn begin(
         );
     };
     let queue = first(&pairs, "queue");
-    let policies = visit.book.policies().collect();
-    let masks = Masks::of(visit.book.page(), queue, false);
+    let book = Arc::clone(&visit.book);
     let job = page
         .jobs
-        .begin(client, work, queue, &visit.person.name, (policies, masks));
+        .begin(client, work, queue, &visit.person.name, book);
     Redirect::to(&format!("/jobs/{}", job.id)).into_response()
 }
 
@@ -231,7 +229,7 @@ impl JobRow {
             },
             total: state.total,
             done: state.done,
-            well: state.outcomes.iter().filter(|one| one.went_well).count(),
+            well: state.well,
         }
     }
 }
@@ -313,7 +311,7 @@ pub(in super::super) async fn job(
     visit.show(&One {
         frame,
         job: JobRow::of(&job, &state, now),
-        rest: state.outcomes.len().saturating_sub(RESULTS),
+        rest: state.told.saturating_sub(RESULTS),
         outcomes: state
             .outcomes
             .iter()

@@ -1,6 +1,6 @@
 //! Lists: queues, groups, messages, what waits. Drawn from the history alone.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use askama::Template;
 use axum::{
@@ -93,6 +93,13 @@ impl GroupRow {
     }
 }
 
+/// What is known of the notes already, where another site asks: they stand in a queue.
+async fn notes(page: &Page, visit: &Visit, queue: &str) -> Arc<Notes> {
+    let client = page.health.client();
+    let client = client.filter(|_| !visit.door.is_of_another_site());
+    page.notebook.about(client, queue).await
+}
+
 #[derive(Template)]
 #[template(path = "queue.html")]
 struct Queue {
@@ -111,7 +118,7 @@ pub(in super::super) async fn queue(
     visit: Visit,
 ) -> Response {
     // Before anything else is read: it takes a moment.
-    let notes = page.notebook.about(page.health.client(), &queue).await;
+    let notes = notes(&page, &visit, &queue).await;
     let now = Timestamp::now();
     let index = page.history.index();
     let groups = index.groups(&queue, now).into_iter();
@@ -145,7 +152,7 @@ pub(in super::super) async fn group(
     Path((queue, fingerprint)): Path<(String, String)>,
     visit: Visit,
 ) -> Response {
-    let notes = page.notebook.about(page.health.client(), &queue).await;
+    let notes = notes(&page, &visit, &queue).await;
     let now = Timestamp::now();
     let index = page.history.index();
     let mut groups = index.groups(&queue, now).into_iter();

@@ -55,6 +55,10 @@ pub(in super::super) async fn parked(
             "A message is named by 16 hexadecimal digits.",
         );
     }
+    // A look may spend deliveries, and holds the messages up meanwhile.
+    if visit.door.is_of_another_site() {
+        return visit.ask_again();
+    }
     let Some(client) = page.health.client() else {
         return visit.refuse(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -65,7 +69,12 @@ pub(in super::super) async fn parked(
         Ok(record) => record,
         Err(why) => return visit.refuse(StatusCode::NOT_FOUND, &why),
     };
-    let masks = Masks::of(visit.book.page(), &queue, visit.person.is_guest);
+    let masks = Masks::of(
+        visit.book.page(),
+        &queue,
+        &record.home,
+        visit.person.is_guest,
+    );
     let message = record.message();
     // Decoding a large body takes its time.
     let shown = tokio::task::spawn_blocking(move || {

@@ -1,12 +1,9 @@
 //! A password, which is read when it is needed and printed nowhere.
 
-use std::{path::Path, time::Duration};
+use std::{io::ErrorKind, path::Path, time::Duration};
 
 use redis::RedisConnectionInfo;
-use tokio::{
-    sync::{Semaphore, oneshot},
-    time::timeout,
-};
+use retryrmq::secret_file;
 
 use crate::store::{Error, Result};
 
@@ -52,38 +49,17 @@ impl Secret<'_> {
     }
 }
 
-/// As many files are read at a time. One that never ends keeps its place.
-static READING: Semaphore = Semaphore::const_new(4);
-
-/// A pipe that nobody writes to, or a disk that is away, never answers: so a thread of its own reads the file, which nobody waits for
-/// at the end of the process.
 async fn first_line(file: &Path, patience: Duration) -> Result<String> {
-    let wrong = |why: std::io::Error| {
-        Error::Configuration(format!(
+    let text = secret_file::read(file, patience).await.map_err(|why| {
+        let sentence = format!(
             "the password of Redis cannot be read from {}: {why}",
             file.display()
-        ))
-    };
-    let path = file.to_owned();
-    let reading = async {
-        let place = READING.acquire().await.map_err(std::io::Error::other)?;
-        let (tell, told) = oneshot::channel();
-        std::thread::Builder::new()
-            .name("retryrmq-redis-login".to_owned())
-            .spawn(move || {
-                let _ = tell.send(std::fs::read_to_string(path)); // who asked may have gone
-                drop(place);
-            })?;
-        told.await.map_err(std::io::Error::other)?
-    };
-    let read = timeout(patience, reading).await.map_err(|_| {
-        Error::Away(format!(
-            "the file {} of the password of Redis does not come to its end within {} ms",
-            file.display(),
-            patience.as_millis()
-        ))
+        );
+        match why.kind() {
+            ErrorKind::TimedOut => Error::Away(sentence),
+            _ => Error::Configuration(sentence),
+        }
     })?;
-    let text = read.map_err(wrong)?;
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 

@@ -1,0 +1,165 @@
+//! What a file holds that proves who somebody is, within a time and a size.
+//!
+//! A pipe that nobody writes to, or a disk that is away, never answers, and a device never ends. So a thread of its own reads the file, which neither
+//! a runtime nor the end of the process waits for.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tokio::{sync::oneshot, time::timeout};
+
+/// No secret is longer.
+const MOST: u64 = 64 * 1024;
+
+/// The certificates of all authorities that a system knows are some hundred KiB.
+const MOST_CERTIFICATES: u64 = 16 * 1024 * 1024;
+
+/// The files that are being read, and since when. One that never ends keeps its place here, and no more threads wait for it.
+static UNDER_WAY: Mutex<Option<HashMap<PathBuf, Instant>>> = Mutex::new(None);
+
+/// Reads the text of a secret.
+///
+/// # Errors
+/// Why it cannot be read; [`io::ErrorKind::TimedOut`] when it does not come to its end in time.
+pub async fn read(file: &Path, patience: Duration) -> io::Result<String> {
+    text(bytes_of(file, patience, MOST).await?)
+}
+
+/// Reads certificates or their keys.
+///
+/// # Errors
+/// Those of [`read`].
+pub(crate) async fn read_certificates(file: &Path, patience: Duration) -> io::Result<Vec<u8>> {
+    bytes_of(file, patience, MOST_CERTIFICATES).await
+}
+
+async fn bytes_of(file: &Path, patience: Duration, most: u64) -> io::Result<Vec<u8>> {
+    let (tell, told) = oneshot::channel();
+    begin(file, patience, most, move |bytes| {
+        let _ = tell.send(bytes); // who asked may have gone
+    })?;
+    match timeout(patience, told).await {
+        Ok(bytes) => bytes.map_err(io::Error::other)?,
+        Err(_) => Err(too_late(patience)),
+    }
+}
+
+/// As [`read`], where nobody can await: the thread of the caller stands still meanwhile, once for a file that never ends.
+///
+/// # Errors
+/// Those of [`read`].
+pub fn read_blocking(file: &Path, patience: Duration) -> io::Result<String> {
+    let (tell, told) = mpsc::sync_channel(1);
+    begin(file, patience, MOST, move |bytes| {
+        let _ = tell.send(bytes); // who asked may have gone
+    })?;
+    match told.recv_timeout(patience) {
+        Ok(bytes) => text(bytes?),
+        Err(_) => Err(too_late(patience)),
+    }
+}
+
+fn begin(
+    file: &Path,
+    patience: Duration,
+    most: u64,
+    tell: impl FnOnce(io::Result<Vec<u8>>) + Send + 'static,
+) -> io::Result<()> {
+    let now = Instant::now();
+    let since = *under_way()
+        .get_or_insert_default()
+        .entry(file.to_owned())
+        .or_insert(now);
+    if since.elapsed() >= patience {
+        return Err(too_late(patience));
+    }
+    let path = file.to_owned();
+    let begun = thread::Builder::new()
+        .name("retryrmq-secret".to_owned())
+        .spawn(move || {
+            let bytes = contents(&path, most);
+            forget(&path);
+            tell(bytes);
+        });
+    begun.map(drop).inspect_err(|_| forget(file))
+}
+
+fn contents(file: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(file)?.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        let why = format!("it holds more than {} KiB", most / 1024);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok(bytes)
+}
+
+fn text(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not valid UTF-8"))
+}
+
+fn forget(file: &Path) {
+    under_way().get_or_insert_default().remove(file);
+}
+
+fn under_way() -> MutexGuard<'static, Option<HashMap<PathBuf, Instant>>> {
+    UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn too_late(patience: Duration) -> io::Error {
+    let why = match patience.as_secs() {
+        0 => format!(
+            "it does not come to its end within {} ms",
+            patience.as_millis()
+        ),
+        seconds => format!("it does not come to its end within {seconds} s"),
+    };
+    io::Error::new(io::ErrorKind::TimedOut, why)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_millis(300);
+
+    #[tokio::test]
+    async fn what_never_ends_is_given_up_in_time_and_without_filling_the_memory() {
+        for why in [
+            read(Path::new("/dev/zero"), PATIENCE).await.unwrap_err(),
+            read_blocking(Path::new("/dev/zero"), PATIENCE).unwrap_err(),
+        ] {
+            assert!(why.to_string().contains("64 KiB"), "{why}");
+        }
+        let name = format!("retryrmq-{}-secret", std::process::id());
+        let pipe = std::env::temp_dir().join(name);
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+        let begun = Instant::now();
+        let first = read_blocking(&pipe, PATIENCE).unwrap_err();
+        assert!(begun.elapsed() >= PATIENCE);
+        // Its thread waits on, and no other one joins it.
+        let begun = Instant::now();
+        for _ in 0..1_000 {
+            let again = read_blocking(&pipe, PATIENCE).unwrap_err();
+            assert_eq!(again.kind(), first.kind());
+        }
+        assert!(begun.elapsed() < PATIENCE);
+        std::fs::write(&pipe, "s3cret\n").unwrap();
+        std::fs::remove_file(&pipe).unwrap();
+        std::fs::write(&pipe, "new").unwrap();
+        while read(&pipe, PATIENCE).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(read(&pipe, PATIENCE).await.unwrap(), "new");
+        std::fs::remove_file(&pipe).unwrap();
+    }
+}
