@@ -32,7 +32,7 @@ use crate::{
 const QUIET: Duration = Duration::from_millis(100);
 
 /// How long a queue may take to have back what was held. Longer where somebody else takes it at once, or a policy delays it.
-const PUT_BACK: Duration = Duration::from_secs(1);
+pub(super) const PUT_BACK: Duration = Duration::from_secs(1);
 
 /// How many settlements a quorum queue may be behind before RabbitMQ keeps further ones in the channel, and drops them with it
 /// ([`LINGER`]): what was renewed last would be there twice.
@@ -367,7 +367,12 @@ impl Supply {
         let mut parting = Parting::begin(Instant::now(), true);
         while self.stream.is_some() && !parting.may_go(self.window.is_used_up(), Instant::now()) {
             sleep(parting.pause()).await;
-            parting.looked(self.ready().await?);
+            let found = look(self.channel.lapin(), self.queue.clone()).await?;
+            // We consume it: without a leader it says that it is empty, and something may be on its way all the same.
+            match is_doubtful(&found) {
+                true => parting.heard_nothing(),
+                false => parting.looked(found.message_count()),
+            }
             let ahead = self.ahead.len();
             self.take_what_came();
             if self.ahead.len() > ahead {
