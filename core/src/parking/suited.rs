@@ -27,7 +27,6 @@ pub(crate) async fn is_classic(connection: &Connection, waiting: &ShortString) -
     let shown = visible::line(waiting.as_str());
     let refused = |why: String| Err(Error::new(ErrorKind::Mismatch, why));
     match kind {
-        Some(Kind::Quorum) => Ok(false),
         Some(Kind::Stream) => refused(format!(
             "`{shown}` is a stream: what is taken out of it stays in it, and nothing comes back from it; nothing was read from it"
         )),
