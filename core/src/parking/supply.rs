@@ -384,7 +384,7 @@ impl Supply {
             .iter()
             .map(|(before, channel)| (*before, channel));
         let of = |(before, _): &(u64, &OpenChannel)| *before < tag;
-        let (before, channel) = all.chain([now]).filter(of).last().unwrap_or(now);
+        let (before, channel) = all.chain([now]).rfind(of).unwrap_or(now);
         let acked = channel.lapin().basic_ack(tag - before, options);
         ask(Doing::Settling, acked).await?;
         self.window.settled(tag);

@@ -9,15 +9,16 @@ use retryrmq_harness::{
     lapin::{BasicProperties, options::QueueDeclareOptions},
     on_every_broker,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
-    process::Child,
     time::timeout,
 };
 
-use crate::stage::{Desk, PARKED, PATIENCE, QUEUE};
-use crate::walking::parked;
+use crate::{
+    stage::{Desk, PARKED, PATIENCE, QUEUE},
+    walking::{code, parked, pid},
+};
 
 const POLICY: &str = "--retry=fixed(10m)";
 const RUNG: &str = "orders.retry.600000";
@@ -45,16 +46,6 @@ fn looks() -> [Vec<&'static str>; 6] {
     ]
 }
 
-fn pid(child: &Child) -> Pid {
-    let id = child.id().expect("it runs");
-    Pid::from_raw(i32::try_from(id).unwrap()).unwrap()
-}
-
-async fn code(child: &mut Child) -> Option<i32> {
-    let ended = timeout(PATIENCE, child.wait()).await;
-    ended.expect("it ends").unwrap().code()
-}
-
 #[tokio::test]
 async fn what_others_hold_of_what_waits_is_not_taken_for_gone() {
     on_every_broker(|broker| async move {
@@ -65,7 +56,7 @@ async fn what_others_hold_of_what_waits_is_not_taken_for_gone() {
             desk.amqp.publish_with(RUNG, name, id(name)).await;
         }
         desk.holds(RUNG, 2).await;
-        let other = Amqp::connect(&desk.vhost.url()).await;
+        let other = Amqp::connect(desk.vhost.url()).await;
         let _held = other.consume(RUNG, 10).await;
         desk.holds(RUNG, 0).await;
         for arguments in looks() {
