@@ -53,6 +53,11 @@ impl Parting {
         self.empty = if ready == 0 { self.empty + 1 } else { 0 };
     }
 
+    /// Nobody was there to say it.
+    pub(crate) fn heard_nothing(&mut self) {
+        (self.quiet, self.empty) = (self.quiet + 1, 0);
+    }
+
     /// How long to wait before the next look: a queue that is neither empty nor ours is not asked all the time.
     pub(crate) fn pause(&self) -> Duration {
         if self.quiet < EMPTY {

@@ -146,6 +146,10 @@ impl Browse {
             if let Some(record) = self.unrenewed.pop_front() {
                 return Ok(Some(record));
             }
+            if self.wear.counts() && self.held.is_full() {
+                let parted = self.supply.part(&self.connection).await;
+                self.unless_over(parted)?;
+            }
             if !self.expect().await? {
                 break;
             }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::{Parked, Record, marks::Source, supply::Supply};
+use super::{Parked, Record, marks::Source, suited, supply::Supply};
 use crate::{
     Error, ErrorKind, Result,
     connection::{Census, Connection, Count},
@@ -23,8 +23,10 @@ pub struct Erasure {
     connection: Connection,
     supply: Supply,
     last: u64,
-    most: u32,
+    /// How often a message may have been given back; a classic queue does not count that.
+    most: Option<u32>,
     uncounted: bool,
+    others: u32,
 }
 
 impl Parked {
@@ -32,7 +34,8 @@ impl Parked {
     /// have been given back since it waits.
     ///
     /// # Errors
-    /// [`ErrorKind::AccessRefused`] without the right to read it, [`ErrorKind::Timeout`] where it has no leader, or its node is away,
+    /// [`ErrorKind::AccessRefused`] without the right to read it, [`ErrorKind::Mismatch`] for an auto-delete queue, which goes with its
+    /// last reader, and for a stream; [`ErrorKind::Timeout`] where it has no leader, or its node is away,
     /// and those of a lost connection. Nothing is held then.
     pub async fn erasure(&self, waiting: &str, most: u32) -> Result<Option<Erasure>> {
         let wire = name(waiting)?;
@@ -51,19 +54,32 @@ impl Parked {
             }
         };
         let uncounted = connection.server().capabilities().nack_is_uncounted;
+        let others = match found.consumer_count() {
+            0 => 0,
+            _ => suited::others(&connection, &wire).await?,
+        };
+        // One that is empty is not read.
+        let classic = found.message_count() > 0 && suited::is_classic(&connection, &wire).await?;
         Ok(Some(Erasure {
             queue: Arc::from(self.queue()),
             waiting: waiting.to_owned(),
             connection,
             supply: Supply::new(wire, channel, found.message_count()),
             last: 0,
-            most,
+            most: (!classic).then_some(most),
             uncounted,
+            others,
         }))
     }
 }
 
 impl Erasure {
+    /// How many others were taking messages out of the waiting queue when the walk began. What they hold this walk does not see.
+    #[must_use]
+    pub fn others(&self) -> u32 {
+        self.others
+    }
+
     /// The next message, until as many have come as were ready at first. Fewer come where some come back by themselves meanwhile.
     ///
     /// # Errors
@@ -84,7 +100,7 @@ impl Erasure {
                 .flatten()
         });
         let count = count.unwrap_or(0);
-        if count >= self.most {
+        if self.most.is_some_and(|most| count >= most) {
             return Err(Error::new(
                 ErrorKind::StrategyRefused,
                 format!(

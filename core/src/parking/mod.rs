@@ -11,6 +11,7 @@ mod renewal;
 mod resend;
 mod restore;
 mod rewrite;
+pub(crate) mod suited;
 mod supply;
 mod wear;
 mod window;

@@ -32,7 +32,7 @@ use crate::{
 const QUIET: Duration = Duration::from_millis(100);
 
 /// How long a queue may take to have back what was held. Longer where somebody else takes it at once, or a policy delays it.
-const PUT_BACK: Duration = Duration::from_secs(1);
+pub(super) const PUT_BACK: Duration = Duration::from_secs(1);
 
 /// How many settlements a quorum queue may be behind before RabbitMQ keeps further ones in the channel, and drops them with it
 /// ([`LINGER`]): what was renewed last would be there twice.
@@ -54,6 +54,10 @@ struct Share {
 pub(crate) struct Supply {
     queue: ShortString,
     channel: OpenChannel,
+    /// How many came by other channels: our delivery tags count on.
+    before: u64,
+    /// Those channels, each with how many came before it.
+    earlier: Vec<(u64, OpenChannel)>,
     /// The consumer whose share is being walked through.
     stream: Option<lapin::Consumer>,
     window: Window,
@@ -86,6 +90,8 @@ impl Supply {
         Self {
             queue,
             channel,
+            before: 0,
+            earlier: Vec::new(),
             stream: None,
             window: Window::default(),
             shares: Vec::new(),
@@ -214,8 +220,7 @@ impl Supply {
             if let Some(stream) = &mut self.stream {
                 match timeout(QUIET, stream.next()).await {
                     Ok(Some(Ok(delivery))) => {
-                        self.came(&delivery);
-                        return Ok(Some(delivery));
+                        return Ok(Some(self.came(delivery)));
                     }
                     Ok(_) => return Err(self.cut_short()),
                     Err(_) => {}
@@ -276,10 +281,12 @@ impl Supply {
         Ok(())
     }
 
-    fn came(&mut self, delivery: &Delivery) {
+    fn came(&mut self, mut delivery: Delivery) -> Delivery {
         let (channel, tag) = (self.channel.lapin().id(), delivery.delivery_tag);
+        delivery.delivery_tag += self.before;
         if let Some(mended) = self.channel.mended().take(channel, tag) {
-            self.mended.insert(tag, mended.to_string());
+            self.mended
+                .insert(delivery.delivery_tag, mended.to_string());
         }
         self.window.came(delivery.data.len());
         self.came += 1;
@@ -287,6 +294,7 @@ impl Supply {
             share.held += 1;
         }
         self.unsettled += 1;
+        delivery
     }
 
     /// Moves what the stream has to what is ahead.
@@ -300,7 +308,7 @@ impl Supply {
                 (self.stream, self.is_over) = (None, true);
                 break;
             };
-            self.came(&delivery);
+            let delivery = self.came(delivery);
             self.ahead.push_back(delivery);
         }
     }
@@ -316,9 +324,25 @@ impl Supply {
             .basic_cancel(stream.tag(), BasicCancelOptions::default());
         ask(Doing::Consuming(self.queue.as_str()), cancel).await?;
         while let Some(Some(Ok(delivery))) = stream.next().now_or_never() {
-            self.came(&delivery);
+            let delivery = self.came(delivery);
             self.ahead.push_back(delivery);
         }
+        Ok(())
+    }
+
+    /// Goes on by another channel, once. For each that is acknowledged RabbitMQ looks through all that its channel holds before
+    /// that: behind some ten thousand nothing could be renewed before it is shown.
+    pub(super) async fn part(&mut self, connection: &Connection) -> Result<()> {
+        if !self.earlier.is_empty() {
+            return Ok(());
+        }
+        self.take_what_is_on_its_way().await?;
+        self.check()?;
+        self.stop().await?;
+        let channel = connection.channel().await?;
+        let earlier = std::mem::replace(&mut self.channel, channel);
+        self.earlier.push((self.before, earlier));
+        self.before = self.came;
         Ok(())
     }
 
@@ -329,7 +353,8 @@ impl Supply {
     /// [`ErrorKind::ConnectionLost`] when it is the queue's again.
     pub(super) fn check(&mut self) -> Result<()> {
         self.take_what_came();
-        if self.is_over {
+        let is_gone = self.earlier.iter().any(|(_, channel)| !channel.is_open());
+        if self.is_over || is_gone {
             return Err(self.cut_short());
         }
         Ok(())
@@ -339,6 +364,9 @@ impl Supply {
     pub(crate) async fn check_what_was_settled(&mut self) -> Result<()> {
         if self.settled.0 > 0 {
             self.ready().await?;
+            for (_, channel) in &self.earlier {
+                look(channel.lapin(), self.queue.clone()).await?;
+            }
         }
         self.check()
     }
@@ -350,7 +378,14 @@ impl Supply {
     pub(crate) async fn settle(&mut self, tag: u64) -> Result<()> {
         self.check()?;
         let options = BasicAckOptions { multiple: false };
-        let acked = self.channel.lapin().basic_ack(tag, options);
+        let now = (self.before, &self.channel);
+        let all = self
+            .earlier
+            .iter()
+            .map(|(before, channel)| (*before, channel));
+        let of = |(before, _): &(u64, &OpenChannel)| *before < tag;
+        let (before, channel) = all.chain([now]).rfind(of).unwrap_or(now);
+        let acked = channel.lapin().basic_ack(tag - before, options);
         ask(Doing::Settling, acked).await?;
         self.window.settled(tag);
         if let Some(share) = self.shares.iter_mut().rfind(|share| share.first <= tag) {
@@ -367,7 +402,12 @@ impl Supply {
         let mut parting = Parting::begin(Instant::now(), true);
         while self.stream.is_some() && !parting.may_go(self.window.is_used_up(), Instant::now()) {
             sleep(parting.pause()).await;
-            parting.looked(self.ready().await?);
+            let found = look(self.channel.lapin(), self.queue.clone()).await?;
+            // We consume it: without a leader it says that it is empty, and something may be on its way all the same.
+            match is_doubtful(&found) {
+                true => parting.heard_nothing(),
+                false => parting.looked(found.message_count()),
+            }
             let ahead = self.ahead.len();
             self.take_what_came();
             if self.ahead.len() > ahead {
@@ -449,6 +489,10 @@ impl Supply {
     /// find it, and must not take us for one of the `others` who hold something. Without a connection that is so already.
     pub(super) async fn give_back(self, connection: &Connection, others: u32) {
         self.linger().await;
+        // In this order they go back.
+        for (_, channel) in self.earlier {
+            channel.close().await;
+        }
         self.channel.close().await;
         let Ok(channel) = connection.channel().await else {
             return;

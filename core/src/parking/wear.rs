@@ -8,7 +8,8 @@
 //! The copies go to the tail. Up to [`NEAR`] messages all of them are renewed together, before anything else, which keeps
 //! their order. What was given back before and comes behind others, as a dead letter does that arrives counted, is renewed
 //! as soon as it comes: nothing with a count is ever shown or held there. Beyond that it would take too long, and only what
-//! was looked at is renewed: at the end, and what no longer fits into memory until then before it is shown.
+//! was looked at is renewed: at the end, and what no longer fits into memory until then before it is shown. The walk then
+//! goes on by another channel (`Supply::part`).
 
 use lapin::{BasicProperties, message::Delivery};
 

@@ -16,7 +16,7 @@ use super::{Rung, Waiter, Waiting};
 use crate::{
     Client, Error, ErrorKind, Result,
     connection::{Census, Connection},
-    parking::{Source, Supply},
+    parking::{Source, Supply, suited},
     publish::Job,
     retry::{Origin, Stamp},
     topology::{SAFE_AGE, name, parking_queue},
@@ -56,7 +56,8 @@ impl Waiting {
     /// Begins to look at what is in a waiting queue.
     ///
     /// # Errors
-    /// [`ErrorKind::QueueNotFound`] where it is gone, [`ErrorKind::AccessRefused`] without the right to read it, and those of a lost
+    /// [`ErrorKind::QueueNotFound`] where it is gone, [`ErrorKind::AccessRefused`] without the right to read it,
+    /// [`ErrorKind::Mismatch`] for an auto-delete queue, which goes with its last reader, and for a stream; and those of a lost
     /// connection. Nothing is held then.
     pub async fn look(&self, rung: &Rung) -> Result<Look> {
         self.client.same_process()?;
@@ -66,6 +67,8 @@ impl Waiting {
         let addresses = self.client.addresses();
         let found = Census::once(addresses, &connection, &wire).await?.read()?;
         let can = connection.server().capabilities();
+        // One that is empty is not read.
+        let classic = found.message_count() > 0 && suited::is_classic(&connection, &wire).await?;
         Ok(Look {
             client: self.client.clone(),
             queue: Arc::from(self.queue.as_str()),
@@ -76,7 +79,7 @@ impl Waiting {
             walk: fastrand::u64(..),
             since: None,
             uncounted: can.nack_is_uncounted,
-            counted: can.counts_hold_rounds,
+            counted: can.counts_hold_rounds && !classic,
             skipped: 0,
         })
     }

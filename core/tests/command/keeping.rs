@@ -324,6 +324,28 @@ async fn a_group_on_hold_is_left_alone_unless_it_is_named() {
             .exits(0);
         assert!(done.err.contains("2 on hold were left alone"), "{done:#?}");
         desk.holds(PARKED, 2).await;
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let done = desk
+            .run(&["parked", "export", QUEUE, &path("held"), "--remove"])
+            .await
+            .exits(0);
+        assert!(done.err.contains("2 on hold were left alone"), "{done:#?}");
+        // Who only copies them leaves them alone.
+        let done = desk
+            .run(&["parked", "export", QUEUE, &path("copies")])
+            .await
+            .exits(0);
+        assert!(done.err.contains("2 messages exported"), "{done:#?}");
+        let done = desk
+            .run(&["parked", "forget", QUEUE, "--error=vendor", "--yes"])
+            .await
+            .exits(2);
+        assert!(
+            done.err.contains("2 of these messages are on hold"),
+            "{done:#?}"
+        );
+        desk.holds(PARKED, 2).await;
         desk.run(&["parked", "replay", QUEUE, "1"]).await.exits(0);
         desk.run(&["parked", "hold", QUEUE, "--group", &vendor, "--release"])
             .await

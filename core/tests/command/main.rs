@@ -40,6 +40,7 @@ mod stage;
 mod topology;
 mod unsuited;
 mod waiting;
+mod waiting_looks;
 mod walking;
 mod wearing;
 mod wishes;

@@ -398,3 +398,41 @@ async fn a_policy_that_holds_back_what_was_looked_at_is_named() {
     )
     .await;
 }
+
+#[tokio::test]
+async fn a_long_walk_that_keeps_no_more_drops_exactly_what_was_named() {
+    const COUNT: usize = 2_100; // no order is kept at any price among so many
+    const SIZE: usize = 40 * 1024; // of which the last ones are more than a walk keeps
+    on_every_broker(|broker| async move {
+        let desk = stage(&broker, None, FieldTable::default()).await;
+        let body = "x".repeat(SIZE);
+        for from in (0..COUNT).step_by(100) {
+            let some = (from..from + 100).map(|number| (PARKED, &body, id(&number.to_string())));
+            desk.amqp.publish_all("", some).await;
+        }
+        let count = u32::try_from(COUNT).unwrap();
+        desk.holds(PARKED, count).await;
+        let listing = ["--json", "parked", "ls", QUEUE, "--limit=0"];
+        let first = desk.run(&listing).await.exits(0).lines();
+        assert_eq!(first.len(), COUNT);
+        desk.holds(PARKED, count).await;
+        // Those from before and from after it kept enough.
+        let named = ["0", "7", "1999", "2099"];
+        let mut drop = vec!["parked", "drop", QUEUE, "--yes"];
+        drop.extend(named);
+        let done = desk.run(&drop).await.exits(0);
+        assert!(done.err.contains("4 messages dropped"), "{done:#?}");
+        desk.holds(PARKED, count - 4).await;
+        let left: BTreeSet<_> = desk
+            .run(&listing)
+            .await
+            .exits(0)
+            .lines()
+            .iter()
+            .map(|line| line["message_id"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(left.len(), COUNT - 4);
+        assert!(named.iter().all(|name| !left.contains(*name)));
+    })
+    .await;
+}

@@ -63,8 +63,8 @@ const MEANINGS: [(Exit, &[&str]); 9] = [
     (
         Exit::Held,
         &[
-            "of `parked`: others hold messages, so what was shown or done may not be",
-            "all; try again when they are done",
+            "of `parked` and `waiting`: others hold messages, so what was shown or done",
+            "may not be all; try again when they are done",
         ],
     ),
     (

@@ -40,7 +40,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", conflicts_with = "retry")]
     setup: Option<PathBuf>,
 
-    /// You have looked: `rabbitmqctl list_queues name messages` says 0. Without this no quorum queue is deleted
+    /// You have looked: `rabbitmqctl list_queues -p VHOST name messages` says 0. Without this no quorum queue is deleted
     ///
     /// No AMQP client sees what a quorum queue could not dead-letter because the work queue was missing or full.
     #[arg(long)]
@@ -59,17 +59,19 @@ const EXAMPLES: &str = "\
 Examples:
   retryrmq gc orders --retry 'fixed(5s)' --dry-run
   retryrmq gc orders --retry 'fixed(5s)' --was 'list(7s, 70s)'
-  rabbitmqctl list_queues name messages && retryrmq gc orders --seen-empty
+  rabbitmqctl list_queues -p VHOST name messages     look first, and if it says 0:
+  retryrmq gc orders --seen-empty
   retryrmq gc --setup retries.toml --yes
 
 It finds the queues of the policies that are named, of the default policy, and of delays that
 handlers chose. It takes three seconds for each queue that is deleted.
 
 Exit code 5: some stay, because QUEUE has consumers, or nobody has seen that they are empty.
+Exit code 1: messages came into one while it was deleted, and are gone.
 
 JSON: a line for each waiting queue with queue, name, delay_ms, waiting and verdict: kept
-(a policy has it), in_use, consumed (QUEUE has consumers), uncertain (needs --seen-empty),
-unneeded (--dry-run), deleted.";
+(a policy has it), in_use (messages or readers), consumed (QUEUE has consumers), uncertain
+(needs --seen-empty), unneeded (--dry-run), deleted, deleted_with_messages (lost says how many).";
 
 /// A waiting queue, and what is to become of it.
 struct Finding {

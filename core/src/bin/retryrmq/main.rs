@@ -27,6 +27,7 @@ mod serve;
 mod setup;
 mod signals;
 mod simulate;
+mod stop;
 mod topology;
 mod waiting;
 

@@ -13,8 +13,7 @@ use futures_util::future::join_all;
 use retryrmq::{BasicProperties, Client, DAY, Publish, Record};
 use serde_json::{Value, json};
 
-use super::stop::Stop;
-use crate::{fault::Fault, json, moment};
+use crate::{fault::Fault, json, moment, stop::Stop};
 use retryrmq::visible;
 
 /// Where what happens is written down.

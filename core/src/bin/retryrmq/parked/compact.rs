@@ -6,9 +6,8 @@ use serde_json::json;
 use super::{
     audit::{Audit, Log},
     others::Others,
-    stop::Stop,
 };
-use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
+use crate::{exit::Exit, fault::Fault, global::Global, output::Output, stop::Stop};
 use retryrmq::visible;
 
 /// Rewrite a parking queue, so that the broker can free its disk
@@ -43,7 +42,10 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         &options.queue,
     )
     .await?;
-    let mut browse = parked.browse().await?;
+    let Some(browse) = stop.unless_cut(parked.browse()).await else {
+        return Ok(Exit::Interrupted);
+    };
+    let mut browse = browse?;
     if let Some(warning) = browse.warning() {
         tracing::warn!("{}", visible::line(warning));
     }
@@ -58,7 +60,9 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     };
     progress.finish_and_clear();
     let others = Others::of(&browse);
-    let closed = browse.close().await;
+    let Some(closed) = stop.unless_cut(browse.close()).await else {
+        return Ok(Exit::Interrupted);
+    };
     let (rewritten, kept) = rewritten?;
     closed?;
     let mut written = Ok(());

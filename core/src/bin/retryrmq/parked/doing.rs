@@ -16,12 +16,12 @@ use super::{
     record,
     selection::handle,
     settle::{Choice, Deed},
-    stop::Stop,
     tally::Tally,
 };
 use crate::{
     fault::Fault,
     output::{Output, Text},
+    stop::Stop,
 };
 use retryrmq::visible;
 

@@ -14,14 +14,14 @@ use super::{
     audit::{Audit, Log},
     filter::Criteria,
     lossless,
+    notes::Notes,
     order::Ordered,
     others::Others,
     place,
     reading::Reading,
     selection::{Selection, Words, handle},
-    stop::Stop,
 };
-use crate::{exit::Exit, fault::Fault, global::Global, json, output::Output};
+use crate::{exit::Exit, fault::Fault, global::Global, json, output::Output, stop::Stop};
 use retryrmq::visible;
 
 /// Write parked messages to a file that `parked import` reads
@@ -54,7 +54,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     reading: Reading,
 
-    /// Take each message out of the parking queue once it is on the disk
+    /// Take each message out of the parking queue once it is on the disk; a group on hold stays, unless --fingerprint names it
     #[arg(long, requires = "file")]
     remove: bool,
 
@@ -93,6 +93,12 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let stop = Stop::listen()?;
     let client = global.connect().await?;
     let parked = place::parked(&client, &options.queue, options.dlq);
+    // What is taken out is as gone for others as what is dropped.
+    let notes = if options.remove && !selection.wants_a_fingerprint() {
+        Notes::of(&client, place::family(&options.queue, options.dlq)).await?
+    } else {
+        Notes::default()
+    };
     let log = options.remove.then_some(&options.log);
     let audit = Audit::open(log, (&client, &stop), "export", &options.queue).await?;
     let Some(mut walk) = Ordered::open(&parked, options.dlq, stop).await? else {
@@ -101,12 +107,14 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let mut export = Export {
         sink: Sink::open(options.file.as_deref())?,
         audit,
+        notes,
         options: &options,
         wave: Vec::new(),
         bytes: 0,
         exported: 0,
         removed: 0,
         skipped: 0,
+        spared: 0,
     };
     let progress = output.progress(Some(walk.browse.remaining().into()), "looked at");
     let done = export
@@ -119,7 +127,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let summary = export.summary();
     done.and(closed).map_err(|fault| fault.after(&summary))?;
     let name = parked.name();
-    if export.exported == 0 && !stopped && selection.is_narrow() {
+    if export.exported == 0 && export.spared == 0 && !stopped && selection.is_narrow() {
         return Err(others.or_not_found("like that", &name));
     }
     output.note(&summary);
@@ -138,12 +146,16 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 struct Export<'a> {
     sink: Sink,
     audit: Option<Audit>,
+    /// What is on hold, where messages are taken out that are not named.
+    notes: Notes,
     options: &'a Options,
     wave: Vec<Record>,
     bytes: usize,
     exported: u64,
     removed: u64,
     skipped: u64,
+    /// How many were passed over because they are on hold.
+    spared: u64,
 }
 
 impl Export<'_> {
@@ -157,6 +169,10 @@ impl Export<'_> {
         while let Some((place, record)) = walk.next().await? {
             progress.set_position(place as u64);
             if !selection.takes(place, &record, walk.parking()) {
+                continue;
+            }
+            if self.notes.holds(&record.fingerprint) {
+                self.spared += 1;
                 continue;
             }
             if let Some(mended) = record.message().mended() {
@@ -220,7 +236,13 @@ impl Export<'_> {
             (false, 0) => String::new(),
             (false, skipped) => format!("; {skipped} could not be exported"),
         };
-        format!("{count} message{plural} exported{to}{rest}")
+        let spared = match self.spared {
+            0 => String::new(),
+            spared => format!(
+                "; {spared} on hold were left alone (`parked ls --group` says why; say --fingerprint to act on them)"
+            ),
+        };
+        format!("{count} message{plural} exported{to}{rest}{spared}")
     }
 }
 

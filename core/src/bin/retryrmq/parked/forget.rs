@@ -1,6 +1,6 @@
 //! `retryrmq parked forget`.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use clap::{ArgGroup, Args};
 use retryrmq::{Client, Parked, Record, parse_duration, waiting_queue};
@@ -11,15 +11,15 @@ use super::{
     canary,
     filter::Criteria,
     foreign,
+    notes::Notes,
     order::Ordered,
     others::Others,
     place,
     reading::Reading,
     record,
     selection::{Selection, Words},
-    stop::Stop,
 };
-use crate::{exit::Exit, fault::Fault, global::Global, output::Output, prompt};
+use crate::{exit::Exit, fault::Fault, global::Global, output::Output, prompt, stop::Stop};
 use retryrmq::visible;
 
 /// Erase messages for good, parked and waiting for a retry: what a person may ask for
@@ -82,6 +82,9 @@ look as a crash, it looks no further, and says so, with what was erased by then.
 Waiting queues are found by their names: those of the default policy and of common
 delays; name others with --delay. It says which it looked through.";
 
+/// The marks of messages, and how many have each: equal ones share it.
+type Marks = BTreeMap<String, u32>;
+
 /// How often a message may have been given back: three are a suspected crash. A question takes a look of its own.
 const MOST: u32 = 2;
 
@@ -140,6 +143,11 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let own = own.collect::<Result<Vec<_>, Fault>>()?;
     let stop = Stop::listen()?;
     let client = global.connect().await?;
+    let notes = if alike && !selection.wants_a_fingerprint() {
+        Notes::of(&client, work).await?
+    } else {
+        Notes::default()
+    };
     let parked = place::parked(&client, &options.queue, options.dlq);
     let mut rungs = match work {
         Some(work) => canary::family(&client, work).await?.split_off(1), // without the work queue
@@ -152,10 +160,12 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         client: &client,
         parked: &parked,
         rungs: &rungs,
+        notes,
         audit: None,
         output,
         found: false,
         forgotten: (0, 0),
+        agreed: 0,
     };
     let walk = match client.depths(&[parked.name()]).await?.as_slice() {
         [None] if work.is_none() => {
@@ -174,6 +184,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let done = forget.all(&options, walk, &mut selection, &stop).await;
     client.close().await;
     let (found, (from_parking, from_waiting)) = (forget.found, forget.forgotten);
+    let agreed = forget.agreed;
     let would = if options.dry_run { "would be " } else { "" };
     let summary = format!(
         "{} messages {would}forgotten: {from_parking} parked, {from_waiting} waiting",
@@ -193,6 +204,12 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     if stop.is_set() {
         output.note(&summary);
         return Ok(Exit::Interrupted);
+    }
+    if from_waiting < agreed {
+        return Err(Fault::not_found(format!(
+            "{} messages that waited when you were asked have come back to their queue since: run this again; {summary}",
+            agreed - from_waiting
+        )));
     }
     // A filter that finds nothing was not meant so.
     let described = selection.described().to_owned();
@@ -214,12 +231,16 @@ struct Forget<'a> {
     client: &'a Client,
     parked: &'a Parked,
     rungs: &'a [String],
+    /// What is on hold, unless the messages are named.
+    notes: Notes,
     audit: Option<Audit>,
     output: &'a Output,
     /// Any was chosen, whatever became of it.
     found: bool,
     /// From the parking queue, and from waiting queues.
     forgotten: (u64, u64),
+    /// How many of those that wait somebody agreed to.
+    agreed: u64,
 }
 
 impl Forget<'_> {
@@ -253,6 +274,7 @@ impl Forget<'_> {
                 if count == 0 || !agreed(&options.queue, chosen.len(), waiting, stop).await? {
                     return Ok(());
                 }
+                self.agreed = waiting as u64;
                 Some(marks)
             } else {
                 None
@@ -263,6 +285,9 @@ impl Forget<'_> {
             self.waiting(selection, Some(marks), MOST, stop).await?;
             for (place, record) in &chosen {
                 let Some(walk) = &mut walk else { break };
+                if stop.is_set() {
+                    break;
+                }
                 self.write_down(record, &self.parked.name()).await?;
                 if walk.drop(record).await? {
                     self.forgotten.0 += 1;
@@ -291,6 +316,14 @@ impl Forget<'_> {
                 chosen.push((place, record));
             }
         }
+        let held = |(_, record): &&(usize, Record)| self.notes.holds(&record.fingerprint);
+        let on_hold = chosen.iter().filter(held).count();
+        if on_hold > 0 && !walk.is_stopped() {
+            return Err(Fault::usage(format!(
+                "nothing was forgotten, because {on_hold} of these messages are on hold (`parked ls --group` says why): end that with \
+                 `parked hold --release`, or name them by --id or --fingerprint"
+            )));
+        }
         let others = Others::of(&walk.browse);
         if others.hold() && !walk.is_stopped() {
             return Err(Fault::held(format!(
@@ -305,15 +338,26 @@ impl Forget<'_> {
     async fn waiting(
         &mut self,
         selection: &mut Selection,
-        erase: Option<Option<BTreeSet<String>>>,
+        mut erase: Option<Option<Marks>>,
         most: u32,
         stop: &Stop,
-    ) -> Result<(usize, BTreeSet<String>), Fault> {
-        let (mut count, mut marks) = (0, BTreeSet::new());
+    ) -> Result<(usize, Marks), Fault> {
+        let (mut count, mut marks) = (0, Marks::new());
         for rung in self.rungs {
+            if stop.is_set() {
+                break;
+            }
             let Some(mut walk) = self.parked.erasure(rung, most).await? else {
                 continue;
             };
+            if walk.others() > 0 {
+                walk.close().await?;
+                return Err(Fault::held(format!(
+                    "nothing more was forgotten, because a message that is not to be seen may be meant: somebody looks at {}; try again when \
+                     they are done",
+                    visible::line(rung)
+                )));
+            }
             let work = async {
                 while !stop.is_set()
                     && let Some(record) = walk.next().await?
@@ -322,12 +366,16 @@ impl Forget<'_> {
                         continue;
                     }
                     self.found = true;
+                    let is_meant = match &mut erase {
+                        Some(Some(only)) => take_one(only, &record.mark),
+                        _ => true,
+                    };
                     match &erase {
                         None => {
                             count += 1;
-                            marks.insert(record.mark.clone());
+                            *marks.entry(record.mark.clone()).or_default() += 1;
                         }
-                        Some(Some(only)) if !only.contains(&record.mark) => {}
+                        Some(_) if !is_meant => {}
                         Some(_) => {
                             self.write_down(&record, rung).await?;
                             walk.erase(&record).await?;
@@ -369,6 +417,12 @@ impl Forget<'_> {
         line["forgotten"] = json!(done);
         self.output.json_line(&line)
     }
+}
+
+/// Whether one with this mark is left.
+fn take_one(marks: &mut Marks, mark: &str) -> bool {
+    let left = marks.get_mut(mark).filter(|left| **left > 0);
+    left.map(|left| *left -= 1).is_some()
 }
 
 async fn agreed(queue: &str, parked: usize, waiting: usize, stop: &Stop) -> Result<bool, Fault> {

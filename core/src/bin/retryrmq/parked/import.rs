@@ -18,9 +18,8 @@ use tokio::time::{Instant, sleep_until};
 use super::{
     audit::{Audit, Log},
     lossless, place,
-    stop::Stop,
 };
-use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
+use crate::{exit::Exit, fault::Fault, global::Global, output::Output, stop::Stop};
 use retryrmq::visible;
 
 /// Park the messages of a file that `parked export` has written
@@ -187,10 +186,20 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         audit,
         imported: 0,
         last: options.from_line - 1,
+        is_cut: false,
     };
     let progress = output.progress(Some(total), "imported");
     let done = import.all(&mut source, &stop, &progress).await;
     progress.finish_and_clear();
+    if import.is_cut {
+        output.note(&format!(
+            "stopped: {} of {total} messages imported to {}, and perhaps some more; go on with --from-line {}",
+            import.imported,
+            names(&counts),
+            import.last + 1
+        ));
+        return Ok(Exit::Interrupted); // an alarm: what is under way would be done twice
+    }
     if import.imported > 0 {
         sleep_until(found + SAFE_AGE).await;
     }
@@ -271,6 +280,8 @@ struct Import<'a> {
     imported: u64,
     /// The last line up to which all is confirmed.
     last: u64,
+    /// Something was still under way when we ended.
+    is_cut: bool,
 }
 
 impl Import<'_> {
@@ -291,7 +302,7 @@ impl Import<'_> {
                 _ => false,
             };
             if is_end || other || wave.len() >= WAVE {
-                self.publish(std::mem::take(&mut wave)).await?;
+                self.publish(std::mem::take(&mut wave), stop).await?;
                 progress.set_position(self.imported);
                 if is_end || stop.is_set() {
                     return Ok(());
@@ -301,7 +312,7 @@ impl Import<'_> {
         }
     }
 
-    async fn publish(&mut self, wave: Vec<(u64, Line)>) -> Result<(), Fault> {
+    async fn publish(&mut self, wave: Vec<(u64, Line)>, stop: &Stop) -> Result<(), Fault> {
         let Some((_, first)) = wave.first() else {
             return Ok(());
         };
@@ -317,7 +328,11 @@ impl Import<'_> {
                 (line.exchange, line.routing_key, properties, line.body)
             })
             .collect();
-        let answers = home.parked(self.client).restore(messages).await;
+        let parked = home.parked(self.client);
+        let Some(answers) = stop.unless_cut(parked.restore(messages)).await else {
+            self.is_cut = true;
+            return Ok(());
+        };
         let (mut audited, mut fault) = (Vec::new(), None);
         for ((number, mark, id), answer) in lines.into_iter().zip(answers) {
             match answer {

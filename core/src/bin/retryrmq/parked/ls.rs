@@ -16,7 +16,6 @@ use super::{
     reading::Reading,
     record,
     selection::handle,
-    stop::Stop,
 };
 use crate::{
     exit::Exit,
@@ -25,6 +24,7 @@ use crate::{
     management::Management,
     moment,
     output::{Color, Column, Look, Output, Sheet, Text},
+    stop::Stop,
 };
 use retryrmq::visible;
 

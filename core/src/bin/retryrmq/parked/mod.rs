@@ -24,7 +24,6 @@ mod record;
 mod selection;
 mod settle;
 mod show;
-mod stop;
 mod tag;
 mod tally;
 

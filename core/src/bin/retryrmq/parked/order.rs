@@ -6,8 +6,8 @@ use std::{collections::VecDeque, time::SystemTime};
 use retryrmq::{Browse, Parked, Record, Resend};
 use retryrmq_operator::foreign::DeadLetter;
 
-use super::{foreign, place, stop::Stop};
-use crate::fault::Fault;
+use super::{foreign, place};
+use crate::{fault::Fault, stop::Stop};
 
 /// So many messages are put in order before the first is shown; what comes after them has the order of the queue.
 const SORTED: usize = 2_000;

@@ -13,7 +13,6 @@ use super::{
     others::Others,
     place,
     selection::{Selection, Words},
-    stop::Stop,
     tally::{SHOWN, Tally},
 };
 use crate::{
@@ -22,6 +21,7 @@ use crate::{
     global::Global,
     output::{self, Output},
     prompt,
+    stop::Stop,
 };
 use retryrmq::visible;
 

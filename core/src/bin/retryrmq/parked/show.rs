@@ -19,9 +19,8 @@ use super::{
     reading::Decoding,
     record,
     selection::{Words, handle},
-    stop::Stop,
 };
-use crate::{exit::Exit, fault::Fault, global::Global, json, moment, output::Output};
+use crate::{exit::Exit, fault::Fault, global::Global, json, moment, output::Output, stop::Stop};
 use retryrmq::visible;
 
 /// Show everything about parked messages: error, history, stack, headers, body

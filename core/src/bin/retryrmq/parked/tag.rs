@@ -8,9 +8,8 @@ use serde_json::json;
 use super::{
     audit,
     notes::{Note, Notes, Told},
-    stop::Stop,
 };
-use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
+use crate::{exit::Exit, fault::Fault, global::Global, output::Output, stop::Stop};
 use retryrmq::visible;
 
 /// Write a note and an owner on a group of failures
@@ -35,7 +34,8 @@ pub(crate) struct Tag {
 
 /// Have replay and drop leave a group of failures alone
 ///
-/// `parked replay` and `parked drop` pass it over, unless its messages are named, by id or by fingerprint.
+/// `parked replay`, `parked drop` and `parked export --remove` pass it over, unless its messages are named, by id or by fingerprint;
+/// `parked forget` refuses to begin.
 #[derive(Clone, Debug, Args)]
 #[command(
     override_usage = "retryrmq parked hold [OPTIONS] --group <FINGERPRINT> <QUEUE>",

@@ -1,6 +1,8 @@
 //! Which of the messages that wait are meant.
 
-use retryrmq::Waiter;
+use std::collections::BTreeSet;
+
+use retryrmq::{Waiter, visible};
 
 /// By id, or all.
 #[derive(Clone, Debug)]
@@ -11,6 +13,24 @@ pub(super) enum Choice {
 }
 
 impl Choice {
+    /// Those of the names that mean this message.
+    pub(super) fn names(&self, waiter: &Waiter) -> Vec<String> {
+        match self {
+            Self::All => Vec::new(),
+            Self::Ids(ids) => ids.iter().filter(|id| is(waiter, id)).cloned().collect(),
+        }
+    }
+
+    /// The names that mean none of those that were found.
+    pub(super) fn missing(&self, found: &BTreeSet<String>) -> Option<String> {
+        let Self::Ids(ids) = self else { return None };
+        let missing = ids.iter().filter(|id| !found.contains(*id));
+        let missing: Vec<_> = missing
+            .map(|id| format!("`{}`", visible::line(id)))
+            .collect();
+        (!missing.is_empty()).then(|| missing.join(", "))
+    }
+
     pub(super) fn takes(&self, waiter: &Waiter) -> bool {
         match self {
             Self::All => true,

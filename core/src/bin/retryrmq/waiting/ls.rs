@@ -6,13 +6,14 @@ use clap::Args;
 use retryrmq::{Client, Rung, Waiter, format_duration, visible};
 use serde_json::{Value, json};
 
-use super::{MOST_LOOKS, Place, choice, worn};
+use super::{MOST_LOOKS, Place, choice, held, worn};
 use crate::{
     exit::Exit,
     fault::Fault,
     global::Global,
     moment,
     output::{Column, Look, Output},
+    stop::Stop,
 };
 
 /// What waits in which waiting queue
@@ -76,17 +77,28 @@ impl Seen {
 }
 
 pub(super) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    let stop = Stop::listen()?;
     let client = global.connect().await?;
-    let rows = collect(&options, &client).await;
+    let rows = collect(&options, &stop, &client).await;
     client.close().await;
-    let rows = rows?;
+    let (rows, others) = rows?;
+    if stop.is_set() {
+        return Ok(Exit::Interrupted);
+    }
     let all: u64 = rows.iter().map(|row| u64::from(row.rung.messages)).sum();
     if output.is_json() {
         let rungs: Vec<Value> = rows.iter().map(as_json).collect();
         output.json_document(
             &json!({"queue": options.place.queue, "waiting": all, "rungs": rungs}),
         )?;
-        return Ok(Exit::Ok);
+        return others.map_or(Ok(Exit::Ok), |others| Err(Fault::held(others)));
+    }
+    if let Some(others) = others {
+        if all > 0 {
+            print(&rows, output)?;
+        }
+        output.note(&others);
+        return Ok(Exit::Held);
     }
     if all == 0 {
         let looked = if options.place.retry.is_empty() {
@@ -108,25 +120,36 @@ pub(super) async fn run(options: Options, global: &Global, output: &Output) -> R
     Ok(Exit::Ok)
 }
 
-async fn collect(options: &Options, client: &Client) -> Result<Vec<Row>, Fault> {
+/// What waits, and what to say where others hold some of it.
+async fn collect(
+    options: &Options,
+    stop: &Stop,
+    client: &Client,
+) -> Result<(Vec<Row>, Option<String>), Fault> {
     let rungs = options.place.rungs(client).await?;
+    let others = held(client, &rungs).await?;
     let mut rows = Vec::with_capacity(rungs.len());
     for rung in rungs {
-        let seen = if options.look && rung.messages > 0 {
-            Some(look(client, &options.place.queue, &rung, options.limit).await?)
+        let seen = if options.look && rung.messages > 0 && !stop.is_set() {
+            Some(look(options, stop, client, &rung).await?)
         } else {
             None
         };
         rows.push(Row { rung, seen });
     }
-    Ok(rows)
+    Ok((rows, others))
 }
 
-async fn look(client: &Client, queue: &str, rung: &Rung, limit: u32) -> Result<Vec<Seen>, Fault> {
-    let mut look = client.waiting(queue).look(rung).await?;
+async fn look(
+    options: &Options,
+    stop: &Stop,
+    client: &Client,
+    rung: &Rung,
+) -> Result<Vec<Seen>, Fault> {
+    let mut look = client.waiting(&options.place.queue).look(rung).await?;
     let mut seen = Vec::new();
     let walked = async {
-        while seen.len() < limit as usize {
+        while seen.len() < options.limit as usize && !stop.is_set() {
             let Some(waiter) = look.next().await? else {
                 break;
             };

@@ -1,9 +1,6 @@
 //! `retryrmq waiting flush` and `cancel`: back to the queue now, or out into the parking queue.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::collections::BTreeSet;
 
 use clap::Args;
 use retryrmq::{Client, Look, Rung, Waiter, format_duration, parking_queue, visible};
@@ -12,9 +9,9 @@ use serde_json::json;
 use super::{
     MOST_PASSES, Place,
     choice::{self, Choice},
-    worn,
+    held, worn,
 };
-use crate::{exit::Exit, fault::Fault, global::Global, output::Output, prompt, signals::Signals};
+use crate::{exit::Exit, fault::Fault, global::Global, output::Output, prompt, stop::Stop};
 
 /// So many are moved at a time.
 const AT_A_TIME: usize = 64;
@@ -148,9 +145,14 @@ async fn act(
     let client = global.connect().await?;
     let done = async {
         let mut rungs = place.rungs(&client).await?;
-        rungs.retain(|rung| rung.messages > 0 && only(rung));
+        rungs.retain(&only);
+        let others = held(&client, &rungs).await?;
+        rungs.retain(|rung| rung.messages > 0);
         let all: u64 = rungs.iter().map(|rung| u64::from(rung.messages)).sum();
         if all == 0 {
+            if let Some(others) = others {
+                return Err(Fault::held(others));
+            }
             return Err(Fault::not_found(format!(
                 "nothing waits for {} that was asked for",
                 place.queue
@@ -158,15 +160,18 @@ async fn act(
         }
         if !sure && !prompt::agreed(&deed.question(choice, all, &rungs, &place.queue)).await? {
             output.note("nothing was done");
-            return Ok(Exit::Ok);
+            return Ok((Exit::Ok, false));
         }
         let mut moving = Moving::of(place, choice, deed, all, output)?;
         let moved = moving.through(&client, &rungs).await;
-        moving.end(moved, output)
+        let cut = moving.is_cut;
+        Ok((moving.end(moved, others, output)?, cut))
     }
     .await;
-    client.close().await;
-    done
+    if !matches!(done, Ok((_, true))) {
+        client.close().await; // which would wait for what was cut short
+    }
+    done.map(|(exit, _)| exit)
 }
 
 impl Deed {
@@ -208,7 +213,11 @@ struct Moving<'a> {
     deed: Deed,
     output: &'a Output,
     bar: indicatif::ProgressBar,
-    stopped: Arc<AtomicBool>,
+    stop: Stop,
+    /// Copies were on their way when we ended, and a broker with an alarm did not answer.
+    is_cut: bool,
+    /// The ids that were found.
+    found: BTreeSet<String>,
     moved: u64,
     failed: u64,
     skipped: u64,
@@ -226,23 +235,15 @@ impl<'a> Moving<'a> {
         all: u64,
         output: &'a Output,
     ) -> Result<Self, Fault> {
-        let stopped = Arc::new(AtomicBool::new(false));
-        let (mut signals, set) = (Signals::listen()?, Arc::clone(&stopped));
-        tokio::spawn(async move {
-            loop {
-                signals.next().await;
-                if set.swap(true, Ordering::Relaxed) {
-                    std::process::exit(Exit::Interrupted as i32);
-                }
-            }
-        });
         Ok(Self {
             queue: &place.queue,
             choice,
             deed,
             output,
             bar: output.progress(Some(all), "messages"),
-            stopped,
+            stop: Stop::listen()?,
+            is_cut: false,
+            found: BTreeSet::new(),
             moved: 0,
             failed: 0,
             skipped: 0,
@@ -267,7 +268,7 @@ impl<'a> Moving<'a> {
     }
 
     fn is_over(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed) || self.halted
+        self.stop.is_set() || self.halted
     }
 
     async fn walk(&mut self, look: &mut Look, rung: &Rung) -> Result<(), Fault> {
@@ -278,6 +279,7 @@ impl<'a> Moving<'a> {
             if let Ok(Some(waiter)) = &next {
                 self.bar.inc(1);
                 if self.choice.takes(waiter) {
+                    self.found.extend(self.choice.names(waiter));
                     batch.push(waiter.clone());
                 } else {
                     worn(waiter, rung, MOST_PASSES)?;
@@ -295,9 +297,15 @@ impl<'a> Moving<'a> {
     }
 
     async fn send(&mut self, look: &mut Look, batch: &[Waiter]) -> Result<(), Fault> {
-        let results = match self.deed {
-            Deed::Flush => look.flush(batch).await,
-            Deed::Cancel => look.cancel(batch).await,
+        let sent = async {
+            match self.deed {
+                Deed::Flush => look.flush(batch).await,
+                Deed::Cancel => look.cancel(batch).await,
+            }
+        };
+        let Some(results) = self.stop.unless_cut(sent).await else {
+            self.is_cut = true;
+            return Ok(());
         };
         for (waiter, result) in batch.iter().zip(results) {
             let why = result.as_ref().err().map(ToString::to_string);
@@ -324,7 +332,12 @@ impl<'a> Moving<'a> {
         Ok(())
     }
 
-    fn end(self, walked: Result<(), Fault>, output: &Output) -> Result<Exit, Fault> {
+    fn end(
+        self,
+        walked: Result<(), Fault>,
+        others: Option<String>,
+        output: &Output,
+    ) -> Result<Exit, Fault> {
         self.bar.finish_and_clear();
         let plural = if self.moved == 1 {
             "message"
@@ -351,19 +364,41 @@ impl<'a> Moving<'a> {
             };
             return Err(fault.after(&format!("{summary}{still}")));
         }
-        if self.stopped.load(Ordering::Relaxed) {
+        if self.stop.is_set() {
+            let perhaps = match self.is_cut {
+                true => ", and perhaps some more",
+                false => "",
+            };
             output.note(&format!(
-                "interrupted: {summary}, the others wait as before"
+                "interrupted: {summary}{perhaps}, the others wait as before"
             ));
             return Ok(Exit::Interrupted);
         }
-        if self.moved == 0 {
-            return Err(Fault::not_found(format!(
-                "no message by that name waits for {}: it may be back, or parked",
+        let missing = self.choice.missing(&self.found);
+        match (missing, others) {
+            (Some(missing), Some(others)) => Err(Fault::held(format!(
+                "no message {missing} among those that are to be seen; {others}; {summary}"
+            ))),
+            (Some(missing), None) => Err(Fault::not_found(format!(
+                "no message {missing} waits for {}: it may be back, or parked; {summary}",
                 self.queue
-            )));
+            ))),
+            (None, Some(others)) if matches!(self.choice, Choice::All) => {
+                output.note(&summary);
+                if output.is_json() {
+                    return Err(Fault::held(others));
+                }
+                output.note(&others);
+                Ok(Exit::Held)
+            }
+            (None, _) if self.moved == 0 => Err(Fault::not_found(format!(
+                "nothing that was asked for waits for {} any more: it may be back, or parked",
+                self.queue
+            ))),
+            (None, _) => {
+                output.note(&summary);
+                Ok(Exit::Ok)
+            }
         }
-        output.note(&summary);
-        Ok(Exit::Ok)
     }
 }

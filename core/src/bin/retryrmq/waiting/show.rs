@@ -4,8 +4,8 @@ use clap::Args;
 use retryrmq::{Client, Rung, Waiter, format_duration, visible};
 use serde_json::json;
 
-use super::{MOST_LOOKS, Place, choice, ls::coming, worn};
-use crate::{exit::Exit, fault::Fault, global::Global, moment, output::Output};
+use super::{MOST_LOOKS, Place, choice, held, ls::coming, worn};
+use crate::{exit::Exit, fault::Fault, global::Global, moment, output::Output, stop::Stop};
 
 /// As much of a body is shown.
 const BODY: usize = 4_096;
@@ -24,10 +24,14 @@ pub(crate) struct Options {
 }
 
 pub(super) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+    let stop = Stop::listen()?;
     let client = global.connect().await?;
-    let found = find(&options, &client).await;
+    let found = find(&options, &stop, &client).await;
     client.close().await;
     let Some((rung, waiter)) = found? else {
+        if stop.is_set() {
+            return Ok(Exit::Interrupted);
+        }
         return Err(Fault::not_found(format!(
             "no message `{}` waits for {}: it may be back, or parked (`retryrmq parked show`)",
             visible::line(&options.id),
@@ -42,13 +46,21 @@ pub(super) async fn run(options: Options, global: &Global, output: &Output) -> R
     Ok(Exit::Ok)
 }
 
-async fn find(options: &Options, client: &Client) -> Result<Option<(Rung, Waiter)>, Fault> {
-    for rung in options.place.rungs(client).await? {
-        if rung.messages == 0 {
+async fn find(
+    options: &Options,
+    stop: &Stop,
+    client: &Client,
+) -> Result<Option<(Rung, Waiter)>, Fault> {
+    let rungs = options.place.rungs(client).await?;
+    for rung in rungs.iter().cloned() {
+        if rung.messages == 0 || stop.is_set() {
             continue;
         }
         let mut look = client.waiting(&options.place.queue).look(&rung).await?;
         let found = loop {
+            if stop.is_set() {
+                break Ok(None);
+            }
             match look.next().await {
                 Ok(Some(waiter)) if choice::is(&waiter, &options.id) => break Ok(Some(waiter)),
                 Ok(Some(waiter)) => match worn(&waiter, &rung, MOST_LOOKS) {
@@ -66,7 +78,13 @@ async fn find(options: &Options, client: &Client) -> Result<Option<(Rung, Waiter
         }
         closed?;
     }
-    Ok(None)
+    match held(client, &rungs).await? {
+        Some(others) if !stop.is_set() => Err(Fault::held(format!(
+            "no message `{}` among those that are to be seen; {others}",
+            visible::line(&options.id)
+        ))),
+        _ => Ok(None),
+    }
 }
 
 fn print(rung: &Rung, waiter: &Waiter, output: &Output) -> Result<(), Fault> {

@@ -11,11 +11,11 @@ const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Whether somebody wants us to end.
 #[derive(Clone, Debug)]
-pub(super) struct Stop(watch::Receiver<bool>);
+pub(crate) struct Stop(watch::Receiver<bool>);
 
 impl Stop {
     /// Listens from now on. The second signal ends the process at once; a broker then has everything back by itself.
-    pub(super) fn listen() -> Result<Self, Fault> {
+    pub(crate) fn listen() -> Result<Self, Fault> {
         let mut signals = Signals::listen()?;
         let (set, stop) = watch::channel(false);
         tokio::spawn(async move {
@@ -29,12 +29,12 @@ impl Stop {
         Ok(Self(stop))
     }
 
-    pub(super) fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         *self.0.borrow()
     }
 
     /// What comes of it, or nothing where it is still under way a moment after somebody wanted us to end.
-    pub(super) async fn unless_cut<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn unless_cut<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut stop = self.clone();
         let cut = async {
             stop.wait().await;
@@ -47,7 +47,7 @@ impl Stop {
         }
     }
 
-    pub(super) async fn wait(&mut self) {
+    pub(crate) async fn wait(&mut self) {
         if self.0.wait_for(|set| *set).await.is_err() {
             std::future::pending::<()>().await; // nobody can set it any more
         }

@@ -1,0 +1,234 @@
+//! Looks at what waits keep what looks at parked messages promise: nothing is destroyed, what others hold is not taken for gone, and a
+//! signal ends them.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use retryrmq::types::{AMQPValue, FieldTable};
+use retryrmq_harness::{
+    Amqp, eventually,
+    lapin::{BasicProperties, options::QueueDeclareOptions},
+    on_every_broker,
+};
+use rustix::process::{Signal, kill_process};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    time::timeout,
+};
+
+use crate::{
+    stage::{Desk, PARKED, PATIENCE, QUEUE},
+    walking::{code, parked, pid},
+};
+
+const POLICY: &str = "--retry=fixed(10m)";
+const RUNG: &str = "orders.retry.600000";
+
+fn id(id: &str) -> BasicProperties {
+    BasicProperties::default().with_message_id(id.into())
+}
+
+/// All ways to look at what waits, and the one that takes it out.
+fn looks() -> [Vec<&'static str>; 6] {
+    [
+        vec!["waiting", "ls", QUEUE, POLICY, "--look"],
+        vec!["waiting", "show", QUEUE, POLICY, "b"],
+        vec!["waiting", "flush", QUEUE, POLICY, "--all", "--yes"],
+        vec!["waiting", "cancel", QUEUE, POLICY, "--id=b", "--yes"],
+        vec![
+            "parked",
+            "forget",
+            QUEUE,
+            "--delay=10m",
+            "--id=b",
+            "--dry-run",
+        ],
+        vec!["parked", "forget", QUEUE, "--delay=10m", "--id=b", "--yes"],
+    ]
+}
+
+#[tokio::test]
+async fn what_others_hold_of_what_waits_is_not_taken_for_gone() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        let made = ["topology", QUEUE, POLICY, "--apply"];
+        desk.run(&made).await.exits(0);
+        for name in ["a", "b"] {
+            desk.amqp.publish_with(RUNG, name, id(name)).await;
+        }
+        desk.holds(RUNG, 2).await;
+        let other = Amqp::connect(desk.vhost.url()).await;
+        let _held = other.consume(RUNG, 10).await;
+        desk.holds(RUNG, 0).await;
+        for arguments in looks() {
+            let done = desk.run(&arguments).await.exits(6);
+            assert!(
+                done.err.contains("somebody") && done.err.contains(RUNG),
+                "{arguments:?}: {done:#?}"
+            );
+        }
+        let listed = desk.run(&["--json", "waiting", "ls", QUEUE, POLICY]).await;
+        assert!(listed.exits(6).err.contains("held_by_others"));
+        other.close().await;
+        desk.holds(RUNG, 2).await;
+        let sought = [
+            "waiting",
+            "cancel",
+            QUEUE,
+            POLICY,
+            "--id=b",
+            "--id=nobody",
+            "--yes",
+        ];
+        let done = desk.run(&sought).await.exits(3);
+        assert!(
+            done.err.contains("no message `nobody`") && done.err.contains("1 message taken out"),
+            "{done:#?}"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_waiting_queue_that_goes_with_its_last_reader_is_not_read() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        for durable in [true, false] {
+            let options = QueueDeclareOptions {
+                durable,
+                auto_delete: true,
+                ..QueueDeclareOptions::default()
+            };
+            let mut arguments = FieldTable::default();
+            let text = |text: &str| AMQPValue::LongString(text.into());
+            arguments.insert("x-queue-type".into(), text("classic"));
+            arguments.insert("x-dead-letter-exchange".into(), text(""));
+            arguments.insert("x-dead-letter-routing-key".into(), text(QUEUE));
+            arguments.insert("x-message-ttl".into(), AMQPValue::LongInt(600_000));
+            let channel = desk.amqp.new_channel().await;
+            let made = channel.queue_declare(RUNG.into(), options, arguments);
+            made.await.expect("it can be had");
+            for name in ["a", "b"] {
+                desk.amqp.publish_with(RUNG, name, id(name)).await;
+            }
+            desk.holds(RUNG, 2).await;
+            for arguments in looks() {
+                let done = desk.run(&arguments).await.exits(5);
+                assert!(done.err.contains("auto-delete"), "{arguments:?}: {done:#?}");
+                desk.holds(RUNG, 2).await;
+            }
+            desk.amqp.delete(RUNG).await;
+        }
+        // Nothing was made to find out.
+        assert_eq!(desk.amqp.depth(RUNG).await, None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_count_that_a_publisher_wrote_keeps_nobody_from_a_classic_queue() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let made = ["topology", QUEUE, POLICY, "--queue-type=classic", "--apply"];
+        desk.run(&made).await.exits(0);
+        let mut forged = FieldTable::default();
+        forged.insert("x-delivery-count".into(), AMQPValue::LongLongInt(9));
+        let evil = id("evil").with_headers(forged);
+        desk.amqp.publish_with(RUNG, "evil", evil).await;
+        desk.amqp.publish_with(RUNG, "b", id("b")).await;
+        desk.holds(RUNG, 2).await;
+        let [ls, show, .., rehearsal, forget] = looks();
+        for arguments in [&ls, &show, &rehearsal, &ls, &show, &rehearsal] {
+            desk.run(arguments).await.exits(0);
+            desk.holds(RUNG, 2).await;
+        }
+        desk.run(&forget).await.exits(0);
+        desk.holds(RUNG, 1).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_signal_ends_in_an_alarm_whatever_is_under_way() {
+    on_every_broker(|broker| async move {
+        if !broker.is_controllable() {
+            return eprintln!("skipped: {broker} was given, and its memory is its own");
+        }
+        let node = broker.own_node(&[]).await;
+        let desk = Desk::with_queue(&node).await;
+        let made = ["topology", QUEUE, POLICY, "--apply"];
+        desk.run(&made).await.exits(0);
+        for name in ["a", "b"] {
+            desk.amqp.publish_with(RUNG, name, id(name)).await;
+            let died = parked(name, 1_700_000_000, "x");
+            desk.amqp.publish_with(PARKED, name, died).await;
+        }
+        desk.holds(PARKED, 2).await;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("exported").display().to_string();
+        desk.run(&["parked", "export", QUEUE, &file]).await.exits(0);
+        desk.holds(PARKED, 2).await;
+        node.raise_memory_alarm().await;
+        for arguments in [
+            &["waiting", "flush", QUEUE, POLICY, "--all", "--yes"][..],
+            &["waiting", "cancel", QUEUE, POLICY, "--id=b", "--yes"],
+            &["parked", "import", &file],
+            &["parked", "compact", QUEUE],
+        ] {
+            let mut child = desk.command(arguments).spawn().unwrap();
+            let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+            loop {
+                let line = timeout(PATIENCE, said.next_line()).await;
+                let line = line.expect("it says so").unwrap().expect("it says so");
+                if line.contains("has stopped reading") {
+                    break;
+                }
+            }
+            kill_process(pid(&child), Signal::TERM).unwrap();
+            assert_eq!(code(&mut child).await, Some(130), "{arguments:?}");
+        }
+        desk.holds(RUNG, 2).await;
+        node.set_memory_watermark(0.4).await;
+        // The broker takes one more from each connection: that one may be there twice, and none is gone.
+        let listed = desk.run(&["--json", "parked", "ls", QUEUE]).await.exits(0);
+        let ids: BTreeSet<_> = listed
+            .lines()
+            .iter()
+            .map(|line| line["message_id"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(ids, ["a", "b"].map(str::to_owned).into());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_chosen_stays_parked_when_a_signal_ends_the_look_at_what_waits() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        let made = ["topology", QUEUE, POLICY, "--apply"];
+        desk.run(&made).await.exits(0);
+        let died = |number: u32| parked(&number.to_string(), 1_700_000_000, "x");
+        let dead = (0..50).map(|number| (PARKED, number.to_string(), died(number)));
+        desk.amqp.publish_all("", dead).await;
+        let waits = (0..3_000).map(|_| (RUNG, "x".to_owned(), BasicProperties::default()));
+        desk.amqp.publish_all("", waits).await;
+        desk.holds(RUNG, 3_000).await;
+        let ids: Vec<_> = (0..50).map(|number| format!("--id={number}")).collect();
+        let mut forget = vec!["parked", "forget", QUEUE, "--delay=10m", "--yes"];
+        forget.extend(ids.iter().map(String::as_str));
+        let mut child = desk.command(&forget).spawn().unwrap();
+        // It looks at what waits now, and has not begun to drop anything.
+        eventually(PATIENCE, "it looks", || async {
+            match desk.amqp.depth(RUNG).await {
+                Some(3_000) => Err("not yet".to_owned()),
+                _ => Ok(()),
+            }
+        })
+        .await;
+        kill_process(pid(&child), Signal::INT).unwrap();
+        assert_eq!(code(&mut child).await, Some(130));
+        desk.holds(PARKED, 50).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(desk.amqp.depth(PARKED).await, Some(50));
+    })
+    .await;
+}
