@@ -1,10 +1,11 @@
 //! Who may not look, or looks in the wrong place, is told what to do.
 
-use retryrmq_harness::{Permissions, on_every_broker};
+use retryrmq_harness::{Permissions, eventually, on_every_broker};
+use serde_json::{Value, json};
 
 use crate::{
     clinic::Clinic,
-    stage::{finish, retryrmq},
+    stage::{PARKED, PATIENCE, QUEUE, finish, retryrmq},
 };
 
 #[tokio::test]
@@ -109,4 +110,56 @@ async fn nothing_that_answers_is_said_with_the_plugin() {
         done.err.contains("\"unreachable\"") && !done.err.contains("s3cret"),
         "{done:#?}"
     );
+}
+
+#[tokio::test]
+async fn topology_and_consume_warn_of_a_policy_that_harms_what_is_parked() {
+    on_every_broker(|broker| async move {
+        let clinic = Clinic::of(&broker).await;
+        let plan = ["--json", "topology", QUEUE, "--retry=fixed(1s)"];
+        clinic
+            .run(&[&plan[..], &["--apply"]].concat())
+            .await
+            .exits(0);
+        let healthy = clinic.run(&plan).await.exits(0).json();
+        assert_eq!(healthy["warnings"], json!([]));
+        clinic
+            .policy("limits", "^orders", 0, json!({"delivery-limit": 5}))
+            .await;
+        eventually(PATIENCE, "topology warns", || async {
+            let warned = clinic.run(&plan).await.exits(0).json();
+            let of = |code, name| move |one: &Value| one["code"] == code && one["name"] == name;
+            let warnings = warned["warnings"].as_array().unwrap().clone();
+            if warnings.iter().any(of("RQ110", PARKED)) {
+                return Ok(());
+            }
+            Err(warned.to_string())
+        })
+        .await;
+        let told = clinic.run(&plan[1..]).await.exits(0).err;
+        assert!(
+            told.contains("warning: `orders.parked`") && told.contains("(RQ110)"),
+            "{told}"
+        );
+        let consume = [
+            "consume",
+            QUEUE,
+            "--dlx",
+            "--retry=fixed(1s)",
+            "--idle=3s",
+            "--",
+            "true",
+        ];
+        eventually(PATIENCE, "consume warns", || async {
+            let told = clinic.run(&consume).await.exits(0).err;
+            let warns = told.contains("`orders.parked` is where dead letters end");
+            if warns { Ok(()) } else { Err(told) }
+        })
+        .await;
+        let mut elsewhere = clinic.command(&plan[1..]);
+        elsewhere.env("RETRYRMQ_MANAGEMENT_URL", "http://127.0.0.1:1");
+        let told = finish(elsewhere, None).await.exits(0).err;
+        assert!(told.contains("policies were not looked at"), "{told}");
+    })
+    .await;
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use clap::Args;
 use console::Style;
-use retryrmq::{parking_queue, parse_duration, visible, work_queue_of};
+use retryrmq::{MINUTE, parking_queue, parse_duration, visible, work_queue_of};
 use retryrmq_operator::doctor::{Code, Finding, Names, Severity, Snapshot, examine};
 use serde_json::{Value, json};
 
@@ -54,20 +54,38 @@ pub(crate) struct Options {
     management: management::Management,
 }
 
+const NAMES: Names = Names {
+    work_queue_of,
+    parking_queue,
+};
+
+/// What harms the messages of `queue` where they wait and are parked. Of what a policy does there AMQP says nothing.
+pub(crate) async fn harm_to(queue: &str, desk: &Desk) -> Result<Vec<Finding>, Fault> {
+    let times = (MINUTE, 5 * MINUTE); // nothing of what is asked for depends on them
+    let snapshot = Snapshot::take(&desk.api, &desk.vhost, NAMES, times.0, times.1).await?;
+    let mut findings = examine(&snapshot);
+    findings.retain(|finding| {
+        let harm = [
+            Code::WaitingExpires,
+            Code::ParkingLimited,
+            Code::ForeignPolicy,
+        ];
+        let is_of = |name: &String| work_queue_of(name) == Some(queue);
+        harm.contains(&finding.code) && finding.queues.iter().any(is_of)
+    });
+    Ok(findings)
+}
+
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let handler_timeout = duration("--handler-timeout", &options.handler_timeout)?;
     let stuck_after = duration("--stuck-after", &options.stuck_after)?;
     let desk = options.management.open(global)?;
-    let names = Names {
-        work_queue_of,
-        parking_queue,
-    };
     let spinner = output.progress(None, "looking at the broker");
     if let Ok(style) = indicatif::ProgressStyle::with_template("{spinner} {msg}") {
         spinner.set_style(style);
     }
     spinner.enable_steady_tick(Duration::from_millis(120));
-    let taken = Snapshot::take(&desk.api, &desk.vhost, names, handler_timeout, stuck_after).await;
+    let taken = Snapshot::take(&desk.api, &desk.vhost, NAMES, handler_timeout, stuck_after).await;
     spinner.finish_and_clear();
     let snapshot = taken?;
     if let Some(missing) = options
@@ -168,22 +186,21 @@ fn summary(findings: &[Finding], ignored: usize, snapshot: &Snapshot, desk: &Des
     format!("{things} ({}){ignored}: {place}", codes.join(", "))
 }
 
+pub(crate) fn finding_as_json(finding: &Finding) -> Value {
+    json!({
+        "code": finding.code.to_string(),
+        "severity": finding.severity.to_string(),
+        "kind": finding.subject.sort(),
+        "name": finding.subject.name(),
+        "queues": finding.queues,
+        "sentence": finding.sentence,
+        "fix": finding.fix,
+        "page": finding.page(),
+    })
+}
+
 fn as_json(findings: &[Finding], ignored: usize, snapshot: &Snapshot, desk: &Desk) -> Value {
-    let findings: Vec<Value> = findings
-        .iter()
-        .map(|finding| {
-            json!({
-                "code": finding.code.to_string(),
-                "severity": finding.severity.to_string(),
-                "kind": finding.subject.sort(),
-                "name": finding.subject.name(),
-                "queues": finding.queues,
-                "sentence": finding.sentence,
-                "fix": finding.fix,
-                "page": finding.page(),
-            })
-        })
-        .collect();
+    let findings: Vec<Value> = findings.iter().map(finding_as_json).collect();
     let unknown: Vec<&str> = snapshot
         .unknown
         .iter()

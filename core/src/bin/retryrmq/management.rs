@@ -43,6 +43,12 @@ impl fmt::Debug for Management {
 }
 
 impl Management {
+    /// Whether somebody said where it is. What does without it asks it only then.
+    pub(crate) fn is_said(&self) -> bool {
+        let said = self.management.as_deref().map(str::trim);
+        said.is_some_and(|said| !said.is_empty())
+    }
+
     pub(crate) fn open(&self, global: &Global) -> Result<Desk, Fault> {
         // Its complaint is that of every other subcommand.
         global.broker_url().parse::<Addresses>()?;

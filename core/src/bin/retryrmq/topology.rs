@@ -7,9 +7,11 @@ use retryrmq::{Argument, Finding, HANDOVER_QUEUE, Item, Missing, Plan, Status};
 use serde_json::{Map, Value, json};
 
 use crate::{
+    doctor,
     exit::Exit,
     fault::Fault,
     global::Global,
+    management::Management,
     output::{Color, Column, Look, Output},
     retrying::{Retrying, not_reserved},
 };
@@ -39,6 +41,9 @@ pub(crate) struct Options {
     /// Plan for QUEUE although its name, `*.parked` or `*.retry.<number>`, is one of those that messages wait or are parked in
     #[arg(long)]
     reserved_name: bool,
+
+    #[command(flatten)]
+    management: Management,
 }
 
 const EXAMPLES: &str = "\
@@ -51,9 +56,13 @@ Examples:
 
 After --apply, `retryrmq consume --no-declare` needs no right to configure.
 
+With --management, or RETRYRMQ_MANAGEMENT_URL, it also warns of policies that harm
+what waits or is parked there: RQ109, RQ110 and RQ111 of `retryrmq doctor`.
+
 JSON, one document: queue, strategy, complete, and items, each with kind, name,
 arguments, purpose, status (present, created, missing, differs, unknown) and, as
-far as there is one, type, exchange, routing_key, difference.";
+far as there is one, type, exchange, routing_key, difference. With --management also
+warnings, as the findings of `doctor`, or null and warnings_error.";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let (rules, strategy) = (options.retrying.rules()?, options.retrying.strategy()?);
@@ -73,6 +82,12 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     } else {
         Some(examine(&options, &plan, global).await?)
     };
+    let warnings = if options.management.is_said() && !options.offline {
+        let desk = options.management.open(global)?;
+        Some(doctor::harm_to(&options.queue, &desk).await)
+    } else {
+        None
+    };
     let exit = findings.as_deref().map_or(Exit::Ok, verdict);
     if output.is_json() {
         let items: Vec<Value> = match &findings {
@@ -83,10 +98,31 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             None => plan.items.iter().map(|item| as_json(item, None)).collect(),
         };
         let complete = findings.as_ref().map(|_| exit == Exit::Ok);
-        output.json_document(&json!({"queue": options.queue, "strategy": strategy.as_str(), "complete": complete, "items": items}))?;
+        let mut document = json!({"queue": options.queue, "strategy": strategy.as_str(), "complete": complete, "items": items});
+        match warnings {
+            Some(Ok(warnings)) => {
+                document["warnings"] = warnings.iter().map(doctor::finding_as_json).collect();
+            }
+            Some(Err(why)) => {
+                document["warnings"] = Value::Null;
+                document["warnings_error"] = json!(why.sentence());
+            }
+            None => {}
+        }
+        output.json_document(&document)?;
         return Ok(exit);
     }
     print(&plan, findings.as_deref(), output)?;
+    match warnings {
+        Some(Ok(warnings)) => {
+            for warning in &warnings {
+                output.note(&format!("warning: {} ({})", warning.sentence, warning.code));
+                output.note(&format!("  {}", warning.fix));
+            }
+        }
+        Some(Err(why)) => output.note(&format!("policies were not looked at: {}", why.sentence())),
+        None => {}
+    }
     tell_what_was_not_checked(findings.as_deref().unwrap_or_default(), output);
     let lacks_service = |finding: &Finding| {
         finding.status == Status::Missing && finding.item.name() == HANDOVER_QUEUE

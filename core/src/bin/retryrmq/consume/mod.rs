@@ -38,7 +38,10 @@ use self::{
     handler::{Handler, Run, Urgency},
     report::Report,
 };
-use crate::{exit::Exit, fault::Fault, global::Global, outlet, output::Output, signals::Signals};
+use crate::{
+    doctor, exit::Exit, fault::Fault, global::Global, management::Desk, outlet, output::Output,
+    signals::Signals,
+};
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let (settings, task) = options.settings()?;
@@ -46,6 +49,10 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let rules = options.retrying.rules()?;
     let (strategy, queue_type) = (options.retrying.strategy()?, options.retrying.queue_type()?);
     let work_queue = options.retrying.work_queue()?;
+    let is_said = options.dlx && options.management.is_said();
+    let desk = is_said
+        .then(|| options.management.open(global))
+        .transpose()?;
     let mut signals = Signals::listen()?; // before anything is taken: from now on they drain
     let _ends = child::hear_of_ends()
         .map_err(|why| Fault::failed(format!("cannot hear of the end of commands: {why}")))?;
@@ -91,6 +98,10 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let report = Report::new(output, settings.limits.crashes);
     let handler = task.handler(&options, &settings, global.json);
     report.consuming(&options.queue, &client.server().version, handler.target())?;
+    if let Some(desk) = desk {
+        let queue = options.queue.clone();
+        tokio::spawn(async move { warn_of_policies(&queue, &desk).await });
+    }
     let work = Work {
         subscription,
         handler: Arc::new(handler),
@@ -106,6 +117,18 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         report,
     };
     work.until_done(&mut signals, &settings, &client).await
+}
+
+/// Says what a policy does to the queues where messages wait and are parked. No message waits for that.
+async fn warn_of_policies(queue: &str, desk: &Desk) {
+    match doctor::harm_to(queue, desk).await {
+        Ok(found) => {
+            for finding in found {
+                tracing::warn!(code = %finding.code, fix = finding.fix, "{}", finding.sentence);
+            }
+        }
+        Err(why) => tracing::warn!("policies were not looked at: {}", why.sentence()),
+    }
 }
 
 /// An attempt that ended.

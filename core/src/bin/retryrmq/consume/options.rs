@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     fault::Fault,
+    management::Management,
     retrying::{Retrying, not_reserved},
 };
 
@@ -125,6 +126,9 @@ pub(crate) struct Options {
     /// Consume QUEUE although its name, `*.parked` or `*.retry.<number>`, is one of those that messages wait or are parked in
     #[arg(long, help_heading = "Safety")]
     pub(super) reserved_name: bool,
+
+    #[command(flatten)]
+    pub(super) management: Management,
 }
 
 /// The options that clap does not read, read.
