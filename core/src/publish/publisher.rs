@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
     pin::pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
@@ -76,6 +76,11 @@ impl Publisher {
     /// Hands a job to its lane. The job's `done` is called once, whatever happens.
     pub(crate) fn submit(&self, job: Job) {
         self.hand_over(Task::new(job, None));
+    }
+
+    /// As [`Publisher::submit`], while `asker` is alive: what is not on its way to the broker by its end is answered and not published.
+    pub(crate) fn submit_for(&self, job: Job, asker: Weak<()>) {
+        self.hand_over(Task::new(job, Some(asker)));
     }
 
     fn hand_over(&self, task: Task) {

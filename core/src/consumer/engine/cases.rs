@@ -497,3 +497,19 @@ fn in_a_pause_a_message_begins_anew_before_its_queue_has_counted_too_much() {
         assert_eq!(detours, usize::from(count == 3), "{count}");
     }
 }
+
+#[test]
+fn a_copy_that_an_alarm_holds_up_for_long_is_withdrawn_with_its_channel() {
+    for (minutes, withdrawn) in [(1, 0), (11, 1)] {
+        let mut case = Case::of(Consumer::new("orders").dlx(true));
+        fails(&mut case);
+        case.after(Duration::from_secs(60 * minutes));
+        case.take();
+        let session = case.session;
+        case.on(Input::Lost { session, why: None });
+        let commands = case.take();
+        let withdraws = |command: &&Command| matches!(command, Command::Withdraw { .. });
+        let count = commands.iter().filter(withdraws).count();
+        assert_eq!(count, withdrawn, "after {minutes} min: {commands:?}");
+    }
+}

@@ -57,6 +57,8 @@ pub(crate) enum Command {
     Sync { session: u64, number: u64 },
     /// Publish a copy of this message; answered by [`Copied`](super::Input::Copied).
     Publish { token: Token, copy: Box<Copy> },
+    /// Do not send the copy of this message any more, if it is not on its way to the broker yet; it is answered all the same.
+    Withdraw { token: Token },
     /// Take back unstarted deliveries; answered by [`Recalled`](super::Input::Recalled).
     Recall,
     /// Let handlers go that wait for messages: none will come.

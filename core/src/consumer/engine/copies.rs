@@ -35,7 +35,7 @@ impl Engine {
         let Some(entry) = self.entries.get_mut(token) else {
             return;
         };
-        copying.under_way = true;
+        (copying.under_way, copying.published) = (true, now.at);
         if copying.purpose == Purpose::Detour && !entry.takes_its_place {
             self.detours += usize::from(!std::mem::replace(&mut entry.on_detour, true));
         }
@@ -141,6 +141,20 @@ impl Engine {
                 } else {
                     self.agenda.add(again, token, Task::Resubmit);
                 }
+            }
+        }
+    }
+
+    /// Withdraws the copies that an alarm of the broker's has held up for long, when their originals come again: each further attempt
+    /// would add one more, and the end of the alarm would bring all of them.
+    pub(super) fn withdraw_what_is_held_up(&self, session: u64, now: Now, out: &mut Commands) {
+        for (token, entry) in self.entries.iter() {
+            let is_held_up =
+                |copying: &Copying| copying.under_way && now.at > copying.published + LONGEST_KEPT;
+            if entry.session == session
+                && matches!(&entry.phase, Phase::Copying(copying) if is_held_up(copying))
+            {
+                out.add(Command::Withdraw { token });
             }
         }
     }

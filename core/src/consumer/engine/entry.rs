@@ -71,6 +71,8 @@ pub(in crate::consumer) struct Copying {
     pub(super) tries: u32,
     /// Whether an answer is awaited, rather than the time for another try.
     pub(super) under_way: bool,
+    /// When it was published last.
+    pub(super) published: Moment,
     /// It is there, in a queue that is not a safe place yet.
     pub(super) stored: bool,
 }
@@ -84,6 +86,7 @@ impl Copying {
             purpose,
             tries: 0,
             under_way: false,
+            published: Moment::ZERO,
             stored: false,
         }
     }

@@ -5,6 +5,7 @@ mod demands;
 mod places;
 
 use std::{
+    collections::HashMap,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -68,6 +69,8 @@ pub(super) struct Shell {
     channel: Option<Box<Channel>>,
     mail: mpsc::UnboundedSender<Mail>,
     mailbox: mpsc::UnboundedReceiver<Mail>,
+    /// The copies that are not answered yet. One that is not on its way to the broker is published only while it is in here.
+    copies: HashMap<Token, Arc<()>>,
     outcomes: Vec<(Token, Ending)>,
     /// When the engine's time began.
     began: Instant,
@@ -207,6 +210,7 @@ impl Shell {
             channel: Some(Box::new(channel)),
             mail,
             mailbox,
+            copies: HashMap::new(),
             outcomes: Vec::new(),
             began: Instant::now(),
             told_to_close: false,
@@ -376,6 +380,7 @@ impl Shell {
                 self.on_channel(session, |channel| channel.sync(number));
             }
             Command::Publish { token, copy } => self.publish(token, *copy),
+            Command::Withdraw { token } => drop(self.copies.remove(&token)),
             Command::Recall => {
                 let unstarted = self.inbox.take_back();
                 let tokens = unstarted.into_iter().map(|delivery| delivery.token);
@@ -485,14 +490,17 @@ impl Shell {
                 return;
             }
         };
+        let asker = Arc::new(());
+        let asked = Arc::downgrade(&asker);
+        self.copies.insert(token, asker);
         if known {
-            self.client.publisher().submit(job);
+            self.client.publisher().submit_for(job, asked);
             return;
         }
         let client = self.client.clone();
         tokio::spawn(async move {
             match waits.ensure(&queue).await {
-                Ok(_) => client.publisher().submit(job),
+                Ok(_) => client.publisher().submit_for(job, asked),
                 Err(error) => (job.done)(Err(error)),
             }
         });
@@ -531,6 +539,7 @@ impl Shell {
     fn receive(&mut self, mail: Mail) {
         match mail {
             Mail::Copied(token, stored) => {
+                self.copies.remove(&token);
                 let stored = stored.map(|safe| safe.map(|safe| self.moment(safe)));
                 self.tell(Input::Copied { token, stored });
             }

@@ -53,7 +53,10 @@ impl Simulation {
                 self.note(event);
                 None
             }
-            Command::Open { .. } | Command::Drop { .. } | Command::EndIntake => None,
+            Command::Open { .. }
+            | Command::Drop { .. }
+            | Command::Withdraw { .. }
+            | Command::EndIntake => None,
         }
     }
 

@@ -75,7 +75,8 @@ impl World {
                     engine.on(input, now, &mut replica.wanted);
                 }
             }
-            Command::EndIntake => {}
+            // No alarm of the model lasts that long.
+            Command::Withdraw { .. } | Command::EndIntake => {}
             Command::Tell(event) => self.told(at, &event),
         }
     }
