@@ -16,6 +16,7 @@ use retryrmq_serve::{
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn configuration(text: &str) -> Configuration {
+    channels::lines(); // from the first line on
     let whole = format!("tick = \"200ms\"\nretry_after = \"100ms\"\n{text}");
     toml::from_str(&whole).expect("a configuration")
 }
