@@ -5,7 +5,6 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use futures_util::StreamExt;
 use lapin::{
     Channel, Consumer,
     options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions},
@@ -15,7 +14,7 @@ use retryrmq::Client;
 use retryrmq_harness::Amqp;
 use tokio::{sync::Notify, time::Instant};
 
-use super::Measured;
+use super::{Measured, delivery};
 use crate::process;
 
 const PREFETCH: u16 = 200;
@@ -26,16 +25,8 @@ pub(super) async fn ack_each(url: &str, queue: &str, count: usize) -> Measured {
     let mut consumer = amqp.consume(queue, PREFETCH).await;
     let (began, cpu) = (Instant::now(), process::cpu());
     for _ in 0..count {
-        let delivery = consumer
-            .next()
-            .await
-            .expect("a delivery")
-            .expect("no error");
-        delivery
-            .acker
-            .ack(BasicAckOptions::default())
-            .await
-            .expect("acknowledged");
+        let delivery = delivery::next(&mut consumer).await;
+        delivery::acknowledge(&delivery).await;
     }
     Measured::pace(count, began.elapsed(), cpu)
 }
@@ -47,18 +38,10 @@ pub(super) async fn ack_each_in_tasks(url: &str, queue: &str, count: usize) -> M
     let (began, cpu) = (Instant::now(), process::cpu());
     let done = Arc::new(Counter::to(count));
     for _ in 0..count {
-        let delivery = consumer
-            .next()
-            .await
-            .expect("a delivery")
-            .expect("no error");
+        let delivery = delivery::next(&mut consumer).await;
         let done = Arc::clone(&done);
         tokio::spawn(async move {
-            delivery
-                .acker
-                .ack(BasicAckOptions::default())
-                .await
-                .expect("acknowledged");
+            delivery::acknowledge(&delivery).await;
             done.one();
         });
     }
@@ -72,11 +55,7 @@ pub(super) async fn ack_multiple(url: &str, queue: &str, count: usize) -> Measur
     let (channel, mut consumer) = consume(&amqp, queue, PREFETCH).await;
     let (began, cpu) = (Instant::now(), process::cpu());
     for n in 1..=count {
-        let delivery = consumer
-            .next()
-            .await
-            .expect("a delivery")
-            .expect("no error");
+        let delivery = delivery::next(&mut consumer).await;
         if n.is_multiple_of(16) || n == count {
             let all = BasicAckOptions { multiple: true };
             channel

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::{
     Measured,
     consume::{Counter, consume},
+    delivery,
 };
 
 /// Messages in flight.
@@ -118,11 +119,7 @@ pub(super) async fn broker_alone(url: &str, queue: &str, ms: usize) -> Measured 
     });
     let mut late = Vec::new();
     for _ in 0..COUNT {
-        let delivery = consumer
-            .next()
-            .await
-            .expect("a delivery")
-            .expect("no error");
+        let delivery = delivery::next(&mut consumer).await;
         let id = delivery
             .properties
             .message_id()

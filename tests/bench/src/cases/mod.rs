@@ -1,6 +1,7 @@
 //! The measured programs: each is a process of its own that prints one line of JSON.
 
 mod consume;
+mod delivery;
 mod lateness;
 mod memory;
 mod outage;

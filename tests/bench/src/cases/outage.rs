@@ -11,16 +11,15 @@ use std::{
 
 use futures_util::StreamExt;
 use lapin::{
-    Channel, Consumer,
+    Consumer,
     message::Delivery,
-    options::{BasicAckOptions, BasicNackOptions, BasicPublishOptions, BasicRejectOptions},
     types::{AMQPValue, FieldTable},
 };
-use retryrmq::{Backoff, Client, Pause, Policy, Publish, SECOND, waiting_queue};
+use retryrmq::{Backoff, Client, Pause, Policy, Publish, SECOND, parking_queue, waiting_queue};
 use retryrmq_harness::{Amqp, QueueType};
 use tokio::time::{Instant, interval, sleep};
 
-use super::{BODY, Measured, retry::counted};
+use super::{BODY, Measured, delivery};
 use crate::{process, rounds::number};
 
 const RETRIES: u32 = 5;
@@ -145,9 +144,10 @@ pub(super) async fn by_hand(url: &str, queue: &str, outstanding: usize) -> Measu
         let (tally, publishing, from) = (Arc::clone(&asked), publishing.clone(), from.clone());
         async move {
             if tally.attempt().is_err() {
-                copy(&publishing, &from, &delivery, &tally).await;
+                let to = next_place(&from, delivery::failed(&delivery), &tally);
+                delivery::copy(&publishing, &to, &delivery).await;
             }
-            acknowledge(&delivery).await;
+            delivery::acknowledge(&delivery).await;
         }
     });
     let parked = async || tally.parked.load(Ordering::Relaxed);
@@ -156,48 +156,44 @@ pub(super) async fn by_hand(url: &str, queue: &str, outstanding: usize) -> Measu
     measured
 }
 
-async fn copy(publishing: &Channel, queue: &str, delivery: &Delivery, tally: &Tally) {
-    let failed = counted(delivery, "x-retries");
-    let to = if failed < RETRIES {
+/// Where the loop by hand sends what has failed so often.
+fn next_place(queue: &str, failed: u32, tally: &Tally) -> String {
+    if failed < RETRIES {
         waiting_queue(queue, SECOND * 2_u32.pow(failed))
     } else {
         tally.parked.fetch_add(1, Ordering::Relaxed);
-        retryrmq::parking_queue(queue)
-    };
-    let mut headers = FieldTable::default();
-    headers.insert("x-retries".into(), AMQPValue::LongUInt(failed + 1));
-    let options = BasicPublishOptions {
-        mandatory: true,
-        ..BasicPublishOptions::default()
-    };
-    let properties = delivery.properties.clone().with_headers(headers);
-    let publish =
-        publishing.basic_publish("".into(), to.into(), options, &delivery.data, properties);
-    let confirm = publish.await.expect("published").await;
-    assert!(matches!(confirm, Ok(lapin::Confirmation::Ack(None))));
+        parking_queue(queue)
+    }
 }
 
-/// Given back at once, without a count: RabbitMQ 4.3 does not count it, and a classic queue never did.
+/// Given back at once, without a count.
 pub(super) async fn requeue(url: &str, queue: &str, outstanding: usize) -> Measured {
     let amqp = Amqp::connect(url).await;
     amqp.declare(queue, QueueType::Quorum).await;
     let consumer = consume(&amqp, queue, outstanding).await;
+    without_copies(consumer, url, queue, delivery::requeue, async || 0).await
+}
+
+/// A task for each delivery gives back what fails, and acknowledges what does not.
+async fn without_copies<F: Future<Output = ()> + Send + 'static>(
+    consumer: Consumer,
+    url: &str,
+    queue: &str,
+    give_back: fn(Delivery) -> F,
+    parked: impl AsyncFn() -> usize,
+) -> Measured {
     let tally = Tally::new();
     let asked = Arc::clone(&tally);
     let loop_ = each(consumer, move |delivery| {
         let tally = Arc::clone(&asked);
         async move {
-            if tally.attempt().is_ok() {
-                return acknowledge(&delivery).await;
+            match tally.attempt() {
+                Ok(()) => delivery::acknowledge(&delivery).await,
+                Err(_) => give_back(delivery).await,
             }
-            let again = BasicNackOptions {
-                requeue: true,
-                ..BasicNackOptions::default()
-            };
-            delivery.acker.nack(again).await.expect("given back");
         }
     });
-    let measured = tally.over(url, queue, async || 0).await;
+    let measured = tally.over(url, queue, parked).await;
     loop_.abort();
     measured
 }
@@ -223,22 +219,8 @@ pub(super) async fn delayed_retry(url: &str, queue: &str, outstanding: usize) ->
     }
     amqp.declare_with(queue, QueueType::Quorum, arguments).await;
     let consumer = consume(&amqp, queue, outstanding).await;
-    let tally = Tally::new();
-    let asked = Arc::clone(&tally);
-    let loop_ = each(consumer, move |delivery| {
-        let tally = Arc::clone(&asked);
-        async move {
-            if tally.attempt().is_ok() {
-                return acknowledge(&delivery).await;
-            }
-            let again = BasicRejectOptions { requeue: true };
-            delivery.acker.reject(again).await.expect("rejected");
-        }
-    });
     let parked = async || amqp.depth(&dead).await.unwrap_or_default() as usize;
-    let measured = tally.over(url, queue, parked).await;
-    loop_.abort();
-    measured
+    without_copies(consumer, url, queue, delivery::reject, parked).await
 }
 
 async fn consume(amqp: &Amqp, queue: &str, outstanding: usize) -> Consumer {
@@ -256,9 +238,4 @@ fn each<F: Future<Output = ()> + Send + 'static>(
             tokio::spawn(handle(delivery));
         }
     })
-}
-
-async fn acknowledge(delivery: &Delivery) {
-    let once = BasicAckOptions::default();
-    delivery.acker.ack(once).await.expect("acknowledged");
 }

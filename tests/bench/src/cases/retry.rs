@@ -2,18 +2,12 @@
 
 use std::sync::Arc;
 
-use futures_util::StreamExt;
-use lapin::{
-    Channel, Confirmation,
-    message::Delivery,
-    options::{BasicAckOptions, BasicPublishOptions, ConfirmSelectOptions},
-    types::{AMQPValue, FieldTable},
-};
+use lapin::{Channel, message::Delivery, options::ConfirmSelectOptions};
 use retryrmq::{Backoff, Client, SECOND, Strategy, waiting_queue};
 use retryrmq_harness::Amqp;
 use tokio::time::Instant;
 
-use super::{Measured, consume::Counter};
+use super::{Measured, consume::Counter, delivery};
 use crate::{process, rounds::publish};
 
 /// Messages of one measurement; `RETRYRMQ_BENCH_RETRIED` changes it.
@@ -62,11 +56,7 @@ pub(super) async fn by_hand(url: &str, queue: &str, load: Load) -> Measured {
     let (began, cpu) = (Instant::now(), process::cpu());
     let done = Arc::new(Counter::to(load.count));
     for _ in 0..load.deliveries() {
-        let delivery = consumer
-            .next()
-            .await
-            .expect("a delivery")
-            .expect("no error");
+        let delivery = delivery::next(&mut consumer).await;
         let (publishing, waiting, done) = (publishing.clone(), waiting.clone(), Arc::clone(&done));
         tokio::spawn(async move {
             handle_by_hand(&publishing, &waiting, delivery, load.failures, &done).await;
@@ -83,44 +73,13 @@ async fn handle_by_hand(
     failures: u32,
     done: &Counter,
 ) {
-    let failed = counted(&delivery, "x-retries");
-    if failed < failures {
-        let mut headers = FieldTable::default();
-        headers.insert("x-retries".into(), AMQPValue::LongUInt(failed + 1));
-        let options = BasicPublishOptions {
-            mandatory: true,
-            ..BasicPublishOptions::default()
-        };
-        let properties = delivery.properties.clone().with_headers(headers);
-        let confirm = publishing
-            .basic_publish(
-                "".into(),
-                waiting.into(),
-                options,
-                &delivery.data,
-                properties,
-            )
-            .await
-            .expect("published");
-        assert!(matches!(confirm.await, Ok(Confirmation::Ack(None))));
+    let fails = delivery::failed(&delivery) < failures;
+    if fails {
+        delivery::copy(publishing, waiting, &delivery).await;
     }
-    delivery
-        .acker
-        .ack(BasicAckOptions::default())
-        .await
-        .expect("acknowledged");
-    if failed >= failures {
+    delivery::acknowledge(&delivery).await;
+    if !fails {
         done.one();
-    }
-}
-
-/// The number in this header, 0 where there is none.
-pub(super) fn counted(delivery: &Delivery, header: &str) -> u32 {
-    let headers = delivery.properties.headers().as_ref();
-    match headers.and_then(|headers| headers.inner().get(header)) {
-        Some(AMQPValue::LongUInt(count)) => *count,
-        Some(AMQPValue::LongLongInt(count)) => u32::try_from(*count).unwrap_or(u32::MAX),
-        _ => 0,
     }
 }
 

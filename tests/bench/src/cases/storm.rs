@@ -5,10 +5,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use futures_util::StreamExt;
 use lapin::{
     message::Delivery,
-    options::{BasicAckOptions, BasicNackOptions, BasicRejectOptions},
     types::{AMQPValue, FieldTable},
 };
 use retryrmq::Strategy;
@@ -18,7 +16,8 @@ use tokio::time::Instant;
 use super::{
     Measured,
     consume::Counter,
-    retry::{self, Load, counted},
+    delivery::{self, counted},
+    retry::{self, Load},
 };
 use crate::{
     process,
@@ -72,25 +71,8 @@ pub(super) async fn delayed_retry(url: &str, queue: &str, outstanding: usize) ->
     }
     amqp.declare_with(queue, QueueType::Quorum, arguments).await;
     publish(url, queue, load.count).await;
-    let mut consumer = amqp.consume(queue, load.prefetch()).await;
-    let (began, cpu) = (Instant::now(), process::cpu());
-    let done = Arc::new(Counter::to(load.count));
-    for _ in 0..load.deliveries() {
-        let delivery = next(&mut consumer).await;
-        let done = Arc::clone(&done);
-        tokio::spawn(async move {
-            if counted(&delivery, "x-delivery-count") < FAILURES {
-                let again = BasicRejectOptions { requeue: true };
-                delivery.acker.reject(again).await.expect("rejected");
-            } else {
-                let once = BasicAckOptions::default();
-                delivery.acker.ack(once).await.expect("acknowledged");
-                done.one();
-            }
-        });
-    }
-    done.reached().await;
-    Measured::pace(load.count, began.elapsed(), cpu)
+    let fails = |delivery: &Delivery| counted(delivery, "x-delivery-count") < FAILURES;
+    without_copies(&amqp, queue, load, fails, delivery::reject).await
 }
 
 /// Given back at once; how often a message has failed is known to this process alone.
@@ -98,38 +80,40 @@ pub(super) async fn requeue(url: &str, queue: &str, outstanding: usize) -> Measu
     let load = load(outstanding);
     fill(url, queue, QueueType::Quorum, load.count).await;
     let amqp = Amqp::connect(url).await;
-    let mut consumer = amqp.consume(queue, load.prefetch()).await;
     let mut failures: HashMap<String, u32> = HashMap::new();
+    let fails = |delivery: &Delivery| {
+        let id = delivery.properties.message_id().as_ref();
+        let id = id.map(|id| id.as_str().to_owned()).unwrap_or_default();
+        let failed = failures.entry(id).or_default();
+        *failed += 1;
+        *failed <= FAILURES
+    };
+    without_copies(&amqp, queue, load, fails, delivery::requeue).await
+}
+
+/// A task for each delivery gives back what fails, and acknowledges what does not.
+async fn without_copies<F: Future<Output = ()> + Send + 'static>(
+    amqp: &Amqp,
+    queue: &str,
+    load: Load,
+    mut fails: impl FnMut(&Delivery) -> bool,
+    give_back: fn(Delivery) -> F,
+) -> Measured {
+    let mut consumer = amqp.consume(queue, load.prefetch()).await;
     let (began, cpu) = (Instant::now(), process::cpu());
     let done = Arc::new(Counter::to(load.count));
     for _ in 0..load.deliveries() {
-        let delivery = next(&mut consumer).await;
-        let id = delivery.properties.message_id().as_ref();
-        let failed = failures
-            .entry(id.map(|id| id.as_str().to_owned()).unwrap_or_default())
-            .or_default();
-        let fails = *failed < FAILURES;
-        *failed += 1;
-        let done = Arc::clone(&done);
+        let delivery = delivery::next(&mut consumer).await;
+        let (fails, done) = (fails(&delivery), Arc::clone(&done));
         tokio::spawn(async move {
             if fails {
-                let again = BasicNackOptions {
-                    requeue: true,
-                    ..BasicNackOptions::default()
-                };
-                delivery.acker.nack(again).await.expect("given back");
+                give_back(delivery).await;
             } else {
-                let once = BasicAckOptions::default();
-                delivery.acker.ack(once).await.expect("acknowledged");
+                delivery::acknowledge(&delivery).await;
                 done.one();
             }
         });
     }
     done.reached().await;
     Measured::pace(load.count, began.elapsed(), cpu)
-}
-
-async fn next(consumer: &mut lapin::Consumer) -> Delivery {
-    let next = consumer.next().await;
-    next.expect("a delivery").expect("no error")
 }
