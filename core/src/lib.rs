@@ -43,7 +43,7 @@ pub use retry::{
 pub use telemetry::lines;
 pub use telemetry::{Event, Facts, Stats};
 pub use topology::{
-    Argument, Arguments, DEAD_EXCHANGE, Finding, HANDOVER_QUEUE, Item, Missing, Plan, QueueType,
-    Status, Strategy, WorkQueue, parking_queue, waiting_queue, work_queue_of,
+    Argument, Arguments, DEAD_EXCHANGE, Finding, HANDOVER_QUEUE, INTAKE_QUEUE, Item, Missing, Plan,
+    QueueType, Status, Strategy, WorkQueue, parking_queue, waiting_queue, work_queue_of,
 };
 pub use waiting::{Look, Rung, Swept, Waiter, Waiting};

@@ -30,10 +30,10 @@ pub(crate) use apply::{Mode, apply};
 pub(crate) use delayed_exchange::hardens;
 pub(crate) use parking::{Inspection, check_parking, inspect_parking, warn_of_parking};
 pub use plan::{
-    Argument, Arguments, DEAD_EXCHANGE, HANDOVER_QUEUE, Item, Missing, Plan, QueueType,
-    parking_queue, waiting_queue, work_queue_of,
+    Argument, Arguments, DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_QUEUE, Item, Missing, Plan,
+    QueueType, parking_queue, waiting_queue, work_queue_of,
 };
-pub(crate) use plan::{INTAKE_QUEUE, existing, name, parking as parking_item, waits_for};
+pub(crate) use plan::{existing, name, parking as parking_item, waits_for};
 pub(crate) use scheme::{Detour, Route, Target, Wait, check_waiting, detour};
 pub use strategy::Strategy;
 pub(crate) use unseen::warn_of_unseen;

@@ -455,8 +455,8 @@ pub(crate) fn parking_itself(parking: &str, queue_type: QueueType) -> Item {
 /// The internal exchange of a service (`retryrmq serve`): queues send there what dies in them, and no client may publish to it.
 pub const DEAD_EXCHANGE: &str = "retryrmq.dead";
 
-/// The queue in which a service takes in what died.
-pub(crate) const INTAKE_QUEUE: &str = "retryrmq.intake";
+/// The queue in which a service takes in what died. The service declares it.
+pub const INTAKE_QUEUE: &str = "retryrmq.intake";
 
 /// The queue in which a service takes over the failures that consumers with [`Strategy::Service`](crate::Strategy::Service) hand to it.
 /// The service declares it.
