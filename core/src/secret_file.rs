@@ -126,10 +126,19 @@ fn too_late(patience: Duration) -> io::Error {
 }
 
 #[cfg(all(test, unix))]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const PATIENCE: Duration = Duration::from_millis(300);
+
+    /// A pipe that nobody writes to.
+    pub(crate) fn pipe(name: &str) -> PathBuf {
+        let name = format!("retryrmq-{}-{name}", std::process::id());
+        let pipe = std::env::temp_dir().join(name);
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+        pipe
+    }
 
     #[tokio::test]
     async fn what_never_ends_is_given_up_in_time_and_without_filling_the_memory() {
@@ -139,10 +148,7 @@ mod tests {
         ] {
             assert!(why.to_string().contains("64 KiB"), "{why}");
         }
-        let name = format!("retryrmq-{}-secret", std::process::id());
-        let pipe = std::env::temp_dir().join(name);
-        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+        let pipe = pipe("secret");
         let begun = Instant::now();
         let first = read_blocking(&pipe, PATIENCE).unwrap_err();
         assert!(begun.elapsed() >= PATIENCE);

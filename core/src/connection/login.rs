@@ -354,10 +354,7 @@ mod tests {
     #[cfg(unix)]
     #[tokio::test(start_paused = true)]
     async fn a_pipe_that_nobody_writes_to_holds_nobody_up() {
-        let name = format!("retryrmq-{}-password", std::process::id());
-        let pipe = std::env::temp_dir().join(name);
-        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+        let pipe = crate::secret_file::tests::pipe("password");
         let error = read(&pipe).await.unwrap_err();
         // Lets its thread go.
         drop(std::fs::OpenOptions::new().write(true).open(&pipe).unwrap());

@@ -165,10 +165,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_certificate_that_nobody_writes_holds_nobody_up() {
-        let name = format!("retryrmq-{}-certificate", std::process::id());
-        let pipe = std::env::temp_dir().join(name);
-        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+        let pipe = crate::secret_file::tests::pipe("certificate");
         let url = format!("amqps://h?cacertfile={}", pipe.display());
         let error = config(&url.parse().unwrap()).await.unwrap_err();
         // Lets its thread go.

@@ -45,16 +45,22 @@ impl fmt::Debug for Management {
 impl Management {
     /// Whether somebody said where it is. What does without it asks it only then.
     pub(crate) fn is_said(&self) -> bool {
+        self.said().is_some()
+    }
+
+    fn said(&self) -> Option<&str> {
         let said = self.management.as_deref().map(str::trim);
-        said.is_some_and(|said| !said.is_empty())
+        said.filter(|said| !said.is_empty())
     }
 
     pub(crate) fn open(&self, global: &Global) -> Result<Desk, Fault> {
         // Its complaint is that of every other subcommand.
         global.broker_url().parse::<Addresses>()?;
-        let said = self.management.as_deref().map(str::trim);
-        let said = said.filter(|said| !said.is_empty());
-        let address = Address::new(global.broker_url(), said, self.management_ca.as_deref())?;
+        let address = Address::new(
+            global.broker_url(),
+            self.said(),
+            self.management_ca.as_deref(),
+        )?;
         Ok(Desk {
             api: management::Management::new(address)?,
             vhost: management::vhost_of(global.broker_url())?,

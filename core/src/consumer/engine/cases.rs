@@ -45,6 +45,20 @@ impl Case {
         case
     }
 
+    /// A consumer that pauses when of so many attempts more than half have failed.
+    fn pausing(window: usize, seconds: u64) -> Self {
+        let pause = crate::Pause::default()
+            .window(window)
+            .pause(Duration::from_secs(seconds));
+        Self::of(Consumer::new("orders").dlx(true).pause(pause))
+    }
+
+    /// A handler fails.
+    fn fails(&mut self, token: Token) {
+        let ending = Ending::Settled(Outcome::retry(Failure::new("no such customer")));
+        self.on(Input::Ended { token, ending });
+    }
+
     fn on(&mut self, input: Input) {
         let now = self.now();
         self.engine.on(input, now, &mut self.commands);
@@ -154,8 +168,7 @@ fn the_end_nacks_what_waits_for_its_copy() {
     let mut case = Case::new();
     case.comes_again(1);
     let token = case.handed_out()[0];
-    let ending = Ending::Settled(Outcome::retry(Failure::new("no such customer")));
-    case.on(Input::Ended { token, ending });
+    case.fails(token);
     assert_eq!(publishes(&case.take()), 1);
     case.on(Input::Close);
     case.consume();
@@ -284,24 +297,18 @@ fn a_copy_runs_when_the_broker_has_read_that_its_original_is_gone() {
 
 #[test]
 fn what_began_before_a_pause_is_no_probe() {
-    let pause = crate::Pause::default()
-        .window(2)
-        .pause(Duration::from_secs(10));
-    let mut case = Case::of(Consumer::new("orders").dlx(true).pause(pause));
+    let mut case = Case::pausing(2, 10);
     for _ in 0..3 {
         case.comes_again(1);
     }
     let tokens = case.handed_out();
-    let failed = || Ending::Settled(Outcome::retry(Failure::new("no")));
     for token in [tokens[0], tokens[1]] {
-        let ending = failed();
-        case.on(Input::Ended { token, ending });
+        case.fails(token);
     }
     assert!(case.engine.pausing.is_pausing());
     case.after(Duration::from_secs(11));
     case.consume();
-    let (token, ending) = (tokens[2], failed());
-    case.on(Input::Ended { token, ending });
+    case.fails(tokens[2]);
     assert!(case.engine.pausing.is_probing(), "it says nothing of now");
     case.consume();
     case.comes_again(1);
@@ -386,12 +393,11 @@ fn what_is_to_go_back_whole_is_nacked_whatever_it_has_behind_it() {
 }
 
 /// A message that is rejected by its handler, whose copy is not confirmed for as long as an alarm lasts.
-fn fails(case: &mut Case) -> usize {
+fn fails_in_an_alarm(case: &mut Case) -> usize {
     case.comes_again(1);
     let tokens = case.handed_out();
     for &token in &tokens {
-        let ending = Ending::Settled(Outcome::retry(Failure::new("no")));
-        case.on(Input::Ended { token, ending });
+        case.fails(token);
     }
     case.consume();
     case.after(Duration::from_secs(6));
@@ -404,7 +410,7 @@ fn what_an_earlier_channel_left_behind_takes_no_places_on_the_next_one() {
     let mut case = Case::of(Consumer::new("orders").dlx(true).prefetch(2));
     for _ in 0..3 {
         for _ in 0..40 {
-            assert_eq!(fails(&mut case), 1);
+            assert_eq!(fails_in_an_alarm(&mut case), 1);
             assert!(case.engine.places_taken <= 40);
         }
         // The broker's patience with what is not settled is over.
@@ -418,19 +424,14 @@ fn what_an_earlier_channel_left_behind_takes_no_places_on_the_next_one() {
 
 #[test]
 fn a_copy_that_a_crash_bound_keeps_goes_back_in_a_long_pause() {
-    let pause = crate::Pause::default()
-        .window(1)
-        .pause(Duration::from_secs(3600));
-    let mut case = Case::of(Consumer::new("orders").dlx(true).pause(pause));
+    let mut case = Case::pausing(1, 3600);
     case.comes_again(1);
     let running = case.handed_out()[0];
     case.consume();
     case.comes_again(0);
     case.comes_again(1);
     assert_eq!(case.handed_out(), [], "a detour is on its way");
-    let token = running;
-    let ending = Ending::Settled(Outcome::retry(Failure::new("no")));
-    case.on(Input::Ended { token, ending });
+    case.fails(running);
     assert!(case.engine.pausing.is_pausing());
     for _ in 0..3 {
         case.consume();
@@ -444,18 +445,14 @@ fn a_copy_that_a_crash_bound_keeps_goes_back_in_a_long_pause() {
 
 #[test]
 fn a_suspect_does_not_run_in_a_pause() {
-    let pause = crate::Pause::default()
-        .window(1)
-        .pause(Duration::from_secs(60));
-    let mut case = Case::of(Consumer::new("orders").dlx(true).pause(pause));
+    let mut case = Case::pausing(1, 60);
     case.comes_again(1);
     let token = case.handed_out()[0];
     case.consume();
     case.comes_again(3);
     case.consume();
     assert_eq!(case.handed_out(), [], "the other one runs still");
-    let ending = Ending::Settled(Outcome::retry(Failure::new("no")));
-    case.on(Input::Ended { token, ending });
+    case.fails(token);
     assert!(case.engine.pausing.is_pausing());
     case.consume();
     case.after(Duration::from_secs(20));
@@ -467,14 +464,10 @@ fn a_suspect_does_not_run_in_a_pause() {
 
 #[test]
 fn in_a_pause_a_message_begins_anew_before_its_queue_has_counted_too_much() {
-    let pause = crate::Pause::default()
-        .window(1)
-        .pause(Duration::from_secs(60));
-    let mut case = Case::of(Consumer::new("orders").dlx(true).pause(pause));
+    let mut case = Case::pausing(1, 60);
     case.comes_again(1);
     let token = case.handed_out()[0];
-    let ending = Ending::Settled(Outcome::retry(Failure::new("no")));
-    case.on(Input::Ended { token, ending });
+    case.fails(token);
     assert!(case.engine.pausing.is_pausing());
     case.take();
     for (tag, count) in [(2, 2), (3, 3)] {
@@ -502,7 +495,7 @@ fn in_a_pause_a_message_begins_anew_before_its_queue_has_counted_too_much() {
 fn a_copy_that_an_alarm_holds_up_for_long_is_withdrawn_with_its_channel() {
     for (minutes, withdrawn) in [(1, 0), (11, 1)] {
         let mut case = Case::of(Consumer::new("orders").dlx(true));
-        fails(&mut case);
+        fails_in_an_alarm(&mut case);
         case.after(Duration::from_secs(60 * minutes));
         case.take();
         let session = case.session;

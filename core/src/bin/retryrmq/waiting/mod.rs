@@ -5,13 +5,13 @@ mod ls;
 mod moving;
 mod show;
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
-use retryrmq::{Client, Policy, Rung, Waiter};
+use retryrmq::{Client, Policy, Rung, Waiter, visible};
+use tokio::time::{Instant, sleep};
 
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
-use retryrmq::visible;
-use std::time::Duration;
-use tokio::time::{Instant, sleep};
 
 /// Look at messages that wait for their retry, bring them back now, or take them out
 ///

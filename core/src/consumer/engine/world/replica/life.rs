@@ -162,10 +162,7 @@ impl World {
             let line = std::mem::take(self.replicas[at].line(side));
             if let Some(id) = line.connection {
                 for (channel, method) in line.written {
-                    if side == Side::Consuming && channel == self.replicas[at].channel {
-                        self.replicas[at].settles(&method);
-                    }
-                    self.broker.send(id, channel, method);
+                    self.arrives(at, side, id, channel, method);
                 }
             }
             self.replicas[at].line(side).connection = line.connection;

@@ -193,6 +193,15 @@ impl World {
         }
     }
 
+    /// What a replica has written comes to the broker.
+    fn arrives(&mut self, at: usize, side: Side, id: ConnectionId, channel: u16, method: Method) {
+        let replica = &mut self.replicas[at];
+        if side == Side::Consuming && channel == replica.channel {
+            replica.settles(&method);
+        }
+        self.broker.send(id, channel, method);
+    }
+
     pub(super) fn replica_step(&mut self, choice: Choice) -> Result<(), String> {
         match choice {
             Choice::Writes(at, side) => {
@@ -200,10 +209,7 @@ impl World {
                 if let (Some(id), Some((channel, method))) =
                     (line.connection, line.written.pop_front())
                 {
-                    if side == Side::Consuming && channel == self.replicas[at].channel {
-                        self.replicas[at].settles(&method);
-                    }
-                    self.broker.send(id, channel, method);
+                    self.arrives(at, side, id, channel, method);
                 }
                 Ok(())
             }
