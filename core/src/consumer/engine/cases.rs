@@ -104,13 +104,18 @@ impl Case {
 
     /// A message comes again, with this count of crashes that we have counted.
     fn comes_again(&mut self, crashes: i64) {
+        self.comes("x-retry-crashes", crashes, crashes == 0);
+    }
+
+    /// A message comes with this count.
+    fn comes(&mut self, header: &str, count: i64, redelivered: bool) {
         let mut headers = FieldTable::default();
         headers.insert("x-retry-protocol".into(), AMQPValue::LongLongInt(1));
-        headers.insert("x-retry-crashes".into(), AMQPValue::LongLongInt(crashes));
+        headers.insert(header.into(), AMQPValue::LongLongInt(count));
         self.tag += 1;
         let arrival = Box::new(Arrival {
             tag: self.tag,
-            redelivered: crashes == 0,
+            redelivered,
             properties: BasicProperties::default().with_headers(headers),
             ..Arrival::default()
         });
@@ -470,22 +475,8 @@ fn in_a_pause_a_message_begins_anew_before_its_queue_has_counted_too_much() {
     case.fails(token);
     assert!(case.engine.pausing.is_pausing());
     case.take();
-    for (tag, count) in [(2, 2), (3, 3)] {
-        let mut headers = FieldTable::default();
-        headers.insert("x-retry-protocol".into(), AMQPValue::LongLongInt(1));
-        headers.insert("x-delivery-count".into(), AMQPValue::LongLongInt(count));
-        let arrival = Box::new(Arrival {
-            tag,
-            redelivered: true,
-            properties: BasicProperties::default().with_headers(headers),
-            ..Arrival::default()
-        });
-        let (session, consumer) = (case.session, case.engine.intake.newest());
-        case.on(Input::Delivered {
-            session,
-            consumer,
-            arrival,
-        });
+    for count in [2, 3] {
+        case.comes("x-delivery-count", count, true);
         let detours = publishes(&case.take());
         assert_eq!(detours, usize::from(count == 3), "{count}");
     }
