@@ -50,17 +50,16 @@ pub(crate) fn err() -> Option<&'static Outlet> {
     ERR.get()
 }
 
-/// Waits for the readers; how many lines nobody read.
-pub(crate) fn finish() -> u64 {
+/// Waits for the readers of both, and tells those of standard error what nobody read on standard output.
+pub(crate) fn finish() {
     let until = Instant::now() + PATIENCE;
-    let unread = |outlet: Option<&Outlet>| outlet.map_or(0, |outlet| outlet.finish(until));
-    let missing = unread(out());
+    let missing = out().map_or(0, |outlet| outlet.finish(until));
+    let Some(err) = err() else { return };
     if missing > 0 {
-        crate::output::err_line(&format!(
-            "{missing} lines are not on standard output: nobody read them"
-        ));
+        let told = format!("{missing} lines are not on standard output: nobody read them\n");
+        let _ = err.say(told.into_bytes()); // when it is closed there is nobody left to tell
     }
-    missing + unread(err())
+    err.finish(until);
 }
 
 /// The way to one reader.

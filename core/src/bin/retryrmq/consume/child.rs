@@ -22,7 +22,7 @@ use super::{
     channel::Channel,
     environment::{self, Environment},
     group::{Group, Groups},
-    handler::{Run, Urgency, Verdict},
+    run::{Run, Urgency, Verdict},
     tail::Passing,
     verdict::{self, Ending, Words},
     warden::Warden,

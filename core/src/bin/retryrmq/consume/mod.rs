@@ -16,6 +16,7 @@ mod http;
 mod last_line;
 mod options;
 mod report;
+mod run;
 mod tail;
 mod verdict;
 mod warden;
@@ -35,8 +36,9 @@ use options::Settings;
 pub(crate) use warden::{NAME as WARDEN, watch};
 
 use self::{
-    handler::{Handler, Run, Urgency},
+    handler::Handler,
     report::Report,
+    run::{Run, Urgency},
 };
 use crate::{
     doctor, exit::Exit, fault::Fault, global::Global, management::Desk, outlet, output::Output,

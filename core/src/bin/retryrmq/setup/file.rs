@@ -2,11 +2,11 @@
 
 use std::{fs, ops::Range, path::Path};
 
-use retryrmq::{Plan, Policy, QueueType, Rule, Rules, Strategy, WorkQueue, visible};
+use retryrmq::{Policy, QueueType, Rule, Rules, Strategy, WorkQueue, visible};
 use retryrmq_operator::configuration::{Configuration, Misread, Policies, Queue};
 use toml::Spanned;
 
-use super::permissions::Grant;
+use super::{permissions::Grant, wanted::Wanted};
 use crate::{fault::Fault, retrying::not_reserved};
 
 /// Larger files are none of ours.
@@ -16,15 +16,6 @@ const MOST_BYTES: u64 = 4 * 1024 * 1024;
 pub(crate) struct Setup {
     pub(crate) queues: Vec<Wanted>,
     pub(super) grants: Vec<Grant>,
-}
-
-/// A work queue and what its consumers need.
-pub(crate) struct Wanted {
-    pub(crate) name: String,
-    pub(crate) rules: Rules,
-    pub(super) strategy: Strategy,
-    pub(super) queue_type: QueueType,
-    pub(super) plan: Plan,
 }
 
 impl Setup {

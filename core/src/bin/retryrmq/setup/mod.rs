@@ -3,6 +3,7 @@
 mod file;
 mod permissions;
 mod rights;
+mod wanted;
 
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ use retryrmq::{Addresses, Finding, Item, Status, visible};
 use serde_json::{Value, json};
 
 pub(crate) use self::file::Setup;
-use self::{file::Wanted, rights::Rights};
+use self::{rights::Rights, wanted::Wanted};
 use crate::{
     exit::Exit,
     fault::Fault,

@@ -6,7 +6,7 @@ use retryrmq::{DEAD_EXCHANGE, HANDOVER_QUEUE, Strategy, permission_for, permissi
 use retryrmq_operator::configuration::Permission;
 use serde_json::{Value, json};
 
-use super::file::Wanted;
+use super::wanted::Wanted;
 
 /// The permissions that a user needs in this virtual host.
 pub(crate) struct Grant {

@@ -10,7 +10,7 @@ use retryrmq::{Failure, Outcome, visible};
 
 use super::{
     super::{
-        handler::Verdict,
+        run::Verdict,
         wish::{self, Wish},
     },
     redirect, retry_after,

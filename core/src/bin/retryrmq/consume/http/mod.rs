@@ -37,7 +37,7 @@ use self::{
     secret::{Hidden, SecretFile},
     signature::Keys,
 };
-use super::handler::{Run, Urgency, Verdict};
+use super::run::{Run, Urgency, Verdict};
 
 /// How long an answer's body may take. The status decides; the body only explains, or frees the connection.
 const BODY: Duration = Duration::from_secs(2);
