@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -21,14 +22,23 @@ type meter struct {
 	began time.Time
 	cpu   time.Duration
 	heap  runtime.MemStats
+	first sync.Once
 }
 
 func newMeter(count int) *meter {
-	m := &meter{count: count, began: time.Now(), cpu: cpu()}
+	m := &meter{count: count}
 	m.left.Store(int64(count))
-	runtime.ReadMemStats(&m.heap)
+	m.start()
 	return m
 }
+
+func (m *meter) start() {
+	m.began, m.cpu = time.Now(), cpu()
+	runtime.ReadMemStats(&m.heap)
+}
+
+// A delivery is here. The clock starts with the first: what is measured may have waited for its messages.
+func (m *meter) arrived() { m.first.Do(m.start) }
 
 func (m *meter) one() {
 	if m.left.Add(-1) != 0 {

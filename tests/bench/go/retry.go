@@ -27,6 +27,7 @@ func amqp091Retry(url, queue string, count int) {
 	check(channel.Confirm(false))
 	m := newMeter(count)
 	for delivery := range deliveries(consuming, queue) {
+		m.arrived()
 		if delivery.Headers["x-retries"] != nil {
 			check(delivery.Ack(false))
 			m.one()
@@ -51,6 +52,7 @@ func watermillRetry(url, queue string, count int) {
 	router.AddMiddleware(middleware.Retry{MaxRetries: 3, InitialInterval: time.Second}.Middleware)
 	seen := map[*message.Message]bool{}
 	router.AddNoPublisherHandler("bench", queue, subscriber, func(msg *message.Message) error {
+		m.arrived()
 		if !seen[msg] {
 			seen[msg] = true
 			return errOnce
@@ -68,6 +70,7 @@ func retryrmqRetry(url, queue string, count int) {
 	conn := must(retryrmq.Dial(ctx, url))
 	m := newMeter(count)
 	check(conn.Consume(ctx, queue, func(_ context.Context, msg *retryrmq.Message) error {
+		m.arrived()
 		if msg.Attempt == 1 {
 			return errOnce
 		}

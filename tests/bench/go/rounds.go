@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
@@ -95,19 +97,26 @@ func (b *bench) consume() error {
 
 func (b *bench) retry() error {
 	count := b.retried
-	fmt.Printf("\n%d × 256 B, each fails once and waits a second, prefetch %d, %d rounds\n", count, prefetch, b.rounds)
+	fmt.Printf("\n%d × 256 B, each fails once and waits a second, prefetch %d, %d rounds; the consumer is there first\n", count, prefetch, b.rounds)
 	names := []string{"amqp091 by hand", "watermill Retry", "retryrmq"}
 	return b.kinds("fail once", count, names, func(name, kind string) (figures, error) {
 		count := count
 		if name == "watermill Retry" {
 			count = max(count/5000, 2) // one a second: it waits in its handler
 		}
-		queue, err := b.full(kind, count)
+		queue, err := b.full(kind, 0)
 		if err != nil {
 			return nil, err
 		}
 		defer b.drop(queue)
-		return b.program("retry", name, queue, count)
+		measured := b.start("retry", name, queue, count)
+		if err := b.waitForConsumer(queue); err != nil {
+			return nil, err
+		}
+		if err := b.publish(queue, count); err != nil {
+			return nil, err
+		}
+		return measured()
 	}, "retryrmq", []aim{{"per_second", "amqp091 by hand", ""}, {"cpu_us", "amqp091 by hand", ""}})
 }
 
@@ -166,22 +175,59 @@ func (b *bench) kinds(group string, count int, names []string, measure func(name
 }
 
 func (b *bench) program(group, name, queue string, count int) (figures, error) {
+	return b.start(group, name, queue, count)()
+}
+
+// Starts a measured program at once; what it returns waits for its figures.
+func (b *bench) start(group, name, queue string, count int) func() (figures, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return func() (figures, error) { return nil, err }
 	}
-	return b.run(self, "case", group, name, b.url, queue, strconv.Itoa(count))
+	return started(self, "case", group, name, b.url, queue, strconv.Itoa(count))
 }
 
 func (b *bench) run(program string, arguments ...string) (figures, error) {
+	return started(program, arguments...)()
+}
+
+func started(program string, arguments ...string) func() (figures, error) {
 	command := exec.Command(program, arguments...)
-	command.Stderr = os.Stderr
-	output, err := command.Output()
-	if err != nil {
-		return nil, err
+	var output bytes.Buffer
+	command.Stdout, command.Stderr = &output, os.Stderr
+	err := command.Start()
+	return func() (figures, error) {
+		if err != nil {
+			return nil, err
+		}
+		if err := command.Wait(); err != nil {
+			return nil, err
+		}
+		var found figures
+		return found, json.Unmarshal(output.Bytes(), &found)
 	}
-	var found figures
-	return found, json.Unmarshal(output, &found)
+}
+
+// Returns when somebody consumes from the queue, and what hangs from it is a safe place: a waiting queue is none before it is older
+// than two seconds, and a consumer does not know how old one is that it finds.
+func (b *bench) waitForConsumer(queue string) error {
+	channel, err := b.connection.Channel()
+	if err != nil {
+		return err
+	}
+	defer channel.Close()
+	for {
+		found, err := channel.QueueDeclarePassive(queue, true, false, false, false, nil)
+		if err != nil {
+			return err
+		}
+		if found.Consumers > 0 {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	time.Sleep(3 * time.Second)
+	return nil
 }
 
 // A queue with so many messages, and the one beside it in which they wait when it is done by hand.
@@ -191,9 +237,6 @@ func (b *bench) full(kind string, count int) (string, error) {
 		return "", err
 	}
 	defer channel.Close()
-	if err := channel.Confirm(false); err != nil {
-		return "", err
-	}
 	queue := fmt.Sprintf("bench.%d.%d", os.Getpid(), monotonic())
 	if _, err := channel.QueueDeclare(queue, true, false, false, false, amqp091.Table{"x-queue-type": kind}); err != nil {
 		return "", err
@@ -203,6 +246,19 @@ func (b *bench) full(kind string, count int) (string, error) {
 		"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
 	}); err != nil {
 		return "", err
+	}
+	return queue, b.publish(queue, count)
+}
+
+// Returns when so many messages are stored.
+func (b *bench) publish(queue string, count int) error {
+	channel, err := b.connection.Channel()
+	if err != nil {
+		return err
+	}
+	defer channel.Close()
+	if err := channel.Confirm(false); err != nil {
+		return err
 	}
 	body := []byte(strings.Repeat("x", 256))
 	outstanding := make(chan *amqp091.DeferredConfirmation, 1000)
@@ -225,9 +281,9 @@ func (b *bench) full(kind string, count int) (string, error) {
 		}
 	}
 	if confirmed != count {
-		return "", fmt.Errorf("%d of %d messages were published", confirmed, count)
+		return fmt.Errorf("%d of %d messages were published", confirmed, count)
 	}
-	return queue, nil
+	return nil
 }
 
 func (b *bench) drop(queue string) {

@@ -13,7 +13,7 @@ import { fileURLToPath } from 'node:url'
 import { connect, setLogger } from 'retryrmq'
 
 import { GROUPS } from './cases.mjs'
-import { work } from './queues.mjs'
+import { fill, hasConsumer, work } from './queues.mjs'
 import { aims, keep, table } from './report.mjs'
 
 setLogger(false)
@@ -70,7 +70,10 @@ async function consume() {
   console.log(`\n== consume and acknowledge ${COUNT} × 256 B, prefetch 200, ${ROUNDS} rounds`)
   for (const kind of KINDS) {
     const rounds = await alternating([CORE, ...Object.keys(GROUPS.consume)], ROUNDS, (name) =>
-      work(url, kind, { count: COUNT }, (queue) => program('consume', name, queue, COUNT).done),
+      work(url, kind, {}, async (queue) => {
+        await fill(url, queue, COUNT)
+        return program('consume', name, queue, COUNT).done
+      }),
     )
     keep('consume and acknowledge', kind, COUNT, rounds)
     table(`${kind} work queue`, rounds, PACE, ['amqplib', 'rascal', CORE])
@@ -87,11 +90,16 @@ async function retry() {
   const all = RETRIED
   // Rascal holds what waits within its prefetch, so at most 200 a second come through; a tenth shows its pace.
   const counts = { 'rascal republish': Math.max(Math.floor(all / 10), 1) }
-  console.log(`\n== ${all} × 256 B, each fails once and waits a second, prefetch 200, ${ROUNDS} rounds`)
+  console.log(`\n== ${all} × 256 B, each fails once and waits a second, prefetch 200, ${ROUNDS} rounds; the consumer is there first`)
   for (const kind of KINDS) {
     const rounds = await alternating(Object.keys(GROUPS.retry), ROUNDS, (name) => {
       const count = counts[name] ?? all
-      return work(url, kind, { count, waiting: true }, (queue) => program('retry', name, queue, count).done)
+      return work(url, kind, { waiting: true }, async (queue) => {
+        const measured = program('retry', name, queue, count)
+        await Promise.race([hasConsumer(url, queue), measured.done])
+        await fill(url, queue, count)
+        return measured.done
+      })
     })
     keep('fail once', kind, all, rounds)
     table(`${kind} work queue`, rounds, PACE, ['amqplib by hand', 'rascal republish'])

@@ -47,6 +47,7 @@ const retry = {
   'amqplib by hand'(url, queue, count) {
     const meter = new Meter(count)
     return amqplib(url, queue, async (message, ack, publish) => {
+      meter.arrived()
       const { headers = {}, deliveryMode } = message.properties
       const done = COUNTED in headers
       if (!done) {
@@ -60,6 +61,7 @@ const retry = {
   'rabbitmq-client by hand'(url, queue, count) {
     const meter = new Meter(count)
     return rabbitmqClient(url, queue, async (message, publish) => {
+      meter.arrived()
       const headers = message.headers ?? {}
       if (COUNTED in headers) return meter.one()
       await publish(waiting(queue), message.body, { headers: { ...headers, [COUNTED]: 1 }, durable: true })
@@ -68,6 +70,7 @@ const retry = {
   'rascal republish'(url, queue, count) {
     const meter = new Meter(count)
     return rascal(url, queue, (message, content, ackOrNack) => {
+      meter.arrived()
       if (message.properties.headers?.rascal?.recovery) {
         ackOrNack()
         return meter.one()
@@ -78,6 +81,7 @@ const retry = {
   retryrmq(url, queue, count) {
     const meter = new Meter(count)
     return retryrmq(url, queue, { retry: 'fixed(1s)' }, async (msg) => {
+      meter.arrived()
       if (msg.attempt === 1) throw new Error('the first time')
       meter.one()
     })

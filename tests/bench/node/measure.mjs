@@ -36,6 +36,15 @@ export class Meter {
     this.costs = costs()
   }
 
+  /** A delivery is here. The clock starts with the first: what is measured may have waited for its messages. */
+  arrived() {
+    if (this.hasArrived) return
+    this.hasArrived = true
+    this.began = process.hrtime.bigint()
+    this.cpu = cpu()
+    this.costs = costs()
+  }
+
   one() {
     if (--this.left > 0) return
     const took = Number(process.hrtime.bigint() - this.began) / 1e9

@@ -1,4 +1,4 @@
-// The queues of one measurement: made and filled before it, gone after it.
+// The queues of one measurement: made before it, filled before it or when there is a consumer, gone after it.
 
 import { randomUUID } from 'node:crypto'
 
@@ -9,8 +9,11 @@ import { BODY } from './measure.mjs'
 
 /** What hangs from a work queue. */
 const HANGING = ['', '.parked', ...[1000, 4000, 16_000, 64_000, 256_000].map((ms) => `.retry.${ms}`)]
-/** Not a safe place before this age, in ms: retryrmq holds originals that long, and by hand nobody would know. */
-const YOUNG = 2500
+/**
+ * In ms: a waiting queue is no safe place before it is older than two seconds, and a consumer does not know how old one is that
+ * it finds. retryrmq holds originals that long once, and by hand nobody would know.
+ */
+const YOUNG = 3000
 
 async function channel(url, use) {
   const connection = await amqp.connect(url)
@@ -21,8 +24,10 @@ async function channel(url, use) {
   }
 }
 
-/** A work queue of this kind with `count` messages, and what is needed around it; gone after `use`. */
-export async function work(url, kind, { count = 0, waiting = false }, use) {
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
+
+/** A work queue of this kind, and what is needed around it; gone after `use`. Messages that wait, wait a second. */
+export async function work(url, kind, { waiting = false }, use) {
   const queue = `bench.${randomUUID().slice(0, 12)}`
   await channel(url, (made) => made.assertQueue(queue, { durable: true, arguments: { 'x-queue-type': kind } }))
   try {
@@ -30,17 +35,28 @@ export async function work(url, kind, { count = 0, waiting = false }, use) {
     // Whoever is measured finds what retryrmq makes, so that nobody has to make it within a measurement.
     await rmq.consume({ queue, dlx: true, ...(waiting ? { retry: 'fixed(1s)' } : {}) }, () => {})
     await rmq.close()
-    if (waiting) await new Promise((resolve) => setTimeout(resolve, YOUNG))
-    const filling = await connect(url)
-    for (let left = count; left > 0; left -= 1000) {
-      const some = Array.from({ length: Math.min(left, 1000) }, () => filling.publish(queue, BODY))
-      await Promise.all(some)
-    }
-    await filling.close()
     return await use(queue)
   } finally {
     await channel(url, async (gone) => {
       for (const name of HANGING) await gone.deleteQueue(`${queue}${name}`)
     })
   }
+}
+
+/** Returns when `count` messages are stored. */
+export async function fill(url, queue, count) {
+  const filling = await connect(url)
+  for (let left = count; left > 0; left -= 1000) {
+    const some = Array.from({ length: Math.min(left, 1000) }, () => filling.publish(queue, BODY))
+    await Promise.all(some)
+  }
+  await filling.close()
+}
+
+/** Returns when somebody consumes from the queue, and what hangs from it is a safe place. */
+export async function hasConsumer(url, queue) {
+  await channel(url, async (looking) => {
+    while ((await looking.checkQueue(queue)).consumerCount === 0) await sleep(20)
+  })
+  await sleep(YOUNG)
 }

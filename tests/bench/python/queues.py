@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Literal
 
 import pika
 import retryrmq
 from measure import BODY
 from pika.adapters.blocking_connection import BlockingChannel
+from pika.exceptions import ChannelClosedByBroker
+from pika.spec import Queue
 
 Kind = Literal["classic", "quorum"]
 #: What hangs from a work queue, by whoever made it: retryrmq, Dramatiq.
 HANGING = ["", ".parked", *(f".retry.{ms}" for ms in (1_000, 4_000, 16_000, 64_000, 256_000)), ".DQ", ".XQ"]
-#: Not a safe place before this age: retryrmq holds originals that long, and by hand nobody would know.
-YOUNG = 2.5
+#: A waiting queue is no safe place before it is older than two seconds, and a consumer does not know how old one is that it
+#: finds: retryrmq holds originals that long once, and by hand nobody would know.
+YOUNG = 3.0
 
 
 class Broker:
@@ -49,24 +52,34 @@ class Broker:
             options["retry"] = "fixed(1s)"
         with retryrmq.connect_blocking(self.url) as client, client.consume(queue, _nothing, **options):
             pass
-        if waiting:
-            time.sleep(YOUNG)
 
-    def fill(self, queue: str, count: int) -> None:
-        """Returns when ``count`` messages are stored."""
+    def publish(self, queue: str, count: int) -> None:
         with self._channel() as channel:
             for _ in range(count):
                 channel.basic_publish("", queue, BODY, pika.BasicProperties(delivery_mode=2))
-        self.wait_for(queue, count)
 
-    def wait_for(self, queue: str, count: int) -> None:
-        """Returns when the queue has all ``count`` messages."""
+    def fill(self, queue: str, count: int) -> None:
+        """Returns when ``count`` messages are stored."""
+        self.publish(queue, count)
+        self._poll(queue, lambda found: found.message_count == count, f"{count} messages")
+
+    def wait_for_consumer(self, queue: str) -> None:
+        """Returns when somebody consumes from the queue, and what hangs from it is a safe place."""
+        self._poll(queue, lambda found: found.consumer_count > 0, "a consumer")
+        time.sleep(YOUNG)
+
+    def _poll(self, queue: str, is_so: Callable[[Queue.DeclareOk], bool], what: str) -> None:
         deadline = time.monotonic() + 120
-        with self._channel() as channel:
-            while (found := channel.queue_declare(queue, passive=True).method.message_count) != count:
-                if time.monotonic() > deadline:
-                    raise RuntimeError(f"{queue} has {found} messages, not {count}")
-                time.sleep(0.05)
+        while not ((found := self._look(queue)) and is_so(found)):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{queue} did not get {what}")
+            time.sleep(0.05)
+
+    def _look(self, queue: str) -> Queue.DeclareOk | None:
+        """``None``: there is no such queue yet; some peers make theirs themselves."""
+        with self._channel() as channel, suppress(ChannelClosedByBroker):
+            return channel.queue_declare(queue, passive=True).method
+        return None
 
     def delete(self, queue: str) -> None:
         with self._channel() as channel:

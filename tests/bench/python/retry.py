@@ -35,6 +35,7 @@ def pika_by_hand(url: str, queue: str, count: int) -> None:
     meter = Meter(count)
 
     def handle(channel, method, properties, body) -> None:
+        meter.arrived()
         headers = properties.headers or {}
         done = COUNTED in headers
         if not done:
@@ -60,6 +61,7 @@ def aio_pika_by_hand(url: str, queue: str, count: int) -> None:
         meter = Meter(count)
 
         async def handle(message) -> None:
+            meter.arrived()
             done = COUNTED in message.headers
             if not done:
                 copy = aio_pika.Message(
@@ -88,6 +90,7 @@ def _dramatiq(url: str, queue: str):
 
     @dramatiq.actor(queue_name=queue, max_retries=5)
     def work(body: str) -> None:
+        meter[0].arrived()
         message = dramatiq.middleware.CurrentMessage.get_current_message()
         if not message.options.get("retries"):
             raise dramatiq.errors.Retry("the first time", delay=1000)
@@ -132,6 +135,7 @@ def _celery(url: str, queue: str):
 
     @app.task(bind=True, max_retries=5, name="work")
     def work(self, body: str) -> None:
+        meter[0].arrived()
         if self.request.retries == 0:
             raise self.retry(countdown=1)
         with counting:
@@ -164,6 +168,7 @@ def retryrmq_sync(url: str, queue: str, count: int) -> None:
     meter = Meter(count)
 
     def handle(message) -> None:
+        meter.arrived()
         if message.attempt == 1:
             raise RuntimeError("the first time")
         meter.one()
@@ -180,6 +185,7 @@ def retryrmq_async(url: str, queue: str, count: int) -> None:
         meter = Meter(count)
 
         async def handle(message) -> None:
+            meter.arrived()
             if message.attempt == 1:
                 raise RuntimeError("the first time")
             meter.one()

@@ -1,9 +1,6 @@
 //! Consume and acknowledge a full queue, with a handler that does nothing.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Arc;
 
 use lapin::{
     Channel, Consumer,
@@ -12,10 +9,8 @@ use lapin::{
 };
 use retryrmq::Client;
 use retryrmq_harness::Amqp;
-use tokio::{sync::Notify, time::Instant};
 
-use super::{Measured, delivery};
-use crate::process;
+use super::{Measured, delivery, meter::Meter};
 
 const PREFETCH: u16 = 200;
 
@@ -23,39 +18,41 @@ const PREFETCH: u16 = 200;
 pub(super) async fn ack_each(url: &str, queue: &str, count: usize) -> Measured {
     let amqp = Amqp::connect(url).await;
     let mut consumer = amqp.consume(queue, PREFETCH).await;
-    let (began, cpu) = (Instant::now(), process::cpu());
+    let meter = Meter::to(count);
     for _ in 0..count {
         let delivery = delivery::next(&mut consumer).await;
+        meter.arrived();
         delivery::acknowledge(&delivery).await;
+        meter.one();
     }
-    Measured::pace(count, began.elapsed(), cpu)
+    meter.pace().await
 }
 
 /// Raw lapin, a task per delivery that acknowledges it.
 pub(super) async fn ack_each_in_tasks(url: &str, queue: &str, count: usize) -> Measured {
     let amqp = Amqp::connect(url).await;
     let mut consumer = amqp.consume(queue, PREFETCH).await;
-    let (began, cpu) = (Instant::now(), process::cpu());
-    let done = Arc::new(Counter::to(count));
+    let meter = Arc::new(Meter::to(count));
     for _ in 0..count {
         let delivery = delivery::next(&mut consumer).await;
-        let done = Arc::clone(&done);
+        meter.arrived();
+        let meter = Arc::clone(&meter);
         tokio::spawn(async move {
             delivery::acknowledge(&delivery).await;
-            done.one();
+            meter.one();
         });
     }
-    done.reached().await;
-    Measured::pace(count, began.elapsed(), cpu)
+    meter.pace().await
 }
 
 /// Raw lapin, one acknowledgement for every sixteen deliveries: the limit of what this client can do.
 pub(super) async fn ack_multiple(url: &str, queue: &str, count: usize) -> Measured {
     let amqp = Amqp::connect(url).await;
     let (channel, mut consumer) = consume(&amqp, queue, PREFETCH).await;
-    let (began, cpu) = (Instant::now(), process::cpu());
+    let meter = Meter::to(count);
     for n in 1..=count {
         let delivery = delivery::next(&mut consumer).await;
+        meter.arrived();
         if n.is_multiple_of(16) || n == count {
             let all = BasicAckOptions { multiple: true };
             channel
@@ -63,8 +60,9 @@ pub(super) async fn ack_multiple(url: &str, queue: &str, count: usize) -> Measur
                 .await
                 .expect("acknowledged");
         }
+        meter.one();
     }
-    Measured::pace(count, began.elapsed(), cpu)
+    meter.pace().await
 }
 
 /// A consumer and its channel, on which a prefix of its deliveries can be acknowledged.
@@ -83,46 +81,20 @@ pub(super) async fn consume(amqp: &Amqp, queue: &str, prefetch: u16) -> (Channel
 /// Ours, with everything on.
 pub(super) async fn retryrmq(url: &str, queue: &str, count: usize) -> Measured {
     let rmq = Client::connect(url).await.expect("connected");
-    let done = Arc::new(Counter::to(count));
-    let counted = Arc::clone(&done);
-    let (began, cpu) = (Instant::now(), process::cpu());
+    let meter = Arc::new(Meter::to(count));
+    let counting = Arc::clone(&meter);
     let running = rmq
         .consumer(queue)
         .dlx(true)
         .prefetch(PREFETCH)
         .start(move |_| {
-            counted.one();
+            counting.arrived();
+            counting.one();
             std::future::ready(Ok::<(), std::io::Error>(()))
         })
         .await
         .expect("consuming");
-    done.reached().await;
-    let measured = Measured::pace(count, began.elapsed(), cpu);
+    let measured = meter.pace().await;
     running.close().await;
     measured
-}
-
-/// Counts up to a number, and tells when it is reached.
-pub(super) struct Counter {
-    left: AtomicUsize,
-    reached: Notify,
-}
-
-impl Counter {
-    pub(super) fn to(count: usize) -> Self {
-        Self {
-            left: AtomicUsize::new(count),
-            reached: Notify::new(),
-        }
-    }
-
-    pub(super) fn one(&self) {
-        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.reached.notify_one();
-        }
-    }
-
-    pub(super) async fn reached(&self) {
-        self.reached.notified().await;
-    }
 }

@@ -15,11 +15,7 @@ use retryrmq::{Backoff, Client, Publish, waiting_queue};
 use retryrmq_harness::Amqp;
 use tokio::time::Instant;
 
-use super::{
-    Measured,
-    consume::{Counter, consume},
-    delivery,
-};
+use super::{Measured, consume::consume, delivery, meter::Meter};
 
 /// Messages in flight.
 const COUNT: usize = 2_000;
@@ -28,10 +24,10 @@ const COUNT: usize = 2_000;
 pub(super) async fn retryrmq(url: &str, queue: &str, ms: usize) -> Measured {
     let delay = Duration::from_millis(ms as u64);
     let rmq = Client::connect(url).await.expect("connected");
-    let done = Arc::new(Counter::to(COUNT));
+    let meter = Arc::new(Meter::to(COUNT));
     let failed: Arc<Mutex<HashMap<String, Instant>>> = Arc::default();
     let late: Arc<Mutex<Vec<Duration>>> = Arc::default();
-    let (counted, at, lateness) = (Arc::clone(&done), Arc::clone(&failed), Arc::clone(&late));
+    let (counting, at, lateness) = (Arc::clone(&meter), Arc::clone(&failed), Arc::clone(&late));
     let running = rmq
         .consumer(queue)
         .dlx(true)
@@ -50,7 +46,7 @@ pub(super) async fn retryrmq(url: &str, queue: &str, ms: usize) -> Measured {
                         .lock()
                         .expect("a lock")
                         .push(began.elapsed().saturating_sub(delay));
-                    counted.one();
+                    counting.one();
                     Ok(())
                 }
             };
@@ -65,7 +61,7 @@ pub(super) async fn retryrmq(url: &str, queue: &str, ms: usize) -> Measured {
     published
         .for_each(|result| async { result.expect("published") })
         .await;
-    done.reached().await;
+    meter.reached().await;
     running.close().await;
     let late = std::mem::take(&mut *late.lock().expect("a lock"));
     percentiles(late)

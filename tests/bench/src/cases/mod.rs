@@ -4,21 +4,20 @@ mod consume;
 mod delivery;
 mod lateness;
 mod memory;
+mod meter;
 mod outage;
 mod retry;
 mod storm;
 
 pub(crate) use outage::{in_words as outage_in_words, messages as outage_messages};
-pub(crate) use retry::{count as retried, prepare as prepare_retry};
+pub(crate) use retry::{count as retried, make as make_for_retry};
 pub(crate) use storm::count as stormed;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use retry::Load;
 use retryrmq::{Pause, Strategy};
 use serde::{Deserialize, Serialize};
-
-use crate::process;
 
 /// The queue is filled with this before each round.
 pub(crate) const BODY: [u8; 256] = [b'x'; 256];
@@ -39,14 +38,6 @@ impl Measured {
     fn with(mut self, name: &str, value: f64) -> Self {
         self.0.insert(name.to_owned(), value);
         self
-    }
-
-    /// Messages per second, and CPU per message, since `began` with `cpu` used by then.
-    fn pace(count: usize, took: Duration, cpu: Duration) -> Self {
-        let used = process::cpu().saturating_sub(cpu);
-        Self::default()
-            .with("per_second", count as f64 / took.as_secs_f64())
-            .with("cpu_us", used.as_secs_f64() * 1e6 / count as f64)
     }
 }
 

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use lapin::{Channel, message::Delivery, options::ConfirmSelectOptions};
 use retryrmq::{Backoff, Client, SECOND, Strategy, waiting_queue};
 use retryrmq_harness::Amqp;
-use tokio::time::Instant;
 
-use super::{Measured, consume::Counter, delivery};
-use crate::{process, rounds::publish};
+use super::{Measured, delivery, meter::Meter};
 
 /// Messages of one measurement; `RETRYRMQ_BENCH_RETRIED` changes it.
 pub(crate) fn count() -> usize {
@@ -53,17 +51,17 @@ pub(super) async fn by_hand(url: &str, queue: &str, load: Load) -> Measured {
         .expect("confirms");
     let mut consumer = amqp.consume(queue, load.prefetch()).await;
     let waiting = waiting_queue(queue, SECOND);
-    let (began, cpu) = (Instant::now(), process::cpu());
-    let done = Arc::new(Counter::to(load.count));
+    let meter = Arc::new(Meter::to(load.count));
     for _ in 0..load.deliveries() {
         let delivery = delivery::next(&mut consumer).await;
-        let (publishing, waiting, done) = (publishing.clone(), waiting.clone(), Arc::clone(&done));
+        meter.arrived();
+        let (publishing, waiting) = (publishing.clone(), waiting.clone());
+        let meter = Arc::clone(&meter);
         tokio::spawn(async move {
-            handle_by_hand(&publishing, &waiting, delivery, load.failures, &done).await;
+            handle_by_hand(&publishing, &waiting, delivery, load.failures, &meter).await;
         });
     }
-    done.reached().await;
-    Measured::pace(load.count, began.elapsed(), cpu)
+    meter.pace().await
 }
 
 async fn handle_by_hand(
@@ -71,7 +69,7 @@ async fn handle_by_hand(
     waiting: &str,
     delivery: Delivery,
     failures: u32,
-    done: &Counter,
+    meter: &Meter,
 ) {
     let fails = delivery::failed(&delivery) < failures;
     if fails {
@@ -79,16 +77,15 @@ async fn handle_by_hand(
     }
     delivery::acknowledge(&delivery).await;
     if !fails {
-        done.one();
+        meter.one();
     }
 }
 
 /// Ours, with everything on.
 pub(super) async fn retryrmq(url: &str, queue: &str, load: Load, strategy: Strategy) -> Measured {
     let rmq = Client::connect(url).await.expect("connected");
-    let done = Arc::new(Counter::to(load.count));
-    let counted = Arc::clone(&done);
-    let (began, cpu) = (Instant::now(), process::cpu());
+    let meter = Arc::new(Meter::to(load.count));
+    let counting = Arc::clone(&meter);
     let running = rmq
         .consumer(queue)
         .dlx(true)
@@ -96,22 +93,22 @@ pub(super) async fn retryrmq(url: &str, queue: &str, load: Load, strategy: Strat
         .retry(Backoff::fixed(SECOND))
         .prefetch(load.prefetch())
         .start(move |message| {
+            counting.arrived();
             let fails = message.attempt() <= load.failures;
             if !fails {
-                counted.one();
+                counting.one();
             }
             std::future::ready(if fails { Err("not yet") } else { Ok(()) })
         })
         .await
         .expect("consuming");
-    done.reached().await;
-    let measured = Measured::pace(load.count, began.elapsed(), cpu);
+    let measured = meter.pace().await;
     running.close().await;
     measured
 }
 
-/// Makes the queues, and fills the work queue.
-pub(crate) async fn prepare(url: &str, queue: &str, count: usize, strategy: Strategy) {
+/// Makes the work queue and what hangs from it.
+pub(crate) async fn make(url: &str, queue: &str, strategy: Strategy) {
     let rmq = Client::connect(url).await.expect("connected");
     let plan = rmq
         .consumer(queue)
@@ -122,5 +119,4 @@ pub(crate) async fn prepare(url: &str, queue: &str, count: usize, strategy: Stra
         .expect("a plan");
     rmq.apply_plan(&plan).await.expect("queues");
     rmq.close().await;
-    publish(url, queue, count).await;
 }

@@ -11,18 +11,14 @@ use lapin::{
 };
 use retryrmq::Strategy;
 use retryrmq_harness::{Amqp, QueueType};
-use tokio::time::Instant;
 
 use super::{
     Measured,
-    consume::Counter,
     delivery::{self, counted},
+    meter::Meter,
     retry::{self, Load},
 };
-use crate::{
-    process,
-    rounds::{fill, publish},
-};
+use crate::rounds::{fill, publish};
 
 /// How often each message fails.
 const FAILURES: u32 = 5;
@@ -40,6 +36,12 @@ fn load(outstanding: usize) -> Load {
     }
 }
 
+/// Makes the queues, and fills the work queue.
+async fn full(url: &str, queue: &str, count: usize, strategy: Strategy) {
+    retry::make(url, queue, strategy).await;
+    publish(url, queue, count).await;
+}
+
 pub(super) async fn retryrmq(
     url: &str,
     queue: &str,
@@ -47,13 +49,13 @@ pub(super) async fn retryrmq(
     strategy: Strategy,
 ) -> Measured {
     let load = load(outstanding);
-    retry::prepare(url, queue, load.count, strategy).await;
+    full(url, queue, load.count, strategy).await;
     retry::retryrmq(url, queue, load, strategy).await
 }
 
 pub(super) async fn by_hand(url: &str, queue: &str, outstanding: usize) -> Measured {
     let load = load(outstanding);
-    retry::prepare(url, queue, load.count, Strategy::RetryQueues).await;
+    full(url, queue, load.count, Strategy::RetryQueues).await;
     retry::by_hand(url, queue, load).await
 }
 
@@ -100,20 +102,19 @@ async fn without_copies<F: Future<Output = ()> + Send + 'static>(
     give_back: fn(Delivery) -> F,
 ) -> Measured {
     let mut consumer = amqp.consume(queue, load.prefetch()).await;
-    let (began, cpu) = (Instant::now(), process::cpu());
-    let done = Arc::new(Counter::to(load.count));
+    let meter = Arc::new(Meter::to(load.count));
     for _ in 0..load.deliveries() {
         let delivery = delivery::next(&mut consumer).await;
-        let (fails, done) = (fails(&delivery), Arc::clone(&done));
+        meter.arrived();
+        let (fails, meter) = (fails(&delivery), Arc::clone(&meter));
         tokio::spawn(async move {
             if fails {
                 give_back(delivery).await;
             } else {
                 delivery::acknowledge(&delivery).await;
-                done.one();
+                meter.one();
             }
         });
     }
-    done.reached().await;
-    Measured::pace(load.count, began.elapsed(), cpu)
+    meter.pace().await
 }
