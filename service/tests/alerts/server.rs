@@ -93,6 +93,24 @@ impl Server {
             .map(|request| request.json()["kind"].as_str().unwrap().to_owned());
         kinds.collect()
     }
+
+    /// Waits until a webhook was sent so many notices, each counted once: a speaker that takes over tells again what it does not know
+    /// to have arrived.
+    pub(crate) async fn notices(&self, count: usize) -> Vec<Value> {
+        eventually(PATIENCE, "the notices are here", || async {
+            let mut told: Vec<Value> = Vec::new();
+            for notice in self.requests().iter().map(Request::json) {
+                if !told.contains(&notice) {
+                    told.push(notice);
+                }
+            }
+            match told.len() >= count {
+                true => Ok(told),
+                false => Err(format!("{} of {count} notices", told.len())),
+            }
+        })
+        .await
+    }
 }
 
 async fn answer(
