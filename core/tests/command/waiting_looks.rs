@@ -167,12 +167,17 @@ async fn a_signal_ends_in_an_alarm_whatever_is_under_way() {
         let file = folder.path().join("exported").display().to_string();
         desk.run(&["parked", "export", QUEUE, &file]).await.exits(0);
         desk.holds(PARKED, 2).await;
+        let group = "--group=0123456789abcdef";
+        desk.run(&["parked", "hold", QUEUE, group]).await.exits(0);
         node.raise_memory_alarm().await;
         for arguments in [
             &["waiting", "flush", QUEUE, POLICY, "--all", "--yes"][..],
             &["waiting", "cancel", QUEUE, POLICY, "--id=b", "--yes"],
             &["parked", "import", &file],
             &["parked", "compact", QUEUE],
+            &["parked", "drop", QUEUE, "--all", "--yes"],
+            &["parked", "export", QUEUE, &file, "--remove"],
+            &["parked", "forget", QUEUE, "--error=x", "--yes"],
         ] {
             let mut child = desk.command(arguments).spawn().unwrap();
             let mut said = BufReader::new(child.stderr.take().unwrap()).lines();

@@ -144,9 +144,12 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let stop = Stop::listen()?;
     let client = global.connect().await?;
     let notes = if alike && !selection.wants_a_fingerprint() {
-        Notes::of(&client, work).await?
+        Notes::unless_cut(&stop, &client, work).await?
     } else {
-        Notes::default()
+        Some(Notes::default())
+    };
+    let Some(notes) = notes else {
+        return Ok(Exit::Interrupted);
     };
     let parked = place::parked(&client, &options.queue, options.dlq);
     let mut rungs = match work {
