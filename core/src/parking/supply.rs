@@ -425,7 +425,7 @@ impl Supply {
 
     /// How many others consume the queue now, if that is more than `known`. A quorum queue counts a consumer that was cancelled
     /// for as long as it holds something, and notices a moment later that it does not.
-    pub(super) async fn others(&self, known: u32, classic: bool) -> Result<u32> {
+    pub(crate) async fn others(&self, known: u32, classic: bool) -> Result<u32> {
         let deadline = Instant::now() + PUT_BACK;
         let cancelled = match self.shares.split_last() {
             Some((_, before)) if !classic => before.iter().filter(|share| share.held > 0).count(),
