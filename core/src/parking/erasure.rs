@@ -7,13 +7,7 @@
 use std::sync::Arc;
 
 use super::{Parked, Record, marks::Source, suited, supply::Supply};
-use crate::{
-    Error, ErrorKind, Result,
-    connection::{Census, Connection, Count},
-    retry::headers,
-    topology::name,
-    visible,
-};
+use crate::{Error, ErrorKind, Result, connection::Connection, retry::headers, visible};
 
 /// A walk through a waiting queue, see [`Parked::erasure`]. What is looked at does not come back to the work queue meanwhile, so it
 /// should be short.
@@ -23,9 +17,11 @@ pub struct Erasure {
     connection: Connection,
     supply: Supply,
     last: u64,
-    /// How often a message may have been given back; a classic queue does not count that.
-    most: Option<u32>,
+    /// How often a message may have been given back.
+    most: u32,
     uncounted: bool,
+    /// It does not count that.
+    classic: bool,
     others: u32,
 }
 
@@ -38,54 +34,41 @@ impl Parked {
     /// last reader, and for a stream; [`ErrorKind::Timeout`] where it has no leader, or its node is away,
     /// and those of a lost connection. Nothing is held then.
     pub async fn erasure(&self, waiting: &str, most: u32) -> Result<Option<Erasure>> {
-        let wire = name(waiting)?;
-        let connection = Connection::open(self.client().addresses(), "waiting").await?;
-        let channel = connection.channel().await?;
-        let addresses = self.client().addresses();
-        let count = Census::once(addresses, &connection, &wire).await;
-        let found = match count.and_then(Count::read) {
-            Ok(found) => found,
-            Err(error) => {
-                connection.close().await;
-                return match error.kind() {
-                    ErrorKind::QueueNotFound => Ok(None),
-                    _ => Err(error),
-                };
-            }
+        let entry = match suited::open(self.client().addresses(), waiting).await {
+            Err(error) if error.kind() == ErrorKind::QueueNotFound => return Ok(None),
+            entry => entry?,
         };
-        let uncounted = connection.server().capabilities().nack_is_uncounted;
-        let others = match found.consumer_count() {
-            0 => 0,
-            _ => suited::others(&connection, &wire).await?,
-        };
-        // One that is empty is not read.
-        let classic = found.message_count() > 0 && suited::is_classic(&connection, &wire).await?;
+        let can = entry.connection.server().capabilities();
         Ok(Some(Erasure {
             queue: Arc::from(self.queue()),
             waiting: waiting.to_owned(),
-            connection,
-            supply: Supply::new(wire, channel, found.message_count()),
+            uncounted: can.nack_is_uncounted,
+            connection: entry.connection,
+            supply: entry.supply,
             last: 0,
-            most: (!classic).then_some(most),
-            uncounted,
-            others,
+            most,
+            classic: entry.classic,
+            others: entry.others,
         }))
     }
 }
 
 impl Erasure {
-    /// How many others were taking messages out of the waiting queue when the walk began. What they hold this walk does not see.
+    /// How many others were taking messages out of the waiting queue when the walk began or, if that is more, when it had come to its
+    /// end. What they hold this walk does not see.
     #[must_use]
     pub fn others(&self) -> u32 {
         self.others
     }
 
-    /// The next message, until as many have come as were ready at first. Fewer come where some come back by themselves meanwhile.
+    /// The next message, until as many have come as were ready at first. Fewer come where some come back by themselves meanwhile. Its
+    /// error and fingerprint are those of its last failure: nobody has given it up.
     ///
     /// # Errors
     /// [`ErrorKind::StrategyRefused`] at a message that was given back too often already, and those of a lost connection.
     pub async fn next(&mut self) -> Result<Option<Record>> {
         if !self.supply.expect().await? {
+            self.others = self.supply.others(self.others, self.classic).await?;
             return Ok(None);
         }
         let Some(delivery) = self.supply.next() else {
@@ -100,7 +83,7 @@ impl Erasure {
                 .flatten()
         });
         let count = count.unwrap_or(0);
-        if self.most.is_some_and(|most| count >= most) {
+        if !self.classic && count >= self.most {
             return Err(Error::new(
                 ErrorKind::StrategyRefused,
                 format!(
@@ -109,14 +92,16 @@ impl Erasure {
                 ),
             ));
         }
-        Ok(Some(Record::read(
+        let mut record = Record::read(
             (0, delivery.delivery_tag),
             &self.queue,
             delivery.data,
             delivery.properties,
             delivery.exchange,
             delivery.routing_key,
-        )))
+        );
+        record.waits();
+        Ok(Some(record))
     }
 
     /// Takes a message of this walk out, for good.

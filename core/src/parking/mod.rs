@@ -13,6 +13,7 @@ mod restore;
 mod rewrite;
 pub(crate) mod suited;
 mod supply;
+mod tags;
 mod wear;
 mod window;
 
@@ -25,6 +26,7 @@ pub use resend::Resend;
 #[cfg(test)]
 pub(crate) use self::{
     marks::Marks,
+    tags::Tags,
     wear::{Move, NEAR, Seen, Wear, may_go},
     window::Window,
 };

@@ -60,7 +60,7 @@ impl Parked {
 
     /// Walks through the parked messages, in the order of the queue: oldest first, except for messages with a priority. What is
     /// neither replayed nor dropped stays parked, in its place, if the walk is [closed](Browse::close) and no other walk runs at
-    /// the same time. Beyond two thousand messages a quorum queue may change their order when they are looked at again and again.
+    /// the same time. Beyond two thousand messages a quorum queue may change their order when they are looked at again and again, or when a walk is killed.
     ///
     /// Looking loses no message, whatever the delivery limit, and however a walk ends: what was given back before is put back as a
     /// fresh, confirmed copy before it is held again. That takes the right to publish to queues. There are four exceptions:

@@ -118,6 +118,20 @@ impl Record {
         self.home = home.filter(|_| !self.ours).unwrap_or_default();
     }
 
+    /// Of a message that waits for a retry: nobody has given it up, and what is said of it is its last failure. One that never failed, as
+    /// what is published with a delay, has none that could be like another's.
+    pub(super) fn waits(&mut self) {
+        let table = self.received.properties.headers().as_ref();
+        let text = |name| table.and_then(|table| headers::string(table, name));
+        if let Some(error) = text(headers::ERROR) {
+            self.error_type = text(headers::ERROR_TYPE).unwrap_or_default();
+            self.fingerprint = fingerprint(&self.error_type, &error);
+            (self.error, self.by_broker) = (error, false);
+        } else if self.error.is_empty() {
+            self.fingerprint.clear();
+        }
+    }
+
     /// Reads what `properties` say.
     pub(crate) fn read(
         place: (u64, u64),

@@ -1,24 +1,76 @@
 //! Whether a waiting queue may be looked at. A client makes none that may not, but its name is all that shows whose it is.
 
+use std::sync::Arc;
+
 use lapin::{
     options::QueueDeclareOptions,
     types::{AMQPValue, FieldTable, ShortString},
 };
 use tokio::time::{Instant, sleep};
 
-use super::supply::PUT_BACK;
+use super::supply::{PUT_BACK, Supply};
 use crate::{
     Error, ErrorKind, Result,
-    connection::{Connection, Doing, Kind, ask, kind_of, look},
+    connection::{Addresses, Census, Connection, Count, Doing, Kind, ask, kind_of, look},
+    topology::name,
     visible,
 };
+
+/// A waiting queue that is about to be looked through, on a connection of its own. Nothing is held yet.
+pub(crate) struct Entry {
+    pub(crate) connection: Connection,
+    pub(crate) supply: Supply,
+    /// It is known to be a classic queue, which counts no deliveries.
+    pub(crate) classic: bool,
+    /// How many others consume it.
+    pub(crate) others: u32,
+}
+
+/// Opens a waiting queue.
+///
+/// # Errors
+/// [`ErrorKind::QueueNotFound`] where it is gone, [`ErrorKind::AccessRefused`] without the right to read it, [`ErrorKind::Mismatch`] for an
+/// auto-delete queue, which goes with the look, and for a stream; [`ErrorKind::Timeout`] where it has no leader, or its node is away; and
+/// those of a lost connection.
+pub(crate) async fn open(addresses: &Arc<Addresses>, waiting: &str) -> Result<Entry> {
+    let wire = name(waiting)?;
+    let connection = Connection::open(addresses, "waiting").await?;
+    match entered(addresses, &connection, &wire).await {
+        Ok((supply, classic, others)) => Ok(Entry {
+            connection,
+            supply,
+            classic,
+            others,
+        }),
+        Err(error) => {
+            connection.close().await;
+            Err(error)
+        }
+    }
+}
+
+async fn entered(
+    addresses: &Arc<Addresses>,
+    connection: &Connection,
+    wire: &ShortString,
+) -> Result<(Supply, bool, u32)> {
+    let channel = connection.channel().await?;
+    let census = Census::new(addresses);
+    let found = count(&census, connection, wire).await;
+    census.close().await;
+    let found = found.and_then(Count::read)?;
+    // One that is empty is not read.
+    let classic = found.message_count() > 0 && is_classic(connection, wire).await?;
+    let supply = Supply::new(wire.clone(), channel, found.message_count());
+    Ok((supply, classic, found.consumer_count()))
+}
 
 /// Makes sure that a look leaves a waiting queue as it is, and says whether it is a classic queue, which counts no deliveries. What may
 /// not be asked counts as fine.
 ///
 /// # Errors
 /// [`ErrorKind::Mismatch`] for an auto-delete queue, which goes with the look, and for a stream; those of a lost connection.
-pub(crate) async fn is_classic(connection: &Connection, waiting: &ShortString) -> Result<bool> {
+async fn is_classic(connection: &Connection, waiting: &ShortString) -> Result<bool> {
     let channel = connection.channel().await?;
     let kind = match kind_of(connection, channel.lapin(), waiting.clone()).await {
         Err(error) if error.is_transient() => return Err(error),
@@ -30,6 +82,8 @@ pub(crate) async fn is_classic(connection: &Connection, waiting: &ShortString) -
         Some(Kind::Stream) => refused(format!(
             "`{shown}` is a stream: what is taken out of it stays in it, and nothing comes back from it; nothing was read from it"
         )),
+        // No broker makes an auto-delete queue of that type.
+        Some(Kind::Quorum) => Ok(false),
         _ if is_auto_delete(connection, waiting).await? => refused(format!(
             "`{shown}` is an auto-delete queue: RabbitMQ deletes it, with everything in it, as soon as its last reader leaves, and a \
              look is a reader; nothing was read from it, and what waits there comes back by itself"
@@ -38,8 +92,8 @@ pub(crate) async fn is_classic(connection: &Connection, waiting: &ShortString) -
     }
 }
 
-/// Whether it goes with its last consumer, which shows only in what a declaration is refused for: that it is durable, or this. The
-/// declaration has an argument that no queue has, so that it makes none where this one has gone meanwhile.
+/// Whether it goes with its last consumer, which shows only in what a declaration is refused for: first that it is durable or not, then
+/// this. The declaration has an argument that no queue has, so that it makes none where this one has gone meanwhile.
 async fn is_auto_delete(connection: &Connection, waiting: &ShortString) -> Result<bool> {
     let mut impossible = FieldTable::default();
     impossible.insert(
@@ -55,28 +109,40 @@ async fn is_auto_delete(connection: &Connection, waiting: &ShortString) -> Resul
         let declared = channel
             .lapin()
             .queue_declare(waiting.clone(), options, impossible.clone());
+        let differs = |error: &Error, what| {
+            let words = format!("inequivalent arg '{what}'");
+            error.to_string().contains(&words)
+        };
         match ask(Doing::Declaring(waiting.as_str()), declared).await {
             Err(error) if error.is_transient() => return Err(error),
-            Err(error) if error.to_string().contains("inequivalent arg 'auto_delete'") => {
-                return Ok(true);
-            }
-            _ => {}
+            Err(error) if differs(&error, "durable") => {}
+            Err(error) => return Ok(differs(&error, "auto_delete")),
+            Ok(_) => return Ok(false),
         }
     }
     Ok(false)
 }
 
-/// How many consume a waiting queue: only somebody who looks does. One who has just left is counted for a moment longer.
-pub(crate) async fn others(connection: &Connection, waiting: &ShortString) -> Result<u32> {
+/// Counts a waiting queue. Only somebody who looks consumes one, and who has just left is counted for a moment longer: what they held
+/// is back when they are not counted any more.
+pub(crate) async fn count(
+    census: &Census,
+    connection: &Connection,
+    waiting: &ShortString,
+) -> Result<Count> {
+    let count = census.of(connection, waiting).await?;
+    if count.found.consumer_count() == 0 {
+        return Ok(count);
+    }
     let channel = connection.channel().await?;
     let deadline = Instant::now() + PUT_BACK;
-    loop {
-        let found = look(channel.lapin(), waiting.clone()).await?;
-        let others = found.consumer_count();
-        if others == 0 || Instant::now() >= deadline {
-            channel.close().await;
-            return Ok(others);
-        }
+    while Instant::now() < deadline {
         sleep(PUT_BACK / 20).await;
+        let found = look(channel.lapin(), waiting.clone()).await?;
+        if found.consumer_count() == 0 {
+            break;
+        }
     }
+    channel.close().await;
+    census.of(connection, waiting).await
 }

@@ -20,7 +20,7 @@ use lapin::{
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::warn;
 
-use super::{marks::Source, window::Window};
+use super::{marks::Source, tags::Tags, window::Window};
 use crate::{
     Error, ErrorKind, Result,
     connection::{
@@ -54,10 +54,9 @@ struct Share {
 pub(crate) struct Supply {
     queue: ShortString,
     channel: OpenChannel,
-    /// How many came by other channels: our delivery tags count on.
-    before: u64,
-    /// Those channels, each with how many came before it.
-    earlier: Vec<(u64, OpenChannel)>,
+    /// The channels that were left.
+    earlier: Vec<OpenChannel>,
+    tags: Tags,
     /// The consumer whose share is being walked through.
     stream: Option<lapin::Consumer>,
     window: Window,
@@ -90,8 +89,8 @@ impl Supply {
         Self {
             queue,
             channel,
-            before: 0,
             earlier: Vec::new(),
+            tags: Tags::default(),
             stream: None,
             window: Window::default(),
             shares: Vec::new(),
@@ -283,7 +282,7 @@ impl Supply {
 
     fn came(&mut self, mut delivery: Delivery) -> Delivery {
         let (channel, tag) = (self.channel.lapin().id(), delivery.delivery_tag);
-        delivery.delivery_tag += self.before;
+        delivery.delivery_tag = self.tags.of_walk(tag);
         if let Some(mended) = self.channel.mended().take(channel, tag) {
             self.mended
                 .insert(delivery.delivery_tag, mended.to_string());
@@ -333,16 +332,16 @@ impl Supply {
     /// Goes on by another channel, once. For each that is acknowledged RabbitMQ looks through all that its channel holds before
     /// that: behind some ten thousand nothing could be renewed before it is shown.
     pub(super) async fn part(&mut self, connection: &Connection) -> Result<()> {
-        if !self.earlier.is_empty() {
+        if self.tags.parted() > 0 {
             return Ok(());
         }
         self.take_what_is_on_its_way().await?;
         self.check()?;
         self.stop().await?;
         let channel = connection.channel().await?;
-        let earlier = std::mem::replace(&mut self.channel, channel);
-        self.earlier.push((self.before, earlier));
-        self.before = self.came;
+        self.earlier
+            .push(std::mem::replace(&mut self.channel, channel));
+        self.tags.part(self.came);
         Ok(())
     }
 
@@ -353,7 +352,7 @@ impl Supply {
     /// [`ErrorKind::ConnectionLost`] when it is the queue's again.
     pub(super) fn check(&mut self) -> Result<()> {
         self.take_what_came();
-        let is_gone = self.earlier.iter().any(|(_, channel)| !channel.is_open());
+        let is_gone = self.earlier.iter().any(|channel| !channel.is_open());
         if self.is_over || is_gone {
             return Err(self.cut_short());
         }
@@ -364,7 +363,7 @@ impl Supply {
     pub(crate) async fn check_what_was_settled(&mut self) -> Result<()> {
         if self.settled.0 > 0 {
             self.ready().await?;
-            for (_, channel) in &self.earlier {
+            for channel in &self.earlier {
                 look(channel.lapin(), self.queue.clone()).await?;
             }
         }
@@ -378,14 +377,9 @@ impl Supply {
     pub(crate) async fn settle(&mut self, tag: u64) -> Result<()> {
         self.check()?;
         let options = BasicAckOptions { multiple: false };
-        let now = (self.before, &self.channel);
-        let all = self
-            .earlier
-            .iter()
-            .map(|(before, channel)| (*before, channel));
-        let of = |(before, _): &(u64, &OpenChannel)| *before < tag;
-        let (before, channel) = all.chain([now]).rfind(of).unwrap_or(now);
-        let acked = channel.lapin().basic_ack(tag - before, options);
+        let (channel, of_channel) = self.tags.of_channel(tag);
+        let channel = self.earlier.get(channel).unwrap_or(&self.channel);
+        let acked = channel.lapin().basic_ack(of_channel, options);
         ask(Doing::Settling, acked).await?;
         self.window.settled(tag);
         if let Some(share) = self.shares.iter_mut().rfind(|share| share.first <= tag) {
@@ -425,7 +419,7 @@ impl Supply {
 
     /// How many others consume the queue now, if that is more than `known`. A quorum queue counts a consumer that was cancelled
     /// for as long as it holds something, and notices a moment later that it does not.
-    pub(super) async fn others(&self, known: u32, classic: bool) -> Result<u32> {
+    pub(crate) async fn others(&self, known: u32, classic: bool) -> Result<u32> {
         let deadline = Instant::now() + PUT_BACK;
         let cancelled = match self.shares.split_last() {
             Some((_, before)) if !classic => before.iter().filter(|share| share.held > 0).count(),
@@ -490,7 +484,7 @@ impl Supply {
     pub(super) async fn give_back(self, connection: &Connection, others: u32) {
         self.linger().await;
         // In this order they go back.
-        for (_, channel) in self.earlier {
+        for channel in self.earlier {
             channel.close().await;
         }
         self.channel.close().await;

@@ -15,7 +15,7 @@ use tokio::{
 use super::{Rung, Waiter, Waiting};
 use crate::{
     Client, Error, ErrorKind, Result,
-    connection::{Census, Connection},
+    connection::Connection,
     parking::{Source, Supply, suited},
     publish::Job,
     retry::{Origin, Stamp},
@@ -43,6 +43,8 @@ pub struct Look {
     /// Whether looks are counted, and the count comes along.
     counted: bool,
     skipped: u32,
+    classic: bool,
+    others: u32,
 }
 
 /// Where messages go.
@@ -61,26 +63,22 @@ impl Waiting {
     /// connection. Nothing is held then.
     pub async fn look(&self, rung: &Rung) -> Result<Look> {
         self.client.same_process()?;
-        let wire = name(&rung.name)?;
-        let connection = Connection::open(self.client.addresses(), "waiting").await?;
-        let channel = connection.channel().await?;
-        let addresses = self.client.addresses();
-        let found = Census::once(addresses, &connection, &wire).await?.read()?;
-        let can = connection.server().capabilities();
-        // One that is empty is not read.
-        let classic = found.message_count() > 0 && suited::is_classic(&connection, &wire).await?;
+        let entry = suited::open(self.client.addresses(), &rung.name).await?;
+        let can = entry.connection.server().capabilities();
         Ok(Look {
             client: self.client.clone(),
             queue: Arc::from(self.queue.as_str()),
             rung: rung.clone(),
-            connection,
-            supply: Supply::new(wire, channel, found.message_count()),
             held: BTreeSet::new(),
             walk: fastrand::u64(..),
             since: None,
             uncounted: can.nack_is_uncounted,
-            counted: can.counts_hold_rounds && !classic,
+            counted: can.counts_hold_rounds && !entry.classic,
             skipped: 0,
+            classic: entry.classic,
+            others: entry.others,
+            connection: entry.connection,
+            supply: entry.supply,
         })
     }
 }
@@ -92,6 +90,13 @@ impl Look {
         self.supply.left()
     }
 
+    /// How many others were looking at the waiting queue when the look began or, if that is more, when it had come to its end. What they
+    /// hold this look does not see.
+    #[must_use]
+    pub fn others(&self) -> u32 {
+        self.others
+    }
+
     /// The next message, until as many have come as were ready at first. Fewer come where some come back by themselves meanwhile.
     ///
     /// # Errors
@@ -100,6 +105,8 @@ impl Look {
         loop {
             let expected = self.supply.expect().await;
             if !expected.map_err(|error| self.cut(error))? {
+                let others = self.supply.others(self.others, self.classic).await;
+                self.others = others.map_err(|error| self.cut(error))?;
                 return Ok(None);
             }
             let Some(delivery) = self.supply.next() else {

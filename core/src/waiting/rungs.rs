@@ -10,6 +10,7 @@ use super::Waiting;
 use crate::{
     Error, ErrorKind, MAX_DELAY, MILLISECOND, Policy, Result,
     connection::{Census, Connection, Count, Doing, Kind, ask, kind_of},
+    parking::suited,
     retry::rung,
     topology::{SAFE_AGE, name, waiting_queue},
 };
@@ -187,7 +188,7 @@ async fn rung_of(
     delay: Duration,
 ) -> Result<Option<(Rung, Option<Error>)>> {
     let rung = waiting_queue(queue, delay);
-    match census.of(connection, &name(&rung)?).await {
+    match suited::count(census, connection, &name(&rung)?).await {
         Ok(Count { found, doubt }) => {
             let rung = Rung {
                 name: rung,

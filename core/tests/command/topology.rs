@@ -312,3 +312,14 @@ async fn where_messages_are_parked_is_no_queue_to_be_consumed() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_management_address_that_cannot_be_is_refused_before_anything_is_made() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let make = ["topology", QUEUE, "--apply", "--management=ftp://shop"];
+        desk.run(&make).await.exits(2);
+        assert_eq!(desk.amqp.depth(QUEUE).await, None);
+    })
+    .await;
+}

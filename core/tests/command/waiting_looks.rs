@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::{
     stage::{Desk, PARKED, PATIENCE, QUEUE},
-    walking::{code, parked, pid},
+    walking::{AtTerminal, code, parked, pid},
 };
 
 const POLICY: &str = "--retry=fixed(10m)";
@@ -84,6 +84,79 @@ async fn what_others_hold_of_what_waits_is_not_taken_for_gone() {
             done.err.contains("no message `nobody`") && done.err.contains("1 message taken out"),
             "{done:#?}"
         );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_begins_to_look_after_the_question_is_not_overlooked() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        let made = ["topology", QUEUE, POLICY, "--apply"];
+        desk.run(&made).await.exits(0);
+        for name in ["a", "b"] {
+            desk.amqp.publish_with(RUNG, name, id(name)).await;
+        }
+        desk.holds(RUNG, 2).await;
+        let flush = ["waiting", "flush", QUEUE, POLICY, "--all"];
+        let mut prompt = AtTerminal::at_its_prompt(&desk, &flush).await;
+        let other = Amqp::connect(desk.vhost.url()).await;
+        let _held = other.consume(RUNG, 1).await;
+        desk.holds(RUNG, 1).await;
+        prompt.types("y\n");
+        assert_eq!(code(&mut prompt.child).await, Some(6));
+        prompt.shows("somebody else looks at").await;
+        other.close().await;
+        desk.holds(RUNG, 1).await;
+        desk.holds(QUEUE, 1).await;
+    })
+    .await;
+}
+
+/// In classic queues: nobody counts how often these are looked at.
+#[tokio::test]
+async fn what_waits_belongs_to_the_group_of_its_last_failure() {
+    const FAILURE: &str = "36567b941ac2e6b8";
+    const NO_FAILURE: &str = "af63c74c8601c8dd";
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let made = ["topology", QUEUE, POLICY, "--queue-type=classic", "--apply"];
+        desk.run(&made).await.exits(0);
+        let text = |text: &str| AMQPValue::LongString(text.into());
+        let mut failed = FieldTable::default();
+        failed.insert("x-retry-count".into(), AMQPValue::LongLongInt(1));
+        failed.insert("x-retry-error".into(), text("connect to 10.0.0.7:5432"));
+        failed.insert("x-retry-error-type".into(), text("Timeout"));
+        let failed = id("failed").with_headers(failed);
+        desk.amqp.publish_with(RUNG, "failed", failed).await;
+        desk.amqp.publish_with(RUNG, "delayed", id("delayed")).await;
+        desk.amqp
+            .publish_with(PARKED, "strange", id("strange"))
+            .await;
+        desk.holds(RUNG, 2).await;
+        desk.holds(PARKED, 1).await;
+        let forget = |what: &'static str| ["parked", "forget", QUEUE, "--delay=10m", "--yes", what];
+        let hold = |more: &'static [&'static str]| {
+            [&["parked", "hold", QUEUE, "--group", FAILURE], more].concat()
+        };
+        desk.run(&hold(&[])).await.exits(0);
+        let done = desk.run(&forget("--error=connect")).await.exits(2);
+        assert!(done.err.contains("on hold"), "{done:#?}");
+        desk.holds(RUNG, 2).await;
+        desk.run(&hold(&["--release"])).await.exits(0);
+
+        let done = desk
+            .run(&[&forget("--fingerprint")[..], &[NO_FAILURE]].concat())
+            .await
+            .exits(0);
+        assert!(done.err.contains("1 parked, 0 waiting"), "{done:#?}");
+        desk.holds(RUNG, 2).await;
+        let done = desk
+            .run(&[&forget("--fingerprint")[..], &[FAILURE]].concat())
+            .await
+            .exits(0);
+        assert!(done.err.contains("0 parked, 1 waiting"), "{done:#?}");
+        desk.holds(RUNG, 1).await;
     })
     .await;
 }
@@ -167,12 +240,17 @@ async fn a_signal_ends_in_an_alarm_whatever_is_under_way() {
         let file = folder.path().join("exported").display().to_string();
         desk.run(&["parked", "export", QUEUE, &file]).await.exits(0);
         desk.holds(PARKED, 2).await;
+        let group = "--group=0123456789abcdef";
+        desk.run(&["parked", "hold", QUEUE, group]).await.exits(0);
         node.raise_memory_alarm().await;
         for arguments in [
             &["waiting", "flush", QUEUE, POLICY, "--all", "--yes"][..],
             &["waiting", "cancel", QUEUE, POLICY, "--id=b", "--yes"],
             &["parked", "import", &file],
             &["parked", "compact", QUEUE],
+            &["parked", "drop", QUEUE, "--all", "--yes"],
+            &["parked", "export", QUEUE, &file, "--remove"],
+            &["parked", "forget", QUEUE, "--error=x", "--yes"],
         ] {
             let mut child = desk.command(arguments).spawn().unwrap();
             let mut said = BufReader::new(child.stderr.take().unwrap()).lines();

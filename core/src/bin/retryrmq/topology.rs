@@ -77,16 +77,16 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         queue_type,
         options.retrying.work_queue()?.as_ref(),
     )?;
+    let asks = options.management.is_said() && !options.offline;
+    let desk = asks.then(|| options.management.open(global)).transpose()?;
     let findings = if options.offline {
         None
     } else {
         Some(examine(&options, &plan, global).await?)
     };
-    let warnings = if options.management.is_said() && !options.offline {
-        let desk = options.management.open(global)?;
-        Some(doctor::harm_to(&options.queue, &desk).await)
-    } else {
-        None
+    let warnings = match &desk {
+        Some(desk) => Some(doctor::harm_to(&options.queue, desk).await),
+        None => None,
     };
     let exit = findings.as_deref().map_or(Exit::Ok, verdict);
     if output.is_json() {

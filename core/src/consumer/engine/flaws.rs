@@ -19,6 +19,8 @@ pub(crate) enum Flaw {
     TrustsTheLimit,
     /// A walk acknowledges before the fresh copy is confirmed.
     LetsGoFirst,
+    /// A walk that goes on by another channel settles there what came by the one before.
+    ForgetsTheChannel,
     /// A suspect waits again for what took too long before.
     WaitsTwice,
     /// Publishes each copy of a failed message twice.

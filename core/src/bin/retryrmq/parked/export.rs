@@ -95,9 +95,13 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let parked = place::parked(&client, &options.queue, options.dlq);
     // What is taken out is as gone for others as what is dropped.
     let notes = if options.remove && !selection.wants_a_fingerprint() {
-        Notes::of(&client, place::family(&options.queue, options.dlq)).await?
+        let work = place::family(&options.queue, options.dlq);
+        Notes::unless_cut(&stop, &client, work).await?
     } else {
-        Notes::default()
+        Some(Notes::default())
+    };
+    let Some(notes) = notes else {
+        return Ok(Exit::Interrupted);
     };
     let log = options.remove.then_some(&options.log);
     let audit = Audit::open(log, (&client, &stop), "export", &options.queue).await?;

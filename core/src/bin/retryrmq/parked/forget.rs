@@ -144,9 +144,12 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let stop = Stop::listen()?;
     let client = global.connect().await?;
     let notes = if alike && !selection.wants_a_fingerprint() {
-        Notes::of(&client, work).await?
+        Notes::unless_cut(&stop, &client, work).await?
     } else {
-        Notes::default()
+        Some(Notes::default())
+    };
+    let Some(notes) = notes else {
+        return Ok(Exit::Interrupted);
     };
     let parked = place::parked(&client, &options.queue, options.dlq);
     let mut rungs = match work {
@@ -319,10 +322,10 @@ impl Forget<'_> {
         let held = |(_, record): &&(usize, Record)| self.notes.holds(&record.fingerprint);
         let on_hold = chosen.iter().filter(held).count();
         if on_hold > 0 && !walk.is_stopped() {
-            return Err(Fault::usage(format!(
-                "nothing was forgotten, because {on_hold} of these messages are on hold (`parked ls --group` says why): end that with \
-                 `parked hold --release`, or name them by --id or --fingerprint"
-            )));
+            return Err(on_hold_are(
+                "nothing",
+                &format!("{on_hold} of these messages are"),
+            ));
         }
         let others = Others::of(&walk.browse);
         if others.hold() && !walk.is_stopped() {
@@ -352,11 +355,7 @@ impl Forget<'_> {
             };
             if walk.others() > 0 {
                 walk.close().await?;
-                return Err(Fault::held(format!(
-                    "nothing more was forgotten, because a message that is not to be seen may be meant: somebody looks at {}; try again when \
-                     they are done",
-                    visible::line(rung)
-                )));
+                return Err(held_in(rung));
             }
             let work = async {
                 while !stop.is_set()
@@ -366,6 +365,9 @@ impl Forget<'_> {
                         continue;
                     }
                     self.found = true;
+                    if self.notes.holds(&record.fingerprint) {
+                        return Err(on_hold_are("nothing more", "one that waits is"));
+                    }
                     let is_meant = match &mut erase {
                         Some(Some(only)) => take_one(only, &record.mark),
                         _ => true,
@@ -387,9 +389,13 @@ impl Forget<'_> {
                 Ok::<_, Fault>(())
             };
             let done = work.await;
+            let others = walk.others();
             let closed = walk.close().await;
             done?;
             closed?;
+            if others > 0 && !stop.is_set() {
+                return Err(held_in(rung));
+            }
         }
         Ok((count, marks))
     }
@@ -417,6 +423,22 @@ impl Forget<'_> {
         line["forgotten"] = json!(done);
         self.output.json_line(&line)
     }
+}
+
+/// Why nothing is forgotten of a group that is to be left alone.
+fn on_hold_are(forgotten: &str, which: &str) -> Fault {
+    Fault::usage(format!(
+        "{forgotten} was forgotten, because {which} on hold (`parked ls --group` says why): end that with `parked hold --release`, or name \
+         what is meant by --id or --fingerprint"
+    ))
+}
+
+/// Why nothing is forgotten while somebody looks at a waiting queue.
+fn held_in(rung: &str) -> Fault {
+    Fault::held(format!(
+        "nothing more was forgotten, because a message that is not to be seen may be meant: somebody looks at {}; try again when they are done",
+        visible::line(rung)
+    ))
 }
 
 /// Whether one with this mark is left.

@@ -151,16 +151,17 @@ async fn one(
     stop: Stop,
     output: &Output,
 ) -> Result<(Exit, usize), Fault> {
-    let Some(mut walk) = Ordered::open(parked, options.dlq || options.all_queues, stop).await?
-    else {
+    let is_dlq = options.dlq || options.all_queues;
+    let Some(mut walk) = Ordered::open(parked, is_dlq, stop.clone()).await? else {
         return Ok((Exit::Interrupted, 0));
     };
     let total = walk.browse.remaining();
     if total > 0 || !options.all_queues {
         warn_of(&walk);
     }
-    let listed = match notes_of(options, client).await {
-        Ok(notes) => list(options, (filter, &notes), &mut walk, output).await,
+    let listed = match notes_of(options, client, &stop).await {
+        Ok(Some(notes)) => list(options, (filter, &notes), &mut walk, output).await,
+        Ok(None) => Ok(0),
         Err(fault) => Err(fault),
     };
     let (others, stopped, seen) = (Others::of(&walk.browse), walk.is_stopped(), walk.place);
@@ -193,10 +194,12 @@ async fn one(
 }
 
 /// What operators wrote about the groups, of one queue that is listed by group.
-async fn notes_of(options: &Options, client: &Client) -> Result<Notes, Fault> {
+async fn notes_of(options: &Options, client: &Client, stop: &Stop) -> Result<Option<Notes>, Fault> {
     match &options.queue {
-        Some(queue) if options.group => Notes::of(client, place::family(queue, options.dlq)).await,
-        _ => Ok(Notes::default()),
+        Some(queue) if options.group => {
+            Notes::unless_cut(stop, client, place::family(queue, options.dlq)).await
+        }
+        _ => Ok(Some(Notes::default())),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::{
     fault::Fault,
     moment,
     output::{Column, Look, Output},
+    stop::Stop,
 };
 use retryrmq::visible;
 
@@ -75,6 +76,15 @@ impl Notes {
             "others read the notes in {} all the time, so that it is not known what is on hold; try again",
             visible::line(&name)
         )))
+    }
+
+    /// As [`of`](Self::of); none when we are to end and a broker with an alarm does not let the notes be read.
+    pub(super) async fn unless_cut(
+        stop: &Stop,
+        client: &Client,
+        queue: Option<&str>,
+    ) -> Result<Option<Self>, Fault> {
+        stop.unless_cut(Self::of(client, queue)).await.transpose()
     }
 
     /// Writes a note, and takes away those that it replaces.

@@ -200,9 +200,13 @@ async fn act(
     let client = global.connect().await?;
     let parked = place::parked(&client, &choice.queue, choice.dlq);
     let notes = if selection.is_named() || selection.wants_a_fingerprint() {
-        Notes::default()
+        Some(Notes::default())
     } else {
-        Notes::of(&client, place::family(&choice.queue, choice.dlq)).await?
+        let work = place::family(&choice.queue, choice.dlq);
+        Notes::unless_cut(&stop, &client, work).await?
+    };
+    let Some(notes) = notes else {
+        return Ok(Exit::Interrupted);
     };
     let mut doing =
         Doing::prepare((&client, &parked), &stop, &choice, &deed, &manner, output).await?;

@@ -63,12 +63,15 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let stop = Stop::listen()?;
     let client = global.connect().await?;
     let parked = place::parked(&client, &options.queue, options.dlq);
-    let Some(mut walk) = Ordered::open(&parked, options.dlq, stop).await? else {
+    let Some(mut walk) = Ordered::open(&parked, options.dlq, stop.clone()).await? else {
         return Ok(Exit::Interrupted);
     };
     let shown = async {
-        let notes = Notes::of(&client, place::family(&options.queue, options.dlq)).await?;
         let mut shown = 0;
+        let work = place::family(&options.queue, options.dlq);
+        let Some(notes) = Notes::unless_cut(&stop, &client, work).await? else {
+            return Ok(shown);
+        };
         while !selection.ends_by(walk.place)
             && let Some((place, record)) = walk.next().await?
         {

@@ -6,7 +6,7 @@ use clap::Args;
 use retryrmq::{Client, Rung, Waiter, format_duration, visible};
 use serde_json::{Value, json};
 
-use super::{MOST_LOOKS, Place, choice, held, worn};
+use super::{MOST_LOOKS, Place, choice, held, held_in, worn};
 use crate::{
     exit::Exit,
     fault::Fault,
@@ -127,11 +127,13 @@ async fn collect(
     client: &Client,
 ) -> Result<(Vec<Row>, Option<String>), Fault> {
     let rungs = options.place.rungs(client).await?;
-    let others = held(client, &rungs).await?;
+    let mut others = held(&rungs);
     let mut rows = Vec::with_capacity(rungs.len());
     for rung in rungs {
         let seen = if options.look && rung.messages > 0 && !stop.is_set() {
-            Some(look(options, stop, client, &rung).await?)
+            let (seen, is_held) = look(options, stop, client, &rung).await?;
+            others = others.or_else(|| is_held.then(|| held_in(&rung)));
+            Some(seen)
         } else {
             None
         };
@@ -140,12 +142,13 @@ async fn collect(
     Ok((rows, others))
 }
 
+/// Those that are to be seen, and whether others hold some.
 async fn look(
     options: &Options,
     stop: &Stop,
     client: &Client,
     rung: &Rung,
-) -> Result<Vec<Seen>, Fault> {
+) -> Result<(Vec<Seen>, bool), Fault> {
     let mut look = client.waiting(&options.place.queue).look(rung).await?;
     let mut seen = Vec::new();
     let walked = async {
@@ -159,10 +162,11 @@ async fn look(
         Ok::<_, Fault>(())
     }
     .await;
+    let is_held = look.others() > 0;
     let closed = look.close().await;
     walked?;
     closed?;
-    Ok(seen)
+    Ok((seen, is_held))
 }
 
 fn print(rows: &[Row], output: &Output) -> Result<(), Fault> {

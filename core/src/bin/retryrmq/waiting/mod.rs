@@ -5,11 +5,8 @@ mod ls;
 mod moving;
 mod show;
 
-use std::time::Duration;
-
 use clap::{Args, Subcommand};
 use retryrmq::{Client, Policy, Rung, Waiter, visible};
-use tokio::time::{Instant, sleep};
 
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 
@@ -70,33 +67,18 @@ impl Place {
     }
 }
 
-/// How long somebody who has just left is counted as a consumer.
-const PARTING: Duration = Duration::from_secs(1);
-
 /// What to say where somebody else looks at one of these waiting queues, and holds messages that are not to be seen.
-async fn held(client: &Client, rungs: &[Rung]) -> Result<Option<String>, Fault> {
-    let looked_at = rungs.iter().filter(|rung| rung.consumers > 0);
-    let names: Vec<_> = looked_at.map(|rung| rung.name.clone()).collect();
-    if names.is_empty() {
-        return Ok(None);
-    }
-    let deadline = Instant::now() + PARTING;
-    loop {
-        let depths = client.depths(&names).await?;
-        let held = names.iter().zip(depths).find_map(|(name, depth)| {
-            let (_, consumers) = depth?;
-            (consumers > 0).then(|| visible::line(name))
-        });
-        match held {
-            None => return Ok(None),
-            Some(name) if Instant::now() >= deadline => {
-                return Ok(Some(format!(
-                    "somebody else looks at {name}: what they hold is not seen here, try again when they are done"
-                )));
-            }
-            Some(_) => sleep(PARTING / 20).await,
-        }
-    }
+fn held(rungs: &[Rung]) -> Option<String> {
+    let looked_at = rungs.iter().find(|rung| rung.consumers > 0);
+    looked_at.map(held_in)
+}
+
+/// What to say where somebody else looks at this one.
+fn held_in(rung: &Rung) -> String {
+    format!(
+        "somebody else looks at {}: what they hold is not seen here, try again when they are done",
+        visible::line(&rung.name)
+    )
 }
 
 /// As often may be looked at a message for nothing but to see it: at the third time it is a suspect, which runs alone.

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{
     MOST_PASSES, Place,
     choice::{self, Choice},
-    held, worn,
+    held, held_in, worn,
 };
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output, prompt, stop::Stop};
 
@@ -143,10 +143,11 @@ async fn act(
     output: &Output,
 ) -> Result<Exit, Fault> {
     let client = global.connect().await?;
-    let done = async {
+    let mut is_cut = false;
+    let work = async {
         let mut rungs = place.rungs(&client).await?;
         rungs.retain(&only);
-        let others = held(&client, &rungs).await?;
+        let others = held(&rungs);
         rungs.retain(|rung| rung.messages > 0);
         let all: u64 = rungs.iter().map(|rung| u64::from(rung.messages)).sum();
         if all == 0 {
@@ -160,18 +161,18 @@ async fn act(
         }
         if !sure && !prompt::agreed(&deed.question(choice, all, &rungs, &place.queue)).await? {
             output.note("nothing was done");
-            return Ok((Exit::Ok, false));
+            return Ok(Exit::Ok);
         }
-        let mut moving = Moving::of(place, choice, deed, all, output)?;
+        let mut moving = Moving::of(place, choice, deed, (all, others), output)?;
         let moved = moving.through(&client, &rungs).await;
-        let cut = moving.is_cut;
-        Ok((moving.end(moved, others, output)?, cut))
-    }
-    .await;
-    if !matches!(done, Ok((_, true))) {
+        is_cut = moving.is_cut;
+        moving.end(moved, output)
+    };
+    let done = work.await;
+    if !is_cut {
         client.close().await; // which would wait for what was cut short
     }
-    done.map(|(exit, _)| exit)
+    done
 }
 
 impl Deed {
@@ -216,6 +217,8 @@ struct Moving<'a> {
     stop: Stop,
     /// Copies were on their way when we ended, and a broker with an alarm did not answer.
     is_cut: bool,
+    /// What to say of others who look, and hold messages that are not to be seen.
+    others: Option<String>,
     /// The ids that were found.
     found: BTreeSet<String>,
     moved: u64,
@@ -232,7 +235,7 @@ impl<'a> Moving<'a> {
         place: &'a Place,
         choice: &'a Choice,
         deed: Deed,
-        all: u64,
+        (all, others): (u64, Option<String>),
         output: &'a Output,
     ) -> Result<Self, Fault> {
         Ok(Self {
@@ -243,6 +246,7 @@ impl<'a> Moving<'a> {
             bar: output.progress(Some(all), "messages"),
             stop: Stop::listen()?,
             is_cut: false,
+            others,
             found: BTreeSet::new(),
             moved: 0,
             failed: 0,
@@ -260,6 +264,9 @@ impl<'a> Moving<'a> {
             let mut look = client.waiting(self.queue).look(rung).await?;
             let walked = self.walk(&mut look, rung).await;
             self.skipped += u64::from(look.skipped());
+            if look.others() > 0 {
+                self.others.get_or_insert_with(|| held_in(rung));
+            }
             let closed = look.close().await;
             walked?;
             closed?;
@@ -332,12 +339,7 @@ impl<'a> Moving<'a> {
         Ok(())
     }
 
-    fn end(
-        self,
-        walked: Result<(), Fault>,
-        others: Option<String>,
-        output: &Output,
-    ) -> Result<Exit, Fault> {
+    fn end(self, walked: Result<(), Fault>, output: &Output) -> Result<Exit, Fault> {
         self.bar.finish_and_clear();
         let plural = if self.moved == 1 {
             "message"
@@ -375,7 +377,7 @@ impl<'a> Moving<'a> {
             return Ok(Exit::Interrupted);
         }
         let missing = self.choice.missing(&self.found);
-        match (missing, others) {
+        match (missing, self.others) {
             (Some(missing), Some(others)) => Err(Fault::held(format!(
                 "no message {missing} among those that are to be seen; {others}; {summary}"
             ))),

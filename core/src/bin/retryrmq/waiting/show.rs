@@ -4,7 +4,7 @@ use clap::Args;
 use retryrmq::{Client, Rung, Waiter, format_duration, visible};
 use serde_json::json;
 
-use super::{MOST_LOOKS, Place, choice, held, ls::coming, worn};
+use super::{MOST_LOOKS, Place, choice, held, held_in, ls::coming, worn};
 use crate::{exit::Exit, fault::Fault, global::Global, moment, output::Output, stop::Stop};
 
 /// As much of a body is shown.
@@ -52,7 +52,8 @@ async fn find(
     client: &Client,
 ) -> Result<Option<(Rung, Waiter)>, Fault> {
     let rungs = options.place.rungs(client).await?;
-    for rung in rungs.iter().cloned() {
+    let mut others = held(&rungs);
+    for rung in rungs {
         if rung.messages == 0 || stop.is_set() {
             continue;
         }
@@ -71,6 +72,7 @@ async fn find(
                 Err(error) => break Err(error.into()),
             }
         };
+        others = others.or_else(|| (look.others() > 0).then(|| held_in(&rung)));
         let closed = look.close().await;
         if let Some(waiter) = found? {
             closed?;
@@ -78,7 +80,7 @@ async fn find(
         }
         closed?;
     }
-    match held(client, &rungs).await? {
+    match others {
         Some(others) if !stop.is_set() => Err(Fault::held(format!(
             "no message `{}` among those that are to be seen; {others}",
             visible::line(&options.id)

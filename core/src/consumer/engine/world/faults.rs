@@ -71,14 +71,15 @@ impl Faults {
     }
 }
 
+/// A parking queue that takes nothing.
+pub(super) fn full_parking() -> Declare {
+    Declare::durable(PARKED, QueueType::Classic)
+        .with_number("x-max-length", 0)
+        .with("x-overflow", "reject-publish")
+}
+
 impl World {
     pub(super) fn prepare(&mut self) {
-        if self.setting.faults.full_parking {
-            let full = Declare::durable(PARKED, QueueType::Classic)
-                .with_number("x-max-length", 0)
-                .with("x-overflow", "reject-publish");
-            let _ = self.broker.make_queue(&full);
-        }
         self.set_work_policy(false);
         if self.setting.parking_limit.is_some() {
             let policy = Policy {

@@ -169,7 +169,10 @@ impl World {
         if setting.strategy == Strategy::Service {
             let _ = broker.make_queue(&service::queue());
         }
-        // A queue that was there for long.
+        if setting.faults.full_parking {
+            let _ = broker.make_queue(&faults::full_parking());
+        }
+        // They were there for long: a broker that is killed keeps them.
         broker.advance(Duration::from_secs(10));
         let replicas = (0..setting.replicas)
             .map(|number| Replica::new(number, random.u64(..)))

@@ -375,6 +375,7 @@ fn defects_that_are_put_back_are_found() {
         Flaw::TrustsTheCount,
         Flaw::TrustsTheLimit,
         Flaw::LetsGoFirst,
+        Flaw::ForgetsTheChannel,
         Flaw::WaitsTwice,
         Flaw::PublishesTwice,
         Flaw::HasCompany,
@@ -393,7 +394,9 @@ fn defects_that_are_put_back_are_found() {
             Flaw::TrustsTheCount => suspected(setting(seed)),
             Flaw::WaitsTwice => hung(setting(seed)),
             Flaw::LetsGoEarly => young(setting(seed)),
-            Flaw::TrustsTheLimit | Flaw::LetsGoFirst => walked(setting(seed)),
+            Flaw::TrustsTheLimit | Flaw::LetsGoFirst | Flaw::ForgetsTheChannel => {
+                walked(setting(seed))
+            }
             _ => setting(seed),
         };
         let found = flaws::with(flaw, || {

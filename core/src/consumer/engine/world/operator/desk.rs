@@ -29,7 +29,10 @@ pub(super) enum Told {
 #[derive(Debug, Default)]
 struct Papers {
     now: Duration,
-    walking: VecDeque<Method>,
+    /// With the channel; what is published has but one.
+    walking: VecDeque<(u16, Method)>,
+    /// By which channel the walk goes.
+    channel: u16,
     publishing: VecDeque<Method>,
     deliveries: VecDeque<Delivery>,
     answers: VecDeque<Frame>,
@@ -43,13 +46,17 @@ struct Papers {
 }
 
 /// Shared between the walk and the world.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Desk(Rc<RefCell<Papers>>);
 
 impl Desk {
     pub(super) fn at(now: Duration) -> Self {
-        let desk = Self::default();
-        desk.0.borrow_mut().now = now;
+        let papers = Papers {
+            now,
+            channel: 1,
+            ..Papers::default()
+        };
+        let desk = Self(Rc::new(RefCell::new(papers)));
         for method in [Method::OpenChannel, Method::SelectConfirms] {
             desk.write(Side::Publishing, method);
         }
@@ -67,11 +74,11 @@ impl Desk {
         }
     }
 
-    pub(super) fn take_written(&self, side: Side) -> Option<Method> {
+    pub(super) fn take_written(&self, side: Side) -> Option<(u16, Method)> {
         let mut papers = self.0.borrow_mut();
         match side {
             Side::Consuming => papers.walking.pop_front(),
-            Side::Publishing => papers.publishing.pop_front(),
+            Side::Publishing => papers.publishing.pop_front().map(|method| (1, method)),
         }
     }
 
@@ -114,10 +121,26 @@ impl Desk {
 
     pub(super) fn write(&self, side: Side, method: Method) {
         let mut papers = self.0.borrow_mut();
+        let channel = papers.channel;
         match side {
-            Side::Consuming => papers.walking.push_back(method),
+            Side::Consuming => papers.walking.push_back((channel, method)),
             Side::Publishing => papers.publishing.push_back(method),
         }
+    }
+
+    /// Acknowledges what came by a channel, which may be one that was left.
+    pub(super) fn acknowledge(&self, channel: u16, tag: u64) {
+        let method = Method::Ack {
+            tag,
+            multiple: false,
+        };
+        self.0.borrow_mut().walking.push_back((channel, method));
+    }
+
+    /// The walk goes on by another channel.
+    pub(super) fn part(&self) {
+        self.0.borrow_mut().channel += 1;
+        self.write(Side::Consuming, Method::OpenChannel);
     }
 
     /// Publishes, and says under which number its confirm comes.

@@ -75,9 +75,9 @@ impl Operator {
 impl World {
     pub(super) fn operator_writes(&mut self, at: usize, side: Side) -> Result<(), String> {
         if let Some(visit) = &self.operators[at].visit
-            && let Some(method) = visit.desk.take_written(side)
+            && let Some((channel, method)) = visit.desk.take_written(side)
         {
-            self.broker.send(visit.connection(side), 1, method);
+            self.broker.send(visit.connection(side), channel, method);
         }
         self.operator_goes_on(at)
     }
@@ -117,7 +117,7 @@ impl World {
         else {
             return;
         };
-        let errand = match self.random.u8(0..6) {
+        let errand = match self.random.u8(0..7) {
             0 => Errand::Replay { every: 1 },
             1 => Errand::Replay { every: 3 },
             2 => {
@@ -125,6 +125,7 @@ impl World {
                 let mut one = || self.random.u32(1..=published);
                 Errand::Drop([one(), one()].into())
             }
+            3 => Errand::Rewrite,
             _ => Errand::Look,
         };
         let enough = match self.random.u8(0..3) {
@@ -136,7 +137,8 @@ impl World {
         let desk = Desk::at(self.now);
         let classic = view.kind == QueueType::Classic;
         let number = self.random.u64(..);
-        let walk = Walk::go(desk.clone(), errand, enough, number, classic);
+        let kept = (self.random.u8(0..3) == 0).then(|| self.random.usize(0..6));
+        let walk = Walk::go(desk.clone(), errand, (enough, kept), number, classic);
         self.operators[at].visit = Some(Visit {
             desk,
             walking,

@@ -31,7 +31,9 @@ impl Walk {
         }
     }
 
-    pub(super) fn came(&mut self, delivery: Delivery) {
+    pub(super) fn came(&mut self, mut delivery: Delivery) {
+        delivery.tag = self.tags.of_walk(delivery.tag);
+        self.came += 1;
         self.window.came(delivery.body.len());
         self.ahead.push_back(delivery);
     }
@@ -85,6 +87,26 @@ impl Walk {
             .write(Side::Consuming, Method::Consume(Consume::new(PARKED, &tag)));
         self.consumer = Some(tag);
         self.desk.answer().await.map(drop)
+    }
+
+    /// Goes on by another channel, once.
+    pub(super) async fn part(&mut self) -> Result<(), CutShort> {
+        if self.tags.parted() > 0 {
+            return Ok(());
+        }
+        let end = self.desk.now() + ANSWER;
+        while self.consumer.is_some() && !self.window.is_used_up() {
+            match self.desk.delivery(QUIET).await? {
+                Some(delivery) => self.came(delivery),
+                None if ready(&self.desk).await? == 0 => break,
+                None if self.desk.now() >= end => return Err(CutShort),
+                None => {}
+            }
+        }
+        self.stop().await?;
+        self.desk.part();
+        self.tags.part(self.came);
+        Ok(())
     }
 
     pub(super) async fn stop(&mut self) -> Result<(), CutShort> {

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     BasicProperties,
     connection::USUAL_HEADER_ROOM,
-    parking::{Marks, Move, NEAR, Record, Seen, Source, Wear, Window, may_go},
+    parking::{Marks, Move, NEAR, Record, Seen, Source, Tags, Wear, Window, may_go},
     retry::{Origin, Stamp},
     types::ShortString,
 };
@@ -34,6 +34,8 @@ pub(super) enum Errand {
     },
     /// These, and no others.
     Drop(BTreeSet<u32>),
+    /// All of them, as fresh copies.
+    Rewrite,
 }
 
 /// A message that was sent to the walk.
@@ -44,8 +46,12 @@ pub(super) struct Walk {
     errand: Errand,
     /// After as many the operator has seen enough.
     enough: usize,
+    /// Of a long walk: how many it keeps that must be renewed at its end.
+    kept: Option<usize>,
     wear: Wear,
     marks: Marks,
+    pub(super) tags: Tags,
+    pub(super) came: u64,
     pub(super) window: Window,
     pub(super) consumer: Option<String>,
     pub(super) ahead: VecDeque<Delivery>,
@@ -67,17 +73,21 @@ impl Walk {
     pub(super) async fn go(
         desk: Desk,
         errand: Errand,
-        enough: usize,
+        (enough, kept): (usize, Option<usize>),
         number: u64,
         classic: bool,
     ) -> Result<(), CutShort> {
         let total = ready(&desk).await?;
+        let length = if kept.is_some() { NEAR + 1 } else { total };
         let mut walk = Self {
             desk,
             errand,
             enough,
-            wear: Wear::of(classic, total),
+            kept,
+            wear: Wear::of(classic, length),
             marks: Marks::of(number),
+            tags: Tags::default(),
+            came: 0,
             window: Window::default(),
             consumer: None,
             ahead: VecDeque::new(),
@@ -87,6 +97,9 @@ impl Walk {
             held: BTreeMap::new(),
         };
         let mut shown = 0;
+        if matches!(walk.errand, Errand::Rewrite) {
+            walk.rewrite().await?;
+        }
         while shown < walk.enough
             && let Some(delivery) = walk.next(shown == 0).await?
         {
@@ -138,7 +151,14 @@ impl Walk {
                 self.rotate(total, |_, _| true).await?;
             }
         }
-        while self.expect().await? {
+        loop {
+            if self.wear.counts() && self.is_full() {
+                self.part().await?;
+            }
+            if !self.expect().await? {
+                break;
+            }
+            self.wear.holds(self.is_full());
             let Some(front) = self.ahead.front() else {
                 break;
             };
@@ -163,6 +183,34 @@ impl Walk {
         }
         (self.left, self.copies) = (0, 0);
         Ok(None)
+    }
+
+    /// Whether no more is to be kept that must be renewed at the end.
+    fn is_full(&self) -> bool {
+        let stale = || self.held.values().flatten().count();
+        self.kept.is_some_and(|kept| stale() >= kept)
+    }
+
+    async fn rewrite(&mut self) -> Result<(), CutShort> {
+        let mut wave = Vec::new();
+        while self.left > 0 {
+            if !wave.is_empty() && !self.is_at_hand() {
+                self.renew(std::mem::take(&mut wave)).await?;
+            }
+            if !self.expect().await? {
+                break;
+            }
+            let Some(delivery) = self.take() else { break };
+            let source = self.marks.source(&delivery.properties);
+            self.has_come(source);
+            match source {
+                Source::Elsewhere => wave.push(self.keep(delivery)),
+                Source::Renewed | Source::Replayed => self.pass_over(delivery),
+            }
+        }
+        self.renew(wave).await?;
+        (self.left, self.copies) = (0, 0);
+        Ok(())
     }
 
     async fn rotate(
@@ -261,9 +309,9 @@ impl Walk {
 
     fn settle(&mut self, tag: u64) {
         if self.held.remove(&tag).is_some() {
-            let multiple = false;
-            self.desk
-                .write(Side::Consuming, Method::Ack { tag, multiple });
+            let (channel, of_channel) = self.tags.of_channel(tag);
+            let number = u16::try_from(channel + 1).expect("a walk parts once");
+            self.desk.acknowledge(number, of_channel);
             self.window.settled(tag);
         }
     }

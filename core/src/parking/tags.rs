@@ -1,0 +1,57 @@
+//! The delivery tags of a walk that goes on by another channel: each channel begins to count at one, and a walk counts on.
+
+use crate::consumer::flaws::{self, Flaw};
+
+/// Which tags are of which channel.
+#[derive(Debug, Default)]
+pub(crate) struct Tags {
+    /// How many had come in all when the walk left each of its earlier channels.
+    left_at: Vec<u64>,
+}
+
+impl Tags {
+    /// The walk goes on by another channel, when so many have come in all.
+    pub(crate) fn part(&mut self, came: u64) {
+        self.left_at.push(came);
+    }
+
+    /// How many channels it has left.
+    pub(crate) fn parted(&self) -> usize {
+        self.left_at.len()
+    }
+
+    /// The walk's tag of what comes by the present channel.
+    pub(crate) fn of_walk(&self, tag: u64) -> u64 {
+        tag + self.left_at.last().copied().unwrap_or(0)
+    }
+
+    /// The channel by which it came, the first being 0, and its tag there.
+    pub(crate) fn of_channel(&self, tag: u64) -> (usize, u64) {
+        let mut channel = self.left_at.partition_point(|left_at| *left_at < tag);
+        if flaws::has(Flaw::ForgetsTheChannel) {
+            channel = self.left_at.len();
+        }
+        let before = channel
+            .checked_sub(1)
+            .and_then(|last| self.left_at.get(last));
+        (channel, tag.saturating_sub(before.copied().unwrap_or(0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_is_settled_where_it_came() {
+        let mut tags = Tags::default();
+        assert_eq!((tags.of_walk(1), tags.of_channel(1)), (1, (0, 1)));
+        tags.part(40);
+        assert_eq!(tags.of_walk(1), 41);
+        for (tag, place) in [(40, (0, 40)), (41, (1, 1)), (43, (1, 3))] {
+            assert_eq!(tags.of_channel(tag), place);
+        }
+        tags.part(40); // nothing came by the second
+        assert_eq!((tags.of_walk(1), tags.of_channel(41)), (41, (2, 1)));
+    }
+}
