@@ -26,6 +26,11 @@ impl Agenda {
         self.0.push(Reverse((at, token, task)));
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// When the next task is due.
     pub(super) fn next(&self) -> Option<Moment> {
         self.0.peek().map(|Reverse((at, ..))| *at)

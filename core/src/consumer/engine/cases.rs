@@ -163,6 +163,14 @@ impl Case {
     }
 }
 
+/// The first message that is copied.
+fn copy_of(commands: &[Command]) -> Option<Token> {
+    commands.iter().find_map(|command| match command {
+        Command::Publish { token, .. } => Some(*token),
+        _ => None,
+    })
+}
+
 fn publishes(commands: &[Command]) -> usize {
     let publish = |command: &&Command| matches!(command, Command::Publish { .. });
     commands.iter().filter(publish).count()
@@ -287,10 +295,7 @@ fn a_handler_that_hangs_holds_no_suspect_up() {
 fn a_copy_runs_when_the_broker_has_read_that_its_original_is_gone() {
     let mut case = Case::new();
     case.comes_again(0);
-    let detour = case.take().into_iter().find_map(|command| match command {
-        Command::Publish { token, .. } => Some(token),
-        _ => None,
-    });
+    let detour = copy_of(&case.take());
     case.comes_again(1);
     assert_eq!(case.handed_out(), [], "its original is not settled yet");
     let token = detour.unwrap();
@@ -353,10 +358,7 @@ fn what_is_kept_back_while_a_consumer_is_replaced_is_not_taken_for_read() {
     assert_eq!(case.handed_out().len(), 1, "others may come");
     case.consume();
     case.comes_again(0);
-    let detour = case.take().into_iter().find_map(|command| match command {
-        Command::Publish { token, .. } => Some(token),
-        _ => None,
-    });
+    let detour = copy_of(&case.take());
     case.comes_again(3);
     let asked = |command: &Command| matches!(command, Command::Consume { prefetch: 1, .. });
     assert!(
@@ -496,4 +498,38 @@ fn a_copy_that_an_alarm_holds_up_for_long_is_withdrawn_with_its_channel() {
         let count = commands.iter().filter(withdraws).count();
         assert_eq!(count, withdrawn, "after {minutes} min: {commands:?}");
     }
+}
+
+#[test]
+fn what_was_put_down_for_a_message_that_runs_by_now_takes_it_from_nobody() {
+    let mut case = Case::new();
+    case.comes_again(0);
+    let detour = copy_of(&case.take());
+    case.comes_again(1);
+    assert_eq!(case.handed_out(), [], "a detour is on its way");
+    let (token, stored) = (detour.unwrap(), Ok(None));
+    case.on(Input::Copied { token, stored });
+    let running = case.handed_out();
+    assert_eq!(running.len(), 1);
+    let session = case.session;
+    case.on(Input::Lost { session, why: None });
+    case.open();
+    case.after(LONGEST_KEPT + Duration::from_secs(1));
+    assert!(case.engine.is_handed_out(running[0]), "its handler runs");
+    case.on(Input::Close);
+    case.consume();
+    assert!(!case.engine.is_finished(case.now()), "and is waited for");
+}
+
+#[test]
+fn what_is_held_for_long_is_put_down_once() {
+    let mut case = Case::new();
+    case.comes_again(0);
+    case.comes_again(1);
+    let before = case.engine.agenda.len();
+    for _ in 0..100 {
+        case.after(Duration::from_millis(10));
+    }
+    assert_eq!(case.handed_out(), [], "a detour is on its way");
+    assert_eq!(case.engine.agenda.len(), before);
 }

@@ -199,7 +199,12 @@ impl Engine {
     pub(super) fn keep_appointments(&mut self, now: Now, out: &mut Commands) {
         while let Some((token, task)) = self.agenda.due(now.at) {
             let current = self.channel.as_ref().map(|channel| channel.session);
-            let Some(entry) = self.entries.get_mut(token) else {
+            // What was settled in another way by then, or is with its handler, is left alone.
+            let Some(entry) = self
+                .entries
+                .get_mut(token)
+                .filter(|entry| is_still_due(task, &entry.phase))
+            else {
                 continue;
             };
             if Some(entry.session) != current {
@@ -207,24 +212,30 @@ impl Engine {
                 self.forget(token);
                 continue;
             }
-            match (task, std::mem::replace(&mut entry.phase, Phase::Out)) {
-                (Task::Release, phase @ Phase::Copying(_)) => {
-                    entry.phase = phase;
-                    self.release(token, now);
+            match task {
+                Task::Release => self.release(token, now),
+                Task::GiveBack => self.give_back_soon(token),
+                Task::Resubmit | Task::Defer => {
+                    if let Phase::Copying(copying) | Phase::Held(Held::Deferred(copying)) =
+                        std::mem::replace(&mut entry.phase, Phase::Out)
+                    {
+                        self.publish(token, copying, now, out);
+                    }
                 }
-                (Task::Resubmit, Phase::Copying(copying)) if copying.waits_for_another_try() => {
-                    self.publish(token, copying, now, out);
-                }
-                (Task::Defer, Phase::Held(Held::Deferred(copying))) => {
-                    self.publish(token, copying, now, out);
-                }
-                (Task::GiveBack, Phase::Held(Held::Spare)) => self.give_back_soon(token),
-                (Task::GiveBack, Phase::Copying(copying)) if copying.waits_for_another_try() => {
-                    self.give_back_soon(token);
-                }
-                // It was settled in another way by then.
-                (_, phase) => entry.phase = phase,
             }
         }
+    }
+}
+
+/// Whether a message still waits for what was put down for it.
+fn is_still_due(task: Task, phase: &Phase) -> bool {
+    match (task, phase) {
+        (Task::Release, Phase::Copying(copying)) => copying.stored,
+        (Task::Resubmit | Task::GiveBack, Phase::Copying(copying)) => {
+            copying.waits_for_another_try()
+        }
+        (Task::Defer, Phase::Held(Held::Deferred(_)))
+        | (Task::GiveBack, Phase::Held(Held::Spare)) => true,
+        _ => false,
     }
 }
