@@ -501,6 +501,28 @@ fn a_copy_that_an_alarm_holds_up_for_long_is_withdrawn_with_its_channel() {
 }
 
 #[test]
+fn a_copy_is_withdrawn_however_often_channels_are_lost_in_an_alarm() {
+    let mut case = Case::of(Consumer::new("orders").dlx(true));
+    let (mut copies, mut withdrawn) = (0, std::collections::HashSet::new());
+    for _ in 0..5 {
+        copies += fails_in_an_alarm(&mut case);
+        case.after(Duration::from_secs(60 * 8));
+        let session = case.session;
+        case.on(Input::Lost { session, why: None });
+        withdrawn.extend(case.take().into_iter().filter_map(|command| match command {
+            Command::Withdraw { token } => Some(token),
+            _ => None,
+        }));
+        assert!(
+            copies - withdrawn.len() < 2,
+            "{copies} copies, {withdrawn:?}"
+        );
+        case.open();
+    }
+    assert_eq!(copies, 5);
+}
+
+#[test]
 fn what_was_put_down_for_a_message_that_runs_by_now_takes_it_from_nobody() {
     let mut case = Case::new();
     case.comes_again(0);

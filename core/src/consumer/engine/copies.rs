@@ -146,13 +146,14 @@ impl Engine {
     }
 
     /// Withdraws the copies that an alarm of the broker's has held up for long, when their originals come again: each further attempt
-    /// would add one more, and the end of the alarm would bring all of them.
-    pub(super) fn withdraw_what_is_held_up(&self, session: u64, now: Now, out: &mut Commands) {
+    /// would add one more, and the end of the alarm would bring all of them. Those of earlier channels, too, which were not held up for
+    /// long when those were lost.
+    pub(super) fn withdraw_what_is_held_up(&self, now: Now, out: &mut Commands) {
         for (token, entry) in self.entries.iter() {
             let is_held_up =
                 |copying: &Copying| copying.under_way && now.at > copying.published + LONGEST_KEPT;
-            if entry.session == session
-                && matches!(&entry.phase, Phase::Copying(copying) if is_held_up(copying))
+            if matches!(&entry.phase, Phase::Copying(copying) if is_held_up(copying))
+                && !flaws::has(Flaw::KeepsWhatIsHeldUp)
             {
                 out.add(Command::Withdraw { token });
             }

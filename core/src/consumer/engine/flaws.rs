@@ -29,6 +29,8 @@ pub(crate) enum Flaw {
     DoesNotAsk,
     /// Acknowledges a message whose copy is in a queue that is young.
     LetsGoEarly,
+    /// Does not withdraw the copies that an alarm has held up for long.
+    KeepsWhatIsHeldUp,
 }
 
 /// Whether this defect is put back.

@@ -186,6 +186,13 @@ impl Books {
         }
     }
 
+    /// There are not two of it, after all: the copy that was to be the second is withdrawn.
+    pub(super) fn is_not_doubled(&mut self, number: u32) {
+        if let Some(page) = self.pages.get_mut(&number) {
+            page.doubles = page.doubles.saturating_sub(1);
+        }
+    }
+
     /// Of each that is there two may come.
     pub(super) fn all_may_be_doubled(&mut self) {
         for page in self.pages.values_mut() {

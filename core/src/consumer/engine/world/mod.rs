@@ -61,6 +61,8 @@ pub(super) struct Setting {
     pause: Option<Duration>,
     /// The broker is killed while its queues are young.
     dies_young: bool,
+    /// An alarm lasts for longer than the broker's patience with what is not settled.
+    long_alarm: bool,
     faults: Faults,
 }
 
@@ -102,6 +104,7 @@ struct World {
     faults_until: Duration,
     next_fault: Duration,
     harm_has_stopped: bool,
+    was_alarmed: bool,
     next_publish: Duration,
     broker_returns: Option<Duration>,
     /// Until when the broker reads nothing from those who publish, and until when the work queue has no room.
@@ -171,14 +174,20 @@ impl World {
         }
         // A queue that was there for long.
         broker.advance(Duration::from_secs(10));
+        // What is to be held up must have failed before.
+        let first_fault = match setting.long_alarm {
+            true => Duration::from_millis(random.u64(5_000..30_000)),
+            false => Duration::from_millis(random.u64(300..4_000)),
+        };
         let replicas = (0..setting.replicas)
             .map(|number| Replica::new(number, random.u64(..)))
             .collect();
         Self {
             now: broker.now(),
             faults_until: broker.now() + Duration::from_secs(60),
-            next_fault: broker.now() + Duration::from_millis(random.u64(300..4_000)),
+            next_fault: broker.now() + first_fault,
             harm_has_stopped: false,
+            was_alarmed: false,
             next_publish: broker.now(),
             random,
             setting,

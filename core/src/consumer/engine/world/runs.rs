@@ -41,6 +41,7 @@ fn chosen(seed: u64) -> Setting {
         hangs: false,
         pause: None,
         dies_young: false,
+        long_alarm: false,
         faults,
     }
 }
@@ -265,6 +266,31 @@ fn nothing_is_lost_that_is_copied_into_a_young_queue() {
     hold(150, young);
 }
 
+/// An alarm of an hour or two, in which connections are lost. Each loss is one more that is counted of what cannot be copied meanwhile,
+/// so that nobody else may take consumers down.
+fn alarmed(setting: Setting) -> Setting {
+    possible(Setting {
+        long_alarm: true,
+        strategy: Strategy::RetryQueues,
+        operators: 0,
+        faults: Faults {
+            cuts: true,
+            stops: false,
+            poison: false,
+            alarms: true,
+            delivery_limit: false,
+            full_parking: false,
+            ..setting.faults
+        },
+        ..setting
+    })
+}
+
+#[test]
+fn what_an_alarm_holds_up_for_long_comes_once_when_it_is_over() {
+    hold(150, alarmed);
+}
+
 /// Several who take turns, and nothing in their way.
 fn in_turn(setting: Setting) -> Setting {
     Setting {
@@ -380,6 +406,7 @@ fn defects_that_are_put_back_are_found() {
         Flaw::HasCompany,
         Flaw::DoesNotAsk,
         Flaw::LetsGoEarly,
+        Flaw::KeepsWhatIsHeldUp,
     ] {
         let setting = |seed| match flaw {
             Flaw::LosesItsPlace | Flaw::PublishesTwice => in_turn(setting(seed)),
@@ -393,6 +420,7 @@ fn defects_that_are_put_back_are_found() {
             Flaw::TrustsTheCount => suspected(setting(seed)),
             Flaw::WaitsTwice => hung(setting(seed)),
             Flaw::LetsGoEarly => young(setting(seed)),
+            Flaw::KeepsWhatIsHeldUp => alarmed(setting(seed)),
             Flaw::TrustsTheLimit | Flaw::LetsGoFirst => walked(setting(seed)),
             _ => setting(seed),
         };
