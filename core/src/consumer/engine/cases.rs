@@ -246,6 +246,28 @@ fn a_suspect_runs_when_the_broker_has_read_what_was_settled_before() {
 }
 
 #[test]
+fn what_was_settled_after_the_broker_was_asked_is_asked_for_again() {
+    let mut case = Case::new();
+    case.comes_again(3);
+    case.comes_again(0);
+    let token = copy_of(&case.commands.list).unwrap();
+    let is_sync = |command: &mut Command| matches!(command, Command::Sync { .. });
+    let asked: Vec<_> = case.commands.list.extract_if(.., is_sync).collect();
+    let stored = Ok(None);
+    case.on(Input::Copied { token, stored });
+    for sync in asked {
+        if let Command::Sync { session, number } = sync {
+            case.on(Input::Synced { session, number });
+        }
+    }
+    assert!(
+        case.commands.deliveries.is_empty(),
+        "the original of the detour may come again beside its copy"
+    );
+    assert_eq!(case.handed_out().len(), 1);
+}
+
+#[test]
 fn a_broker_that_does_not_answer_holds_no_suspect_up() {
     let mut case = Case::new();
     case.comes_again(3);
