@@ -13,8 +13,10 @@ pub(super) enum Task {
     Release,
     /// It was deferred until now.
     Defer,
-    /// It was kept for long enough: back to its queue.
+    /// Its copy was tried for long enough: back to its queue.
     GiveBack,
+    /// It was held for long enough without having run: back to its queue.
+    HoldNoLonger,
 }
 
 /// Tasks by time.

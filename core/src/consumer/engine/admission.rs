@@ -119,7 +119,7 @@ impl Engine {
         if !entry.is_spare() {
             entry.phase = Phase::Held(Held::Spare);
             self.agenda
-                .add(now.at + LONGEST_KEPT, token, Task::GiveBack);
+                .add(now.at + LONGEST_KEPT, token, Task::HoldNoLonger);
         }
         self.spares.push(token);
     }

@@ -523,6 +523,29 @@ fn a_copy_that_an_alarm_holds_up_for_long_is_withdrawn_with_its_channel() {
 }
 
 #[test]
+fn what_ran_for_long_does_not_run_again_because_its_copy_failed_once() {
+    let mut case = Case::new();
+    case.comes_again(1);
+    let token = case.handed_out()[0];
+    case.after(LONGEST_KEPT + Duration::from_secs(1));
+    case.fails(token);
+    assert_eq!(publishes(&case.take()), 1);
+    for tries in 1..5 {
+        let why = "there is no such queue, and the next try makes it again";
+        let stored = Err(crate::Error::new(crate::ErrorKind::Unroutable, why));
+        case.on(Input::Copied { token, stored });
+        case.after(Duration::from_secs(5));
+        let commands = case.take();
+        assert_eq!(publishes(&commands), usize::from(tries < 4), "{commands:?}");
+    }
+    assert_eq!(
+        case.engine.outstanding(),
+        0,
+        "the broker's patience has an end"
+    );
+}
+
+#[test]
 fn a_copy_is_withdrawn_however_often_channels_are_lost_in_an_alarm() {
     let mut case = Case::of(Consumer::new("orders").dlx(true));
     let (mut copies, mut withdrawn) = (0, std::collections::HashSet::new());

@@ -20,6 +20,8 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 const LONGEST_WAY: Duration = Duration::from_secs(5);
 /// After as many tries others do not wait any more for the place that the message takes.
 const TRIES_IN_PLACE: u32 = 2;
+/// As many are made of what may pass, however long the message was held or ran before.
+const FEWEST_TRIES: u32 = 4;
 /// After as many a consumer that has no other place lets somebody else be served.
 const TRIES_AS_THE_ONLY_ONE: u32 = 4;
 
@@ -129,7 +131,8 @@ impl Engine {
                     (FIRST_PAUSE * 2u32.pow(tries.min(8))).min(LONGEST_PAUSE)
                 };
                 let again = now.at + self.about(pause);
-                if again > since + LONGEST_KEPT {
+                let was_tried = refused || tries >= FEWEST_TRIES;
+                if was_tried && again > since + LONGEST_KEPT {
                     if !self.nack_is_uncounted && !self.is_classic {
                         warn!(
                             queue = %self.name, message_id = received.message_id(), cause = error.to_string(),
@@ -215,7 +218,7 @@ impl Engine {
             }
             match task {
                 Task::Release => self.release(token, now),
-                Task::GiveBack => self.give_back_soon(token),
+                Task::GiveBack | Task::HoldNoLonger => self.give_back_soon(token),
                 Task::Resubmit | Task::Defer => {
                     if let Phase::Copying(copying) | Phase::Held(Held::Deferred(copying)) =
                         std::mem::replace(&mut entry.phase, Phase::Out)
@@ -236,7 +239,7 @@ fn is_still_due(task: Task, phase: &Phase) -> bool {
             copying.waits_for_another_try()
         }
         (Task::Defer, Phase::Held(Held::Deferred(_)))
-        | (Task::GiveBack, Phase::Held(Held::Spare)) => true,
+        | (Task::HoldNoLonger, Phase::Held(Held::Spare)) => true,
         _ => false,
     }
 }

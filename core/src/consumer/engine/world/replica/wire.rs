@@ -113,6 +113,14 @@ impl World {
                     return Ok(());
                 };
                 let what = (queue, number);
+                let came_back = replica.returned.contains(&what);
+                if came_back || !stored {
+                    let to = what.0.clone();
+                    self.note(|| {
+                        format!("replica {at}: the copy of {number} is not stored in {to}")
+                    });
+                }
+                let replica = &mut self.replicas[at];
                 let back = replica.returned.iter().position(|seen| *seen == what);
                 let stored = if let Some(back) = back {
                     replica.returned.swap_remove(back);
