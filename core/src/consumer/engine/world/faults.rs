@@ -250,7 +250,10 @@ impl World {
         if self.setting.faults.are_quiet() && self.setting.pause.is_none() {
             self.books.nobody_was_kept(self.setting.hangs)?;
         }
-        if std::mem::take(&mut self.setting.faults.full_parking) {
+        // A broker that was killed may have forgotten the full one while it was young.
+        let is_full = std::mem::take(&mut self.setting.faults.full_parking)
+            && self.broker.messages(PARKED).next().is_none();
+        if is_full {
             self.note(|| "the parking queue has room".into());
             self.broker.delete_queue(PARKED);
         }
