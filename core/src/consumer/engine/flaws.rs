@@ -29,6 +29,8 @@ pub(crate) enum Flaw {
     DoesNotAsk,
     /// Acknowledges a message whose copy is in a queue that is young.
     LetsGoEarly,
+    /// Takes what is alike for the message that was handled, also where nothing has an id.
+    BelievesLikeness,
     /// Does not withdraw the copies that an alarm has held up for long.
     KeepsWhatIsHeldUp,
 }

@@ -406,6 +406,7 @@ fn defects_that_are_put_back_are_found() {
         Flaw::HasCompany,
         Flaw::DoesNotAsk,
         Flaw::LetsGoEarly,
+        Flaw::BelievesLikeness,
         Flaw::KeepsWhatIsHeldUp,
     ] {
         let setting = |seed| match flaw {
