@@ -10,7 +10,7 @@ use super::{
     entry::{Copying, Held, Phase, Purpose},
     flaws::{self, Flaw},
 };
-use crate::{Error, Result, telemetry::Event};
+use crate::{Error, ErrorKind, Result, telemetry::Event};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -92,6 +92,12 @@ impl Engine {
                     Some(_) => self.forget(token), // what took the connection may have emptied the young queue
                     None => self.release(token, now),
                 }
+            }
+            Err(error)
+                if error.kind() == ErrorKind::Unroutable
+                    && flaws::has(Flaw::TakesReturnedForStored) =>
+            {
+                self.release(token, now);
             }
             Err(_) if !current => self.forget(token), // its original comes again, and with it another copy
             Err(error) => self.not_copied(token, &error, now, out),

@@ -33,6 +33,8 @@ pub(crate) enum Flaw {
     BelievesLikeness,
     /// Does not withdraw the copies that an alarm has held up for long.
     KeepsWhatIsHeldUp,
+    /// Acknowledges a message whose copy came back because its queue is away.
+    TakesReturnedForStored,
 }
 
 /// Whether this defect is put back.

@@ -174,6 +174,8 @@ impl World {
         let at = self.random.usize(..self.replicas.len());
         let may_take_away = self.may_take_away();
         match self.random.u8(0..11) {
+            // What is young when the broker is killed is gone.
+            7 if self.setting.service_away && !faults.broker => self.service_loses_its_queue(),
             0..6 if !may_take_away => {}
             9 if faults.alarms && self.alarm_ends.is_none() => {
                 self.raise_alarm();
@@ -247,7 +249,8 @@ impl World {
         if std::mem::replace(&mut self.harm_has_stopped, true) {
             return Ok(());
         }
-        if self.setting.faults.are_quiet() && self.setting.pause.is_none() {
+        let is_served = self.setting.pause.is_none() && !self.setting.service_away;
+        if self.setting.faults.are_quiet() && is_served {
             self.books.nobody_was_kept(self.setting.hangs)?;
         }
         // A broker that was killed may have forgotten the full one while it was young.

@@ -61,6 +61,8 @@ pub(super) struct Setting {
     pause: Option<Duration>,
     /// The broker is killed while its queues are young.
     dies_young: bool,
+    /// The service comes late and makes its queue then, which somebody deletes later whenever it is empty.
+    service_away: bool,
     /// An alarm lasts for longer than the broker's patience with what is not settled.
     long_alarm: bool,
     faults: Faults,
@@ -169,7 +171,7 @@ impl World {
         let chance = Seeded::new(random.u64(..), Duration::from_millis(random.u64(0..30)));
         let mut broker = Broker::new(Profile::new(setting.version), chance);
         let _ = broker.make_queue(&setting.work_queue());
-        if setting.strategy == Strategy::Service {
+        if setting.strategy == Strategy::Service && !setting.service_away {
             let _ = broker.make_queue(&service::queue());
         }
         // A queue that was there for long.
@@ -178,6 +180,10 @@ impl World {
         let first_fault = match setting.long_alarm {
             true => Duration::from_millis(random.u64(5_000..30_000)),
             false => Duration::from_millis(random.u64(300..4_000)),
+        };
+        let service = match setting.service_away {
+            true => Attendant::who_comes_at(broker.now() + Duration::from_secs(random.u64(1..90))),
+            false => Attendant::default(),
         };
         let replicas = (0..setting.replicas)
             .map(|number| Replica::new(number, random.u64(..)))
@@ -196,7 +202,7 @@ impl World {
             operators: (0..setting.operators)
                 .map(|_| Operator::default())
                 .collect(),
-            service: Attendant::default(),
+            service,
             interruptions: 0,
             publisher: None,
             unconfirmed: BTreeMap::new(),

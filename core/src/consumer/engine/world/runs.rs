@@ -41,6 +41,7 @@ fn chosen(seed: u64) -> Setting {
         hangs: false,
         pause: None,
         dies_young: false,
+        service_away: false,
         long_alarm: false,
         faults,
     }
@@ -230,6 +231,19 @@ fn what_is_handed_over_is_not_lost() {
     hold(100, handed_over);
 }
 
+/// Consumers whose service has no queue yet, or not any more.
+fn served_late(setting: Setting) -> Setting {
+    Setting {
+        service_away: true,
+        ..handed_over(setting)
+    }
+}
+
+#[test]
+fn what_is_to_be_handed_over_waits_for_a_service() {
+    hold(100, served_late);
+}
+
 /// Consumers that pause when much fails, some for longer than the broker's patience.
 fn paused(setting: Setting) -> Setting {
     let seconds = [1, 20, 2_400][setting.messages as usize % 3];
@@ -408,6 +422,7 @@ fn defects_that_are_put_back_are_found() {
         Flaw::LetsGoEarly,
         Flaw::BelievesLikeness,
         Flaw::KeepsWhatIsHeldUp,
+        Flaw::TakesReturnedForStored,
     ] {
         let setting = |seed| match flaw {
             Flaw::LosesItsPlace | Flaw::PublishesTwice => in_turn(setting(seed)),
@@ -421,6 +436,7 @@ fn defects_that_are_put_back_are_found() {
             Flaw::TrustsTheCount => suspected(setting(seed)),
             Flaw::WaitsTwice => hung(setting(seed)),
             Flaw::LetsGoEarly => young(setting(seed)),
+            Flaw::TakesReturnedForStored => served_late(setting(seed)),
             Flaw::KeepsWhatIsHeldUp => alarmed(setting(seed)),
             Flaw::TrustsTheLimit | Flaw::LetsGoFirst => walked(setting(seed)),
             _ => setting(seed),
