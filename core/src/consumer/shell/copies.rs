@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     super::{
@@ -17,11 +17,11 @@ use crate::{
     publish::{Body, Job},
     topology::{self, Waits},
 };
-use tokio::time::Instant;
 
 /// What became of a copy: stored, and from when on it survives the death of its broker; or not.
 pub(super) type Stored = Result<Option<Instant>>;
 
+/// The copies of one consumer.
 pub(super) struct Copies {
     client: Client,
     waits: Arc<Waits>,
