@@ -13,8 +13,10 @@ pub(super) enum Task {
     Release,
     /// It was deferred until now.
     Defer,
-    /// It was kept for long enough: back to its queue.
+    /// Its copy was tried for long enough: back to its queue.
     GiveBack,
+    /// It was held for long enough without having run: back to its queue.
+    HoldNoLonger,
 }
 
 /// Tasks by time.
@@ -24,6 +26,11 @@ pub(super) struct Agenda(BinaryHeap<Reverse<(Moment, Token, Task)>>);
 impl Agenda {
     pub(super) fn add(&mut self, at: Moment, token: Token, task: Task) {
         self.0.push(Reverse((at, token, task)));
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// When the next task is due.

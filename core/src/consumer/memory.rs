@@ -54,14 +54,18 @@ impl Memory {
         if self.capacity == 0 {
             return None;
         }
-        let id = message.properties.message_id().as_ref()?;
+        let id = message.properties.message_id().as_ref();
+        let id = id.map(|id| id.as_str());
+        if id.is_none() && !flaws::has(Flaw::BelievesLikeness) {
+            return None;
+        }
         let table = message.properties.headers().as_ref();
         let mut hasher = self.keys.build_hasher();
         if flaws::has(Flaw::BelievesIds) {
-            id.as_str().hash(&mut hasher);
+            id.hash(&mut hasher);
             return Some(hasher.finish());
         }
-        id.as_str().hash(&mut hasher);
+        id.hash(&mut hasher);
         message.exchange.as_str().hash(&mut hasher);
         message.routing_key.as_str().hash(&mut hasher);
         let properties = &message.properties;

@@ -192,6 +192,11 @@ impl Desk {
                 }
                 Err(error) => return task.answer(Err(error)),
             };
+            // While it waited for the broker to read again, whoever asked may have given it up.
+            if !task.is_wanted() {
+                self.channel = Some(channel);
+                return;
+            }
             if let Some(error) = wave::refusal_beforehand(&task, channel.limits()) {
                 self.channel = Some(channel);
                 return task.answer(Err(error));

@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use retryrmq::{BasicProperties, Client, ErrorKind, Publish};
-use retryrmq_harness::{QueueType, on_every_broker};
+use retryrmq_harness::{Permissions, QueueType, eventually, on_every_broker};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep_until, timeout},
 };
 
-use crate::stage::{Diary, QUEUE, id, policy, start, stats};
+use crate::stage::{Diary, PATIENCE, QUEUE, id, policy, start, stats};
 
 /// Longer than the library waits for any one answer, and than two heartbeats.
 const ALARM: Duration = Duration::from_secs(30);
@@ -31,6 +31,23 @@ async fn a_long_alarm_loses_nothing_and_doubles_nothing() {
         amqp.declare("other", QueueType::Classic).await;
         client.publish(Publish::to_queue(QUEUE, "0")).await.unwrap();
         amqp.drain(QUEUE).await;
+        // What was refused once goes alone from then on.
+        amqp.declare("refused", QueueType::Classic).await;
+        let nothing = Permissions {
+            write: "^$",
+            ..Permissions::ALL
+        };
+        let management = node.management();
+        let refused = || client.publish(Publish::to_queue("refused", "x"));
+        for (may, is_refused) in [(nothing, true), (Permissions::ALL, false)] {
+            let user = node.user();
+            let set = management.set_permissions("/", &user, may);
+            set.await.unwrap();
+            if is_refused {
+                let error = refused().await.expect_err("nobody may write");
+                assert_eq!(error.kind(), ErrorKind::AccessRefused, "{error:?}");
+            }
+        }
         node.raise_memory_alarm().await;
         let over = Instant::now() + ALARM;
         // The work of somebody patient: a message is published again when that may help, until it is confirmed.
@@ -51,6 +68,18 @@ async fn a_long_alarm_loses_nothing_and_doubles_nothing() {
                 (name, published)
             });
         }
+        eventually(PATIENCE, "the client is blocked", || async {
+            let open = management.connections("/").await.unwrap();
+            let states: Vec<_> = open.into_iter().map(|open| open.state).collect();
+            let is_blocked = states.iter().any(|state| state == "blocked");
+            is_blocked
+                .then_some(())
+                .ok_or_else(|| format!("{states:?}"))
+        })
+        .await;
+        timeout(Duration::from_millis(200), refused())
+            .await
+            .expect_err("nothing is confirmed meanwhile");
         // And of somebody impatient, who gives up at once and goes on with the next.
         let mut impatient = JoinSet::new();
         for _ in 0..GIVEN_UP {
@@ -88,6 +117,8 @@ async fn a_long_alarm_loses_nothing_and_doubles_nothing() {
         let given_up = amqp.depth("other").await.unwrap();
         println!("{broker}: {given_up} of {GIVEN_UP} that were given up are there");
         assert!(given_up < 1_000, "{given_up} pile up");
+        refused().await.unwrap();
+        assert_eq!(amqp.depth("refused").await, Some(1), "the last one alone");
         assert_eq!(client.reconnects(), 0, "no connection was lost over it");
         client.close().await;
     })

@@ -112,7 +112,7 @@ impl Broker {
     }
 
     /// The user that the tests are.
-    pub(crate) fn user(&self) -> String {
+    pub fn user(&self) -> String {
         let name = percent_encoding::percent_decode_str(self.0.url.username()).decode_utf8_lossy();
         if name.is_empty() {
             "guest".into()

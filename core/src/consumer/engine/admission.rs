@@ -110,12 +110,18 @@ impl Engine {
         }
     }
 
-    /// Holds a message until it may run. A pause may begin meanwhile, and last for longer than the broker's patience.
+    /// Holds a message until it may run. A pause may begin meanwhile, and last for longer than the broker's patience. One that was
+    /// held before is to go back at the time that was put down then.
     fn spare(&mut self, token: Token, now: Now) {
-        self.set_phase(token, Phase::Held(Held::Spare));
+        let Some(entry) = self.entries.get_mut(token) else {
+            return;
+        };
+        if !entry.is_spare() {
+            entry.phase = Phase::Held(Held::Spare);
+            self.agenda
+                .add(now.at + LONGEST_KEPT, token, Task::HoldNoLonger);
+        }
         self.spares.push(token);
-        self.agenda
-            .add(now.at + LONGEST_KEPT, token, Task::GiveBack);
     }
 
     pub(super) fn admit(&mut self, token: Token, now: Now, out: &mut Commands) {

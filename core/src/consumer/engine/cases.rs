@@ -163,6 +163,14 @@ impl Case {
     }
 }
 
+/// The first message that is copied.
+fn copy_of(commands: &[Command]) -> Option<Token> {
+    commands.iter().find_map(|command| match command {
+        Command::Publish { token, .. } => Some(*token),
+        _ => None,
+    })
+}
+
 fn publishes(commands: &[Command]) -> usize {
     let publish = |command: &&Command| matches!(command, Command::Publish { .. });
     commands.iter().filter(publish).count()
@@ -238,6 +246,28 @@ fn a_suspect_runs_when_the_broker_has_read_what_was_settled_before() {
 }
 
 #[test]
+fn what_was_settled_after_the_broker_was_asked_is_asked_for_again() {
+    let mut case = Case::new();
+    case.comes_again(3);
+    case.comes_again(0);
+    let token = copy_of(&case.commands.list).unwrap();
+    let is_sync = |command: &mut Command| matches!(command, Command::Sync { .. });
+    let asked: Vec<_> = case.commands.list.extract_if(.., is_sync).collect();
+    let stored = Ok(None);
+    case.on(Input::Copied { token, stored });
+    for sync in asked {
+        if let Command::Sync { session, number } = sync {
+            case.on(Input::Synced { session, number });
+        }
+    }
+    assert!(
+        case.commands.deliveries.is_empty(),
+        "the original of the detour may come again beside its copy"
+    );
+    assert_eq!(case.handed_out().len(), 1);
+}
+
+#[test]
 fn a_broker_that_does_not_answer_holds_no_suspect_up() {
     let mut case = Case::new();
     case.comes_again(3);
@@ -287,10 +317,7 @@ fn a_handler_that_hangs_holds_no_suspect_up() {
 fn a_copy_runs_when_the_broker_has_read_that_its_original_is_gone() {
     let mut case = Case::new();
     case.comes_again(0);
-    let detour = case.take().into_iter().find_map(|command| match command {
-        Command::Publish { token, .. } => Some(token),
-        _ => None,
-    });
+    let detour = copy_of(&case.take());
     case.comes_again(1);
     assert_eq!(case.handed_out(), [], "its original is not settled yet");
     let token = detour.unwrap();
@@ -353,10 +380,7 @@ fn what_is_kept_back_while_a_consumer_is_replaced_is_not_taken_for_read() {
     assert_eq!(case.handed_out().len(), 1, "others may come");
     case.consume();
     case.comes_again(0);
-    let detour = case.take().into_iter().find_map(|command| match command {
-        Command::Publish { token, .. } => Some(token),
-        _ => None,
-    });
+    let detour = copy_of(&case.take());
     case.comes_again(3);
     let asked = |command: &Command| matches!(command, Command::Consume { prefetch: 1, .. });
     assert!(
@@ -496,4 +520,83 @@ fn a_copy_that_an_alarm_holds_up_for_long_is_withdrawn_with_its_channel() {
         let count = commands.iter().filter(withdraws).count();
         assert_eq!(count, withdrawn, "after {minutes} min: {commands:?}");
     }
+}
+
+#[test]
+fn what_ran_for_long_does_not_run_again_because_its_copy_failed_once() {
+    let mut case = Case::new();
+    case.comes_again(1);
+    let token = case.handed_out()[0];
+    case.after(LONGEST_KEPT + Duration::from_secs(1));
+    case.fails(token);
+    assert_eq!(publishes(&case.take()), 1);
+    for tries in 1..5 {
+        let why = "there is no such queue, and the next try makes it again";
+        let stored = Err(crate::Error::new(crate::ErrorKind::Unroutable, why));
+        case.on(Input::Copied { token, stored });
+        case.after(Duration::from_secs(5));
+        let commands = case.take();
+        assert_eq!(publishes(&commands), usize::from(tries < 4), "{commands:?}");
+    }
+    assert_eq!(
+        case.engine.outstanding(),
+        0,
+        "the broker's patience has an end"
+    );
+}
+
+#[test]
+fn a_copy_is_withdrawn_however_often_channels_are_lost_in_an_alarm() {
+    let mut case = Case::of(Consumer::new("orders").dlx(true));
+    let (mut copies, mut withdrawn) = (0, std::collections::HashSet::new());
+    for _ in 0..5 {
+        copies += fails_in_an_alarm(&mut case);
+        case.after(Duration::from_secs(60 * 8));
+        let session = case.session;
+        case.on(Input::Lost { session, why: None });
+        withdrawn.extend(case.take().into_iter().filter_map(|command| match command {
+            Command::Withdraw { token } => Some(token),
+            _ => None,
+        }));
+        assert!(
+            copies - withdrawn.len() < 2,
+            "{copies} copies, {withdrawn:?}"
+        );
+        case.open();
+    }
+    assert_eq!(copies, 5);
+}
+
+#[test]
+fn what_was_put_down_for_a_message_that_runs_by_now_takes_it_from_nobody() {
+    let mut case = Case::new();
+    case.comes_again(0);
+    let detour = copy_of(&case.take());
+    case.comes_again(1);
+    assert_eq!(case.handed_out(), [], "a detour is on its way");
+    let (token, stored) = (detour.unwrap(), Ok(None));
+    case.on(Input::Copied { token, stored });
+    let running = case.handed_out();
+    assert_eq!(running.len(), 1);
+    let session = case.session;
+    case.on(Input::Lost { session, why: None });
+    case.open();
+    case.after(LONGEST_KEPT + Duration::from_secs(1));
+    assert!(case.engine.is_handed_out(running[0]), "its handler runs");
+    case.on(Input::Close);
+    case.consume();
+    assert!(!case.engine.is_finished(case.now()), "and is waited for");
+}
+
+#[test]
+fn what_is_held_for_long_is_put_down_once() {
+    let mut case = Case::new();
+    case.comes_again(0);
+    case.comes_again(1);
+    let before = case.engine.agenda.len();
+    for _ in 0..100 {
+        case.after(Duration::from_millis(10));
+    }
+    assert_eq!(case.handed_out(), [], "a detour is on its way");
+    assert_eq!(case.engine.agenda.len(), before);
 }

@@ -10,7 +10,7 @@ use super::{
     entry::{Copying, Held, Phase, Purpose},
     flaws::{self, Flaw},
 };
-use crate::{Error, Result, telemetry::Event};
+use crate::{Error, ErrorKind, Result, telemetry::Event};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -20,6 +20,8 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 const LONGEST_WAY: Duration = Duration::from_secs(5);
 /// After as many tries others do not wait any more for the place that the message takes.
 const TRIES_IN_PLACE: u32 = 2;
+/// As many are made of what may pass, however long the message was held or ran before.
+const FEWEST_TRIES: u32 = 4;
 /// After as many a consumer that has no other place lets somebody else be served.
 const TRIES_AS_THE_ONLY_ONE: u32 = 4;
 
@@ -91,6 +93,12 @@ impl Engine {
                     None => self.release(token, now),
                 }
             }
+            Err(error)
+                if error.kind() == ErrorKind::Unroutable
+                    && flaws::has(Flaw::TakesReturnedForStored) =>
+            {
+                self.release(token, now);
+            }
             Err(_) if !current => self.forget(token), // its original comes again, and with it another copy
             Err(error) => self.not_copied(token, &error, now, out),
         }
@@ -129,7 +137,8 @@ impl Engine {
                     (FIRST_PAUSE * 2u32.pow(tries.min(8))).min(LONGEST_PAUSE)
                 };
                 let again = now.at + self.about(pause);
-                if again > since + LONGEST_KEPT {
+                let was_tried = refused || tries >= FEWEST_TRIES;
+                if was_tried && again > since + LONGEST_KEPT {
                     if !self.nack_is_uncounted && !self.is_classic {
                         warn!(
                             queue = %self.name, message_id = received.message_id(), cause = error.to_string(),
@@ -146,13 +155,14 @@ impl Engine {
     }
 
     /// Withdraws the copies that an alarm of the broker's has held up for long, when their originals come again: each further attempt
-    /// would add one more, and the end of the alarm would bring all of them.
-    pub(super) fn withdraw_what_is_held_up(&self, session: u64, now: Now, out: &mut Commands) {
+    /// would add one more, and the end of the alarm would bring all of them. Those of earlier channels, too, which were not held up for
+    /// long when those were lost.
+    pub(super) fn withdraw_what_is_held_up(&self, now: Now, out: &mut Commands) {
         for (token, entry) in self.entries.iter() {
             let is_held_up =
                 |copying: &Copying| copying.under_way && now.at > copying.published + LONGEST_KEPT;
-            if entry.session == session
-                && matches!(&entry.phase, Phase::Copying(copying) if is_held_up(copying))
+            if matches!(&entry.phase, Phase::Copying(copying) if is_held_up(copying))
+                && !flaws::has(Flaw::KeepsWhatIsHeldUp)
             {
                 out.add(Command::Withdraw { token });
             }
@@ -199,7 +209,12 @@ impl Engine {
     pub(super) fn keep_appointments(&mut self, now: Now, out: &mut Commands) {
         while let Some((token, task)) = self.agenda.due(now.at) {
             let current = self.channel.as_ref().map(|channel| channel.session);
-            let Some(entry) = self.entries.get_mut(token) else {
+            // What was settled in another way by then, or is with its handler, is left alone.
+            let Some(entry) = self
+                .entries
+                .get_mut(token)
+                .filter(|entry| is_still_due(task, &entry.phase))
+            else {
                 continue;
             };
             if Some(entry.session) != current {
@@ -207,24 +222,30 @@ impl Engine {
                 self.forget(token);
                 continue;
             }
-            match (task, std::mem::replace(&mut entry.phase, Phase::Out)) {
-                (Task::Release, phase @ Phase::Copying(_)) => {
-                    entry.phase = phase;
-                    self.release(token, now);
+            match task {
+                Task::Release => self.release(token, now),
+                Task::GiveBack | Task::HoldNoLonger => self.give_back_soon(token),
+                Task::Resubmit | Task::Defer => {
+                    if let Phase::Copying(copying) | Phase::Held(Held::Deferred(copying)) =
+                        std::mem::replace(&mut entry.phase, Phase::Out)
+                    {
+                        self.publish(token, copying, now, out);
+                    }
                 }
-                (Task::Resubmit, Phase::Copying(copying)) if copying.waits_for_another_try() => {
-                    self.publish(token, copying, now, out);
-                }
-                (Task::Defer, Phase::Held(Held::Deferred(copying))) => {
-                    self.publish(token, copying, now, out);
-                }
-                (Task::GiveBack, Phase::Held(Held::Spare)) => self.give_back_soon(token),
-                (Task::GiveBack, Phase::Copying(copying)) if copying.waits_for_another_try() => {
-                    self.give_back_soon(token);
-                }
-                // It was settled in another way by then.
-                (_, phase) => entry.phase = phase,
             }
         }
+    }
+}
+
+/// Whether a message still waits for what was put down for it.
+fn is_still_due(task: Task, phase: &Phase) -> bool {
+    match (task, phase) {
+        (Task::Release, Phase::Copying(copying)) => copying.stored,
+        (Task::Resubmit | Task::GiveBack, Phase::Copying(copying)) => {
+            copying.waits_for_another_try()
+        }
+        (Task::Defer, Phase::Held(Held::Deferred(_)))
+        | (Task::HoldNoLonger, Phase::Held(Held::Spare)) => true,
+        _ => false,
     }
 }

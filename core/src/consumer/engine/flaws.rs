@@ -31,6 +31,12 @@ pub(crate) enum Flaw {
     DoesNotAsk,
     /// Acknowledges a message whose copy is in a queue that is young.
     LetsGoEarly,
+    /// Takes what is alike for the message that was handled, also where nothing has an id.
+    BelievesLikeness,
+    /// Does not withdraw the copies that an alarm has held up for long.
+    KeepsWhatIsHeldUp,
+    /// Acknowledges a message whose copy came back because its queue is away.
+    TakesReturnedForStored,
 }
 
 /// Whether this defect is put back.

@@ -110,7 +110,7 @@ impl Engine {
             .filter(|(_, entry)| entry.session == session)
             .map(|(_, entry)| &*entry.received);
         self.memory.lose(unsettled, now.at);
-        self.withdraw_what_is_held_up(session, now, out);
+        self.withdraw_what_is_held_up(now, out);
         // Copies on their way are still of interest: once stored, their originals need not run again. So is what handlers
         // hold: a success counts when the message comes again, and the end waits for all of them.
         let kept: Vec<_> = self

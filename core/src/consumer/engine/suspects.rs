@@ -30,6 +30,8 @@ pub(super) struct Suspect {
     stage: Stage,
     /// How many messages it waits for.
     awaited: usize,
+    /// One of them was settled after the broker was asked last: it may not have read that.
+    unread: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +82,7 @@ impl Engine {
                 until: now.at + PATIENCE,
             },
             awaited,
+            unread: false,
         });
     }
 
@@ -116,6 +119,7 @@ impl Engine {
     pub(super) fn no_longer_awaited(&mut self) {
         if let Some(suspect) = &mut self.suspect {
             suspect.awaited = suspect.awaited.saturating_sub(1);
+            suspect.unread = true;
         }
     }
 
@@ -143,6 +147,7 @@ impl Engine {
                 }
                 let number = self.sync(now, out);
                 if let Some(suspect) = &mut self.suspect {
+                    suspect.unread = false;
                     suspect.stage = Stage::Syncs {
                         until: now.at + PATIENCE,
                         number,
@@ -178,7 +183,9 @@ impl Engine {
         match suspect.stage {
             Stage::Syncs { number, .. } if !self.syncs.has_answered(number) => {}
             // No longer than at first: where a handler hangs, or one detour comes after the other, that would never end.
-            Stage::Syncs { waits_until, .. } if suspect.awaited > 0 && now.at < waits_until => {
+            Stage::Syncs { waits_until, .. }
+                if (suspect.awaited > 0 || suspect.unread) && now.at < waits_until =>
+            {
                 suspect.stage = Stage::Waits {
                     until: waits_until.min(now.at + PATIENCE),
                 };

@@ -1,11 +1,12 @@
 //! The shell around an [`Engine`]: the one task that owns its channel, tells it what happens and does what it wants.
 
 mod channel;
+mod copies;
 mod demands;
+mod notices;
 mod places;
 
 use std::{
-    collections::HashMap,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -16,23 +17,23 @@ use tokio::{
     sync::mpsc,
     time::{Instant, sleep_until, timeout},
 };
-use tracing::{info, warn};
 
 use self::{
     channel::{Channel, Happening},
+    copies::{Copies, Stored},
     demands::Demands,
+    notices::{tell_what_was_made, warn_of_an_untested_broker, warn_of_no_service},
 };
 use super::{
     Consumer, Token,
-    engine::{Command, Commands, Copy, Engine, GOODBYE, Input, Moment, Now, Setup},
+    engine::{Command, Commands, Engine, GOODBYE, Input, Now, Setup},
     inbox::{Ending, Inbox},
 };
 use crate::{
     Client, Error, ErrorKind, Result, Server,
-    publish::{Body, Job},
     retry::Origin,
     telemetry::{Counters, Event, HOST, Listener},
-    topology::{self, Finding, Mode, Plan, Status, Waits},
+    topology::{self, Finding, Mode, Plan, Waits},
 };
 
 /// How many things that happened on the channel are taken in a row. Not all of them at once, so that acknowledgements go out
@@ -44,7 +45,8 @@ const QUIETLY: Duration = Duration::from_millis(100);
 
 /// What comes back to the shell from other tasks.
 enum Mail {
-    Copied(Token, Result<Option<Instant>>),
+    /// What became of a copy: stored, and from when on it survives the death of its broker; or not.
+    Copied(Token, Stored),
     /// A channel, the broker that it is to, and whether the work queue is known to be classic.
     Opened(u64, Result<(Box<Channel>, Server, bool)>),
     /// The broker refuses who we are.
@@ -69,8 +71,7 @@ pub(super) struct Shell {
     channel: Option<Box<Channel>>,
     mail: mpsc::UnboundedSender<Mail>,
     mailbox: mpsc::UnboundedReceiver<Mail>,
-    /// The copies that are not answered yet. One that is not on its way to the broker is published only while it is in here.
-    copies: HashMap<Token, Arc<()>>,
+    copies: Copies,
     outcomes: Vec<(Token, Ending)>,
     /// When the engine's time began.
     began: Instant,
@@ -83,39 +84,6 @@ fn is_classic(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| {
         finding.item.is_work_queue() && finding.queue_type == Some(topology::QueueType::Classic)
     })
-}
-
-/// A publisher that declares the queue in another way meets a 406 from now on, and looks here for the reason.
-fn tell_what_was_made(findings: &[Finding]) {
-    for finding in findings {
-        if finding.status == Status::Created && finding.item.is_work_queue() {
-            info!(
-                made = %finding.item,
-                "the queue did not exist and was made; whoever else declares it must use these arguments, or say others with `work_queue`"
-            );
-        }
-    }
-}
-
-/// What is handed over waits until there is one.
-fn warn_of_no_service(findings: &[Finding]) {
-    if findings.iter().any(|finding| finding.services == Some(0)) {
-        warn!(
-            "nothing consumes `{}`: what fails is handed over, and waits there until a service takes it; start `retryrmq serve`",
-            topology::HANDOVER_QUEUE
-        );
-    }
-}
-
-/// What holds on RabbitMQ is measured; of any other broker it is read at best.
-fn warn_of_an_untested_broker(server: &Server) {
-    if !server.is_rabbitmq() {
-        warn!(
-            %server,
-            "retryrmq is not tested with this broker: it relies on what its documentation says of confirms, dead-lettering and time \
-             to live; try what happens to a failed message before you trust it with any"
-        );
-    }
 }
 
 /// Tells when only the connection that copies go out on is refused: while there is none to consume from, that one tells.
@@ -194,9 +162,11 @@ impl Shell {
             seed: fastrand::u64(..),
             options,
         });
+        let waits = Arc::new(waits);
         let mut shell = Self {
             engine,
             wanted: Commands::default(),
+            copies: Copies::new(client.clone(), Arc::clone(&waits), mail.clone()),
             client,
             declare,
             demands: Arc::new(demands),
@@ -205,12 +175,11 @@ impl Shell {
             priority,
             listener,
             counters,
-            waits: Arc::new(waits),
+            waits,
             inbox,
             channel: Some(Box::new(channel)),
             mail,
             mailbox,
-            copies: HashMap::new(),
             outcomes: Vec::new(),
             began: Instant::now(),
             told_to_close: false,
@@ -277,10 +246,6 @@ impl Shell {
                 .elapsed()
                 .map_or(0, |since| since.as_secs()),
         }
-    }
-
-    fn moment(&self, instant: Instant) -> Moment {
-        instant.saturating_duration_since(self.began)
     }
 
     fn tell(&mut self, input: Input) {
@@ -379,8 +344,13 @@ impl Shell {
             Command::Sync { session, number } => {
                 self.on_channel(session, |channel| channel.sync(number));
             }
-            Command::Publish { token, copy } => self.publish(token, *copy),
-            Command::Withdraw { token } => drop(self.copies.remove(&token)),
+            Command::Publish { token, copy } => {
+                if let Some(body) = self.engine.body(token) {
+                    let queue = self.engine.name();
+                    self.copies.publish(token, *copy, body, queue);
+                }
+            }
+            Command::Withdraw { token } => self.copies.withdraw(token),
             Command::Recall => {
                 let unstarted = self.inbox.take_back();
                 let tokens = unstarted.into_iter().map(|delivery| delivery.token);
@@ -449,63 +419,6 @@ impl Shell {
         });
     }
 
-    /// Publishes a copy, after making the queue that it goes to if nobody knows of that.
-    fn publish(&mut self, token: Token, mut copy: Copy) {
-        (copy.routing_key, copy.properties) = self.waits.adapt(copy.routing_key, copy.properties);
-        let Some(body) = self.engine.body(token) else {
-            return;
-        };
-        let (mail, waits) = (self.mail.clone(), Arc::clone(&self.waits));
-        let own = *copy.routing_key == *self.engine.name();
-        let known =
-            own || !copy.exchange.is_empty() || waits.safe_from(&copy.routing_key).is_some();
-        let queue = copy.routing_key.clone();
-        let hardens = (!copy.exchange.is_empty()).then(|| topology::hardens(&copy.properties));
-        let done = {
-            let (mail, waits, queue) = (mail.clone(), Arc::clone(&waits), queue.clone());
-            let client = self.client.clone();
-            // Not the one after the confirm, which may be another: what the first one's node had in memory is gone then.
-            let published_on = hardens.and_then(|_| client.publishing_now());
-            Box::new(move |result: Result<()>| {
-                if let Err(error) = &result
-                    && error.kind() == ErrorKind::Unroutable
-                {
-                    waits.forget(&queue);
-                }
-                if let (Some(hardens), Ok(())) = (hardens, &result) {
-                    tokio::spawn(async move {
-                        let stored = client.outlives(published_on, hardens).await;
-                        let _ = mail.send(Mail::Copied(token, stored.map(|()| None)));
-                    });
-                    return;
-                }
-                let stored = result.map(|()| waits.matures(&queue));
-                let _ = mail.send(Mail::Copied(token, stored));
-            })
-        };
-        let job = match job(copy, body, done) {
-            Ok(job) => job,
-            Err(error) => {
-                let _ = mail.send(Mail::Copied(token, Err(error)));
-                return;
-            }
-        };
-        let asker = Arc::new(());
-        let asked = Arc::downgrade(&asker);
-        self.copies.insert(token, asker);
-        if known {
-            self.client.publisher().submit_for(job, asked);
-            return;
-        }
-        let client = self.client.clone();
-        tokio::spawn(async move {
-            match waits.ensure(&queue).await {
-                Ok(_) => client.publisher().submit_for(job, asked),
-                Err(error) => (job.done)(Err(error)),
-            }
-        });
-    }
-
     fn happened(&mut self, happening: Happening) {
         let now = self.now();
         self.happened_at(happening, now);
@@ -539,9 +452,10 @@ impl Shell {
     fn receive(&mut self, mail: Mail) {
         match mail {
             Mail::Copied(token, stored) => {
-                self.copies.remove(&token);
-                let stored = stored.map(|safe| safe.map(|safe| self.moment(safe)));
-                self.tell(Input::Copied { token, stored });
+                let began = self.began;
+                let moment = |instant: Instant| instant.saturating_duration_since(began);
+                let input = self.copies.answered(token, stored, moment);
+                self.tell(input);
             }
             Mail::Opened(session, Ok((channel, server, is_classic))) => {
                 // At the end too: then it is closed with everything else.
@@ -633,15 +547,4 @@ impl Shell {
 
 fn mode(declare: bool) -> Mode {
     if declare { Mode::Apply } else { Mode::Require }
-}
-
-fn job(copy: Copy, body: Body, done: Box<dyn FnOnce(Result<()>) + Send + Sync>) -> Result<Job> {
-    Ok(Job {
-        exchange: topology::name(&copy.exchange)?,
-        routing_key: topology::name(&copy.routing_key)?,
-        properties: copy.properties,
-        body,
-        mandatory: copy.mandatory,
-        done,
-    })
 }

@@ -106,3 +106,69 @@ pub(crate) async fn alarm(node: &Node) {
     }
     client.close().await;
 }
+
+/// The end of a consumer withdraws the copies that an alarm holds up: when it is over only the originals are there. All but one,
+/// which was sent before the client heard of the alarm.
+pub(crate) async fn ended_in_an_alarm(node: &Node) {
+    const FAIL: usize = 40;
+    const ENDED: &str = "alarm.ended";
+    const WAITING: &str = "alarm.ended.retry.3600000";
+    let what = format!("{}, ended in an alarm", **node);
+    let amqp = node.connect().await;
+    amqp.declare(ENDED, QueueType::Classic).await;
+    let client = Client::connect(node.url()).await.unwrap();
+    let (alarmed, blocked) = (Gate::closed(), Gate::closed());
+    let gates = (alarmed.clone(), blocked.clone());
+    let consumer = client
+        .consumer(ENDED)
+        .dlx(true)
+        .retry("fixed(1h, retries=3)".parse::<Policy>().unwrap())
+        .prefetch(128)
+        .concurrency(FAIL + 1)
+        .drain_timeout(Duration::from_secs(1))
+        .start(move |message: Message| {
+            let (alarmed, blocked) = gates.clone();
+            async move {
+                let is_first = message.body() == b"first";
+                (if is_first { &alarmed } else { &blocked }).pass().await;
+                Err::<(), _>("it fails")
+            }
+        })
+        .await
+        .unwrap();
+    for number in 0..=FAIL {
+        let body = if number == 0 { "first" } else { "another" };
+        let message = retryrmq::Publish::to_queue(ENDED, body);
+        client.publish(message).await.unwrap();
+    }
+    node.raise_memory_alarm().await;
+    alarmed.open();
+    eventually(PATIENCE, "the client is blocked", || async {
+        let open = node.management().connections("/").await.unwrap();
+        let states: Vec<_> = open.into_iter().map(|open| open.state).collect();
+        let is_blocked = states.iter().any(|state| state == "blocked");
+        is_blocked
+            .then_some(())
+            .ok_or_else(|| format!("{what}: {states:?}"))
+    })
+    .await;
+    blocked.open();
+    eventually(PATIENCE, "all have failed", || async {
+        let stats = consumer.stats();
+        let all = stats.failed == FAIL as u64 + 1;
+        all.then_some(())
+            .ok_or_else(|| format!("{what}: {stats:?}"))
+    })
+    .await;
+    consumer.close().await;
+    node.set_memory_watermark(0.6).await;
+    let last = retryrmq::Publish::to_queue(WAITING, "last");
+    client.publish(last).await.unwrap();
+    assert_eq!(
+        amqp.depth(WAITING).await,
+        Some(2),
+        "{what}: the first one and the last"
+    );
+    assert_eq!(amqp.depth(ENDED).await, Some(FAIL as u32 + 1), "{what}");
+    client.close().await;
+}

@@ -1,7 +1,7 @@
 //! Brokers that are killed, and what else needs a node of a test's own. The longest test of all is here, and near the first
 //! by name, so that the others run beside it.
 
-use crate::alarms::alarm;
+use crate::alarms::{alarm, ended_in_an_alarm};
 use crate::fullness::full_work_queue;
 use crate::rungs::killed_after_a_rung_was_made;
 use crate::stage::{QUEUE, loaded, no_connection_is_left, seen, show_logs};
@@ -41,6 +41,7 @@ async fn nothing_is_lost_when_the_broker_is_killed_or_raises_an_alarm() {
         killed_under_load(&node).await;
         killed_after_a_rung_was_made(&node).await;
         alarm(&node).await;
+        ended_in_an_alarm(&node).await;
         full_work_queue(&node).await;
         no_connection_is_left(&node, "/").await;
     })

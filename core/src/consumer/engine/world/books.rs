@@ -106,7 +106,9 @@ impl Kind {
 #[derive(Debug)]
 struct Page {
     kind: Kind,
-    confirmed: bool,
+    /// How many of it were published, alike to the last bit, and how many of those were confirmed.
+    published: u32,
+    confirmed: u32,
     handled: bool,
     parked: bool,
     /// An operator named it, and wanted it to be gone.
@@ -134,7 +136,8 @@ impl Books {
     pub(super) fn published(&mut self, number: u32, kind: Kind) {
         let page = Page {
             kind,
-            confirmed: false,
+            published: 1,
+            confirmed: 0,
             handled: false,
             parked: false,
             dropped: false,
@@ -147,9 +150,16 @@ impl Books {
         self.pages.insert(number, page);
     }
 
+    /// Another one is published that is alike to the last bit.
+    pub(super) fn published_alike(&mut self, number: u32) {
+        if let Some(page) = self.pages.get_mut(&number) {
+            page.published += 1;
+        }
+    }
+
     pub(super) fn confirmed(&mut self, number: u32) {
         if let Some(page) = self.pages.get_mut(&number) {
-            page.confirmed = true;
+            page.confirmed += 1;
             if !page.handled && !page.parked && !page.forgiven {
                 self.unsettled.insert(number);
             }
@@ -186,6 +196,13 @@ impl Books {
         }
     }
 
+    /// There are not two of it, after all: the copy that was to be the second is withdrawn.
+    pub(super) fn is_not_doubled(&mut self, number: u32) {
+        if let Some(page) = self.pages.get_mut(&number) {
+            page.doubles = page.doubles.saturating_sub(1);
+        }
+    }
+
     /// Of each that is there two may come.
     pub(super) fn all_may_be_doubled(&mut self) {
         for page in self.pages.values_mut() {
@@ -212,7 +229,7 @@ impl Books {
     /// An operator has emptied the work queue: what was not handled by then may be gone.
     pub(super) fn forgive(&mut self) {
         for page in self.pages.values_mut() {
-            page.forgiven |= !page.handled;
+            page.forgiven |= page.ends < page.published;
         }
         self.unsettled.clear();
     }
@@ -241,7 +258,7 @@ impl Books {
     /// `suspects`: those that came with crashes, too.
     pub(super) fn nobody_was_kept(&self, suspects: bool) -> Result<(), String> {
         let kept = self.pages.iter().find(|(_, page)| {
-            let waits = page.confirmed && !page.handled && !page.parked;
+            let waits = page.confirmed > 0 && !page.handled && !page.parked;
             let suspect = suspects && matches!(page.kind, Kind::Forged(_));
             waits && (suspect || page.kind.is_healthy())
         });
@@ -263,7 +280,7 @@ impl Books {
         for (number, page) in &self.pages {
             let there = parked.iter().filter(|(parked, _)| parked == number).count();
             let ends = page.ends as usize + there;
-            let most = page.doubles + 1;
+            let most = page.doubles + page.published;
             if ends > most as usize || quiet && page.runs > page.kind.most_runs() * most {
                 return Err(format!(
                     "message {number} ({:?}) ran {} times and came to {ends} ends, though there can be only {most} of it",
@@ -300,8 +317,9 @@ impl Books {
             }
         }
         for (number, page) in &self.pages {
-            let found = parked.iter().any(|(parked, _)| parked == number);
-            if page.confirmed && !page.handled && !page.dropped && !page.forgiven && !found {
+            let found = parked.iter().filter(|(parked, _)| parked == number).count();
+            let ends = page.ends as usize + found;
+            if ends < page.confirmed as usize && !page.dropped && !page.forgiven {
                 return Err(format!("message {number} ({:?}) is lost", page.kind));
             }
             if page.handled && !page.kind.may_be_handled() {

@@ -104,6 +104,21 @@ impl World {
             .set_policy(QUEUE, (limited || capped).then_some(policy));
     }
 
+    /// Memory is short, or disk space.
+    fn raise_alarm(&mut self) {
+        self.note(|| "an alarm".into());
+        self.broker.set_alarm(true);
+        let time = match self.setting.long_alarm {
+            true => Duration::from_secs(self.random.u64(2_400..6_600)),
+            false => Duration::from_millis(self.random.u64(100..30_000)),
+        };
+        self.alarm_ends = Some(self.now + time);
+        self.taken_in_alarm = 0;
+        if self.setting.long_alarm {
+            self.faults_until = self.now + time;
+        }
+    }
+
     /// Alarms end, and there is room again.
     pub(super) fn end_troubles(&mut self) {
         let over = |ends: &mut Duration| *ends <= self.now || self.now >= self.faults_until;
@@ -145,7 +160,14 @@ impl World {
     }
 
     pub(super) fn do_harm(&mut self) {
-        self.next_fault = self.now + Duration::from_millis(self.random.u64(100..4_000));
+        let pause = match self.setting.long_alarm {
+            true => Duration::from_secs(self.random.u64(240..1_200)),
+            false => Duration::from_millis(self.random.u64(100..4_000)),
+        };
+        self.next_fault = self.now + pause;
+        if self.setting.long_alarm && !std::mem::replace(&mut self.was_alarmed, true) {
+            return self.raise_alarm();
+        }
         if std::mem::take(&mut self.setting.dies_young) {
             return self.broker_goes(true);
         }
@@ -153,13 +175,11 @@ impl World {
         let at = self.random.usize(..self.replicas.len());
         let may_take_away = self.may_take_away();
         match self.random.u8(0..11) {
+            // What is young when the broker is killed is gone.
+            7 if self.setting.service_away && !faults.broker => self.service_loses_its_queue(),
             0..6 if !may_take_away => {}
             9 if faults.alarms && self.alarm_ends.is_none() => {
-                self.note(|| "an alarm".into());
-                self.broker.set_alarm(true);
-                let time = Duration::from_millis(self.random.u64(100..30_000));
-                self.alarm_ends = Some(self.now + time);
-                self.taken_in_alarm = 0;
+                self.raise_alarm();
             }
             10 if faults.tidying && self.broker.is_running() => self.tidy(),
             7 | 8 if !self.operators.is_empty() && self.may_interrupt() => {
@@ -230,10 +250,14 @@ impl World {
         if std::mem::replace(&mut self.harm_has_stopped, true) {
             return Ok(());
         }
-        if self.setting.faults.are_quiet() && self.setting.pause.is_none() {
+        let is_served = self.setting.pause.is_none() && !self.setting.service_away;
+        if self.setting.faults.are_quiet() && is_served {
             self.books.nobody_was_kept(self.setting.hangs)?;
         }
-        if std::mem::take(&mut self.setting.faults.full_parking) {
+        // A broker that was killed may have forgotten the full one while it was young.
+        let is_full = std::mem::take(&mut self.setting.faults.full_parking)
+            && self.broker.messages(PARKED).next().is_none();
+        if is_full {
             self.note(|| "the parking queue has room".into());
             self.broker.delete_queue(PARKED);
         }

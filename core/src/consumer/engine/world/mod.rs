@@ -61,6 +61,10 @@ pub(super) struct Setting {
     pause: Option<Duration>,
     /// The broker is killed while its queues are young.
     dies_young: bool,
+    /// The service comes late and makes its queue then, which somebody deletes later whenever it is empty.
+    service_away: bool,
+    /// An alarm lasts for longer than the broker's patience with what is not settled.
+    long_alarm: bool,
     faults: Faults,
 }
 
@@ -102,6 +106,7 @@ struct World {
     faults_until: Duration,
     next_fault: Duration,
     harm_has_stopped: bool,
+    was_alarmed: bool,
     next_publish: Duration,
     broker_returns: Option<Duration>,
     /// Until when the broker reads nothing from those who publish, and until when the work queue has no room.
@@ -166,7 +171,7 @@ impl World {
         let chance = Seeded::new(random.u64(..), Duration::from_millis(random.u64(0..30)));
         let mut broker = Broker::new(Profile::new(setting.version), chance);
         let _ = broker.make_queue(&setting.work_queue());
-        if setting.strategy == Strategy::Service {
+        if setting.strategy == Strategy::Service && !setting.service_away {
             let _ = broker.make_queue(&service::queue());
         }
         if setting.faults.full_parking {
@@ -174,14 +179,24 @@ impl World {
         }
         // They were there for long: a broker that is killed keeps them.
         broker.advance(Duration::from_secs(10));
+        // What is to be held up must have failed before.
+        let first_fault = match setting.long_alarm {
+            true => Duration::from_millis(random.u64(5_000..30_000)),
+            false => Duration::from_millis(random.u64(300..4_000)),
+        };
+        let service = match setting.service_away {
+            true => Attendant::who_comes_at(broker.now() + Duration::from_secs(random.u64(1..90))),
+            false => Attendant::default(),
+        };
         let replicas = (0..setting.replicas)
             .map(|number| Replica::new(number, random.u64(..)))
             .collect();
         Self {
             now: broker.now(),
             faults_until: broker.now() + Duration::from_secs(60),
-            next_fault: broker.now() + Duration::from_millis(random.u64(300..4_000)),
+            next_fault: broker.now() + first_fault,
             harm_has_stopped: false,
+            was_alarmed: false,
             next_publish: broker.now(),
             random,
             setting,
@@ -190,7 +205,7 @@ impl World {
             operators: (0..setting.operators)
                 .map(|_| Operator::default())
                 .collect(),
-            service: Attendant::default(),
+            service,
             interruptions: 0,
             publisher: None,
             unconfirmed: BTreeMap::new(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use retryrmq_model::{Frame, Method, Publish, QueueType};
+use retryrmq_model::{ConnectionId, Frame, Method, Publish, QueueType};
 
 use super::{QUEUE, World, books::Kind};
 use crate::{
@@ -67,8 +67,9 @@ impl World {
         let mut properties = BasicProperties::default()
             .with_delivery_mode(2)
             .with_headers(headers);
+        let mut is_alike = false;
         match self.random.u8(0..3) {
-            0 => {}
+            0 => is_alike = self.random.bool(),
             // Publishers reuse ids.
             1 => properties = properties.with_message_id("the same".into()),
             _ => properties = properties.with_message_id(number.to_string().into()),
@@ -78,8 +79,18 @@ impl World {
         }
         let to = self.queue_for_a_delay().unwrap_or_else(|| QUEUE.into());
         let message = Publish::to_queue(&to, *b"body").with(properties);
-        self.broker
-            .send(connection, 1, Method::Publish(Box::new(message)));
+        // Without an id two can be alike to the last bit, and are two messages all the same.
+        if is_alike {
+            self.note(|| format!("another {number} is published"));
+            self.books.published_alike(number);
+            self.send(connection, number, message.clone());
+        }
+        self.send(connection, number, message);
+    }
+
+    fn send(&mut self, connection: ConnectionId, number: u32, message: Publish) {
+        let method = Method::Publish(Box::new(message));
+        self.broker.send(connection, 1, method);
         self.publishes += 1;
         self.unconfirmed.insert(self.publishes, number);
     }

@@ -41,6 +41,8 @@ fn chosen(seed: u64) -> Setting {
         hangs: false,
         pause: None,
         dies_young: false,
+        service_away: false,
+        long_alarm: false,
         faults,
     }
 }
@@ -229,6 +231,19 @@ fn what_is_handed_over_is_not_lost() {
     hold(100, handed_over);
 }
 
+/// Consumers whose service has no queue yet, or not any more.
+fn served_late(setting: Setting) -> Setting {
+    Setting {
+        service_away: true,
+        ..handed_over(setting)
+    }
+}
+
+#[test]
+fn what_is_to_be_handed_over_waits_for_a_service() {
+    hold(100, served_late);
+}
+
 /// Consumers that pause when much fails, some for longer than the broker's patience.
 fn paused(setting: Setting) -> Setting {
     let seconds = [1, 20, 2_400][setting.messages as usize % 3];
@@ -263,6 +278,31 @@ fn young(setting: Setting) -> Setting {
 #[test]
 fn nothing_is_lost_that_is_copied_into_a_young_queue() {
     hold(150, young);
+}
+
+/// An alarm of an hour or two, in which connections are lost. Each loss is one more that is counted of what cannot be copied meanwhile,
+/// so that nobody else may take consumers down.
+fn alarmed(setting: Setting) -> Setting {
+    possible(Setting {
+        long_alarm: true,
+        strategy: Strategy::RetryQueues,
+        operators: 0,
+        faults: Faults {
+            cuts: true,
+            stops: false,
+            poison: false,
+            alarms: true,
+            delivery_limit: false,
+            full_parking: false,
+            ..setting.faults
+        },
+        ..setting
+    })
+}
+
+#[test]
+fn what_an_alarm_holds_up_for_long_comes_once_when_it_is_over() {
+    hold(150, alarmed);
 }
 
 /// Several who take turns, and nothing in their way.
@@ -381,6 +421,9 @@ fn defects_that_are_put_back_are_found() {
         Flaw::HasCompany,
         Flaw::DoesNotAsk,
         Flaw::LetsGoEarly,
+        Flaw::BelievesLikeness,
+        Flaw::KeepsWhatIsHeldUp,
+        Flaw::TakesReturnedForStored,
     ] {
         let setting = |seed| match flaw {
             Flaw::LosesItsPlace | Flaw::PublishesTwice => in_turn(setting(seed)),
@@ -394,6 +437,8 @@ fn defects_that_are_put_back_are_found() {
             Flaw::TrustsTheCount => suspected(setting(seed)),
             Flaw::WaitsTwice => hung(setting(seed)),
             Flaw::LetsGoEarly => young(setting(seed)),
+            Flaw::TakesReturnedForStored => served_late(setting(seed)),
+            Flaw::KeepsWhatIsHeldUp => alarmed(setting(seed)),
             Flaw::TrustsTheLimit | Flaw::LetsGoFirst | Flaw::ForgetsTheChannel => {
                 walked(setting(seed))
             }

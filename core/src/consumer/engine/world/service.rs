@@ -44,6 +44,15 @@ pub(super) struct Attendant {
     let_go: Option<u32>,
 }
 
+impl Attendant {
+    pub(super) fn who_comes_at(next: Duration) -> Self {
+        Self {
+            next,
+            ..Self::default()
+        }
+    }
+}
+
 /// The message that it takes over.
 struct Held {
     tag: u64,
@@ -197,10 +206,23 @@ impl World {
                 self.broker.send(connection, 1, declare);
             }
         }
+        let _ = self.broker.make_queue(&queue());
         self.broker.send(connection, 1, Method::SelectConfirms);
         self.service.connection = Some(connection);
         self.service.safe_from = self.now + SAFE_AGE;
         self.service.next = self.now;
+    }
+
+    /// The queue of the service is deleted, if nothing is lost with it.
+    pub(super) fn service_loses_its_queue(&mut self) {
+        if self.broker.messages(HANDOVER_QUEUE).next().is_none()
+            && self.broker.delete_queue(HANDOVER_QUEUE)
+        {
+            self.note(|| "the service's queue is deleted".into());
+            if let Some(connection) = self.service.connection {
+                self.broker.cut(connection);
+            }
+        }
     }
 
     fn service_publishes(&mut self, connection: ConnectionId) {

@@ -75,8 +75,8 @@ impl World {
                     engine.on(input, now, &mut replica.wanted);
                 }
             }
-            // No alarm of the model lasts that long.
-            Command::Withdraw { .. } | Command::EndIntake => {}
+            Command::Withdraw { token } => self.withdraw(at, token),
+            Command::EndIntake => {}
             Command::Tell(event) => self.told(at, &event),
         }
     }
@@ -95,6 +95,9 @@ impl World {
             let stored = Err(lost());
             self.answer_copy(at, token, stored);
             return;
+        }
+        if self.replicas[at].is_blocked {
+            return self.hold_up(at, token, copy);
         }
         if self.replicas[at].publishing.connection.is_none() {
             let Some(id) = self.broker.connect() else {

@@ -78,6 +78,12 @@ impl World {
     }
 
     pub(super) fn topology(&mut self, at: usize) -> bool {
+        // It is the service's, and made by nobody else.
+        if self.setting.strategy == Strategy::Service
+            && self.broker.queue_view(HANDOVER_QUEUE).is_none()
+        {
+            return false;
+        }
         let Some(id) = self.broker.connect() else {
             return false;
         };

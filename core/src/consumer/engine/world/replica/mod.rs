@@ -2,6 +2,7 @@
 
 mod commands;
 mod handlers;
+mod held_up;
 mod life;
 mod plan;
 mod wire;
@@ -16,6 +17,7 @@ use retryrmq_model::{Broker, ConnectionId, Method};
 pub(super) use commands::publishing;
 pub(super) use plan::{consumer, declarations};
 
+use self::held_up::HeldUp;
 use super::{
     World,
     books::{Kind, number},
@@ -87,6 +89,9 @@ pub(super) struct Replica {
     /// Publishes that are not confirmed, by their number on the channel.
     unconfirmed: BTreeMap<u64, (Token, String, u32)>,
     publishes: u64,
+    /// Whether the broker reads nothing from the connection that publishes, and what waits for that.
+    is_blocked: bool,
+    held_up: Vec<HeldUp>,
     /// What came back, until its confirm says which publish it was.
     returned: Vec<(String, u32)>,
     /// From when on a queue is a safe place.
@@ -113,6 +118,8 @@ impl Replica {
             running: Vec::new(),
             unconfirmed: BTreeMap::new(),
             publishes: 0,
+            is_blocked: false,
+            held_up: Vec::new(),
             returned: Vec::new(),
             safe_from: BTreeMap::new(),
             opens: None,

@@ -4,7 +4,7 @@ use retryrmq_model::{Delivery as Sent, Frame};
 
 use super::{
     super::{PARKED, World, books::number},
-    Line, lost,
+    Line, Replica, lost,
 };
 use crate::{
     Error, ErrorKind,
@@ -27,6 +27,11 @@ impl World {
             let (number, redelivered) = (number(&delivery.properties), delivery.redelivered);
             let again = if redelivered { " again" } else { "" };
             self.note(|| format!("replica {at} is sent {number}{again}"));
+            // The broker takes back in silence what was kept for too long and whose consumer is gone.
+            let is_with = |replica: &Replica| replica.with_us.values().any(|held| *held == number);
+            if redelivered && self.replicas.iter().any(is_with) {
+                self.books.may_be_doubled(number);
+            }
             self.replicas[at].with_us.insert(delivery.tag, number);
         }
         if matches!(
@@ -85,7 +90,7 @@ impl World {
             Frame::Cancel { .. } => !(faults.tidying || faults.broker),
             _ => false,
         };
-        ended && !(setting.hangs || faults.poison)
+        ended && !(setting.hangs || setting.long_alarm || faults.poison)
     }
 
     pub(super) fn publisher_of_copies_hears(
@@ -108,6 +113,14 @@ impl World {
                     return Ok(());
                 };
                 let what = (queue, number);
+                let came_back = replica.returned.contains(&what);
+                if came_back || !stored {
+                    let to = what.0.clone();
+                    self.note(|| {
+                        format!("replica {at}: the copy of {number} is not stored in {to}")
+                    });
+                }
+                let replica = &mut self.replicas[at];
                 let back = replica.returned.iter().position(|seen| *seen == what);
                 let stored = if let Some(back) = back {
                     replica.returned.swap_remove(back);
@@ -129,6 +142,14 @@ impl World {
             Frame::CloseConnection(_) | Frame::CloseChannel(_) => {
                 self.cut_publishing(at);
                 Ok(())
+            }
+            Frame::Blocked => {
+                replica.is_blocked = true;
+                Ok(())
+            }
+            Frame::Unblocked => {
+                self.send_what_was_held_up(at);
+                self.turn(at)
             }
             _ => Ok(()),
         }
@@ -159,13 +180,6 @@ impl World {
         }
     }
 
-    /// What a replica has not settled comes to somebody again, and what follows from it may have been done.
-    pub(super) fn comes_again(&mut self, at: usize) {
-        for (_, number) in std::mem::take(&mut self.replicas[at].with_us) {
-            self.books.may_be_doubled(number);
-        }
-    }
-
     pub(super) fn hit_running(&mut self, at: usize) {
         for running in &self.replicas[at].running {
             self.books.hit(running.number);
@@ -185,6 +199,8 @@ impl World {
             let stored = Err(lost());
             let _ = self.tell(at, Input::Copied { token, stored });
         }
+        self.send_what_was_held_up(at);
+        let _ = self.turn(at);
     }
 }
 

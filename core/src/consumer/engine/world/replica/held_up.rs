@@ -1,0 +1,80 @@
+//! Copies that wait because the broker reads nothing from those who publish: nobody has sent them yet, and they can be withdrawn.
+
+use std::time::Duration;
+
+use super::super::{World, books::number};
+use crate::consumer::{
+    Token,
+    engine::{Copy, LONGEST_KEPT},
+};
+
+/// A copy that is not on its way to the broker yet.
+pub(super) struct HeldUp {
+    token: Token,
+    copy: Copy,
+    since: Duration,
+    /// Its original was taken from whoever has it, and comes again: there may be two of it.
+    original_comes_again: bool,
+}
+
+impl HeldUp {
+    fn number(&self) -> u32 {
+        number(&self.copy.properties)
+    }
+
+    /// Whether it is withdrawn when a channel is lost.
+    fn is_stale(&self, now: Duration) -> bool {
+        now > self.since + LONGEST_KEPT
+    }
+}
+
+impl World {
+    /// Keeps a copy until the broker reads again.
+    pub(super) fn hold_up(&mut self, at: usize, token: Token, copy: Copy) {
+        let (since, original_comes_again) = (self.now, false);
+        self.replicas[at].held_up.push(HeldUp {
+            token,
+            copy,
+            since,
+            original_comes_again,
+        });
+    }
+
+    /// The broker reads again, or another connection will be tried.
+    pub(super) fn send_what_was_held_up(&mut self, at: usize) {
+        self.replicas[at].is_blocked = false;
+        for HeldUp { token, copy, .. } in std::mem::take(&mut self.replicas[at].held_up) {
+            self.publish_copy(at, token, copy);
+        }
+    }
+
+    /// A copy is wanted no more.
+    pub(super) fn withdraw(&mut self, at: usize, token: Token) {
+        let held_up = &mut self.replicas[at].held_up;
+        if let Some(place) = held_up.iter().position(|copy| copy.token == token) {
+            let copy = held_up.remove(place);
+            self.note(|| format!("replica {at}: the copy of {} is withdrawn", copy.number()));
+            self.answer_copy(at, token, Err(super::lost()));
+        }
+    }
+
+    /// What a replica has not settled comes to somebody again, and what follows from it may have been done. Not by a copy that was
+    /// not sent: one that was held up for long is withdrawn, now or with a later channel.
+    pub(super) fn comes_again(&mut self, at: usize) {
+        let replica = &mut self.replicas[at];
+        let (books, now) = (&mut self.books, self.now);
+        for (_, number) in std::mem::take(&mut replica.with_us) {
+            books.may_be_doubled(number);
+            let mut copies = replica.held_up.iter_mut();
+            let copy = copies.find(|copy| !copy.original_comes_again && copy.number() == number);
+            if let Some(copy) = copy {
+                copy.original_comes_again = true;
+            }
+        }
+        for copy in &mut replica.held_up {
+            if copy.is_stale(now) && std::mem::take(&mut copy.original_comes_again) {
+                books.is_not_doubled(copy.number());
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The copies under way: published for the engine, each after the queue that it goes to is there, and withdrawn where nobody wants
+//! them any more.
+
+use std::{collections::HashMap, sync::Arc};
+
+use tokio::{sync::mpsc, time::Instant};
+
+use super::{
+    super::{
+        Token,
+        engine::{Copy, Input, Moment},
+    },
+    Mail,
+};
+use crate::{
+    Client, ErrorKind, Result,
+    publish::{Body, Job},
+    topology::{self, Waits},
+};
+
+/// What became of a copy: stored, and from when on it survives the death of its broker; or not.
+pub(super) type Stored = Result<Option<Instant>>;
+
+/// The copies of one consumer.
+pub(super) struct Copies {
+    client: Client,
+    waits: Arc<Waits>,
+    /// Where their answers go.
+    mail: mpsc::UnboundedSender<Mail>,
+    /// Those that are not answered yet. One that is not on its way to the broker is published only while it is in here.
+    under_way: HashMap<Token, Arc<()>>,
+}
+
+impl Copies {
+    pub(super) fn new(
+        client: Client,
+        waits: Arc<Waits>,
+        mail: mpsc::UnboundedSender<Mail>,
+    ) -> Self {
+        Self {
+            client,
+            waits,
+            mail,
+            under_way: HashMap::new(),
+        }
+    }
+
+    /// Publishes a copy of a message of this work queue, after making the queue that it goes to if nobody knows of that.
+    pub(super) fn publish(&mut self, token: Token, mut copy: Copy, body: Body, work_queue: &str) {
+        let waits = &self.waits;
+        (copy.routing_key, copy.properties) = waits.adapt(copy.routing_key, copy.properties);
+        let known = copy.routing_key == work_queue
+            || !copy.exchange.is_empty()
+            || waits.safe_from(&copy.routing_key).is_some();
+        let queue = copy.routing_key.clone();
+        let done = self.answer(token, &copy);
+        let job = match job(copy, body, done) {
+            Ok(job) => job,
+            Err(error) => {
+                let _ = self.mail.send(Mail::Copied(token, Err(error)));
+                return;
+            }
+        };
+        let asker = Arc::new(());
+        let asked = Arc::downgrade(&asker);
+        self.under_way.insert(token, asker);
+        if known {
+            self.client.publisher().submit_for(job, asked);
+            return;
+        }
+        let (client, waits) = (self.client.clone(), Arc::clone(&self.waits));
+        tokio::spawn(async move {
+            match waits.ensure(&queue).await {
+                Ok(_) => client.publisher().submit_for(job, asked),
+                Err(error) => (job.done)(Err(error)),
+            }
+        });
+    }
+
+    /// What is called with what became of a copy.
+    fn answer(&self, token: Token, copy: &Copy) -> Box<dyn FnOnce(Result<()>) + Send + Sync> {
+        let (mail, waits) = (self.mail.clone(), Arc::clone(&self.waits));
+        let (client, queue) = (self.client.clone(), copy.routing_key.clone());
+        let hardens = (!copy.exchange.is_empty()).then(|| topology::hardens(&copy.properties));
+        // Not the one after the confirm, which may be another: what the first one's node had in memory is gone then.
+        let published_on = hardens.and_then(|_| client.publishing_now());
+        Box::new(move |result: Result<()>| {
+            if let Err(error) = &result
+                && error.kind() == ErrorKind::Unroutable
+            {
+                waits.forget(&queue);
+            }
+            if let (Some(hardens), Ok(())) = (hardens, &result) {
+                tokio::spawn(async move {
+                    let stored = client.outlives(published_on, hardens).await;
+                    let _ = mail.send(Mail::Copied(token, stored.map(|()| None)));
+                });
+                return;
+            }
+            let stored = result.map(|()| waits.matures(&queue));
+            let _ = mail.send(Mail::Copied(token, stored));
+        })
+    }
+
+    /// A copy is not wanted any more. It is answered all the same.
+    pub(super) fn withdraw(&mut self, token: Token) {
+        self.under_way.remove(&token);
+    }
+
+    /// What the engine is to know of an answer.
+    pub(super) fn answered(
+        &mut self,
+        token: Token,
+        stored: Stored,
+        moment: impl FnOnce(Instant) -> Moment,
+    ) -> Input {
+        self.under_way.remove(&token);
+        let stored = stored.map(|safe_from| safe_from.map(moment));
+        Input::Copied { token, stored }
+    }
+}
+
+fn job(copy: Copy, body: Body, done: Box<dyn FnOnce(Result<()>) + Send + Sync>) -> Result<Job> {
+    Ok(Job {
+        exchange: topology::name(&copy.exchange)?,
+        routing_key: topology::name(&copy.routing_key)?,
+        properties: copy.properties,
+        body,
+        mandatory: copy.mandatory,
+        done,
+    })
+}

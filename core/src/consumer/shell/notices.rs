@@ -1,0 +1,41 @@
+//! What a consumer says of the broker and of its queues when it subscribes.
+
+use tracing::{info, warn};
+
+use crate::{
+    Server,
+    topology::{self, Finding, Status},
+};
+
+/// A publisher that declares the queue in another way meets a 406 from now on, and looks here for the reason.
+pub(super) fn tell_what_was_made(findings: &[Finding]) {
+    for finding in findings {
+        if finding.status == Status::Created && finding.item.is_work_queue() {
+            info!(
+                made = %finding.item,
+                "the queue did not exist and was made; whoever else declares it must use these arguments, or say others with `work_queue`"
+            );
+        }
+    }
+}
+
+/// What is handed over waits until there is one.
+pub(super) fn warn_of_no_service(findings: &[Finding]) {
+    if findings.iter().any(|finding| finding.services == Some(0)) {
+        warn!(
+            "nothing consumes `{}`: what fails is handed over, and waits there until a service takes it; start `retryrmq serve`",
+            topology::HANDOVER_QUEUE
+        );
+    }
+}
+
+/// What holds on RabbitMQ is measured; of any other broker it is read at best.
+pub(super) fn warn_of_an_untested_broker(server: &Server) {
+    if !server.is_rabbitmq() {
+        warn!(
+            %server,
+            "retryrmq is not tested with this broker: it relies on what its documentation says of confirms, dead-lettering and time \
+             to live; try what happens to a failed message before you trust it with any"
+        );
+    }
+}
