@@ -1,7 +1,6 @@
 //! One AMQP connection: opened, used and closed within time limits, and never closed by accident.
 
 use std::{
-    collections::VecDeque,
     error::Error as _,
     fmt,
     future::Future,
@@ -13,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{StreamExt, future::join_all};
+use futures_util::StreamExt;
 use lapin::{
     Channel, ConnectionProperties, Event,
     options::QueueDeclareOptions,
@@ -29,6 +28,7 @@ use super::{
     discretion::Discretion,
     limits::Limits,
     login::Login,
+    places::Places,
     refusal::{Doing, refusal},
     renewal::Renewal,
     sanitiser::MendedLog,
@@ -75,20 +75,16 @@ impl Connection {
     /// that came farthest.
     pub(crate) async fn open(addresses: &Addresses, purpose: &str) -> Result<Self> {
         let mut worst: Option<Error> = None;
-        let mut places = VecDeque::new();
         let asked = addresses.asked().await?;
-        // Side by side: each of them may take as long as a connection.
-        let resolved = addresses
-            .shuffled()
-            .into_iter()
-            .map(async |address| (address, transport::resolve(address).await));
-        for (address, found) in join_all(resolved).await {
-            match found {
-                Ok(found) => places.extend(found.into_iter().map(|place| (address, place))),
-                Err(error) => worst = Some(farther(worst, error)),
-            }
-        }
-        while let Some((address, place)) = places.pop_front() {
+        let mut places = Places::of(addresses.shuffled(), transport::resolve);
+        while let Some(next) = places.next().await {
+            let (address, place) = match next {
+                Ok(place) => place,
+                Err(error) => {
+                    worst = Some(farther(worst, error));
+                    continue;
+                }
+            };
             // One that does not answer must not keep us from the others.
             let patience = if places.is_empty() {
                 address.timeout
