@@ -65,6 +65,8 @@ pub(crate) struct Connection {
     blocked: watch::Receiver<bool>,
     /// Whether numbers of channels are spent.
     is_spent: Arc<AtomicBool>,
+    /// Why its secret, which is over, could not be renewed.
+    overdue: watch::Sender<Option<String>>,
 }
 
 impl Connection {
@@ -188,6 +190,7 @@ impl Connection {
             limits,
             blocked,
             is_spent: Arc::default(),
+            overdue: watch::Sender::new(None),
         })
     }
 
@@ -203,6 +206,7 @@ impl Connection {
             place: self.at.1,
             login: login.clone(),
             purpose: purpose.to_owned(),
+            overdue: self.overdue.clone(),
         };
         let lifeline = Arc::clone(&self.lifeline.0);
         tokio::spawn(async move {
@@ -225,6 +229,22 @@ impl Connection {
 
     pub(crate) fn is_open(&self) -> bool {
         self.lapin.status().connected()
+    }
+
+    /// Whether its secret is good still, as far as is known.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AuthenticationFailed`] where it is over, and no other came in time.
+    pub(super) fn is_logged_in(&self) -> Result<()> {
+        match &*self.overdue.borrow() {
+            None => Ok(()),
+            Some(why) => Err(Error::new(
+                ErrorKind::AuthenticationFailed,
+                format!(
+                    "the password or token of the connection is over, and cannot be renewed: {why}"
+                ),
+            )),
+        }
     }
 
     pub(crate) fn limits(&self) -> &Limits {
