@@ -237,6 +237,25 @@ func TestHealthTellsWhyItIsNotWell(t *testing.T) {
 	})
 }
 
+func TestMetricsTellOfConnectionsHandlersAndWhatIsParked(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		s.queue("orders", "quorum")
+		conn := s.dial()
+		s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error {
+			return retryrmq.Park("it is tested")
+		}, retryrmq.DLX())
+		s.publish(conn, "orders", "x")
+		for _, sample := range []string{
+			`retryrmq_connection_up{purpose="consume"} 1`,
+			`retryrmq_connection_up{purpose="publish"} 1`,
+			`retryrmq_handler_seconds_count{queue="orders"} 1`,
+			`retryrmq_parked_depth{queue="orders"} 1`,
+		} {
+			eventually(t, sample, func() bool { return strings.Contains(conn.MetricsText(), sample) })
+		}
+	})
+}
+
 func TestAPasswordThatWasChangedIsTold(t *testing.T) {
 	once(t, func(t *testing.T, s *stage) {
 		way, user := s.proxy("127.0.0.1:0"), s.user()

@@ -168,7 +168,7 @@ export class Client {
   /**
    * Keeps the process alive, whatever its consumers do, until SIGINT or SIGTERM, or until the client is closed; then drains every consumer and closes the
    * connection. A second signal ends the process at once. A worker thread hears no signals. Rejects when the client has ended by
-   * itself, see `endWhenRefused`.
+   * itself, see `endWhenRefused`, which its consumers notice: without any it waits for a signal.
    */
   run(signals: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM']): Promise<void> {
     if (!Array.isArray(signals)) throw new InvalidTypeError(`\`signals\` must be an array of names, not ${kind(signals)}`)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import threading
 from collections.abc import Callable, Iterator
@@ -210,6 +211,29 @@ def test_health_tells_why_it_is_not_well(broker: Broker) -> None:
     eventually("it is known why", lambda: "no broker answers" in (client.trouble() or ""))
     client.close()
     assert not client.healthy() and "closed" in (client.trouble() or "")
+
+
+def test_metrics_tell_of_connections_handlers_and_what_is_parked(broker: Broker) -> None:
+    queue = broker.queue()
+
+    def handle(msg: retryrmq.Message) -> None:
+        raise retryrmq.Park("it is tested")
+
+    def told(sample: str) -> bool:
+        return sample in client.metrics_text()
+
+    client = retryrmq.connect_blocking(broker.url)
+    with client.consume(queue, handle, dlx=True):
+        client.publish(queue, b"x")
+        for sample in (
+            'retryrmq_connection_up{purpose="consume"} 1',
+            'retryrmq_connection_up{purpose="publish"} 1',
+            f'retryrmq_handler_seconds_count{{queue="{queue}"}} 1',
+            f'retryrmq_parked_depth{{queue="{queue}"}} 1',
+        ):
+            eventually(sample, functools.partial(told, sample))
+    client.close()
+    assert 'retryrmq_connection_up{purpose="consume"} 0' in client.metrics_text()
 
 
 def test_a_password_that_was_changed_is_told(broker: Broker, proxy: Proxy) -> None:

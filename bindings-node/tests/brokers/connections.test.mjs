@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { test } from 'node:test'
 
-import { connect } from 'retryrmq'
+import { connect, park } from 'retryrmq'
 import { liveObjects } from 'retryrmq/testing'
 
 import { URL_, client, program, queue, until } from './broker.mjs'
@@ -72,6 +72,23 @@ test('health tells why it is not well', async (t) => {
   await rmq.close()
   assert.equal(rmq.healthy(), false)
   assert.match(rmq.trouble(), /closed/)
+})
+
+test('metrics tell of connections, handlers and what is parked', async (t) => {
+  const name = await queue(t)
+  const rmq = await connect(URL_)
+  await rmq.consume({ queue: name, dlx: true }, () => park('it is tested'))
+  await rmq.publish(name, 'x')
+  for (const sample of [
+    'retryrmq_connection_up{purpose="consume"} 1',
+    'retryrmq_connection_up{purpose="publish"} 1',
+    `retryrmq_handler_seconds_count{queue="${name}"} 1`,
+    `retryrmq_parked_depth{queue="${name}"} 1`,
+  ]) {
+    await until(sample, () => rmq.metricsText().includes(sample))
+  }
+  await rmq.close()
+  assert.ok(rmq.metricsText().includes('retryrmq_connection_up{purpose="consume"} 0'))
 })
 
 test('a password that was changed is told', async (t) => {

@@ -1,10 +1,10 @@
 //! How many messages are parked, for the metrics.
 //!
 //! A quorum queue without a leader is taken for empty by the broker, and to find out takes a question that may hand out a message
-//! (`basic.get`). So it is asked only where messages were parked a moment ago, and now are not; without an answer no number is shown.
+//! (`basic.get`). So it is asked only where a queue that was not known to be empty seems to be; without an answer no number is shown.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::{Duration, Instant},
 };
@@ -36,10 +36,30 @@ pub(super) struct Depths {
 struct State {
     /// The work queues whose parking queue is looked at.
     queues: BTreeSet<String>,
-    /// Those of them that had messages when they were looked at last.
-    filled: BTreeSet<String>,
+    /// What is known of those that were looked at.
+    known: BTreeMap<String, Known>,
     looked: Option<Instant>,
     is_looking: bool,
+}
+
+/// What is known of a queue.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// It had messages when it was looked at last.
+    Filled,
+    /// It was empty, or missing.
+    Empty,
+    /// It seems empty, and this user may not read it, which would prove it.
+    Unreadable,
+}
+
+impl Known {
+    fn of(parked: u32) -> Self {
+        match parked {
+            0 => Self::Empty,
+            _ => Self::Filled,
+        }
+    }
 }
 
 impl Depths {
@@ -115,14 +135,15 @@ impl Depths {
             };
             match look(open.lapin(), name(&parking_queue(&queue))?).await {
                 Ok(parked) => {
-                    let parked = if is_doubtful(&parked) && self.had_some(&queue) {
-                        self.counted(&connection, &queue).await?
-                    } else {
-                        Some(parked.message_count())
+                    let parked = match self.known(&queue) {
+                        Some(Known::Empty) => Some(parked.message_count()),
+                        _ if !is_doubtful(&parked) => Some(parked.message_count()),
+                        Some(Known::Unreadable) => None,
+                        Some(Known::Filled) | None => self.counted(&queue).await?,
                     };
                     if let Some(parked) = parked {
                         self.depth.is(&queue, parked);
-                        self.remember(&queue, parked);
+                        self.remember(&queue, Known::of(parked));
                     }
                 }
                 // It would be refused again, with a line in the broker's log each time.
@@ -130,7 +151,7 @@ impl Depths {
                     self.state().queues.remove(&queue);
                 }
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => {
-                    self.remember(&queue, 0);
+                    self.remember(&queue, Known::Empty);
                 }
                 // Only its own node is away.
                 Err(error) if error.kind() == ErrorKind::Timeout && !open.is_open() => {}
@@ -144,27 +165,28 @@ impl Depths {
         Ok(())
     }
 
-    fn had_some(&self, queue: &str) -> bool {
-        self.state().filled.contains(queue)
+    fn known(&self, queue: &str) -> Option<Known> {
+        self.state().known.get(queue).copied()
     }
 
-    fn remember(&self, queue: &str, parked: u32) {
-        let mut state = self.state();
-        if parked > 0 {
-            state.filled.insert(queue.to_owned());
-        } else {
-            state.filled.remove(queue);
-        }
+    fn remember(&self, queue: &str, known: Known) {
+        self.state().known.insert(queue.to_owned(), known);
     }
 
-    /// How many are parked where the broker says that all have gone: it says so of a queue without a leader as well. None where
+    /// How many are parked where the broker says that there are none: it says so of a queue without a leader as well. None where
     /// nobody knows.
-    async fn counted(&self, connection: &Connection, queue: &str) -> Result<Option<u32>> {
+    async fn counted(&self, queue: &str) -> Result<Option<u32>> {
+        // Not the connection that consumes: the question for its type costs a channel for good.
+        let connection = Connection::open(&self.addresses, "depths").await?;
         let census = Census::hasty(&self.addresses);
-        let count = census.of(connection, &name(&parking_queue(queue))?).await;
+        let count = census.of(&connection, &name(&parking_queue(queue))?).await;
         census.close().await;
+        connection.close().await;
         match count {
-            // A user that may not read it cannot know better.
+            Ok(count) if count.doubt.is_some() => {
+                self.remember(queue, Known::Unreadable);
+                Ok(None)
+            }
             Ok(count) => Ok(Some(count.found.message_count())),
             Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
             Err(error) => Err(error),

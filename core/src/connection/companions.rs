@@ -23,13 +23,16 @@ use tracing::warn;
 
 use super::{
     Addresses,
-    open::{Connection, Line},
+    open::{Connection, Line, OpenChannel},
     refusal::{Doing, refusal},
 };
 use crate::{Error, ErrorKind, Result};
 
 /// How long it may take to find out whether two connections lead to one cluster.
 const ASKING: Duration = Duration::from_secs(10);
+/// How long a node may take to open a channel, for which it needs no other: one that does not has stopped reading, and its connection is of
+/// no use to anybody.
+const SILENT: Duration = Duration::from_secs(5);
 /// Before a queue that is not seen is looked for again: a node may hear of it a moment after another.
 const LATER: [Duration; 4] = [
     Duration::from_millis(100),
@@ -107,12 +110,12 @@ impl Companions {
                 }
             };
             let asked = async {
-                if !other.is_blocked() {
-                    return kinship(&other, &new.line()).await;
+                if let Some(channel) = channel(&other).await? {
+                    return kinship(channel, &new.line()).await;
                 }
                 // A connection that publishes stands still during an alarm, which only those that consume can end.
                 let double = other.double(addresses).await?;
-                let kinship = kinship(&double.line(), &new.line()).await;
+                let kinship = kinship(double.channel().await?, &new.line()).await;
                 double.close().await;
                 kinship
             };
@@ -162,12 +165,33 @@ fn mixed(name: &str, others: &BTreeSet<String>) -> Error {
     )
 }
 
-/// Finds out whether two open connections lead to the same cluster.
+/// A channel on an open connection to ask on; `None` where the broker reads nothing from it.
+///
+/// # Errors
+/// Those of a connection that is lost. One whose node is silent is hung up: it would keep the others away until it misses its heartbeats.
+async fn channel(other: &Line) -> Result<Option<OpenChannel>> {
+    if other.is_blocked() {
+        return Ok(None);
+    }
+    match timeout(SILENT, other.channel()).await {
+        Ok(channel) => channel.map(Some),
+        Err(_) if other.is_blocked() => Ok(None),
+        Err(_) => {
+            warn!("a node has stopped answering on an open connection, which is hung up");
+            other.hang_up().await;
+            Err(Error::new(
+                ErrorKind::ConnectionLost,
+                "a node has stopped answering",
+            ))
+        }
+    }
+}
+
+/// Finds out whether two open connections lead to the same cluster, with a channel on one of them.
 ///
 /// # Errors
 /// Those of a connection that is lost meanwhile, or cannot open a channel.
-async fn kinship(other: &Line, new: &Line) -> Result<Kinship> {
-    let asked = other.channel().await?;
+async fn kinship(asked: OpenChannel, new: &Line) -> Result<Kinship> {
     let mark = match mark(asked.lapin()).await {
         Ok(mark) => mark,
         Err(why) => return unknown(why),

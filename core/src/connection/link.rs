@@ -182,7 +182,7 @@ impl Link {
         }
     }
 
-    /// Whether there is an open connection, and another one could be had; otherwise why not.
+    /// Whether there is an open connection whose secret is not over, and another one could be had; otherwise why not.
     ///
     /// # Errors
     /// That of the last try, [`ErrorKind::ConnectionLost`] before that, [`ErrorKind::Closed`].
@@ -193,7 +193,7 @@ impl Link {
                 Some((trouble, beside)) if beside.as_ptr() == Arc::as_ptr(connection) => {
                     Err(trouble.error())
                 }
-                _ => Ok(()),
+                _ => connection.is_logged_in(),
             },
             State::Down(Some(trouble)) | State::Closed(Some(trouble)) => Err(trouble.error()),
             State::Closed(None) => Err(closed()),

@@ -14,6 +14,7 @@ mod link;
 mod login;
 mod open;
 mod parting;
+mod places;
 mod refusal;
 mod renewal;
 mod sanitiser;

@@ -1,18 +1,22 @@
 //! One AMQP connection: opened, used and closed within time limits, and never closed by accident.
 
 use std::{
-    collections::VecDeque,
+    error::Error as _,
     fmt,
     future::Future,
     net::SocketAddr,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use futures_util::{StreamExt, future::join_all};
+use futures_util::StreamExt;
 use lapin::{
     Channel, ConnectionProperties, Event,
     options::QueueDeclareOptions,
+    protocol::AMQPErrorKind,
     types::{FieldTable, ShortString},
     uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo, SASLMechanism},
 };
@@ -24,6 +28,7 @@ use super::{
     discretion::Discretion,
     limits::Limits,
     login::Login,
+    places::Places,
     refusal::{Doing, refusal},
     renewal::Renewal,
     sanitiser::MendedLog,
@@ -58,6 +63,10 @@ pub(crate) struct Connection {
     limits: Arc<Limits>,
     /// Whether the broker has said that it reads nothing for now.
     blocked: watch::Receiver<bool>,
+    /// Whether numbers of channels are spent.
+    is_spent: Arc<AtomicBool>,
+    /// Why its secret, which is over, could not be renewed.
+    overdue: watch::Sender<Option<String>>,
 }
 
 impl Connection {
@@ -68,20 +77,16 @@ impl Connection {
     /// that came farthest.
     pub(crate) async fn open(addresses: &Addresses, purpose: &str) -> Result<Self> {
         let mut worst: Option<Error> = None;
-        let mut places = VecDeque::new();
         let asked = addresses.asked().await?;
-        // Side by side: each of them may take as long as a connection.
-        let resolved = addresses
-            .shuffled()
-            .into_iter()
-            .map(async |address| (address, transport::resolve(address).await));
-        for (address, found) in join_all(resolved).await {
-            match found {
-                Ok(found) => places.extend(found.into_iter().map(|place| (address, place))),
-                Err(error) => worst = Some(farther(worst, error)),
-            }
-        }
-        while let Some((address, place)) = places.pop_front() {
+        let mut places = Places::of(addresses.shuffled(), transport::resolve);
+        while let Some(next) = places.next().await {
+            let (address, place) = match next {
+                Ok(place) => place,
+                Err(error) => {
+                    worst = Some(farther(worst, error));
+                    continue;
+                }
+            };
             // One that does not answer must not keep us from the others.
             let patience = if places.is_empty() {
                 address.timeout
@@ -184,6 +189,8 @@ impl Connection {
             at: Arc::new((address.clone(), place)),
             limits,
             blocked,
+            is_spent: Arc::default(),
+            overdue: watch::Sender::new(None),
         })
     }
 
@@ -199,6 +206,7 @@ impl Connection {
             place: self.at.1,
             login: login.clone(),
             purpose: purpose.to_owned(),
+            overdue: self.overdue.clone(),
         };
         let lifeline = Arc::clone(&self.lifeline.0);
         tokio::spawn(async move {
@@ -221,6 +229,22 @@ impl Connection {
 
     pub(crate) fn is_open(&self) -> bool {
         self.lapin.status().connected()
+    }
+
+    /// Whether its secret is good still, as far as is known.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AuthenticationFailed`] where it is over, and no other came in time.
+    pub(super) fn is_logged_in(&self) -> Result<()> {
+        match &*self.overdue.borrow() {
+            None => Ok(()),
+            Some(why) => Err(Error::new(
+                ErrorKind::AuthenticationFailed,
+                format!(
+                    "the password or token of the connection is over, and cannot be renewed: {why}"
+                ),
+            )),
+        }
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -256,6 +280,7 @@ impl Connection {
             at: Arc::clone(&self.at),
             limits: Arc::clone(&self.limits),
             blocked: self.blocked.clone(),
+            is_spent: Arc::clone(&self.is_spent),
         }
     }
 
@@ -289,6 +314,7 @@ pub(super) struct Line {
     at: Arc<(Address, SocketAddr)>,
     limits: Arc<Limits>,
     blocked: watch::Receiver<bool>,
+    is_spent: Arc<AtomicBool>,
 }
 
 impl Line {
@@ -313,7 +339,15 @@ impl Line {
         *self.blocked.borrow()
     }
 
-    /// Opens a channel.
+    /// Ends it for all who use it, who know of it then.
+    pub(super) async fn hang_up(&self) {
+        if let Some(lifeline) = self.lifeline.upgrade() {
+            lifeline.cut();
+            let _ = timeout(GOODBYE, lifeline.gone()).await;
+        }
+    }
+
+    /// Opens a channel. A connection that has none left because of what was refused on it is hung up: the next one has all of them.
     ///
     /// # Errors
     /// As [`Connection::channel`], and [`ErrorKind::ConnectionLost`].
@@ -324,7 +358,21 @@ impl Line {
                 "the connection was lost",
             ));
         };
-        let channel = ask(Doing::Opening, lapin.create_channel()).await?;
+        let channel = loop {
+            let error = match ask(Doing::Opening, lapin.create_channel()).await {
+                Ok(channel) => break channel,
+                Err(error) => error,
+            };
+            match Unopened::of(&error) {
+                // Each of them once: lapin takes that number for one in use from now on.
+                Unopened::SpentNumber => self.is_spent.store(true, Ordering::Relaxed),
+                Unopened::NoNumber if self.is_spent.load(Ordering::Relaxed) => {
+                    self.hang_up().await;
+                    return Err(spent(error));
+                }
+                Unopened::NoNumber | Unopened::Refused => return Err(error),
+            }
+        };
         Ok(OpenChannel {
             channel,
             lifeline,
@@ -332,6 +380,40 @@ impl Line {
             blocked: self.blocked.clone(),
         })
     }
+}
+
+/// Why a channel could not be opened.
+enum Unopened {
+    /// lapin gave it the number of a channel that the broker had closed, and refuses that for as long as the connection lives, with the
+    /// error of then (lapin fact 20). No broker answers `channel.open` with an error of a channel.
+    SpentNumber,
+    /// All numbers are in use, or spent.
+    NoNumber,
+    Refused,
+}
+
+impl Unopened {
+    fn of(error: &Error) -> Self {
+        let why = error
+            .source()
+            .and_then(|source| source.downcast_ref::<lapin::Error>());
+        match why.map(lapin::Error::kind) {
+            Some(lapin::ErrorKind::ProtocolError(said))
+                if matches!(said.kind(), AMQPErrorKind::Soft(_)) =>
+            {
+                Self::SpentNumber
+            }
+            Some(lapin::ErrorKind::ChannelsLimitReached) => Self::NoNumber,
+            _ => Self::Refused,
+        }
+    }
+}
+
+/// The error for a connection that is hung up because its channels are spent.
+fn spent(error: Error) -> Error {
+    let message = "the connection has no channel left: each request that the broker refuses costs one for good, of those that it \
+                   allows (`channel_max`); a new connection has all of them again";
+    Error::new(ErrorKind::ConnectionLost, message).with_source(error)
 }
 
 /// A channel that does not take its connection with it: dropping a lapin channel while the broker is closing it sends

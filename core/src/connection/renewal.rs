@@ -6,7 +6,10 @@
 
 use std::{net::SocketAddr, sync::Weak, time::Duration};
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
 use tracing::{debug, warn};
 
 use super::{
@@ -33,6 +36,8 @@ pub(super) struct Renewal {
     /// Who is logged in, which no new secret changes, and the secret of the moment.
     pub(super) login: Login,
     pub(super) purpose: String,
+    /// Where it is said that the secret is over and there is no other, and why: not every broker ends the connection then.
+    pub(super) overdue: watch::Sender<Option<String>>,
 }
 
 /// What came of asking for the next secret.
@@ -55,6 +60,8 @@ impl Renewal {
         let mut over = SHORTEST_PAUSE;
         let mut end = Instant::now() + lifetime.min(LONGEST_LIFE);
         let mut told: Option<Instant> = None;
+        // By a clock that is ahead, each token is over as soon as it comes.
+        let mut was_good = !lifetime.is_zero();
         loop {
             let left = end.saturating_duration_since(Instant::now());
             // A broker that does not mind that a secret is over is asked less and less often.
@@ -64,16 +71,24 @@ impl Renewal {
                 over = (over * 2).min(LONGEST_PAUSE);
             }
             let left = end.saturating_duration_since(Instant::now());
-            match self.renew(left).await {
+            let renewed = self.renew(left).await;
+            if let Err(error) = &renewed
+                && was_good
+                && end <= Instant::now()
+            {
+                self.overdue.send_replace(Some(error.to_string()));
+            }
+            match renewed {
                 Ok(Renewed::With(next)) => {
+                    self.overdue.send_replace(None);
                     let user = std::mem::take(&mut self.login.user);
                     self.login = Login { user, ..next };
                     let Some(lifetime) = self.login.lifetime() else {
                         return;
                     };
                     (end, told) = (Instant::now() + lifetime.min(LONGEST_LIFE), None);
-                    // By a clock that is ahead, each token is over as soon as it comes.
-                    if !lifetime.is_zero() {
+                    was_good = !lifetime.is_zero();
+                    if was_good {
                         over = SHORTEST_PAUSE;
                     }
                 }

@@ -123,6 +123,7 @@ impl Desk {
     }
 
     async fn open(&mut self, link: &Link) -> Result<OpenChannel> {
+        let mut is_first = true;
         loop {
             let connection = connection(link).await?;
             // What waits here can still be given up. What lapin has taken will be written when the broker reads again.
@@ -130,10 +131,16 @@ impl Desk {
                 connection.unblocked().await;
                 continue;
             }
-            return match self.channel.take() {
-                Some(channel) if channel.is_open() => Ok(channel),
-                _ => open(&connection).await,
-            };
+            if let Some(channel) = self.channel.take().filter(OpenChannel::is_open) {
+                return Ok(channel);
+            }
+            match open(&connection).await {
+                // Nothing was published on it yet. One whose channels are spent ends here.
+                Err(error) if is_first && error.kind() == ErrorKind::ConnectionLost => {
+                    is_first = false;
+                }
+                opened => return opened,
+            }
         }
     }
 

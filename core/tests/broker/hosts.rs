@@ -12,6 +12,7 @@ use retryrmq_harness::{
 };
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::watch,
     time::sleep,
 };
 
@@ -429,6 +430,83 @@ async fn a_broker_that_cannot_serve_the_consumer_any_more_is_not_consumed_from()
     running.close().await;
     client.close().await;
     management.delete_vhost(vhost.name()).await.unwrap();
+}
+
+/// One connection through a door.
+struct Wire {
+    carrying: tokio::task::JoinHandle<()>,
+    silence: watch::Sender<bool>,
+}
+
+/// A way to a broker, each connection on which can be cut by itself, or left open and silent.
+#[derive(Default)]
+struct Wires(Arc<Mutex<Vec<Wire>>>);
+
+impl Wires {
+    /// Until the task is ended, after which nobody else comes.
+    async fn lead(&self, port: u16, at: String) -> tokio::task::JoinHandle<()> {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+        let wires = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut broker = TcpStream::connect(&at).await.unwrap();
+                let (silence, mut silent) = watch::channel(false);
+                let silenced = async move {
+                    let _ = silent.wait_for(|silent| *silent).await.is_ok();
+                    std::future::pending().await
+                };
+                let carrying = tokio::spawn(async move {
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut stream, &mut broker) => {}
+                        () = silenced => {}
+                    }
+                });
+                wires.lock().unwrap().push(Wire { carrying, silence });
+            }
+        })
+    }
+
+    fn cut(&self, number: usize) {
+        self.0.lock().unwrap()[number].carrying.abort();
+    }
+
+    fn silence(&self, number: usize) {
+        self.0.lock().unwrap()[number].silence.send_replace(true);
+    }
+}
+
+/// The connections of a client, in the order in which it opens them.
+const CONSUMING: usize = 0;
+const PUBLISHING: usize = 1;
+
+/// The nodes call their cluster differently, so that a new connection to the one is compared with an open one to the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_connection_to_a_silent_node_keeps_no_other_away() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let nodes = [broker.own_node(&[]).await, broker.own_node(&[]).await];
+        nodes[1].join(&nodes[0]).await;
+        let (one, other) = (free_port().await, free_port().await);
+        let wires = Wires::default();
+        let first = wires.lead(one, host_and_port(&nodes[0])).await;
+        // No heartbeat finds out in time.
+        let url = format!("amqp://guest:guest@127.0.0.1:{one},127.0.0.1:{other}/%2f?heartbeat=300");
+        let client = Client::connect(&url).await.unwrap();
+        let diary = Diary::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        first.abort();
+        let _second = Door::open(other, host_and_port(&nodes[1])).await;
+        wires.silence(PUBLISHING);
+        wires.cut(CONSUMING);
+        let publisher = Client::connect(nodes[1].url()).await.unwrap();
+        let message = Publish::to_queue(QUEUE, "x").message_id("one");
+        publisher.publish(message).await.unwrap();
+        diary.until("one", 1).await;
+        publish(&client, 0..1).await;
+        running.close().await;
+        publisher.close().await;
+        client.close().await;
+    })
+    .await;
 }
 
 /// Closes the connection with this name, and no other.

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use retryrmq::{BasicProperties, Client, ErrorKind, Publish};
-use retryrmq_harness::{Broker, Node, QueueType, on_every_broker, on_every_broker_where};
+use retryrmq_harness::{
+    Broker, Node, QueueType, eventually, on_every_broker, on_every_broker_where,
+};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -187,6 +189,44 @@ async fn a_connection_has_so_many_consumers_as_the_broker_allows_it_channels() {
         assert!(error.to_string().contains("channel_max"), "{error}");
         assert_eq!(consuming.len(), CHANNELS);
         client.health().unwrap();
+    })
+    .await;
+}
+
+/// lapin gives the number of a channel that the broker has closed to another one later, and then refuses that with the old error
+/// (lapin fact 20).
+#[tokio::test]
+async fn what_was_refused_on_a_connection_is_no_answer_to_what_is_asked_later() {
+    const CHANNELS: usize = 12;
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = broker
+            .own_node(&[&format!("channel_max = {CHANNELS}")])
+            .await;
+        let client = connect(&node).await;
+        node.connect().await.declare(QUEUE, QueueType::Quorum).await;
+        for number in 0..3 * CHANNELS {
+            let nowhere = Publish::to_exchange("no-such-exchange", QUEUE, "x");
+            let error = client.publish(nowhere).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unroutable, "{number}: {error}");
+            let message = Publish::to_queue(QUEUE, number.to_string());
+            let published = client.publish(message).await;
+            published.unwrap_or_else(|error| panic!("{number}: {error}"));
+        }
+        for number in 0..3 * CHANNELS {
+            let gone = client.retrier(format!("gone-{number}")).unwrap();
+            eventually(PATIENCE, &format!("{number} is looked for"), || async {
+                gone.exists().await.map(|there| assert!(!there))
+            })
+            .await;
+            let there = client.retrier(QUEUE).unwrap();
+            eventually(
+                PATIENCE,
+                &format!("the other is found, {number}"),
+                || async { there.exists().await.map(|there| assert!(there)) },
+            )
+            .await;
+        }
+        client.close().await;
     })
     .await;
 }

@@ -2,10 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use retryrmq::{Event, retry_after};
-use retryrmq_harness::{eventually, on_every_broker, on_every_queue_type};
+use lapin::types::AMQPValue;
+use retryrmq::{Client, Event, retry_after};
+use retryrmq_harness::{
+    Broker, QueueType, eventually, on_every_broker, on_every_broker_where, on_every_queue_type,
+};
+use tokio::time::sleep;
 
-use crate::stage::{Diary, PATIENCE, QUEUE, connect, connect_with, id, ms, policy, start, stats};
+use crate::stage::{
+    Diary, PATIENCE, QUEUE, connect, connect_with, id, ms, policy, start, stats, table,
+};
 
 /// The samples of a text in the Prometheus exposition format, by name and labels; anything else in it is an error.
 fn samples(text: &str) -> BTreeMap<(String, String), f64> {
@@ -128,6 +134,58 @@ async fn the_numbers_are_the_same_in_text() {
             })
             .await;
         }
+    })
+    .await;
+}
+
+/// A quorum queue without a leader says that it is empty (fact 80).
+#[tokio::test]
+async fn a_depth_that_is_not_known_is_not_shown() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let (near, far) = tokio::join!(broker.own_node(&[]), broker.own_node(&[]));
+        far.join(&near).await;
+        let alone = || {
+            let one = AMQPValue::LongInt(1);
+            table([("x-quorum-initial-group-size", one)])
+        };
+        let parking = format!("{QUEUE}.parked");
+        let (here, there) = (near.connect().await, far.connect().await);
+        here.declare_with(QUEUE, QueueType::Quorum, alone()).await;
+        there
+            .declare_with(&parking, QueueType::Quorum, alone())
+            .await;
+        for _ in 0..2 {
+            there.publish(&parking, "x").await;
+        }
+        let client = Client::connect(near.url()).await.unwrap();
+        let consumer = client.consumer(QUEUE).dlx(true).declare(false);
+        let consumer = consumer.retry(policy("fixed(1s, retries=0)"));
+        far.stop().await;
+        let running = consumer
+            .start(|_| async { Ok::<_, std::io::Error>(()) })
+            .await
+            .unwrap();
+        let depth = || {
+            let samples = samples(&client.metrics_text());
+            samples
+                .get(&("retryrmq_parked_depth".to_owned(), QUEUE.to_owned()))
+                .copied()
+        };
+        // For longer than a look is good for.
+        for _ in 0..30 {
+            assert_eq!(depth(), None);
+            sleep(ms(200)).await;
+        }
+        far.start().await;
+        eventually(PATIENCE, "the depth is known", || async {
+            match depth() {
+                Some(2.0) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+        running.close().await;
+        client.close().await;
     })
     .await;
 }

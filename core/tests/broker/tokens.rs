@@ -153,6 +153,36 @@ async fn a_token_that_the_broker_would_refuse_costs_no_open_connection() {
     .await;
 }
 
+/// RabbitMQ 3.10 leaves the connection open, and refuses what is done on it.
+#[tokio::test]
+async fn a_token_that_is_over_shows_in_the_health() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = node(&broker).await;
+        let secret = file(&node, &token(LIFETIME));
+        let at = host_and_port(&node);
+        let url = format!("amqp://token@{at}/%2f?passwordfile={}", secret.display());
+        let client = Client::connect(&url).await.unwrap();
+        client.health().unwrap();
+        eventually(PATIENCE, "the token is over", || async {
+            match client.health() {
+                Err(error) if error.kind() == ErrorKind::AuthenticationFailed => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+        let text = client.metrics_text();
+        assert!(text.contains("retryrmq_connection_up{purpose=\"consume\"} 0"));
+        std::fs::write(&secret, token(LIFETIME * 100)).unwrap();
+        eventually(PATIENCE, "there is another token", || async {
+            client.health().map_err(|error| error.to_string())
+        })
+        .await;
+        client.close().await;
+        std::fs::remove_file(&secret).unwrap();
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_certificate_says_who_it_is() {
     let with_tls = |broker: &Broker| broker.is_controllable() && broker.tls().is_some();

@@ -110,3 +110,41 @@ async fn a_channel_that_is_dropped_while_the_broker_closes_it_takes_the_connecti
         "it has survived a hundred channels"
     );
 }
+
+/// Lapin fact 20.
+#[tokio::test]
+async fn the_number_of_a_channel_that_the_broker_closed_is_refused_for_good_with_its_error() {
+    let broker = brokers().pop().unwrap();
+    let node = broker.own_node(&["channel_max = 3"]).await;
+    let amqp = node.connect().await;
+    let connection = amqp.connection();
+    let mut refused = 0;
+    let why = loop {
+        let channel = match connection.create_channel().await {
+            Ok(channel) => channel,
+            Err(why) => break why,
+        };
+        let missing = QueueDeclareOptions {
+            passive: true,
+            ..QueueDeclareOptions::default()
+        };
+        let looked = channel.queue_declare("missing".into(), missing, table([]));
+        assert!(looked.await.is_err());
+        closed(&channel).await;
+        refused += 1;
+        assert!(refused < 20, "numbers are used again as they should be");
+    };
+    assert!(why.to_string().contains("no queue 'missing'"), "{why}");
+    assert!(connection.status().connected());
+    // Nor is there ever a channel again: each number that was refused counts as taken.
+    let why = loop {
+        let why = connection.create_channel().await.unwrap_err();
+        if !why.to_string().contains("no queue") {
+            break why;
+        }
+    };
+    assert!(
+        matches!(why.kind(), lapin::ErrorKind::ChannelsLimitReached),
+        "{why}"
+    );
+}

@@ -182,7 +182,9 @@ impl Work<'_> {
             if self.left == Some(0) {
                 self.drain(false);
             }
-            if self.broken.is_some() && self.drain_until.is_none() {
+            // What runs is not waited for without bound: its end can be told to nobody any more.
+            let ended_by_itself = ended && !self.is_draining;
+            if (self.broken.is_some() || ended_by_itself) && self.drain_until.is_none() {
                 self.drain(false);
                 self.end_in(settings.drain);
             }
@@ -217,6 +219,7 @@ impl Work<'_> {
                     self.settle(attempt);
                 }
                 more = self.subscription.ready(), if takes => ended = !more,
+                () = self.subscription.wait_closed(), if !ended && !self.is_draining => ended = true,
                 () = sleep_until(idle.unwrap_or_else(Instant::now)), if idle.is_some() => self.drain(false),
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     tracing::warn!(

@@ -76,7 +76,7 @@ pub(crate) struct Options {
     pub(super) wait: bool,
 
     /// End with an error when the broker refuses the login or the virtual host after a connection was lost, instead of trying
-    /// again for ever
+    /// again for ever. What runs then may finish as after a signal, see --drain
     #[arg(long, help_heading = "Ending")]
     pub(super) end_when_refused: bool,
 

@@ -1,0 +1,113 @@
+//! Where the names of the hosts lead, as soon as that is known: a name that nobody answers for must not keep us from the others.
+
+use std::{future::Future, net::SocketAddr, pin::Pin};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::time::{Instant, timeout_at};
+
+use super::open::IMPATIENT;
+use crate::Result;
+
+type Resolving<'a, A> = Pin<Box<dyn Future<Output = (A, Result<Vec<SocketAddr>>)> + Send + 'a>>;
+
+/// The places of all addresses, each handed out once, in random order.
+pub(super) struct Places<'a, A> {
+    /// Side by side: each of them may take as long as a connection.
+    resolving: FuturesUnordered<Resolving<'a, A>>,
+    found: Vec<(A, SocketAddr)>,
+    /// Until then those that are slower have a chance to be first, too.
+    soon: Instant,
+}
+
+impl<'a, A: Clone + Send + 'a> Places<'a, A> {
+    pub(super) fn of<R>(
+        addresses: impl IntoIterator<Item = A>,
+        resolve: impl Fn(A) -> R + Clone + Send + 'a,
+    ) -> Self
+    where
+        R: Future<Output = Result<Vec<SocketAddr>>> + Send + 'a,
+    {
+        let resolving = addresses.into_iter().map(|address| {
+            let found = resolve(address.clone());
+            Box::pin(async move { (address, found.await) }) as Resolving<'a, A>
+        });
+        Self {
+            resolving: resolving.collect(),
+            found: Vec::new(),
+            soon: Instant::now() + IMPATIENT,
+        }
+    }
+
+    /// The next place to try, or why a name leads nowhere; `None` after the last one.
+    pub(super) async fn next(&mut self) -> Option<Result<(A, SocketAddr)>> {
+        loop {
+            let answer = if self.found.is_empty() {
+                self.resolving.next().await
+            } else {
+                let more = timeout_at(self.soon, self.resolving.next());
+                more.await.ok().flatten()
+            };
+            match answer {
+                Some((address, Ok(places))) => {
+                    let places = places.into_iter().map(|place| (address.clone(), place));
+                    self.found.extend(places);
+                }
+                Some((_, Err(error))) => return Some(Err(error)),
+                None if self.found.is_empty() => return None,
+                None => {
+                    let any = fastrand::usize(..self.found.len());
+                    return Some(Ok(self.found.swap_remove(any)));
+                }
+            }
+        }
+    }
+
+    /// Whether there is nothing more to try.
+    pub(super) fn is_empty(&self) -> bool {
+        self.found.is_empty() && self.resolving.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Error, ErrorKind};
+
+    fn place(port: u16) -> SocketAddr {
+        ([127, 0, 0, 1], port).into()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_that_nobody_answers_for_is_waited_for_last() {
+        let resolve = async |seconds: u64| {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            match seconds {
+                10 => Err(Error::new(ErrorKind::Timeout, "no answer")),
+                seconds => Ok(vec![place(seconds as u16 + 1)]),
+            }
+        };
+        let begun = Instant::now();
+        let mut places = Places::of([10, 1, 5, 0], resolve);
+        let mut first = Vec::new();
+        for _ in 0..2 {
+            first.push(places.next().await.unwrap().unwrap().1.port());
+        }
+        first.sort_unstable();
+        assert_eq!((first, begun.elapsed()), (vec![1, 2], IMPATIENT));
+        assert_eq!(places.next().await.unwrap().unwrap(), (5, place(6)));
+        assert!(!places.is_empty());
+        let why = places.next().await.unwrap().unwrap_err();
+        assert_eq!(why.kind(), ErrorKind::Timeout);
+        assert!(places.is_empty() && places.next().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_is_known_at_once_is_not_waited_for() {
+        let begun = Instant::now();
+        let mut places = Places::of([1], async |port| Ok(vec![place(port)]));
+        assert_eq!(places.next().await.unwrap().unwrap(), (1, place(1)));
+        assert!(places.is_empty() && begun.elapsed().is_zero());
+    }
+}
