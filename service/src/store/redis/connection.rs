@@ -1,11 +1,14 @@
 //! A connection to one server. It is never re-made by itself: `WAITAOF` says something about the writes of its own connection only, so
 //! what was written on one that broke has to be written again.
 
+use std::{path::Path, time::Duration};
+
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo,
     Pipeline, ProtocolVersion, RedisConnectionInfo, TlsCertificates, Value,
     aio::MultiplexedConnection,
 };
+use retryrmq::secret_file;
 
 use super::{
     configuration::{Configuration, Tls},
@@ -62,7 +65,7 @@ pub(super) async fn open(
             .into_connection_info()
             .and_then(|to| Client::open(to.set_redis_settings(settings))),
         Some(tls) => {
-            let certificates = certificates(tls)?;
+            let certificates = certificates(tls, patience).await?;
             // Another user of rustls in this process may have chosen one.
             let _ = rustls::crypto::ring::default_provider().install_default();
             ConnectionAddr::TcpTls {
@@ -90,25 +93,27 @@ pub(super) async fn open(
     Ok(Connection { open, address })
 }
 
-fn certificates(tls: &Tls) -> Result<TlsCertificates> {
-    let read = |file: &std::path::PathBuf| {
-        std::fs::read(file).map_err(|why| {
-            Error::Configuration(format!(
-                "a file of [store.redis.tls] cannot be read: {}: {why}",
-                file.display()
-            ))
-        })
+/// Read again at each connection: they are renewed.
+async fn certificates(tls: &Tls, patience: Duration) -> Result<TlsCertificates> {
+    let read = async |file: &Path| {
+        secret_file::read_certificates(file, patience)
+            .await
+            .map_err(|why| fault::unread("a certificate or key of [store.redis.tls]", file, &why))
     };
     let client_tls = match (&tls.certificate_file, &tls.key_file) {
         (Some(certificate), Some(key)) => Some(ClientTlsConfig {
-            client_cert: read(certificate)?,
-            client_key: read(key)?,
+            client_cert: read(certificate).await?,
+            client_key: read(key).await?,
         }),
         _ => None,
     };
+    let root_cert = match &tls.ca_file {
+        Some(file) => Some(read(file).await?),
+        None => None,
+    };
     Ok(TlsCertificates {
         client_tls,
-        root_cert: tls.ca_file.as_ref().map(read).transpose()?,
+        root_cert,
     })
 }
 
