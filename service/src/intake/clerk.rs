@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use retryrmq::{
-    Client, Decision, Error, Event, Failed, Failure, Handover, Message, Outcome, ParkReason,
+    Client, Death, Decision, Error, Event, Failed, Failure, Handover, Message, Outcome, ParkReason,
     Retrier, visible,
 };
 use tokio::{sync::watch, time::Instant};
@@ -167,6 +167,7 @@ impl Clerk {
         }
         let death = match judge(message.delivery_exchange(), message.headers()) {
             Verdict::Dead(death) => death,
+            Verdict::LetGo(death) => return self.let_go(&death),
             Verdict::Stray(why) => return self.stray(message, &why, losses).await,
         };
         let made = Failed::dead_letter(message, &death)
@@ -253,6 +254,17 @@ impl Clerk {
             is_handed_over: true,
         };
         self.settle(&case, message).await
+    }
+
+    /// Parked, it would be told; and what is told makes the queues of the alerts let go of the next.
+    fn let_go(&self, death: &Death) -> Fate {
+        self.metrics.dropped(&death.queue, &death.reason);
+        debug!(
+            queue = death.queue,
+            reason = %visible::line(&death.reason),
+            "dropped: a queue of the alerts lets go of what is old, and a policy dead-letters that"
+        );
+        Fate::Done
     }
 
     fn drop(&self, failed: &Failed, reason: &str) -> Fate {
