@@ -190,6 +190,7 @@ impl Clerk {
             failed.routing_key(),
             failed.properties().headers().as_ref(),
             reason,
+            &Failure::default(),
         );
         let failure = failure(&death.queue, reason, &death.reason);
         let (retrier, outcome) = match action {
@@ -225,13 +226,14 @@ impl Clerk {
                 return self.stray(message, &visible::line(&why), losses).await;
             }
         };
+        let failure = failed.failure();
         let action = self.shelf.book().action(
             failed.queue(),
             failed.routing_key(),
             failed.properties().headers().as_ref(),
             Some(Reason::Failed),
+            &failure,
         );
-        let failure = failed.failure();
         // What the handler itself decides is no failure for the policy, which only says how old a message may become.
         let next = match (handover, &action) {
             (Handover::Retry { .. }, Action::Drop) => return self.drop(&failed, Reason::FAILED),
