@@ -1,7 +1,10 @@
 //! The walks of a job, by the functions that the command uses: a copy is confirmed before the original goes, and what is only looked at
 //! stays where it is.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use retryrmq::{Browse, Client, Record, Resend, Rung, Waiter, visible};
 
@@ -11,7 +14,7 @@ use super::{Job, Outcome, Work};
 use crate::{
     Book,
     history::{Deed, Event, History},
-    page::body::Masks,
+    page::body::{Masks, Wardrobe},
     reporting::Running,
 };
 
@@ -32,6 +35,7 @@ pub(super) struct Walk<'a> {
     pub(super) history: &'a History,
     pub(super) running: &'a Running,
     pub(super) job: &'a Job,
+    pub(super) work: &'a Work,
     pub(super) book: &'a Book,
     /// Whether the service ends: a walk stops then where nothing is in two places.
     pub(super) ends: watch::Receiver<bool>,
@@ -41,7 +45,7 @@ impl Walk<'_> {
     /// # Errors
     /// Why it ended early, in a sentence. What was done by then stands in the outcomes.
     pub(super) async fn run(&self) -> Result<(), String> {
-        match &self.job.work {
+        match self.work {
             Work::Replay(marks) => self.settle(Deed::Replayed, marks).await,
             Work::Drop(marks) => self.settle(Deed::Dropped, marks).await,
             Work::Cancel(marks) => {
@@ -84,7 +88,7 @@ impl Walk<'_> {
             at: jiff::Timestamp::now(),
             event: Deed::Begun,
             queue: self.job.queue.clone(),
-            command: Some(self.job.work.word().to_owned()),
+            command: Some(self.job.word.to_owned()),
             ..Event::default()
         };
         event.by(&self.job.who, &self.job.id)
@@ -288,10 +292,11 @@ impl Walk<'_> {
             }
             Err(error) => return Err(sentence(error)),
         };
-        if matches!(self.job.work, Work::Look | Work::Search(_)) {
+        if matches!(self.work, Work::Look | Work::Search(_)) {
             self.job.expects(browse.remaining() as usize);
         }
         let (mut looked, mut hits, mut news) = (0, 0, Vec::new());
+        let mut masks = Wardrobe::new(self.book.page(), queue);
         let walked = async {
             while looked < MOST_LOOKED_AT
                 && hits < MOST_HITS
@@ -309,14 +314,13 @@ impl Walk<'_> {
                     self.write(&std::mem::take(&mut news)).await?;
                 }
                 let Some(text) = &text else {
-                    if self.job.work == Work::Look {
+                    if *self.work == Work::Look {
                         self.job.advances();
                     }
                     continue;
                 };
                 self.job.advances();
-                let masks = Masks::of(self.book.page(), queue, &record.home, false);
-                if has(&record, text, masks).await {
+                if has(&record, text, masks.of(&record.home)).await {
                     hits += 1;
                     self.job.add(Outcome {
                         mark: record.mark.clone(),
@@ -361,7 +365,7 @@ impl Walk<'_> {
 }
 
 /// Whether the body has the text where a person may see it. What is masked is not found either.
-async fn has(record: &Record, text: &str, masks: Masks) -> bool {
+async fn has(record: &Record, text: &str, masks: Arc<Masks>) -> bool {
     let (message, text) = (record.message(), text.to_owned());
     let decoded = tokio::task::spawn_blocking(move || {
         let shown = masks.body(message.body(), message.properties());
