@@ -68,6 +68,20 @@ async fn certificates_are_checked_on_both_sides() {
             matches!(&why, Error::Configuration(why) if why.contains("none.pem")),
             "{why}"
         );
+        // What is in no form that can be used is this side's fault, and told as that.
+        let garbage = folder.join("garbage.pem");
+        std::fs::write(&garbage, "no certificate").unwrap();
+        let [mut authority, mut certificate, mut key] = [full.clone(), full.clone(), full.clone()];
+        authority.ca_file = Some(garbage.clone());
+        certificate.certificate_file = Some(garbage.clone());
+        key.key_file = Some(garbage);
+        for odd in [authority, certificate, key] {
+            let why = with(Some(odd)).health().await.unwrap_err();
+            assert!(
+                matches!(&why, Error::Configuration(why) if why.contains("garbage.pem")),
+                "{why}"
+            );
+        }
         // A pipe that nobody writes to is given up in time, and stops nothing else: this runtime has one thread.
         let pipe = folder.join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();

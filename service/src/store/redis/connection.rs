@@ -1,19 +1,12 @@
 //! A connection to one server. It is never re-made by itself: `WAITAOF` says something about the writes of its own connection only, so
 //! what was written on one that broke has to be written again.
 
-use std::{path::Path, time::Duration};
-
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo,
-    Pipeline, ProtocolVersion, RedisConnectionInfo, TlsCertificates, Value,
-    aio::MultiplexedConnection,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, Pipeline,
+    ProtocolVersion, RedisConnectionInfo, Value, aio::MultiplexedConnection,
 };
-use retryrmq::secret_file;
 
-use super::{
-    configuration::{Configuration, Tls},
-    fault, fitness,
-};
+use super::{certificates, configuration::Configuration, fault, fitness};
 use crate::store::{Error, Result};
 
 /// Whom to log in at.
@@ -65,7 +58,7 @@ pub(super) async fn open(
             .into_connection_info()
             .and_then(|to| Client::open(to.set_redis_settings(settings))),
         Some(tls) => {
-            let certificates = certificates(tls, patience).await?;
+            let certificates = certificates::read(tls, patience).await?;
             // Another user of rustls in this process may have chosen one.
             let _ = rustls::crypto::ring::default_provider().install_default();
             ConnectionAddr::TcpTls {
@@ -91,30 +84,6 @@ pub(super) async fn open(
         .map_err(|_| Error::Away(format!("Redis at {address} does not answer")))?
         .map_err(|why| fault::connecting(&address, &why))?;
     Ok(Connection { open, address })
-}
-
-/// Read again at each connection: they are renewed.
-async fn certificates(tls: &Tls, patience: Duration) -> Result<TlsCertificates> {
-    let read = async |file: &Path| {
-        secret_file::read_certificates(file, patience)
-            .await
-            .map_err(|why| fault::unread("a certificate or key of [store.redis.tls]", file, &why))
-    };
-    let client_tls = match (&tls.certificate_file, &tls.key_file) {
-        (Some(certificate), Some(key)) => Some(ClientTlsConfig {
-            client_cert: read(certificate).await?,
-            client_key: read(key).await?,
-        }),
-        _ => None,
-    };
-    let root_cert = match &tls.ca_file {
-        Some(file) => Some(read(file).await?),
-        None => None,
-    };
-    Ok(TlsCertificates {
-        client_tls,
-        root_cert,
-    })
 }
 
 impl Connection {
