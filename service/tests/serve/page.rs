@@ -245,6 +245,19 @@ async fn a_job_takes_as_many_messages_as_the_history_may_know_by_name() {
         let (_, page) = ada.does(&form).await;
         assert!(page.contains(">dropped<"), "{page}");
         depth(&amqp, "orders.parked", 0).await;
+        // Each has a result, also where a job comes to none of them.
+        let form = [
+            ("word", word.as_str()),
+            ("queue", "never"),
+            ("work", "drop"),
+            ("marks", "0123456789abcdef"),
+        ];
+        let failed = ada.post("/jobs", &form).await.location;
+        let words = [
+            "id=\"state\">failed",
+            "nothing was done: the job ended before",
+        ];
+        ada.sees(&failed, &words).await;
         assert!(replica.end().await.success());
     })
     .await;

@@ -121,6 +121,7 @@ impl Jobs {
                 work: &work,
                 book: &book,
                 ends: jobs.ends.subscribe(),
+                told: Mutex::default(),
             };
             let ended = walk.run().await;
             let sentence = ended.as_ref().err().cloned().unwrap_or_default();
