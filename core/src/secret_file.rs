@@ -36,7 +36,7 @@ pub async fn read(file: &Path, patience: Duration) -> io::Result<String> {
 ///
 /// # Errors
 /// Those of [`read`].
-pub(crate) async fn read_certificates(file: &Path, patience: Duration) -> io::Result<Vec<u8>> {
+pub async fn read_certificates(file: &Path, patience: Duration) -> io::Result<Vec<u8>> {
     bytes_of(file, patience, MOST_CERTIFICATES).await
 }
 

@@ -84,7 +84,7 @@ impl Metrics {
         register! {
             retried = "retried": "Dead letters sent to wait for another attempt, by the reason of their death",
             parked = "parked": "Dead letters parked, by the reason in their record",
-            dropped = "dropped": "Dead letters dropped because the policy says so, by the reason of their death",
+            dropped = "dropped": "Dead letters dropped because the policy says so, or because a queue of the alerts let go of them, by the reason of their death",
             failures = "store_failures": "Copies that could not be stored at once; their originals are kept and tried again",
             held = "held": "Messages kept here because their waiting or parking queue does not take them",
             overflowed = "overflowed": "Messages parked for the intake because too many of their queue were held already",

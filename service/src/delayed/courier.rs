@@ -18,6 +18,7 @@ use tracing::{info, warn};
 
 use super::{
     Sections,
+    doors::{Doors, Entry},
     order::{Arrival, Order, Outgoing, hop, order},
     stamp::{Stamp, as_published, plain},
     topology::{DELAYED_QUEUE, plan},
@@ -37,6 +38,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 const BATCH: usize = 64;
 /// What an exchange or its queues do not take now waits for so long, and holds nobody up.
 const AGAIN: Duration = Duration::from_secs(10);
+/// Until a way that is busy is looked at again.
+const BUSY: Duration = Duration::from_millis(20);
 /// RabbitMQ's patience with a delivery that is not settled ends after 30 minutes (`consumer_timeout`).
 const LONGEST_KEPT: Duration = Duration::from_secs(600);
 /// What the probes and the log call this part.
@@ -52,6 +55,7 @@ pub(crate) struct Courier {
     health: Health,
     prefetch: u16,
     retriers: Retriers,
+    doors: Arc<Doors>,
     /// Where messages wait; in waiting queues without it.
     keeping: Option<Keeping>,
 }
@@ -108,6 +112,7 @@ impl Courier {
             health: health.clone(),
             prefetch,
             retriers: Retriers::new(client.clone()),
+            doors: Arc::new(Doors::new(prefetch)),
             keeping: None,
         }
     }
@@ -275,7 +280,25 @@ impl Courier {
                 return Fate::Returned;
             }
             let done = match &what {
-                Order::Publish(out) => self.publish(out, message).await,
+                Order::Publish(out) => match self.doors.enter(door(out), Instant::now()) {
+                    Entry::Open(passage) => {
+                        let done = self.publish(out, message).await;
+                        if done.is_ok() {
+                            passage.arrived(Instant::now());
+                        }
+                        done
+                    }
+                    Entry::Busy => {
+                        if bounds.pause(BUSY).await {
+                            return Fate::Returned;
+                        }
+                        continue;
+                    }
+                    Entry::Stuck => {
+                        what = put_off(out);
+                        continue;
+                    }
+                },
                 Order::Park(stamp, why) => self.park(stamp, why, &own, message).await,
                 Order::Wait(out, _) => {
                     let rest = rest(&out.stamp);
@@ -333,11 +356,8 @@ impl Courier {
                     patience = Patience::default();
                     continue;
                 }
-                // It waits a little more, rather than stand in the way of others.
                 if advice.takes_place {
-                    let mut later = out.clone();
-                    later.stamp.until = now().saturating_add(AGAIN.as_millis() as u64);
-                    what = Order::Wait(later, AGAIN);
+                    what = put_off(out);
                     patience = Patience::default();
                     continue;
                 }
@@ -407,6 +427,21 @@ const CALM: Standing = Standing {
     calm_for: Duration::ZERO,
     troubled_for: Duration::ZERO,
 };
+
+/// What a message waits for the answer of: its exchange, or its queue where that is the default one.
+fn door(out: &Outgoing) -> &str {
+    match out.to.as_str() {
+        "" => &out.stamp.key,
+        exchange => exchange,
+    }
+}
+
+/// It waits a little more, rather than stand in the way of others.
+fn put_off(out: &Outgoing) -> Order {
+    let mut later = out.clone();
+    later.stamp.until = now().saturating_add(AGAIN.as_millis() as u64);
+    Order::Wait(later, AGAIN)
+}
 
 /// Whether the exchange would refuse it again until somebody acts.
 fn is_hopeless(error: &Error) -> bool {

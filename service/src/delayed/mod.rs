@@ -14,6 +14,7 @@
 
 mod configuration;
 mod courier;
+mod doors;
 mod order;
 mod stamp;
 mod topology;

@@ -97,6 +97,11 @@ impl History {
         self.configuration.enabled
     }
 
+    /// How many parked messages are known by name at most.
+    pub(crate) fn records(&self) -> usize {
+        self.configuration.records
+    }
+
     /// Its numbers.
     pub(crate) fn registry(&self) -> Registry {
         let mut registry = Registry::with_prefix("retryrmq_serve");

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use retryrmq::{
-    Client, Decision, Error, Event, Failed, Failure, Handover, Message, Outcome, ParkReason,
+    Client, Death, Decision, Error, Event, Failed, Failure, Handover, Message, Outcome, ParkReason,
     Retrier, visible,
 };
 use tokio::{sync::watch, time::Instant};
@@ -167,6 +167,7 @@ impl Clerk {
         }
         let death = match judge(message.delivery_exchange(), message.headers()) {
             Verdict::Dead(death) => death,
+            Verdict::LetGo(death) => return self.let_go(&death),
             Verdict::Stray(why) => return self.stray(message, &why, losses).await,
         };
         let made = Failed::dead_letter(message, &death)
@@ -189,6 +190,7 @@ impl Clerk {
             failed.routing_key(),
             failed.properties().headers().as_ref(),
             reason,
+            &Failure::default(),
         );
         let failure = failure(&death.queue, reason, &death.reason);
         let (retrier, outcome) = match action {
@@ -224,13 +226,14 @@ impl Clerk {
                 return self.stray(message, &visible::line(&why), losses).await;
             }
         };
+        let failure = failed.failure();
         let action = self.shelf.book().action(
             failed.queue(),
             failed.routing_key(),
             failed.properties().headers().as_ref(),
             Some(Reason::Failed),
+            &failure,
         );
-        let failure = failed.failure();
         // What the handler itself decides is no failure for the policy, which only says how old a message may become.
         let next = match (handover, &action) {
             (Handover::Retry { .. }, Action::Drop) => return self.drop(&failed, Reason::FAILED),
@@ -253,6 +256,17 @@ impl Clerk {
             is_handed_over: true,
         };
         self.settle(&case, message).await
+    }
+
+    /// Parked, it would be told; and what is told makes the queues of the alerts let go of the next.
+    fn let_go(&self, death: &Death) -> Fate {
+        self.metrics.dropped(&death.queue, &death.reason);
+        debug!(
+            queue = death.queue,
+            reason = %visible::line(&death.reason),
+            "dropped: a queue of the alerts lets go of what is old, and a policy dead-letters that"
+        );
+        Fate::Done
     }
 
     fn drop(&self, failed: &Failed, reason: &str) -> Fate {

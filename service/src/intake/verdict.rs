@@ -3,13 +3,18 @@
 use retryrmq::{Death, Failed, Handover, Message, types::FieldTable, work_queue_of};
 
 use super::topology::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};
-use crate::delayed::DELAYED_QUEUE;
+use crate::{
+    delayed::DELAYED_QUEUE,
+    reporting::{REPORTS_QUEUE, STATE_QUEUE},
+};
 
 /// What a message in the intake is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It died in a work queue.
     Dead(Death),
+    /// It left a queue in which services tell each other of alerts. These let go on purpose of what is old.
+    LetGo(Death),
     /// It belongs to no work queue; a sentence says why.
     Stray(String),
 }
@@ -34,6 +39,9 @@ pub(super) fn judge(delivery_exchange: &str, headers: Option<&FieldTable>) -> Ve
             "it died in {}, the service's own queue: is that under a policy with a time to live or a length limit?",
             death.queue
         ));
+    }
+    if [REPORTS_QUEUE, STATE_QUEUE].contains(&death.queue.as_str()) {
+        return Verdict::LetGo(death);
     }
     if let Some(work) = work_queue_of(&death.queue) {
         return Verdict::Stray(format!(
@@ -121,6 +129,14 @@ mod tests {
             assert!(says(&verdict, words), "{queue}: {verdict:?}");
         }
         assert!(says(&judge(DEAD_EXCHANGE, None), "without a readable"));
+        for queue in [REPORTS_QUEUE, STATE_QUEUE] {
+            let verdict = judge(DEAD_EXCHANGE, Some(&died_in(queue)));
+            assert!(matches!(verdict, Verdict::LetGo(_)), "{verdict:?}");
+            assert!(matches!(
+                judge("", Some(&died_in(queue))),
+                Verdict::Stray(_)
+            ));
+        }
     }
 
     proptest! {

@@ -1,5 +1,7 @@
 //! A message as people may see it: its body decoded and masked, its headers without secrets.
 
+use std::{collections::HashMap, sync::Arc};
+
 use retryrmq::{BasicProperties, types::FieldTable, visible};
 use retryrmq_operator::{
     decoding::{Format, Hints, decode},
@@ -17,6 +19,8 @@ use crate::{
 const MOST: usize = 64 * 1024;
 /// Queues of the service begin so.
 const SERVICE: &str = "retryrmq.";
+/// For more queues than this masks are forgotten, and made again.
+const MOST_HOMES: usize = 256;
 /// Characters of a header's value.
 const MOST_VALUE: usize = 2_000;
 
@@ -27,6 +31,36 @@ pub(super) struct Masks {
     fields: Vec<String>,
     headers: Redaction,
     body: bool,
+}
+
+/// What is hidden of the messages that stand with those of one queue. Made once for each queue that they belong to, not for each message.
+pub(super) struct Wardrobe<'a> {
+    page: &'a Configuration,
+    queue: &'a str,
+    by_home: HashMap<String, Arc<Masks>>,
+}
+
+impl<'a> Wardrobe<'a> {
+    pub(super) fn new(page: &'a Configuration, queue: &'a str) -> Self {
+        Self {
+            page,
+            queue,
+            by_home: HashMap::new(),
+        }
+    }
+
+    /// Those of a message that belongs to `home`, for somebody who is no guest.
+    pub(super) fn of(&mut self, home: &str) -> Arc<Masks> {
+        if let Some(masks) = self.by_home.get(home) {
+            return Arc::clone(masks);
+        }
+        if self.by_home.len() >= MOST_HOMES {
+            self.by_home.clear(); // names are anybody's word
+        }
+        let masks = Arc::new(Masks::of(self.page, self.queue, home, false));
+        self.by_home.insert(home.to_owned(), Arc::clone(&masks));
+        masks
+    }
 }
 
 /// A body as people see it.
@@ -184,6 +218,21 @@ mod tests {
     fn page() -> Configuration {
         let text = "[[masks]]\nqueue = \"pay*\"\nfields = [\"card.*\"]\nheaders = [\"x-user\"]\n[[masks]]\nqueue = \"secret\"\nbody = true";
         toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn masks_are_made_once_for_each_queue_and_are_those_of_that_queue() {
+        let page = page();
+        let mut wardrobe = Wardrobe::new(&page, "dead");
+        let secret = wardrobe.of("secret");
+        assert!(Arc::ptr_eq(&secret, &wardrobe.of("secret")));
+        let shown = |masks: &Masks| masks.body(b"card 4711", &BasicProperties::default()).text;
+        assert_eq!(shown(&secret), "");
+        for number in 0..1_000 {
+            assert_eq!(shown(&wardrobe.of(&format!("q{number}"))), "card 4711");
+            assert!(wardrobe.by_home.len() <= MOST_HOMES);
+        }
+        assert_eq!(shown(&wardrobe.of("payments")), "");
     }
 
     #[test]

@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use axum::{
     Router,
+    extract::DefaultBodyLimit,
     routing::{get, post},
 };
 
@@ -75,8 +76,15 @@ impl Page {
     }
 }
 
+/// Bytes of a form, but for the messages that it names.
+const FORM: usize = 2 << 20;
+/// Bytes by which a form names one message: `&mark=` and the mark.
+const NAMED: usize = 22;
+
 /// The addresses of the page.
 pub(crate) fn routes(page: Page) -> Router {
+    // A form may name all messages that are known by name.
+    let most = FORM + page.history.records().saturating_mul(NAMED);
     Router::new()
         .route("/", get(view::queues))
         .route("/style.css", get(view::style))
@@ -90,5 +98,6 @@ pub(crate) fn routes(page: Page) -> Router {
         .route("/confirm", post(view::confirm))
         .route("/jobs", get(view::jobs).post(view::begin))
         .route("/jobs/{id}", get(view::job))
+        .layer(DefaultBodyLimit::max(most))
         .with_state(page)
 }

@@ -3,7 +3,7 @@
 use retryrmq::{Failure, Policy, Rule, types::FieldTable};
 use retryrmq_operator::{configuration::Misread, pattern::glob};
 
-use super::file::{End, PolicyFile, Reason, RuleEntry, Word};
+use super::file::{End, PolicyFile, Reason, Reasons, RuleEntry, Word};
 use crate::{Settings, alerts, delayed, history, page, reporting::Sections, store::redis};
 
 /// What becomes of a dead letter.
@@ -144,15 +144,7 @@ impl Book {
                     return Err(bad("this rule has both `retry` and `end`; leave out one"));
                 }
             };
-            let reasons = entry
-                .reason
-                .as_ref()
-                .map_or_else(|| FAILURES.to_vec(), |reasons| reasons.list());
-            if reasons.is_empty() {
-                return Err(bad(
-                    "`reason` is an empty list, so that this rule never holds; name a reason, or leave it out for rejected and failed",
-                ));
-            }
+            let reasons = reasons(entry).map_err(bad)?;
             book.lines.push(Line {
                 queue: entry.queue.clone(),
                 reasons,
@@ -224,8 +216,8 @@ impl Book {
         self.store.as_ref()
     }
 
-    /// What becomes of a message that died in `queue` for this reason. `routing_key` is the one it was first published with. A reason that
-    /// is not known is parked.
+    /// What becomes of a message that died in `queue` for this reason. `routing_key` is the one it was first published with, `failure` what a client
+    /// handed over; of a dead letter nothing is known. A reason that is not known is parked.
     #[must_use]
     pub fn action(
         &self,
@@ -233,18 +225,18 @@ impl Book {
         routing_key: &str,
         headers: Option<&FieldTable>,
         reason: Option<Reason>,
+        failure: &Failure,
     ) -> Action {
         let Some(reason) = reason else {
             return Action::Park;
         };
-        let failure = Failure::default();
         let holds = |line: &&Line| {
             line.reasons.contains(&reason)
                 && line
                     .queue
                     .as_ref()
                     .is_none_or(|pattern| glob(pattern, queue))
-                && line.conditions.holds(routing_key, headers, &failure)
+                && line.conditions.holds(routing_key, headers, failure)
         };
         if let Some(line) = self.lines.iter().find(holds) {
             return line.action.clone();
@@ -258,6 +250,32 @@ impl Book {
     }
 }
 
+/// The reasons that a rule is about.
+///
+/// # Errors
+/// It can never hold: a sentence says why.
+fn reasons(entry: &RuleEntry) -> Result<Vec<Reason>, &'static str> {
+    let said = entry.reason.as_ref().map(Reasons::list);
+    if said.as_ref().is_some_and(Vec::is_empty) {
+        return Err(
+            "`reason` is an empty list, so that this rule never holds; name a reason, or leave it out for rejected and failed",
+        );
+    }
+    let Some(error_type) = &entry.error_type else {
+        return Ok(said.unwrap_or_else(|| FAILURES.to_vec()));
+    };
+    if error_type.is_empty() {
+        return Err("`error_type` has no value, and every error has one; name it, or leave it out");
+    }
+    match said {
+        None => Ok(vec![Reason::Failed]),
+        Some(said) if said.iter().all(|reason| *reason == Reason::Failed) => Ok(said),
+        Some(_) => Err(
+            "`error_type` is known of what clients hand over alone; leave `reason` out, or say `reason = \"failed\"`",
+        ),
+    }
+}
+
 fn conditions(entry: &RuleEntry) -> Rule {
     // Its own policy is never asked.
     let mut rule = Rule::new(Policy::default());
@@ -266,6 +284,9 @@ fn conditions(entry: &RuleEntry) -> Rule {
     }
     for (name, value) in &entry.headers {
         rule = rule.header(name, value);
+    }
+    if let Some(pattern) = &entry.error_type {
+        rule = rule.error(pattern);
     }
     rule
 }
@@ -312,7 +333,8 @@ retry = "fixed(1m, retries=1)"
             table.insert("kind".into(), AMQPValue::LongString(kind.into()));
             table
         });
-        named(&book.action(queue, key, headers.as_ref(), Some(reason)))
+        let failure = Failure::default();
+        named(&book.action(queue, key, headers.as_ref(), Some(reason), &failure))
     }
 
     #[test]
@@ -373,7 +395,24 @@ retry = "fixed(1m, retries=1)"
         for reason in [Reason::Expired, Reason::Maxlen, Reason::DeliveryLimit] {
             assert_eq!(ask(&book, "q", "k", None, reason), "park");
         }
-        assert_eq!(book.action("q", "k", None, None), Action::Park);
+        let failure = Failure::default();
+        assert_eq!(book.action("q", "k", None, None, &failure), Action::Park);
+    }
+
+    #[test]
+    fn a_rule_with_an_error_is_about_failures_of_that_type_that_were_handed_over() {
+        let book = "[[rules]]\nqueue = \"orders\"\nerror_type = \"db.*Timeout\"\nretry = \"fixed(7s)\"\n\
+                    [[rules]]\nerror_type = \"*\"\nreason = [\"failed\"]\nend = \"park\"\n";
+        let book = Book::read(book).unwrap();
+        let ask = |queue, reason, kind| {
+            let failure = Failure::new("late").of_type(kind);
+            named(&book.action(queue, "k", None, Some(reason), &failure))
+        };
+        let usual = Policy::default().to_string();
+        assert!(ask("orders", Reason::Failed, "db.ReadTimeout").starts_with("fixed(7s"));
+        assert_eq!(ask("orders", Reason::Failed, "db.Gone"), "park");
+        assert_eq!(ask("bills", Reason::Failed, "db.ReadTimeout"), "park");
+        assert_eq!(ask("orders", Reason::Rejected, ""), usual);
     }
 
     #[test]
@@ -397,6 +436,16 @@ retry = "fixed(1m, retries=1)"
                 "[[rules]]\nreason = []\nend = \"park\"",
                 "1:1",
                 "empty list",
+            ),
+            (
+                "[[rules]]\nerror_type = \"\"\nend = \"park\"",
+                "1:1",
+                "every error has one",
+            ),
+            (
+                "[[rules]]\nerror_type = \"*Timeout\"\nreason = [\"failed\", \"rejected\"]\nend = \"park\"",
+                "1:1",
+                "`reason = \"failed\"`",
             ),
             (
                 "[[rules]]\nreason = \"bored\"\nend = \"park\"",
@@ -438,6 +487,7 @@ retry = "fixed(1m, retries=1)"
             "queue",
             "routing_key",
             "headers",
+            "error_type",
             "reason",
             "end",
             "park",
@@ -462,7 +512,7 @@ retry = "fixed(1m, retries=1)"
             queue in "[a-z.]{0,12}", key in "[a-z.]{0,12}", word in "[a-z_]{0,12}",
         ) {
             let book = Book::read(FILE).unwrap();
-            let action = book.action(&queue, &key, None, Reason::parse(&word));
+            let action = book.action(&queue, &key, None, Reason::parse(&word), &Failure::default());
             if Reason::parse(&word).is_none() {
                 prop_assert_eq!(action, Action::Park);
             }

@@ -97,6 +97,9 @@ pub(super) struct RuleEntry {
     /// Headers and their values; * is any text in a value.
     #[serde(default)]
     pub(super) headers: BTreeMap<String, String>,
+    /// The type of the error, where a client with the strategy `service` handed the failure over; * is any text. Base classes are not handed over, and
+    /// what was only rejected has no error: such a rule is about `failed` alone.
+    pub(super) error_type: Option<String>,
     /// Why it died: one reason, or several. Unless given: rejected and failed.
     pub(super) reason: Option<Reasons>,
     /// It is retried by this policy. Either this or `end`.

@@ -30,6 +30,19 @@ impl Line {
         }
     }
 
+    /// The exchange whose lane it is.
+    pub(crate) fn exchange(&self) -> Option<&str> {
+        match self {
+            Self::Queue(_) => None,
+            Self::Exchange(name, _) => Some(name),
+        }
+    }
+
+    /// All lanes of an exchange.
+    pub(crate) fn lanes(exchange: &str) -> impl Iterator<Item = Self> {
+        (0..=u8::MAX).map(move |lane| Self::Exchange(exchange.to_owned(), lane))
+    }
+
     /// The line as it is written in a store.
     pub(crate) fn key(&self) -> String {
         match self {
@@ -46,6 +59,8 @@ impl Line {
                 let lane = u8::from_str_radix(lane, 16).ok()?;
                 Some(Self::Exchange(name.to_owned(), lane))
             }
+            // Before there were lanes. Such a message may wait for a year.
+            ("x:", name) => Some(Self::Exchange(name.to_owned(), 0)),
             _ => None,
         }
     }
@@ -59,6 +74,24 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_of_before_there_were_lanes_is_counted() {
+        let line = Line::from_key("x:shop").unwrap();
+        assert_eq!(line.exchange(), Some("shop"));
+    }
+
+    #[test]
+    fn the_lanes_of_an_exchange_are_all_that_its_routing_keys_share() {
+        let lanes: std::collections::HashSet<_> = Line::lanes("shop").collect();
+        assert_eq!(lanes.len(), 256);
+        for number in 0..100 {
+            let line = Line::of("shop", &format!("order.{number}"));
+            assert!(lanes.contains(&line));
+            assert_eq!(line.exchange(), Some("shop"));
+        }
+        assert_eq!(Line::of("", "shop").exchange(), None);
+    }
 
     #[test]
     fn a_queue_and_an_exchange_of_one_name_are_two_lines() {

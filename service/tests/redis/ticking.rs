@@ -17,7 +17,7 @@ use crate::{
     server::{eventually, on_every_kind},
 };
 
-/// Takes what it is given, but for some queues: `gone` is unroutable, `full` refuses, `stuck` never answers, `slow` takes its time,
+/// Takes what it is given, but for some queues: `gone` is unroutable, `full` refuses, `stuck…` never answers, `slow` takes its time,
 /// `panics` does; and it counts.
 #[derive(Default)]
 struct Counter {
@@ -36,7 +36,7 @@ impl Outlet for Counter {
         match draft.routing_key.as_str() {
             "gone" => return Err(Refusal::Hopeless("no queue takes it".to_owned())),
             "full" => return Err(Refusal::Line("full".to_owned())),
-            "stuck" => std::future::pending().await,
+            key if key.starts_with("stuck") => std::future::pending().await,
             "slow" => tokio::time::sleep(Duration::from_secs(3)).await,
             "panics" => panic!("as it is meant"),
             _ => {}
@@ -101,15 +101,36 @@ impl Running {
     }
 }
 
+/// A message that goes to a queue behind an exchange.
+fn to(routing_key: &str, body: &str) -> Kept {
+    let draft = Draft {
+        exchange: "shop".to_owned(),
+        ..draft(routing_key, body, Duration::ZERO)
+    };
+    Kept::new(draft).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exchange_whose_queue_never_answers_does_not_stop_a_queue() {
+    on_every_kind(&[], |servers| async move {
+        let store = Arc::new(servers.store());
+        let outlet = Arc::new(Counter::default());
+        // Each with a routing key of its own, and more than a ticker has in hand.
+        let stuck: Vec<_> = (0..3_000).map(|n| to(&format!("stuck.{n}"), "")).collect();
+        store.keep(&stuck).await.unwrap();
+        store.keep(&many("fine", 50, Duration::ZERO)).await.unwrap();
+        let running = Running::start(&store, &outlet);
+        eventually("the fine ones published", || async {
+            (outlet.of("fine").0 == 50).then_some(())
+        })
+        .await;
+        running.stop().await;
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_full_queue_behind_an_exchange_does_not_pause_its_other_routing_keys() {
-    let to = |routing_key: &str, body: &str| {
-        let draft = Draft {
-            exchange: "shop".to_owned(),
-            ..draft(routing_key, body, Duration::ZERO)
-        };
-        Kept::new(draft).unwrap()
-    };
     on_every_kind(&[], |servers| async move {
         let store = Arc::new(servers.store());
         let outlet = Arc::new(Counter::default());

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use retryrmq_serve::store::{
     Error, Store,
-    redis::{Configuration, RedisStore, Tls},
+    redis::{Configuration, Mode, RedisStore, Tls},
 };
 
 use crate::{
     drafts::kept,
-    server::{KINDS, Servers, available},
+    server::{KINDS, Servers, available, eventually},
 };
 
 #[tokio::test]
@@ -68,6 +68,33 @@ async fn certificates_are_checked_on_both_sides() {
             matches!(&why, Error::Configuration(why) if why.contains("none.pem")),
             "{why}"
         );
+        // What is in no form that can be used is this side's fault, and told as that.
+        let garbage = folder.join("garbage.pem");
+        std::fs::write(&garbage, "no certificate").unwrap();
+        let [mut authority, mut certificate, mut key] = [full.clone(), full.clone(), full.clone()];
+        authority.ca_file = Some(garbage.clone());
+        certificate.certificate_file = Some(garbage.clone());
+        key.key_file = Some(garbage);
+        for odd in [authority, certificate, key] {
+            let why = with(Some(odd)).health().await.unwrap_err();
+            assert!(
+                matches!(&why, Error::Configuration(why) if why.contains("garbage.pem")),
+                "{why}"
+            );
+        }
+        // A pipe that nobody writes to is given up in time, and stops nothing else: this runtime has one thread.
+        let pipe = folder.join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        let silent = with(Some(Tls {
+            ca_file: Some(pipe),
+            ..full.clone()
+        }));
+        let why = silent.health().await.unwrap_err();
+        assert!(
+            matches!(&why, Error::Away(why) if why.contains("pipe")),
+            "{why}"
+        );
         // Somebody else's certificate is good for another name only.
         let (_, port) = servers
             .tls_address(0)
@@ -84,5 +111,60 @@ async fn certificates_are_checked_on_both_sides() {
         )
         .unwrap();
         assert!(named.health().await.is_err());
+    }
+}
+
+/// The addresses that a cluster and Sentinels hand out are those for TLS, and are asked over TLS.
+#[tokio::test]
+async fn a_cluster_and_a_master_behind_sentinels_are_reached_over_tls() {
+    if !available() {
+        return;
+    }
+    for kind in KINDS {
+        let servers = Servers::new(kind);
+        let folder = servers.tls();
+        let tls = Tls {
+            ca_file: Some(folder.join("ca.pem")),
+            certificate_file: Some(folder.join("client.pem")),
+            key_file: Some(folder.join("client.key")),
+        };
+        servers.start(
+            1,
+            &[
+                "cluster-enabled yes",
+                "cluster-config-file nodes.conf",
+                "tls-cluster yes",
+                "tls-auth-clients yes",
+            ],
+        );
+        servers.cli(1, &["cluster", "addslotsrange", "0", "16383"]);
+        servers.start(2, &["tls-auth-clients yes", "tls-replication yes"]);
+        let master = servers.tls_address(2);
+        let (host, port) = master.split_once(':').unwrap();
+        let watch = format!("sentinel monitor main {host} {port} 1");
+        servers.tell("sentinel", 3, &[&watch, "tls-replication yes"]);
+        for (mode, address, master) in [
+            (Mode::Cluster, servers.tls_address(1), None),
+            (
+                Mode::Sentinel,
+                servers.tls_address(3),
+                Some("main".to_owned()),
+            ),
+        ] {
+            let configuration = Configuration {
+                mode,
+                addresses: vec![address],
+                master,
+                tls: Some(tls.clone()),
+                ..Configuration::default()
+            };
+            let store = RedisStore::new(&configuration, "/").unwrap();
+            let batch = [kept("orders", "a", Duration::ZERO)];
+            eventually(&format!("kept: {mode:?}"), || async {
+                store.keep(&batch).await.ok()
+            })
+            .await;
+            assert_eq!(store.count().await.unwrap().len(), 1);
+        }
     }
 }

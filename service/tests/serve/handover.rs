@@ -166,6 +166,38 @@ async fn what_is_handed_over_is_parked_as_its_client_would_have_parked_it() {
 }
 
 #[tokio::test]
+async fn a_rule_may_ask_for_the_type_of_the_error() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let rules = "[[rules]]\nerror_type = \"*Gone\"\nend = \"drop\"\n[[rules]]\nerror_type = \"Time*\"\nend = \"park\"\n";
+        let file = policy(&format!("[defaults]\nretry = \"fixed(1h)\"\n{rules}"));
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        let client = Client::connect(vhost.url()).await.unwrap();
+        let ledger = Ledger::new();
+        amqp.declare("orders", QueueType::Quorum).await;
+        let running = consume(&client, "orders", Strategy::Service, &ledger).await;
+        amqp.publish_with("orders", "fails", id("fails")).await;
+        let parked = take(&amqp, "orders.parked", 1).await;
+        let said = |name| parked[0].header_text(name);
+        assert_eq!(said("x-retry-parked-reason").as_deref(), Some("exhausted"));
+        assert_eq!(said("x-retry-error-type").as_deref(), Some("Timeout"));
+        running.close().await;
+        // A rejection has no error.
+        declare(&amqp, "bills", QueueType::Quorum, true).await;
+        let native = Native::start(&vhost, "bills", |_| false).await;
+        amqp.publish_with("bills", "fails", id("rejected")).await;
+        replica
+            .counts("retryrmq_serve_retried_total{queue=\"bills\",reason=\"rejected\"}", 1)
+            .await;
+        drop(native);
+        client.close().await;
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn nothing_is_lost_while_clients_and_services_come_and_go() {
     on_every_queue_type(|broker, kind| async move {
         let vhost = broker.vhost().await;

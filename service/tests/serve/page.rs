@@ -212,6 +212,58 @@ headers = ["x-user"]
 "#;
 
 #[tokio::test]
+async fn a_job_takes_as_many_messages_as_the_history_may_know_by_name() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let folder = tempfile::tempdir().unwrap();
+        let text = "[defaults]\nrejected = \"park\"\n[history]\nrecords = 300000\n";
+        let file = policy(&people(folder.path(), text));
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        let native = Native::start(&vhost, "orders", |_| false).await;
+        amqp.publish_with("orders", "a body", id("one")).await;
+        depth(&amqp, "orders.parked", 1).await;
+        drop(native);
+        let mut ada = Visitor::with_token(&replica, "ada-0123456789abcdef").await;
+        let page = ada.sees("/queues/orders", &["<b>1</b> parked"]).await;
+        let group = link(&page, "/queues/orders/groups/");
+        let page = ada
+            .get(&format!("/queues/orders/groups/{group}"))
+            .await
+            .body;
+        let (word, own) = (value_of(&page, "word"), value_of(&page, "mark"));
+        // A browser escapes the commas alone. Here every letter is three, so this is as long as a form that names 300 000 messages.
+        let others = (0..110_000).map(|number| format!("{number:016x}"));
+        let marks: Vec<_> = others.chain([own]).collect();
+        let form = [
+            ("word", word.as_str()),
+            ("queue", "orders"),
+            ("work", "drop"),
+            ("marks", &marks.join(",")),
+        ];
+        let (_, page) = ada.does(&form).await;
+        assert!(page.contains(">dropped<"), "{page}");
+        depth(&amqp, "orders.parked", 0).await;
+        // Each has a result, also where a job comes to none of them.
+        let form = [
+            ("word", word.as_str()),
+            ("queue", "never"),
+            ("work", "drop"),
+            ("marks", "0123456789abcdef"),
+        ];
+        let failed = ada.post("/jobs", &form).await.location;
+        let words = [
+            "id=\"state\">failed",
+            "nothing was done: the job ended before",
+        ];
+        ada.sees(&failed, &words).await;
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn people_see_what_died_and_only_those_who_may_do_something_about_it() {
     on_every_broker(|broker| async move {
         let vhost = broker.vhost().await;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use retryrmq_harness::{QueueType, eventually, on_every_broker};
+use retryrmq_harness::{Policy, QueueType, eventually, on_every_broker};
 
 use crate::{
     hook::Server,
-    stage::{Native, PATIENCE, Replica, declare, id, policy},
+    stage::{DEAD, INTAKE_PARKED, Native, PATIENCE, Replica, declare, id, policy},
 };
 
 fn told(server: &Server, more: &str) -> String {
@@ -153,6 +153,33 @@ async fn a_queue_without_a_consumer_is_told_once_the_file_says_so() {
         assert!(pages[0].json().to_string().contains("no_consumer"));
         std::fs::write(file.path(), sections.replace("1s", "0")).unwrap();
         replica.counts("retryrmq_serve_policy_loads_total{result=\"refused\"}", 1).await;
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_the_queues_of_the_alerts_let_go_of_is_not_told_where_a_policy_dead_letters_everything()
+ {
+    on_every_broker(|broker| async move {
+        const STATE: &str = "retryrmq.serve.alerts.state";
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let all = Policy::new(".*", serde_json::json!({"dead-letter-exchange": DEAD}));
+        vhost.put_policy("all", &all).await.unwrap();
+        let server = Server::start([]).await;
+        let file = policy(&told(&server, ""));
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        let native = Native::start(&vhost, "orders", |_| false).await;
+        let gold = r#"{"tier": "gold", "customer": 7}"#;
+        amqp.publish_with("orders", gold, id("one")).await;
+        // The page of that is in a new state, and the broker drops the one before.
+        let dropped = format!("retryrmq_serve_dropped_total{{queue=\"{STATE}\"");
+        replica.counts(&dropped, 1).await;
+        assert_eq!(amqp.depth(&format!("{STATE}.parked")).await, None);
+        assert_eq!(amqp.depth(INTAKE_PARKED).await, Some(0));
+        drop(native);
         assert!(replica.end().await.success());
     })
     .await;

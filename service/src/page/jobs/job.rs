@@ -67,11 +67,14 @@ pub(in super::super) struct Outcome {
     pub(in super::super) text: String,
 }
 
-/// A job.
+/// A job. It is remembered after its end, so it does not hold the marks of what it was about.
 #[derive(Debug)]
 pub(in super::super) struct Job {
     pub(in super::super) id: String,
-    pub(in super::super) work: Work,
+    /// What it does: [`Work::word`].
+    pub(in super::super) word: &'static str,
+    /// Its results are hits.
+    pub(in super::super) is_search: bool,
     pub(in super::super) queue: String,
     pub(in super::super) who: String,
     pub(in super::super) begun: Timestamp,
@@ -94,14 +97,15 @@ pub(in super::super) struct Progress {
 }
 
 impl Job {
-    pub(super) fn new(work: Work, queue: &str, who: &str) -> Self {
+    pub(super) fn new(work: &Work, queue: &str, who: &str) -> Self {
         let state = Progress {
             total: work.count(),
             ..Progress::default()
         };
         Self {
             id: format!("{:016x}", fastrand::u64(..)),
-            work,
+            word: work.word(),
+            is_search: matches!(work, Work::Search(_)),
             queue: queue.to_owned(),
             who: who.to_owned(),
             begun: Timestamp::now(),
@@ -154,7 +158,7 @@ mod tests {
 
     #[test]
     fn outcomes_that_are_not_kept_are_counted() {
-        let job = Job::new(Work::Drop(Vec::new()), "orders", "ana");
+        let job = Job::new(&Work::Drop(Vec::new()), "orders", "ana");
         for number in 0..MOST + 5 {
             job.add(Outcome {
                 mark: format!("{number:016x}"),

@@ -91,13 +91,13 @@ impl Jobs {
         who: &str,
         book: Arc<Book>,
     ) -> Arc<Job> {
-        let job = Arc::new(Job::new(work, queue, who));
+        let job = Arc::new(Job::new(&work, queue, who));
         info!(
             job = job.id,
             who,
             queue,
-            work = job.work.word(),
-            messages = job.work.count(),
+            work = job.word,
+            messages = work.count(),
             "a job of the page begins"
         );
         {
@@ -118,8 +118,10 @@ impl Jobs {
                 history: &jobs.history,
                 running: &jobs.running,
                 job: &asked,
+                work: &work,
                 book: &book,
                 ends: jobs.ends.subscribe(),
+                told: Mutex::default(),
             };
             let ended = walk.run().await;
             let sentence = ended.as_ref().err().cloned().unwrap_or_default();

@@ -1,7 +1,10 @@
 //! The walks of a job, by the functions that the command uses: a copy is confirmed before the original goes, and what is only looked at
 //! stays where it is.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use retryrmq::{Browse, Client, Record, Resend, Rung, Waiter, visible};
 
@@ -11,7 +14,7 @@ use super::{Job, Outcome, Work};
 use crate::{
     Book,
     history::{Deed, Event, History},
-    page::body::Masks,
+    page::body::{Masks, Wardrobe},
     reporting::Running,
 };
 
@@ -26,26 +29,39 @@ const MOST_HITS: usize = 500;
 const MOST_PASSES: u32 = 7;
 /// Events that are written at a time.
 const EVENTS: usize = 200;
+/// The result of a message that a walk to its end did not find.
+const NOT_THERE: &str = "it is not there, or somebody else holds it: nothing was done";
+const NOT_WAITING: &str = "it does not wait any more: it came back, or somebody else holds it";
 
 pub(super) struct Walk<'a> {
     pub(super) client: &'a Client,
     pub(super) history: &'a History,
     pub(super) running: &'a Running,
     pub(super) job: &'a Job,
+    pub(super) work: &'a Work,
     pub(super) book: &'a Book,
     /// Whether the service ends: a walk stops then where nothing is in two places.
     pub(super) ends: watch::Receiver<bool>,
+    /// The marks that have a result.
+    pub(super) told: Mutex<HashSet<String>>,
 }
 
 impl Walk<'_> {
     /// # Errors
     /// Why it ended early, in a sentence. What was done by then stands in the outcomes.
     pub(super) async fn run(&self) -> Result<(), String> {
-        match &self.job.work {
-            Work::Replay(marks) => self.settle(Deed::Replayed, marks).await,
-            Work::Drop(marks) => self.settle(Deed::Dropped, marks).await,
+        match self.work {
+            Work::Replay(marks) => {
+                let ended = self.settle(Deed::Replayed, marks).await;
+                self.tell_rest(marks, ended, NOT_THERE)
+            }
+            Work::Drop(marks) => {
+                let ended = self.settle(Deed::Dropped, marks).await;
+                self.tell_rest(marks, ended, NOT_THERE)
+            }
             Work::Cancel(marks) => {
-                self.cancel(marks).await?;
+                let ended = self.cancel(marks).await;
+                self.tell_rest(marks, ended, NOT_WAITING)?;
                 // What was parked just now is known by name then.
                 self.look(None).await
             }
@@ -84,7 +100,7 @@ impl Walk<'_> {
             at: jiff::Timestamp::now(),
             event: Deed::Begun,
             queue: self.job.queue.clone(),
-            command: Some(self.job.work.word().to_owned()),
+            command: Some(self.job.word.to_owned()),
             ..Event::default()
         };
         event.by(&self.job.who, &self.job.id)
@@ -101,8 +117,6 @@ impl Walk<'_> {
         let parked = self.client.parked(&self.job.queue);
         let mut browse = parked.browse().await.map_err(sentence)?;
         let mut left: HashSet<&str> = marks.iter().map(String::as_str).collect();
-        // Of each of these becomes an outcome.
-        let mut settled: HashSet<String> = HashSet::new();
         let walked = async {
             let mut wave: Vec<Record> = Vec::new();
             while !left.is_empty()
@@ -113,22 +127,13 @@ impl Walk<'_> {
                     wave.push(record);
                 }
                 if wave.len() == WAVE {
-                    settled.extend(wave.iter().map(|record| record.mark.clone()));
                     self.flush(&mut browse, deed, &mut wave).await?;
                 }
             }
-            settled.extend(wave.iter().map(|record| record.mark.clone()));
             self.flush(&mut browse, deed, &mut wave).await
         }
         .await;
         let closed = browse.close().await.map_err(sentence);
-        let untouched = match &walked {
-            Ok(()) => "it is not there, or somebody else holds it: nothing was done",
-            Err(_) => "nothing was done: the job ended before",
-        };
-        for mark in marks.iter().filter(|mark| !settled.contains(*mark)) {
-            self.tell(mark, None, Err(untouched));
-        }
         walked.and(closed)
     }
 
@@ -194,7 +199,30 @@ impl Walk<'_> {
         self.tell(&record.mark, message.message_id(), said);
     }
 
+    /// Of each message becomes a result, also of those that the walk did not come to.
+    fn tell_rest(
+        &self,
+        marks: &[String],
+        ended: Result<(), String>,
+        not_found: &str,
+    ) -> Result<(), String> {
+        let why = match &ended {
+            Ok(()) => not_found,
+            Err(_) => "nothing was done: the job ended before",
+        };
+        let told = std::mem::take(&mut *self.told());
+        for mark in marks.iter().filter(|mark| !told.contains(*mark)) {
+            self.tell(mark, None, Err(why));
+        }
+        ended
+    }
+
+    fn told(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn tell(&self, mark: &str, message_id: Option<&str>, said: Result<&str, &str>) {
+        self.told().insert(mark.to_owned());
         self.job.advances();
         self.job.add(Outcome {
             mark: mark.to_owned(),
@@ -259,13 +287,6 @@ impl Walk<'_> {
             let closed = look.close().await.map_err(sentence);
             cancelled.and(closed)?;
         }
-        for mark in left {
-            self.tell(
-                mark,
-                None,
-                Err("it does not wait any more: it came back, or somebody else holds it"),
-            );
-        }
         Ok(())
     }
 
@@ -288,10 +309,11 @@ impl Walk<'_> {
             }
             Err(error) => return Err(sentence(error)),
         };
-        if matches!(self.job.work, Work::Look | Work::Search(_)) {
+        if matches!(self.work, Work::Look | Work::Search(_)) {
             self.job.expects(browse.remaining() as usize);
         }
         let (mut looked, mut hits, mut news) = (0, 0, Vec::new());
+        let mut masks = Wardrobe::new(self.book.page(), queue);
         let walked = async {
             while looked < MOST_LOOKED_AT
                 && hits < MOST_HITS
@@ -309,14 +331,13 @@ impl Walk<'_> {
                     self.write(&std::mem::take(&mut news)).await?;
                 }
                 let Some(text) = &text else {
-                    if self.job.work == Work::Look {
+                    if *self.work == Work::Look {
                         self.job.advances();
                     }
                     continue;
                 };
                 self.job.advances();
-                let masks = Masks::of(self.book.page(), queue, &record.home, false);
-                if has(&record, text, masks).await {
+                if has(&record, text, masks.of(&record.home)).await {
                     hits += 1;
                     self.job.add(Outcome {
                         mark: record.mark.clone(),
@@ -361,7 +382,7 @@ impl Walk<'_> {
 }
 
 /// Whether the body has the text where a person may see it. What is masked is not found either.
-async fn has(record: &Record, text: &str, masks: Masks) -> bool {
+async fn has(record: &Record, text: &str, masks: Arc<Masks>) -> bool {
     let (message, text) = (record.message(), text.to_owned());
     let decoded = tokio::task::spawn_blocking(move || {
         let shown = masks.body(message.body(), message.properties());

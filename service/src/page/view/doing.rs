@@ -218,7 +218,7 @@ impl JobRow {
     fn of(job: &Job, state: &Progress, now: Timestamp) -> Self {
         Self {
             id: job.id.clone(),
-            work: job.work.word(),
+            work: job.word,
             queue: job.queue.clone(),
             who: visible::line(&job.who).into_owned(),
             begun: Moment::of(job.begun, now),
@@ -302,11 +302,7 @@ pub(in super::super) async fn job(
         return of_history(&page, &id, &visit, now);
     };
     let state = job.state();
-    let mut frame = visit.frame(format!(
-        "{} in {}",
-        job.work.word(),
-        visible::line(&job.queue)
-    ));
+    let mut frame = visit.frame(format!("{} in {}", job.word, visible::line(&job.queue)));
     frame.refresh = state.ended.is_none().then_some(1);
     visit.show(&One {
         frame,
@@ -320,7 +316,7 @@ pub(in super::super) async fn job(
             .collect(),
         notes: state.notes,
         fault: state.fault,
-        is_search: matches!(job.work, Work::Search(_)),
+        is_search: job.is_search,
         is_of_history: false,
     })
 }

@@ -2,15 +2,11 @@
 //! what was written on one that broke has to be written again.
 
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo,
-    Pipeline, ProtocolVersion, RedisConnectionInfo, TlsCertificates, Value,
-    aio::MultiplexedConnection,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, Pipeline,
+    ProtocolVersion, RedisConnectionInfo, Value, aio::MultiplexedConnection,
 };
 
-use super::{
-    configuration::{Configuration, Tls},
-    fault, fitness,
-};
+use super::{certificates, configuration::Configuration, fault, fitness};
 use crate::store::{Error, Result};
 
 /// Whom to log in at.
@@ -62,7 +58,7 @@ pub(super) async fn open(
             .into_connection_info()
             .and_then(|to| Client::open(to.set_redis_settings(settings))),
         Some(tls) => {
-            let certificates = certificates(tls)?;
+            let certificates = certificates::read(tls, patience).await?;
             // Another user of rustls in this process may have chosen one.
             let _ = rustls::crypto::ring::default_provider().install_default();
             ConnectionAddr::TcpTls {
@@ -88,28 +84,6 @@ pub(super) async fn open(
         .map_err(|_| Error::Away(format!("Redis at {address} does not answer")))?
         .map_err(|why| fault::connecting(&address, &why))?;
     Ok(Connection { open, address })
-}
-
-fn certificates(tls: &Tls) -> Result<TlsCertificates> {
-    let read = |file: &std::path::PathBuf| {
-        std::fs::read(file).map_err(|why| {
-            Error::Configuration(format!(
-                "a file of [store.redis.tls] cannot be read: {}: {why}",
-                file.display()
-            ))
-        })
-    };
-    let client_tls = match (&tls.certificate_file, &tls.key_file) {
-        (Some(certificate), Some(key)) => Some(ClientTlsConfig {
-            client_cert: read(certificate)?,
-            client_key: read(key)?,
-        }),
-        _ => None,
-    };
-    Ok(TlsCertificates {
-        client_tls,
-        root_cert: tls.ca_file.as_ref().map(read).transpose()?,
-    })
 }
 
 impl Connection {

@@ -1,5 +1,7 @@
 //! What Redis and the way to it say when they refuse, as one sentence.
 
+use std::{io, path::Path};
+
 use redis::{ErrorKind, RedisError, ServerError};
 
 use crate::store::Error;
@@ -21,6 +23,15 @@ pub(super) fn connecting(address: &str, why: &RedisError) -> Error {
             "Redis at {address} cannot be reached: {}",
             quoted(why)
         )),
+    }
+}
+
+/// A file that the configuration names was not read. One that does not answer in time may do so later.
+pub(super) fn unread(what: &str, file: &Path, why: &io::Error) -> Error {
+    let sentence = format!("{what} cannot be read from {}: {why}", file.display());
+    match why.kind() {
+        io::ErrorKind::TimedOut => Error::Away(sentence),
+        _ => Error::Configuration(sentence),
     }
 }
 

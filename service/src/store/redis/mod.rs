@@ -10,6 +10,7 @@
 //! Behind the name stands the virtual host. The braces put all into one slot, so that one script may touch them all. What one script does is one step, and the time that it
 //! goes by is Redis' own. See `docs/redis-store.md` for what this store guarantees and what it cannot.
 
+mod certificates;
 mod configuration;
 mod connection;
 mod durability;

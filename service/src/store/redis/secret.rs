@@ -1,10 +1,11 @@
 //! A password, which is read when it is needed and printed nowhere.
 
-use std::{io::ErrorKind, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use redis::RedisConnectionInfo;
 use retryrmq::secret_file;
 
+use super::fault;
 use crate::store::{Error, Result};
 
 /// Where a login comes from.
@@ -50,16 +51,9 @@ impl Secret<'_> {
 }
 
 async fn first_line(file: &Path, patience: Duration) -> Result<String> {
-    let text = secret_file::read(file, patience).await.map_err(|why| {
-        let sentence = format!(
-            "the password of Redis cannot be read from {}: {why}",
-            file.display()
-        );
-        match why.kind() {
-            ErrorKind::TimedOut => Error::Away(sentence),
-            _ => Error::Configuration(sentence),
-        }
-    })?;
+    let text = secret_file::read(file, patience)
+        .await
+        .map_err(|why| fault::unread("the password of Redis", file, &why))?;
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 

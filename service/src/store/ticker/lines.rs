@@ -4,58 +4,116 @@ use std::{collections::HashMap, time::Duration};
 
 use tokio::time::Instant;
 
-use super::plan::{self, Stance, Standing};
+use super::plan::{self, Span, Stance, Standing};
 use crate::store::{Hold, Line};
 
 #[derive(Default)]
-pub(super) struct Lines(HashMap<Line, State>);
+pub(super) struct Lines {
+    lines: HashMap<Line, State>,
+    /// Each with the messages of all its lanes. They may all lead to one queue, and then have no more places than that queue would have.
+    exchanges: HashMap<String, Sum>,
+}
 
 struct State {
-    in_hand: usize,
     failures: u32,
     held_until: Instant,
+    sum: Sum,
+}
+
+/// What is in hand, and when one of it was done last.
+struct Sum {
+    in_hand: usize,
     moved: Instant,
+}
+
+impl Sum {
+    fn begun(now: Instant) -> Self {
+        Self {
+            in_hand: 0,
+            moved: now,
+        }
+    }
+
+    fn begin(&mut self, now: Instant) {
+        if self.in_hand == 0 {
+            self.moved = now;
+        }
+        self.in_hand += 1;
+    }
+
+    fn end(&mut self, succeeded: bool, now: Instant) {
+        self.in_hand = self.in_hand.saturating_sub(1);
+        if succeeded {
+            self.moved = now;
+        }
+    }
+
+    fn quiet_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.moved)
+    }
+}
+
+impl State {
+    fn begun(now: Instant) -> Self {
+        Self {
+            failures: 0,
+            held_until: now,
+            sum: Sum::begun(now),
+        }
+    }
+
+    fn stance(&self, line: &Line, now: Instant) -> Stance {
+        plan::stance(Standing {
+            span: match line.exchange() {
+                Some(_) => Span::Lane,
+                None => Span::Target,
+            },
+            in_hand: self.sum.in_hand,
+            failures: self.failures,
+            held_for: self.held_until.saturating_duration_since(now),
+            quiet_for: self.sum.quiet_for(now),
+        })
+    }
 }
 
 impl Lines {
     /// One more of its messages is in hand.
     pub(super) fn begin(&mut self, line: Line, now: Instant) {
-        let state = self.0.entry(line).or_insert(State {
-            in_hand: 0,
-            failures: 0,
-            held_until: now,
-            moved: now,
-        });
-        if state.in_hand == 0 {
-            state.moved = now;
+        if let Some(exchange) = line.exchange() {
+            let sum = self.exchanges.entry(exchange.to_owned());
+            sum.or_insert_with(|| Sum::begun(now)).begin(now);
         }
-        state.in_hand += 1;
+        let state = self.lines.entry(line);
+        state.or_insert_with(|| State::begun(now)).sum.begin(now);
     }
 
     /// One of its messages is done with: published, given up, or left for a reason that is not the line's.
     pub(super) fn end(&mut self, line: &Line, succeeded: bool, now: Instant) {
-        let Some(state) = self.0.get_mut(line) else {
+        if let Some(exchange) = line.exchange()
+            && let Some(sum) = self.exchanges.get_mut(exchange)
+        {
+            sum.end(succeeded, now);
+            if sum.in_hand == 0 {
+                self.exchanges.remove(exchange);
+            }
+        }
+        let Some(state) = self.lines.get_mut(line) else {
             return;
         };
-        state.in_hand = state.in_hand.saturating_sub(1);
+        state.sum.end(succeeded, now);
         if succeeded {
             state.failures = 0;
-            state.moved = now;
         }
-        if state.in_hand == 0 && state.failures == 0 {
-            self.0.remove(line);
+        if state.sum.in_hand == 0 && state.failures == 0 {
+            self.lines.remove(line);
         }
     }
 
     /// One of its messages has failed. Returns how long the line is held; those that were in hand together count once.
     pub(super) fn fail(&mut self, line: &Line, now: Instant) -> Duration {
         self.end(line, false, now);
-        let state = self.0.entry(line.clone()).or_insert(State {
-            in_hand: 0,
-            failures: 0,
-            held_until: now,
-            moved: now,
-        });
+        let state = self.lines.entry(line.clone());
+        let state = state.or_insert_with(|| State::begun(now));
         if state.held_until <= now {
             state.failures = state.failures.saturating_add(1);
             state.held_until = now + plan::pause(state.failures);
@@ -65,25 +123,35 @@ impl Lines {
 
     /// What not to claim. Forgets lines that failed long ago and have nothing due since.
     pub(super) fn holds(&mut self, now: Instant) -> Vec<Hold> {
-        self.0.retain(|_, state| {
-            state.in_hand > 0 || now.saturating_duration_since(state.held_until) < FORGOTTEN
+        self.lines.retain(|_, state| {
+            state.sum.in_hand > 0 || now.saturating_duration_since(state.held_until) < FORGOTTEN
         });
-        let holds = self.0.iter().filter_map(|(line, state)| {
+        let full = self.exchanges.iter().flat_map(|(exchange, sum)| {
             let stance = plan::stance(Standing {
-                in_hand: state.in_hand,
-                failures: state.failures,
-                held_for: state.held_until.saturating_duration_since(now),
-                quiet_for: now.saturating_duration_since(state.moved),
+                in_hand: sum.in_hand,
+                quiet_for: sum.quiet_for(now),
+                ..Standing::default()
             });
+            let lanes = (stance != Stance::Open).then(|| Line::lanes(exchange));
+            lanes.into_iter().flatten().map(move |lane| (lane, stance))
+        });
+        let mut stances: HashMap<Line, Stance> = full.collect();
+        for (line, state) in &self.lines {
+            match state.stance(line, now) {
+                Stance::Open => {}
+                stance => {
+                    // Of a lane its own trouble is known better than that of its exchange.
+                    stances.insert(line.clone(), stance);
+                }
+            }
+        }
+        let holds = stances.into_iter().filter_map(|(line, stance)| {
             let pause = match stance {
                 Stance::Open => return None,
                 Stance::Pass => None,
                 Stance::Hold(pause) => Some(pause),
             };
-            Some(Hold {
-                line: line.clone(),
-                pause,
-            })
+            Some(Hold { line, pause })
         });
         holds.collect()
     }
@@ -128,7 +196,7 @@ mod tests {
         lines.begin(line(), later);
         lines.end(&line(), true, later);
         lines.end(&other, true, later);
-        assert!(lines.0.is_empty());
+        assert!(lines.lines.is_empty());
     }
 
     #[test]
@@ -145,11 +213,55 @@ mod tests {
     }
 
     #[test]
+    fn an_exchange_that_never_answers_takes_no_more_places_than_a_queue() {
+        let (mut lines, now) = (Lines::default(), Instant::now());
+        let in_hand = |lines: &Lines| lines.exchanges.get("shop").map_or(0, |sum| sum.in_hand);
+        let of = |number: usize| Line::of("shop", &format!("order.{number}"));
+        let is_held = |lines: &mut Lines, line: &Line, now| {
+            let holds = lines.holds(now);
+            holds.into_iter().find(|hold| hold.line == *line)
+        };
+        let mut begun = Vec::new();
+        for number in 0..2_000 {
+            if is_held(&mut lines, &of(number), now).is_none() {
+                lines.begin(of(number), now);
+                begun.push(of(number));
+            }
+        }
+        assert_eq!(begun.len(), 512);
+        // Also a routing key that nobody has asked for yet; as long as it moves it is passed over, and then held.
+        let other = of(5_000);
+        assert_eq!(is_held(&mut lines, &other, now).unwrap().pause, None);
+        let later = now + plan::STUCK;
+        let held = is_held(&mut lines, &other, later).unwrap();
+        assert!(held.pause.is_some());
+        assert!(is_held(&mut lines, &line(), later).is_none());
+        assert!(is_held(&mut lines, &Line::of("bank", "order.1"), later).is_none());
+        for line in &begun {
+            lines.end(line, true, later);
+        }
+        assert_eq!(in_hand(&lines), 0);
+        assert!(lines.holds(later).is_empty());
+    }
+
+    #[test]
+    fn one_lane_that_never_answers_leaves_room_for_the_others_of_its_exchange() {
+        let (mut lines, now) = (Lines::default(), Instant::now());
+        let (stuck, fine) = (Line::of("shop", "a"), Line::of("shop", "b"));
+        assert_ne!(stuck, fine);
+        for _ in 0..256 {
+            lines.begin(stuck.clone(), now);
+        }
+        let holds = lines.holds(now);
+        assert!(matches!(&holds[..], [hold] if hold.line == stuck));
+    }
+
+    #[test]
     fn trouble_is_forgotten_in_the_end() {
         let (mut lines, now) = (Lines::default(), Instant::now());
         lines.begin(line(), now);
         lines.fail(&line(), now);
         lines.holds(now + FORGOTTEN * 2);
-        assert!(lines.0.is_empty());
+        assert!(lines.lines.is_empty());
     }
 }

@@ -13,8 +13,13 @@ pub(super) const BYTES_IN_HAND: usize = 64 << 20;
 /// Messages of one claim.
 const CLAIM: usize = 256;
 
-/// Messages in hand for one line, while all is well with it and while it is not.
-const OF_A_LINE: usize = 512;
+/// Messages in hand for one queue, or for all routing keys of one exchange, while all is well. So some that never answer leave room for others.
+const OF_A_TARGET: usize = 512;
+
+/// Messages in hand for one lane of an exchange, while all is well: one that never answers leaves room for the others of its exchange.
+const OF_A_LANE: usize = 256;
+
+/// Messages in hand for a line that has failed.
 const OF_A_LINE_IN_DOUBT: usize = 16;
 
 /// A line that has as many in hand as it may have, and none of them done for so long, is held like one that has failed.
@@ -33,9 +38,20 @@ pub(super) fn pause(failures: u32) -> Duration {
         .min(LONGEST_PAUSE)
 }
 
-/// How it stands with a line.
+/// What messages in hand are counted for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Span {
+    /// A queue, or a whole exchange.
+    #[default]
+    Target,
+    /// A lane of an exchange.
+    Lane,
+}
+
+/// How it stands with a line, or with all lanes of an exchange together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Standing {
+    pub(super) span: Span,
     pub(super) in_hand: usize,
     /// Failures since the last success.
     pub(super) failures: u32,
@@ -57,10 +73,10 @@ pub(super) enum Stance {
 }
 
 pub(super) fn stance(line: Standing) -> Stance {
-    let most = if line.failures > 0 {
-        OF_A_LINE_IN_DOUBT
-    } else {
-        OF_A_LINE
+    let most = match line.span {
+        _ if line.failures > 0 => OF_A_LINE_IN_DOUBT,
+        Span::Target => OF_A_TARGET,
+        Span::Lane => OF_A_LANE,
     };
     if !line.held_for.is_zero() {
         Stance::Hold(line.held_for)
@@ -143,10 +159,11 @@ mod tests {
 
         #[test]
         fn a_line_that_is_held_or_full_is_not_claimed(
-            in_hand in 0usize..3_000, failures in 0u32..9, held_for in any_duration(), quiet_for in any_duration(),
+            is_lane: bool, in_hand in 0usize..3_000, failures in 0u32..9, held_for in any_duration(), quiet_for in any_duration(),
         ) {
-            match stance(Standing { in_hand, failures, held_for, quiet_for }) {
-                Stance::Open => prop_assert!(held_for.is_zero() && in_hand < OF_A_LINE),
+            let span = if is_lane { Span::Lane } else { Span::Target };
+            match stance(Standing { span, in_hand, failures, held_for, quiet_for }) {
+                Stance::Open => prop_assert!(held_for.is_zero() && in_hand < OF_A_TARGET),
                 // Those that are passed over are in the way of others, so only while they move.
                 Stance::Pass => prop_assert!(failures == 0 && quiet_for < STUCK),
                 Stance::Hold(pause) => prop_assert!(!pause.is_zero()),
