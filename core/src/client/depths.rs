@@ -1,7 +1,8 @@
 //! How many messages are parked, for the metrics.
 //!
 //! A quorum queue without a leader is taken for empty by the broker, and to find out takes a question that may hand out a message
-//! (`basic.get`). So it is asked only where a queue that was not known to be empty seems to be; without an answer no number is shown.
+//! (`basic.get`), and keeps it from others for a moment. So it is asked only where messages were parked a moment ago, and now are not; without an
+//! answer no number is shown. Not at the first look: each consumer that starts would touch what is parked.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -136,10 +137,9 @@ impl Depths {
             match look(open.lapin(), name(&parking_queue(&queue))?).await {
                 Ok(parked) => {
                     let parked = match self.known(&queue) {
-                        Some(Known::Empty) => Some(parked.message_count()),
-                        _ if !is_doubtful(&parked) => Some(parked.message_count()),
-                        Some(Known::Unreadable) => None,
-                        Some(Known::Filled) | None => self.counted(&queue).await?,
+                        Some(Known::Filled) if is_doubtful(&parked) => self.counted(&queue).await?,
+                        Some(Known::Unreadable) if is_doubtful(&parked) => None,
+                        _ => Some(parked.message_count()),
                     };
                     if let Some(parked) = parked {
                         self.depth.is(&queue, parked);

@@ -160,7 +160,6 @@ async fn a_depth_that_is_not_known_is_not_shown() {
         let client = Client::connect(near.url()).await.unwrap();
         let consumer = client.consumer(QUEUE).dlx(true).declare(false);
         let consumer = consumer.retry(policy("fixed(1s, retries=0)"));
-        far.stop().await;
         let running = consumer
             .start(|_| async { Ok::<_, std::io::Error>(()) })
             .await
@@ -171,19 +170,25 @@ async fn a_depth_that_is_not_known_is_not_shown() {
                 .get(&("retryrmq_parked_depth".to_owned(), QUEUE.to_owned()))
                 .copied()
         };
+        let is = async |what: &str, wanted: Option<f64>| {
+            eventually(PATIENCE, what, || async {
+                match depth() {
+                    seen if seen == wanted => Ok(()),
+                    other => Err(format!("{other:?}")),
+                }
+            })
+            .await;
+        };
+        is("both are seen", Some(2.0)).await;
+        far.stop().await;
+        is("the depth is not known any more", None).await;
         // For longer than a look is good for.
         for _ in 0..30 {
             assert_eq!(depth(), None);
             sleep(ms(200)).await;
         }
         far.start().await;
-        eventually(PATIENCE, "the depth is known", || async {
-            match depth() {
-                Some(2.0) => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        })
-        .await;
+        is("the depth is known again", Some(2.0)).await;
         running.close().await;
         client.close().await;
     })
