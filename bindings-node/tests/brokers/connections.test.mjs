@@ -2,6 +2,9 @@
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { connect, park } from 'retryrmq'
@@ -23,6 +26,20 @@ test('any of several hosts will do', async (t) => {
   await assert.rejects(connect([at(dead), at(dead)]), { code: 'unreachable' })
   // One that refuses says more than one that is away.
   await assert.rejects(connect([at(dead), at(broker.host, 'guest:sesame')]), { code: 'authentication_failed' })
+})
+
+test('a password in a file is read at every connection', async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), 'retryrmq-'))
+  t.after(() => rm(folder, { recursive: true }))
+  const [way, who, secret] = [await proxy(t), await user(t), join(folder, 'password')]
+  await writeFile(secret, 'old\n')
+  const rmq = await connect(`${at(way.place, `${who.name}:unused`)}?passwordfile=${encodeURIComponent(secret)}`)
+  t.after(() => rmq.close())
+  assert.equal(rmq.healthy(), true)
+  await who.setPassword('new')
+  await writeFile(secret, 'new\n')
+  way.cut()
+  await until('both connections are back', () => rmq.reconnects >= 2 && rmq.healthy())
 })
 
 test('a broker that is not there yet is waited for', async (t) => {
