@@ -176,6 +176,35 @@ async fn what_waits_belongs_to_the_group_of_its_last_failure() {
 }
 
 #[tokio::test]
+async fn a_long_error_has_the_same_group_where_it_waits_and_where_it_is_parked() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        for (name, policy) in [
+            ("waits", POLICY),
+            ("parked", "--retry=fixed(10m, retries=0)"),
+        ] {
+            desk.amqp.publish_with(QUEUE, name, id(name)).await;
+            let fails = "head -c 2000 /dev/zero | tr '\\0' x >&2; exit 1";
+            let consume = ["consume", QUEUE, "--dlx", policy, "--count=1", "--"];
+            let fails = ["sh", "-c", fails];
+            desk.run(&[&consume[..], &fails].concat()).await;
+        }
+        desk.holds(RUNG, 1).await;
+        desk.holds(PARKED, 1).await;
+        let listed = desk.run(&["parked", "ls", QUEUE, "--json"]).await.exits(0);
+        let record: serde_json::Value = serde_json::from_str(listed.out.trim()).unwrap();
+        let alike = record["fingerprint"].as_str().unwrap();
+        let forget = ["parked", "forget", QUEUE, "--delay=10m", "--yes"];
+        let done = desk
+            .run(&[&forget[..], &["--fingerprint", alike]].concat())
+            .await
+            .exits(0);
+        assert!(done.err.contains("1 parked, 1 waiting"), "{done:#?}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_waiting_queue_that_goes_with_its_last_reader_is_not_read() {
     on_every_broker(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
