@@ -64,6 +64,12 @@ impl Notes {
     pub fn holds(&self, fingerprint: &str) -> bool {
         self.about(fingerprint).is_some_and(|note| note.hold)
     }
+
+    /// Whether any group is to be left alone.
+    #[must_use]
+    pub fn hold_any(&self) -> bool {
+        self.0.values().any(|note| note.hold)
+    }
 }
 
 #[cfg(test)]
@@ -82,8 +88,10 @@ mod tests {
             notes.add(body.as_bytes());
         }
         assert_eq!(notes.about("f").unwrap().owner, "ann");
-        assert!(!notes.holds("f") && notes.holds("g"));
+        assert!(!notes.holds("f") && notes.holds("g") && notes.hold_any());
         notes.add(br#"{"fingerprint":"f","at":3}"#);
         assert_eq!(notes.about("f"), None, "cleared");
+        notes.add(br#"{"fingerprint":"g","at":1}"#);
+        assert!(!notes.hold_any(), "released");
     }
 }

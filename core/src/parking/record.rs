@@ -75,7 +75,8 @@ impl Record {
                 let table = record.received.properties.headers().as_ref();
                 let text = |name| table.and_then(|table| headers::string(table, name));
                 let of = |name| text(name).unwrap_or_default();
-                fingerprint(&of(headers::ERROR_TYPE), &of(headers::ERROR))
+                text(headers::FINGERPRINT)
+                    .unwrap_or_else(|| fingerprint(&of(headers::ERROR_TYPE), &of(headers::ERROR)))
             }
         };
         (record.mark, alike)
@@ -125,7 +126,9 @@ impl Record {
         let text = |name| table.and_then(|table| headers::string(table, name));
         if let Some(error) = text(headers::ERROR) {
             self.error_type = text(headers::ERROR_TYPE).unwrap_or_default();
-            self.fingerprint = fingerprint(&self.error_type, &error);
+            // Where its text was cut its group is written down.
+            self.fingerprint =
+                text(headers::FINGERPRINT).unwrap_or_else(|| fingerprint(&self.error_type, &error));
             (self.error, self.by_broker) = (error, false);
         } else if self.error.is_empty() {
             self.fingerprint.clear();

@@ -34,6 +34,7 @@ pub(crate) struct Stamp<'a> {
 }
 
 const ERROR_MAX: usize = 1024;
+const TYPE_MAX: usize = 255;
 const HISTORY_MAX: usize = 8 * 1024;
 const STACK_MAX: usize = 16 * 1024;
 
@@ -191,11 +192,14 @@ impl Stamp<'_> {
         const WHY: &str = "taken out while it waited";
         let mut copy = self.copy();
         self.count(&mut copy, headers::COUNT, self.state.retries);
-        if !copy.contains_key(headers::ERROR) {
-            insert(&mut copy, headers::ERROR, long(WHY));
-        }
-        let text = |name| headers::string(&copy, name).unwrap_or_default();
-        let alike = fingerprint(&text(headers::ERROR_TYPE), &text(headers::ERROR));
+        let alike = match copy.contains_key(headers::ERROR) {
+            true => self.written(headers::FINGERPRINT),
+            false => {
+                insert(&mut copy, headers::ERROR, long(WHY));
+                None
+            }
+        };
+        let alike = alike.unwrap_or_else(|| fingerprint_of(&copy));
         for (name, value) in [
             (headers::PARKED_AT, AMQPValue::Timestamp(self.now)),
             (headers::PARKED_REASON, long(ParkReason::Requested.as_str())),
@@ -262,6 +266,10 @@ impl Stamp<'_> {
 
     fn failure(&self, table: &mut FieldTable, failure: &Failure) {
         if failure.is_recorded {
+            let alike = self.written(headers::FINGERPRINT);
+            if let Some(alike) = alike.filter(|alike| *alike != fingerprint_of(table)) {
+                insert(table, headers::FINGERPRINT, long(&alike));
+            }
             return;
         }
         let first = self.state.first_failed_at.unwrap_or(self.now);
@@ -274,8 +282,13 @@ impl Stamp<'_> {
             insert(
                 table,
                 headers::ERROR_TYPE,
-                long(&cut_middle(&failure.error_type, 255)),
+                long(&cut_middle(&failure.error_type, TYPE_MAX)),
             );
+        }
+        // What waits is chosen by its group, too, and nobody could tell it from a text that was cut.
+        if error.len() < failure.error.len() || failure.error_type.len() > TYPE_MAX {
+            let alike = fingerprint(&failure.error_type, &failure.error);
+            insert(table, headers::FINGERPRINT, long(&alike));
         }
         let mut history = self
             .properties
@@ -294,6 +307,12 @@ impl Stamp<'_> {
         if let Some(history) = HistoryEntry::write_all(&history, HISTORY_MAX) {
             insert(table, headers::HISTORY, history);
         }
+    }
+
+    /// A text that the original carries.
+    fn written(&self, name: &str) -> Option<String> {
+        let table = self.properties.headers().as_ref()?;
+        headers::string(table, name)
     }
 
     /// What only a record has of a failure: as its consumer wrote it, if it did.
@@ -399,6 +418,12 @@ fn remove(table: &mut FieldTable, name: &str) {
 
 fn long(text: &str) -> AMQPValue {
     AMQPValue::LongString(text.into())
+}
+
+/// The group of a failure as far as its headers say.
+fn fingerprint_of(table: &FieldTable) -> String {
+    let text = |name| headers::string(table, name).unwrap_or_default();
+    fingerprint(&text(headers::ERROR_TYPE), &text(headers::ERROR))
 }
 
 /// Keeps the beginning and the end, where an error's cause and place stand.

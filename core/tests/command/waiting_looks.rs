@@ -22,6 +22,8 @@ use crate::{
 
 const POLICY: &str = "--retry=fixed(10m)";
 const RUNG: &str = "orders.retry.600000";
+/// Of the default policy; it is looked through before the other one.
+const EARLIER: &str = "orders.retry.256000";
 
 fn id(id: &str) -> BasicProperties {
     BasicProperties::default().with_message_id(id.into())
@@ -120,8 +122,10 @@ async fn what_waits_belongs_to_the_group_of_its_last_failure() {
     const NO_FAILURE: &str = "af63c74c8601c8dd";
     on_every_broker(|broker| async move {
         let desk = Desk::of(&broker).await;
-        let made = ["topology", QUEUE, POLICY, "--queue-type=classic", "--apply"];
-        desk.run(&made).await.exits(0);
+        for policy in [POLICY, "--retry=fixed(256s)"] {
+            let made = ["topology", QUEUE, policy, "--queue-type=classic", "--apply"];
+            desk.run(&made).await.exits(0);
+        }
         let text = |text: &str| AMQPValue::LongString(text.into());
         let mut failed = FieldTable::default();
         failed.insert("x-retry-count".into(), AMQPValue::LongLongInt(1));
@@ -133,6 +137,11 @@ async fn what_waits_belongs_to_the_group_of_its_last_failure() {
         desk.amqp
             .publish_with(PARKED, "strange", id("strange"))
             .await;
+        let mut other = FieldTable::default();
+        other.insert("x-retry-error".into(), text("connect was refused"));
+        let other = id("other").with_headers(other);
+        desk.amqp.publish_with(EARLIER, "other", other).await;
+        desk.holds(EARLIER, 1).await;
         desk.holds(RUNG, 2).await;
         desk.holds(PARKED, 1).await;
         let forget = |what: &'static str| ["parked", "forget", QUEUE, "--delay=10m", "--yes", what];
@@ -141,8 +150,13 @@ async fn what_waits_belongs_to_the_group_of_its_last_failure() {
         };
         desk.run(&hold(&[])).await.exits(0);
         let done = desk.run(&forget("--error=connect")).await.exits(2);
-        assert!(done.err.contains("on hold"), "{done:#?}");
+        assert!(
+            done.err.contains("nothing was forgotten") && done.err.contains("on hold"),
+            "{done:#?}"
+        );
         desk.holds(RUNG, 2).await;
+        // It does not begin: what may be forgotten is there as well.
+        desk.holds(EARLIER, 1).await;
         desk.run(&hold(&["--release"])).await.exits(0);
 
         let done = desk
@@ -157,6 +171,35 @@ async fn what_waits_belongs_to_the_group_of_its_last_failure() {
             .exits(0);
         assert!(done.err.contains("0 parked, 1 waiting"), "{done:#?}");
         desk.holds(RUNG, 1).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_long_error_has_the_same_group_where_it_waits_and_where_it_is_parked() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        for (name, policy) in [
+            ("waits", POLICY),
+            ("parked", "--retry=fixed(10m, retries=0)"),
+        ] {
+            desk.amqp.publish_with(QUEUE, name, id(name)).await;
+            let fails = "head -c 2000 /dev/zero | tr '\\0' x >&2; exit 1";
+            let consume = ["consume", QUEUE, "--dlx", policy, "--count=1", "--"];
+            let fails = ["sh", "-c", fails];
+            desk.run(&[&consume[..], &fails].concat()).await;
+        }
+        desk.holds(RUNG, 1).await;
+        desk.holds(PARKED, 1).await;
+        let listed = desk.run(&["parked", "ls", QUEUE, "--json"]).await.exits(0);
+        let record: serde_json::Value = serde_json::from_str(listed.out.trim()).unwrap();
+        let alike = record["fingerprint"].as_str().unwrap();
+        let forget = ["parked", "forget", QUEUE, "--delay=10m", "--yes"];
+        let done = desk
+            .run(&[&forget[..], &["--fingerprint", alike]].concat())
+            .await
+            .exits(0);
+        assert!(done.err.contains("1 parked, 1 waiting"), "{done:#?}");
     })
     .await;
 }

@@ -1,4 +1,5 @@
-//! How many messages may be on their way to one exchange: one behind which nothing answers leaves room for the others.
+//! How many messages may be on their way to one exchange: one behind which nothing answers leaves room for the others, also where there are
+//! several such.
 
 use std::{
     collections::HashMap,
@@ -14,15 +15,22 @@ const STUCK: Duration = Duration::from_secs(2);
 /// The ways to all exchanges.
 #[derive(Debug)]
 pub(super) struct Doors {
-    /// On their way to one of them.
-    most: usize,
-    ways: Mutex<HashMap<String, Way>>,
+    /// On their way to all of them.
+    places: usize,
+    ways: Mutex<Ways>,
+}
+
+#[derive(Debug, Default)]
+struct Ways {
+    /// On all of them.
+    taken: usize,
+    by_door: HashMap<String, Way>,
 }
 
 #[derive(Debug)]
 struct Way {
     taken: usize,
-    /// When one arrived last, or the first set out.
+    /// When one arrived last, or set out while there was plenty of room.
     moved: Instant,
 }
 
@@ -45,22 +53,29 @@ pub(super) struct Passage {
 }
 
 impl Doors {
-    /// For a consumer with this prefetch: half of it may be on its way to one exchange.
+    /// For a consumer with this prefetch: as many may be on their way to one exchange as places are left. That is half of them where it
+    /// is alone, and half of what is left for each that comes later. One message always may.
     pub(super) fn new(prefetch: u16) -> Self {
         Self {
-            most: usize::from(prefetch / 2).max(1),
+            places: usize::from(prefetch),
             ways: Mutex::default(),
         }
     }
 
     pub(super) fn enter(self: &Arc<Self>, to: &str, now: Instant) -> Entry {
         let mut ways = self.lock();
-        let way = ways.entry(to.to_owned()).or_insert(Way {
+        let left = self.places.saturating_sub(ways.taken);
+        let way = ways.by_door.entry(to.to_owned()).or_insert(Way {
             taken: 0,
             moved: now,
         });
-        if way.taken < self.most {
+        if way.taken < left.max(1) {
+            // Nobody waits for its answers yet.
+            if way.taken < left / 2 {
+                way.moved = now;
+            }
             way.taken += 1;
+            ways.taken += 1;
             return Entry::Open(Passage {
                 doors: Arc::clone(self),
                 to: to.to_owned(),
@@ -72,7 +87,7 @@ impl Doors {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Way>> {
+    fn lock(&self) -> MutexGuard<'_, Ways> {
         self.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -80,7 +95,7 @@ impl Doors {
 impl Passage {
     /// The message was taken.
     pub(super) fn arrived(self, now: Instant) {
-        if let Some(way) = self.doors.lock().get_mut(&self.to) {
+        if let Some(way) = self.doors.lock().by_door.get_mut(&self.to) {
             way.moved = now;
         }
     }
@@ -89,10 +104,11 @@ impl Passage {
 impl Drop for Passage {
     fn drop(&mut self) {
         let mut ways = self.doors.lock();
-        if let Some(way) = ways.get_mut(&self.to) {
+        ways.taken -= 1;
+        if let Some(way) = ways.by_door.get_mut(&self.to) {
             way.taken -= 1;
             if way.taken == 0 {
-                ways.remove(&self.to);
+                ways.by_door.remove(&self.to);
             }
         }
     }
@@ -121,6 +137,43 @@ mod tests {
         assert!(matches!(next, Entry::Open(_)));
         assert!(matches!(enter("a", later), Entry::Busy));
         drop((next, taken));
-        assert!(doors.lock().is_empty());
+        assert!(doors.lock().by_door.is_empty());
+        assert_eq!(doors.lock().taken, 0);
+    }
+
+    #[test]
+    fn several_exchanges_that_do_not_answer_leave_room_for_one_more() {
+        let (doors, now) = (Arc::new(Doors::new(100)), Instant::now());
+        let mut taken = Vec::new();
+        for name in ["a", "b", "c", "d"] {
+            for _ in 0..200 {
+                taken.extend(open(doors.enter(name, now)));
+            }
+        }
+        assert!(taken.len() < 100, "{}", taken.len());
+        assert!(open(doors.enter("fine", now)).is_some());
+        let later = now + STUCK;
+        assert!(matches!(doors.enter("a", later), Entry::Stuck));
+    }
+
+    #[test]
+    fn what_comes_at_once_after_a_quiet_while_does_not_show_an_exchange_as_stuck() {
+        let (doors, now) = (Arc::new(Doors::new(8)), Instant::now());
+        let slow = open(doors.enter("a", now));
+        let later = now + STUCK * 5;
+        let burst: Vec<_> = (0..3).map(|_| open(doors.enter("a", later))).collect();
+        assert!(burst.iter().all(Option::is_some) && slow.is_some());
+        assert!(matches!(doors.enter("a", later), Entry::Busy));
+        // One that leaves without an answer, so that another one takes its place, is no sign that it moves.
+        drop(slow);
+        let _next = open(doors.enter("a", later + STUCK / 2));
+        assert!(matches!(doors.enter("a", later + STUCK), Entry::Stuck));
+    }
+
+    fn open(entry: Entry) -> Option<Passage> {
+        match entry {
+            Entry::Open(passage) => Some(passage),
+            Entry::Busy | Entry::Stuck => None,
+        }
     }
 }

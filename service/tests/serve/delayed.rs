@@ -605,19 +605,24 @@ async fn what_the_service_gives_back_at_its_end_waits_when_it_is_there_again() {
 
 /// A quorum queue without a leader confirms nothing: as its server that stands still.
 #[tokio::test]
-async fn an_exchange_behind_which_nothing_answers_holds_up_no_other() {
+async fn exchanges_behind_which_nothing_answers_hold_up_no_other() {
     on_every_broker_where(Broker::is_controllable, |broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
-        for queue in ["stuck", "fine"] {
+        for queue in ["stuck", "still", "fine"] {
             amqp.declare(queue, QueueType::Quorum).await;
         }
         let file = policy("[delayed.one]\nto = \"\"\n[delayed.other]\nto = \"\"\n");
         let few = ["--prefetch", "10"];
         let replica = Replica::start_at(vhost.url(), Some(file.path()), &few).await;
         replica.says("kept until they are due").await;
-        let server = |verb: &str| format!("sys:{verb}({{'{}_stuck', node()}}).", vhost.name());
-        broker.ctl(&["eval", &server("suspend")]).await;
+        let servers = async |verb: &str| {
+            for queue in ["stuck", "still"] {
+                let all = format!("sys:{verb}({{'{}_{queue}', node()}}).", vhost.name());
+                broker.ctl(&["eval", &all]).await;
+            }
+        };
+        servers("suspend").await;
         let send = async |exchange: &str, key: &str| {
             let options = BasicPublishOptions::default();
             let properties = delayed(key, AMQPValue::LongInt(10));
@@ -626,8 +631,9 @@ async fn an_exchange_behind_which_nothing_answers_holds_up_no_other() {
                 channel.basic_publish(exchange.into(), key.into(), options, b"x", properties);
             sent.await.unwrap();
         };
-        for _ in 0..200 {
+        for _ in 0..100 {
             send("one", "stuck").await;
+            send("one", "still").await;
         }
         send("other", "fine").await;
         eventually(PATIENCE, "the other one comes", || async {
@@ -635,7 +641,7 @@ async fn an_exchange_behind_which_nothing_answers_holds_up_no_other() {
             (depth == Some(1)).then_some(()).ok_or(format!("{depth:?}"))
         })
         .await;
-        broker.ctl(&["eval", &server("resume")]).await;
+        servers("resume").await;
         assert!(replica.end().await.success());
     })
     .await;

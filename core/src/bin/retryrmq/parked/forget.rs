@@ -262,9 +262,9 @@ impl Forget<'_> {
             let chosen = chosen?;
             self.found = !chosen.is_empty();
             let asks = !(options.yes || options.dry_run);
-            let marks = if asks || options.dry_run {
-                // A look for the question, and one for the deed.
-                let most = if asks { MOST - 1 } else { MOST };
+            let marks = if asks || options.dry_run || self.notes.hold_any() {
+                // A look for the question, or for what is on hold, and one for the deed.
+                let most = if options.dry_run { MOST } else { MOST - 1 };
                 let (waiting, marks) = self.waiting(selection, None, most, stop).await?;
                 let count = chosen.len() + waiting;
                 if options.dry_run {
@@ -274,11 +274,13 @@ impl Forget<'_> {
                     }
                     return Ok(());
                 }
-                if count == 0 || !agreed(&options.queue, chosen.len(), waiting, stop).await? {
-                    return Ok(());
+                if asks {
+                    if count == 0 || !agreed(&options.queue, chosen.len(), waiting, stop).await? {
+                        return Ok(());
+                    }
+                    self.agreed = waiting as u64;
                 }
-                self.agreed = waiting as u64;
-                Some(marks)
+                asks.then_some(marks)
             } else {
                 None
             };
@@ -322,10 +324,7 @@ impl Forget<'_> {
         let held = |(_, record): &&(usize, Record)| self.notes.holds(&record.fingerprint);
         let on_hold = chosen.iter().filter(held).count();
         if on_hold > 0 && !walk.is_stopped() {
-            return Err(on_hold_are(
-                "nothing",
-                &format!("{on_hold} of these messages are"),
-            ));
+            return Err(on_hold_are(&format!("{on_hold} of these messages are")));
         }
         let others = Others::of(&walk.browse);
         if others.hold() && !walk.is_stopped() {
@@ -365,14 +364,14 @@ impl Forget<'_> {
                         continue;
                     }
                     self.found = true;
-                    if self.notes.holds(&record.fingerprint) {
-                        return Err(on_hold_are("nothing more", "one that waits is"));
-                    }
+                    let is_on_hold = self.notes.holds(&record.fingerprint);
                     let is_meant = match &mut erase {
                         Some(Some(only)) => take_one(only, &record.mark),
-                        _ => true,
+                        // What is on hold has come since the look.
+                        _ => !is_on_hold,
                     };
                     match &erase {
+                        None if is_on_hold => return Err(on_hold_are("one that waits is")),
                         None => {
                             count += 1;
                             *marks.entry(record.mark.clone()).or_default() += 1;
@@ -426,9 +425,9 @@ impl Forget<'_> {
 }
 
 /// Why nothing is forgotten of a group that is to be left alone.
-fn on_hold_are(forgotten: &str, which: &str) -> Fault {
+fn on_hold_are(which: &str) -> Fault {
     Fault::usage(format!(
-        "{forgotten} was forgotten, because {which} on hold (`parked ls --group` says why): end that with `parked hold --release`, or name \
+        "nothing was forgotten, because {which} on hold (`parked ls --group` says why): end that with `parked hold --release`, or name \
          what is meant by --id or --fingerprint"
     ))
 }

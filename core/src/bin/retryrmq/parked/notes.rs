@@ -124,6 +124,11 @@ impl Notes {
         self.0.holds(fingerprint)
     }
 
+    /// Whether any group is to be left alone.
+    pub(super) fn hold_any(&self) -> bool {
+        self.0.hold_any()
+    }
+
     /// Prints what is said of these groups, below a table of them.
     pub(super) fn print<'a>(
         &self,
