@@ -106,6 +106,14 @@ impl Login {
         }
     }
 
+    /// Whether this is the password of before, and good for longer by the word of whoever gave it: the broker need not be told. Of a token
+    /// only its own end counts.
+    pub(super) fn extends(&self, before: &Self, left: Duration) -> bool {
+        self.secret == before.secret
+            && !self.is_token()
+            && self.lifetime.is_none_or(|lifetime| lifetime > left)
+    }
+
     /// What its token says of itself, unless whoever gave it said more.
     fn said(&self) -> Option<Span> {
         match self.lifetime {
@@ -331,6 +339,12 @@ mod tests {
         assert!(!said("b", 60).outlives(&said("a", 61), left));
         assert!(!said("a", 600).outlives(&said("a", 60), left));
         assert!(Login::new("", "for ever").outlives(&said("a", 60), left));
+        // A password may stay what it is; a token has its end in it.
+        assert!(said("a", 61).extends(&said("a", 60), left));
+        assert!(Login::new("", "a").extends(&said("a", 60), left));
+        assert!(!said("a", 60).extends(&said("a", 60), left));
+        assert!(!said("b", 600).extends(&said("a", 60), left));
+        assert!(!token(1_000).extends(&token(1_000), Duration::ZERO));
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub(crate) struct Connection {
     blocked: watch::Receiver<bool>,
     /// Whether numbers of channels are spent.
     is_spent: Arc<AtomicBool>,
-    /// Why its secret, which is over, could not be renewed.
+    /// Why its token, which is over, could not be renewed.
     overdue: watch::Sender<Option<String>>,
 }
 
@@ -231,7 +231,7 @@ impl Connection {
         self.lapin.status().connected()
     }
 
-    /// Whether its secret is good still, as far as is known.
+    /// Whether its token is good still, as far as is known.
     ///
     /// # Errors
     /// [`ErrorKind::AuthenticationFailed`] where it is over, and no other came in time.
@@ -240,9 +240,7 @@ impl Connection {
             None => Ok(()),
             Some(why) => Err(Error::new(
                 ErrorKind::AuthenticationFailed,
-                format!(
-                    "the password or token of the connection is over, and cannot be renewed: {why}"
-                ),
+                format!("the token of the connection is over, and cannot be renewed: {why}"),
             )),
         }
     }

@@ -36,7 +36,7 @@ pub(super) struct Renewal {
     /// Who is logged in, which no new secret changes, and the secret of the moment.
     pub(super) login: Login,
     pub(super) purpose: String,
-    /// Where it is said that the secret is over and there is no other, and why: not every broker ends the connection then.
+    /// Where it is said that the token is over and there is no other, and why: not every broker ends the connection then.
     pub(super) overdue: watch::Sender<Option<String>>,
 }
 
@@ -72,8 +72,10 @@ impl Renewal {
             }
             let left = end.saturating_duration_since(Instant::now());
             let renewed = self.renew(left).await;
+            // A password's end is known to whoever gave it alone: the broker goes on with a connection that has it.
             if let Err(error) = &renewed
                 && was_good
+                && self.login.is_token()
                 && end <= Instant::now()
             {
                 self.overdue.send_replace(Some(error.to_string()));
@@ -128,7 +130,11 @@ impl Renewal {
                 "what came is no JSON Web Token, as the last one was; a file must be replaced whole, by renaming",
             ));
         }
-        if !login.outlives(&self.login, left.max(SHORTEST_PAUSE)) {
+        let soon = left.max(SHORTEST_PAUSE);
+        if login.extends(&self.login, soon) {
+            return Ok(Renewed::With(login));
+        }
+        if !login.outlives(&self.login, soon) {
             return Err(Error::new(
                 ErrorKind::AuthenticationFailed,
                 "it is still the old one, or ends as soon as that",
