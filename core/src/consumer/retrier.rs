@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Result,
-    connection::{Connection, look},
+    connection::look,
     publish::Job,
     retry::{Origin, Outcome, Policy, Rule},
     telemetry::{Event, HOST},
@@ -161,24 +161,18 @@ impl Retrier {
     }
 
     async fn look_now(&self) -> Result<bool> {
-        // Not the connection that publishes, from which the broker reads nothing while it is short of memory or disk.
-        let open = self.shared.client.consuming().connection().now_or_never();
-        let consuming = open.unwrap_or_else(|| {
+        let Shared {
+            client, wire_queue, ..
+        } = &*self.shared;
+        // While there is none, a connection to look on is not waited for.
+        let open = client.consuming().connection().now_or_never();
+        open.unwrap_or_else(|| {
             let why = "the connection to the broker was lost, and is being re-made";
             Err(Error::new(ErrorKind::ConnectionLost, why))
         })?;
-        // A queue that is missing costs the connection a channel for good, each time.
-        let was_missing = self.seen().is_some_and(|(_, there)| !there);
-        let own = match was_missing {
-            true => Some(Connection::open(self.shared.client.addresses(), "looks").await?),
-            false => None,
-        };
-        let channel = own.as_ref().unwrap_or(&consuming).channel().await?;
-        let looked = look(channel.lapin(), self.shared.wire_queue.clone()).await;
+        let channel = client.looks().channel().await?;
+        let looked = look(channel.lapin(), wire_queue.clone()).await;
         channel.close().await;
-        if let Some(own) = own {
-            own.close().await;
-        }
         let there = match looked {
             Ok(_) => true,
             Err(error) if error.kind() == ErrorKind::QueueNotFound => false,
