@@ -247,7 +247,7 @@ impl Retrier {
 
     /// Stores the copy of a decision: makes its queue where it is missing, publishes (persistent, `mandatory`), awaits the confirm, and that
     /// the queue is old enough to survive a crash of its broker (two seconds after this client made or found it). One try: the caller
-    /// repeats it, with pauses that grow.
+    /// repeats it, with pauses that grow. Dropped before the copy is on its way to the broker, as in an alarm, it stores nothing any more.
     ///
     /// # Errors
     /// Those of making a queue ([`ErrorKind::AccessRefused`], [`ErrorKind::Mismatch`]) and of publishing to it
@@ -260,7 +260,7 @@ impl Retrier {
         waits.ensure(&queue).await?;
         let connection = client.publisher().connection().await?;
         let (done, answer) = oneshot::channel();
-        client.publisher().submit(Job {
+        let job = Job {
             exchange: ShortString::default(),
             routing_key: topology::name(&queue)?,
             properties,
@@ -269,7 +269,9 @@ impl Retrier {
             done: Box::new(move |result| {
                 let _ = done.send(result); // who asked may have gone
             }),
-        });
+        };
+        let asker = Arc::new(());
+        client.publisher().submit_for(job, Arc::downgrade(&asker));
         let closed = || Err(Error::new(ErrorKind::Closed, "the client was closed"));
         let published = answer.await.unwrap_or_else(|_| closed());
         if let Err(error) = published {
