@@ -29,9 +29,9 @@ use super::{
 use crate::{Error, ErrorKind, Result};
 
 /// How long it may take to find out whether two connections lead to one cluster.
-const ASKING: Duration = Duration::from_secs(15);
-/// How long a node may take to open a channel. What a connection still has to read before, or a limit of its user's channels, for which all
-/// nodes are asked, may take longer; so another connection is tried then.
+const ASKING: Duration = Duration::from_secs(10);
+/// How long a node may take to open a channel, for which it needs no other: one that does not has stopped reading, and its connection is of
+/// no use to anybody.
 const SILENT: Duration = Duration::from_secs(5);
 /// Before a queue that is not seen is looked for again: a node may hear of it a moment after another.
 const LATER: [Duration; 4] = [
@@ -113,7 +113,8 @@ impl Companions {
                 if let Some(channel) = channel(&other).await? {
                     return kinship(channel, &new.line()).await;
                 }
-                let double = double(&other, addresses).await?;
+                // A connection that publishes stands still during an alarm, which only those that consume can end.
+                let double = other.double(addresses).await?;
                 let kinship = kinship(double.channel().await?, &new.line()).await;
                 double.close().await;
                 kinship
@@ -164,46 +165,26 @@ fn mixed(name: &str, others: &BTreeSet<String>) -> Error {
     )
 }
 
-/// A channel on an open connection to ask on; `None` where the broker reads nothing from it, or not soon.
+/// A channel on an open connection to ask on; `None` where the broker reads nothing from it.
 ///
 /// # Errors
-/// Those of a connection that is lost.
+/// Those of a connection that is lost. One whose node is silent is hung up: it would keep the others away until it misses its heartbeats.
 async fn channel(other: &Line) -> Result<Option<OpenChannel>> {
-    // A connection that publishes stands still during an alarm, which only those that consume can end.
     if other.is_blocked() {
         return Ok(None);
     }
-    let opened = timeout(SILENT, other.channel()).await;
-    opened.map_or(Ok(None), |channel| channel.map(Some))
-}
-
-/// Another connection to the node of one on which there is no answer.
-///
-/// # Errors
-/// Those of the login; [`ErrorKind::ConnectionLost`] where the node does not answer there either: the open one is hung up then, since it
-/// would keep the others away until it misses its heartbeats.
-async fn double(other: &Line, addresses: &Addresses) -> Result<Connection> {
-    let opened = other.double(addresses).await;
-    if let Err(error) = &opened
-        && is_silence(error.kind())
-        && !other.is_blocked()
-    {
-        warn!(%error, "a node has stopped answering on an open connection, which is hung up");
-        other.hang_up().await;
-        return Err(Error::new(
-            ErrorKind::ConnectionLost,
-            "a node has stopped answering",
-        ));
+    match timeout(SILENT, other.channel()).await {
+        Ok(channel) => channel.map(Some),
+        Err(_) if other.is_blocked() => Ok(None),
+        Err(_) => {
+            warn!("a node has stopped answering on an open connection, which is hung up");
+            other.hang_up().await;
+            Err(Error::new(
+                ErrorKind::ConnectionLost,
+                "a node has stopped answering",
+            ))
+        }
     }
-    opened
-}
-
-/// Whether a node with this error is not there, or as good as that.
-fn is_silence(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::Timeout | ErrorKind::Unreachable | ErrorKind::ConnectionLost
-    )
 }
 
 /// Finds out whether two open connections lead to the same cluster, with a channel on one of them.

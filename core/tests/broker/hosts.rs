@@ -509,45 +509,6 @@ async fn an_open_connection_to_a_silent_node_keeps_no_other_away() {
     .await;
 }
 
-/// What it holds is not given back for that.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_open_connection_that_is_slow_stays_where_its_node_answers_others() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
-        let nodes = [broker.own_node(&[]).await, broker.own_node(&[]).await];
-        nodes[1].join(&nodes[0]).await;
-        let (one, other) = (free_port().await, free_port().await);
-        let wires = Wires::default();
-        let first = wires.lead(one, host_and_port(&nodes[0])).await;
-        let url = format!("amqp://guest:guest@127.0.0.1:{one},127.0.0.1:{other}/%2f?heartbeat=300");
-        let client = Client::connect(&url).await.unwrap();
-        let diary = Diary::default();
-        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
-        first.abort();
-        let elsewhere = Wires::default();
-        let second = elsewhere.lead(other, host_and_port(&nodes[1])).await;
-        wires.silence(PUBLISHING);
-        wires.cut(CONSUMING);
-        // The new connection is at the other node, and that the first one has an ear for others shows only now.
-        eventually(PATIENCE, "it has come to the other node", || async {
-            (!elsewhere.0.lock().unwrap().is_empty()).then_some(())
-        })
-        .await;
-        let first = wires.lead(one, host_and_port(&nodes[0])).await;
-        let publisher = Client::connect(nodes[1].url()).await.unwrap();
-        let message = Publish::to_queue(QUEUE, "x").message_id("one");
-        publisher.publish(message).await.unwrap();
-        diary.until("one", 1).await;
-        client.health().unwrap();
-        assert_eq!(client.reconnects(), 1, "the one that was cut");
-        running.close().await;
-        publisher.close().await;
-        client.close().await;
-        first.abort();
-        second.abort();
-    })
-    .await;
-}
-
 /// Closes the connection with this name, and no other.
 async fn cut_one(node: &Node, name: &str) {
     let management = node.management();
