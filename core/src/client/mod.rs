@@ -24,7 +24,7 @@ mod totals;
 use self::{depths::Depths, runtime::same_process};
 use crate::{
     Error, ErrorKind, Result,
-    connection::{Addresses, Bell, Connection, Credentials, Keeping, Link, Server},
+    connection::{Addresses, Bell, Connection, Credentials, Keeping, Link, Looks, Server},
     consumer::{Consumer, Retrier},
     parking::Parked,
     publish::{Publish, Publisher},
@@ -133,6 +133,7 @@ struct Inner {
     publisher: Publisher,
     metrics: Metrics,
     depths: Arc<Depths>,
+    looks: Looks,
     reconnects: Arc<AtomicU64>,
     /// By queue name.
     delayed: Mutex<HashMap<String, Arc<Waits>>>,
@@ -229,6 +230,7 @@ impl Client {
         Ok(Self(Arc::new(Inner {
             pid: std::process::id(),
             depths: Depths::new(metrics.depth(), &addresses),
+            looks: Looks::new(&addresses),
             addresses,
             options,
             server,
@@ -415,6 +417,7 @@ impl Client {
 
     /// Closes both connections. Consumers should be closed first; what they hold goes back to its queue.
     pub async fn close(&self) {
+        self.0.looks.close().await;
         self.0.consuming.close().await;
         self.0.publishing.close().await;
     }
@@ -457,6 +460,11 @@ impl Client {
 
     pub(crate) fn publishing(&self) -> &Link {
         &self.0.publishing
+    }
+
+    /// Where queues are looked for that may be missing.
+    pub(crate) fn looks(&self) -> &Looks {
+        &self.0.looks
     }
 
     pub(crate) fn publisher(&self) -> &Publisher {

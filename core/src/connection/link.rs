@@ -187,13 +187,21 @@ impl Link {
     /// # Errors
     /// That of the last try, [`ErrorKind::ConnectionLost`] before that, [`ErrorKind::Closed`].
     pub(crate) fn health(&self) -> Result<()> {
+        self.standing()?.is_logged_in()
+    }
+
+    /// The open connection, whose secret may be over by now, where another one could be had; otherwise why not.
+    ///
+    /// # Errors
+    /// As [`health`](Self::health).
+    pub(crate) fn standing(&self) -> Result<Arc<Connection>> {
         match &*self.state.borrow() {
             State::Up(connection) if connection.is_open() => match &*self.reported() {
                 // One that came since then logged in.
                 Some((trouble, beside)) if beside.as_ptr() == Arc::as_ptr(connection) => {
                     Err(trouble.error())
                 }
-                _ => connection.is_logged_in(),
+                _ => Ok(Arc::clone(connection)),
             },
             State::Down(Some(trouble)) | State::Closed(Some(trouble)) => Err(trouble.error()),
             State::Closed(None) => Err(closed()),

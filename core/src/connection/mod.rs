@@ -12,6 +12,7 @@ mod kind;
 mod limits;
 mod link;
 mod login;
+mod looks;
 mod open;
 mod parting;
 mod places;
@@ -37,6 +38,7 @@ pub(crate) use kind::{Kind, kind_of};
 pub(crate) use limits::header_room;
 pub(crate) use limits::{Limits, USUAL_HEADER_ROOM};
 pub(crate) use link::{Bell, Keeping, Link};
+pub(crate) use looks::Looks;
 pub(crate) use open::{ANSWER, Connection, LINGER, OpenChannel, ask, look};
 pub(crate) use parting::Parting;
 #[cfg(test)]

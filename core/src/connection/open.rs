@@ -88,10 +88,11 @@ impl Connection {
                 }
             };
             // One that does not answer must not keep us from the others.
-            let patience = if places.is_empty() {
-                address.timeout
-            } else {
+            let hurries = !places.is_empty();
+            let patience = if hurries {
                 address.timeout.min(IMPATIENT)
+            } else {
+                address.timeout
             };
             let opened = async {
                 let login = match asked.clone() {
@@ -102,12 +103,15 @@ impl Connection {
                 let opened = Self::open_at(address, place, patience, &login, purpose).await?;
                 addresses.join(&opened).await?;
                 opened.keep_fresh(addresses, address, &login, purpose);
-                Ok(opened)
+                Ok::<_, Error>(opened)
             };
             match opened.await {
                 Ok(opened) => return Ok(opened),
                 Err(error) => {
                     debug!(%address, %place, purpose, %error, "cannot connect there");
+                    if hurries && error.kind() == ErrorKind::Timeout {
+                        places.was_hurried(address, place);
+                    }
                     worst = Some(farther(worst, error));
                 }
             }

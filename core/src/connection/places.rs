@@ -10,11 +10,13 @@ use crate::Result;
 
 type Resolving<'a, A> = Pin<Box<dyn Future<Output = (A, Result<Vec<SocketAddr>>)> + Send + 'a>>;
 
-/// The places of all addresses, each handed out once, in random order.
+/// The places of all addresses, each handed out once, in random order; one that was hurried for names that lead nowhere, once more.
 pub(super) struct Places<'a, A> {
     /// Side by side: each of them may take as long as a connection.
     resolving: FuturesUnordered<Resolving<'a, A>>,
     found: Vec<(A, SocketAddr)>,
+    /// One that was given little time for the sake of others.
+    hurried: Option<(A, SocketAddr)>,
     /// Until then those that are slower have a chance to be first, too.
     soon: Instant,
 }
@@ -34,6 +36,7 @@ impl<'a, A: Clone + Send + 'a> Places<'a, A> {
         Self {
             resolving: resolving.collect(),
             found: Vec::new(),
+            hurried: None,
             soon: Instant::now() + IMPATIENT,
         }
     }
@@ -53,13 +56,22 @@ impl<'a, A: Clone + Send + 'a> Places<'a, A> {
                     self.found.extend(places);
                 }
                 Some((_, Err(error))) => return Some(Err(error)),
-                None if self.found.is_empty() => return None,
+                None if self.found.is_empty() => return self.hurried.take().map(Ok),
                 None => {
                     let any = fastrand::usize(..self.found.len());
-                    return Some(Ok(self.found.swap_remove(any)));
+                    let place = self.found.swap_remove(any);
+                    if self.is_empty() {
+                        self.hurried = None; // this one has all the time
+                    }
+                    return Some(Ok(place));
                 }
             }
         }
+    }
+
+    /// This one might have answered later. Where the others turn out to be none, it is tried again.
+    pub(super) fn was_hurried(&mut self, address: A, place: SocketAddr) {
+        self.hurried = Some((address, place));
     }
 
     /// Whether there is nothing more to try.
@@ -101,6 +113,30 @@ mod tests {
         let why = places.next().await.unwrap().unwrap_err();
         assert_eq!(why.kind(), ErrorKind::Timeout);
         assert!(places.is_empty() && places.next().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_was_hurried_for_a_name_that_leads_nowhere_is_tried_again() {
+        let resolve = async |seconds: u64| {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            match seconds {
+                10 => Err(Error::new(ErrorKind::Timeout, "no answer")),
+                seconds => Ok(vec![place(seconds as u16 + 1)]),
+            }
+        };
+        let mut places = Places::of([10, 0], resolve);
+        let (address, slow) = places.next().await.unwrap().unwrap();
+        assert!(!places.is_empty(), "there may be another");
+        places.was_hurried(address, slow);
+        assert!(places.next().await.unwrap().is_err());
+        assert_eq!(places.next().await.unwrap().unwrap(), (0, slow));
+        assert!(places.is_empty() && places.next().await.is_none());
+        // The last of several has all the time in any case.
+        let mut places = Places::of([0, 1], resolve);
+        let (address, slow) = places.next().await.unwrap().unwrap();
+        places.was_hurried(address, slow);
+        assert!(places.next().await.unwrap().is_ok() && places.is_empty());
+        assert!(places.next().await.is_none());
     }
 
     #[tokio::test(start_paused = true)]

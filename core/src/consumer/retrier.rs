@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Result,
-    connection::{Connection, look},
+    connection::look,
     publish::Job,
     retry::{Origin, Outcome, Policy, Rule},
     telemetry::{Event, HOST},
@@ -161,24 +161,18 @@ impl Retrier {
     }
 
     async fn look_now(&self) -> Result<bool> {
-        // Not the connection that publishes, from which the broker reads nothing while it is short of memory or disk.
-        let open = self.shared.client.consuming().connection().now_or_never();
-        let consuming = open.unwrap_or_else(|| {
+        let Shared {
+            client, wire_queue, ..
+        } = &*self.shared;
+        // While there is none, a connection to look on is not waited for.
+        let open = client.consuming().connection().now_or_never();
+        open.unwrap_or_else(|| {
             let why = "the connection to the broker was lost, and is being re-made";
             Err(Error::new(ErrorKind::ConnectionLost, why))
         })?;
-        // A queue that is missing costs the connection a channel for good, each time.
-        let was_missing = self.seen().is_some_and(|(_, there)| !there);
-        let own = match was_missing {
-            true => Some(Connection::open(self.shared.client.addresses(), "looks").await?),
-            false => None,
-        };
-        let channel = own.as_ref().unwrap_or(&consuming).channel().await?;
-        let looked = look(channel.lapin(), self.shared.wire_queue.clone()).await;
+        let channel = client.looks().channel().await?;
+        let looked = look(channel.lapin(), wire_queue.clone()).await;
         channel.close().await;
-        if let Some(own) = own {
-            own.close().await;
-        }
         let there = match looked {
             Ok(_) => true,
             Err(error) if error.kind() == ErrorKind::QueueNotFound => false,
@@ -253,7 +247,7 @@ impl Retrier {
 
     /// Stores the copy of a decision: makes its queue where it is missing, publishes (persistent, `mandatory`), awaits the confirm, and that
     /// the queue is old enough to survive a crash of its broker (two seconds after this client made or found it). One try: the caller
-    /// repeats it, with pauses that grow.
+    /// repeats it, with pauses that grow. Dropped before the copy is on its way to the broker, as in an alarm, it stores nothing any more.
     ///
     /// # Errors
     /// Those of making a queue ([`ErrorKind::AccessRefused`], [`ErrorKind::Mismatch`]) and of publishing to it
@@ -266,7 +260,7 @@ impl Retrier {
         waits.ensure(&queue).await?;
         let connection = client.publisher().connection().await?;
         let (done, answer) = oneshot::channel();
-        client.publisher().submit(Job {
+        let job = Job {
             exchange: ShortString::default(),
             routing_key: topology::name(&queue)?,
             properties,
@@ -275,7 +269,9 @@ impl Retrier {
             done: Box::new(move |result| {
                 let _ = done.send(result); // who asked may have gone
             }),
-        });
+        };
+        let asker = Arc::new(());
+        client.publisher().submit_for(job, Arc::downgrade(&asker));
         let closed = || Err(Error::new(ErrorKind::Closed, "the client was closed"));
         let published = answer.await.unwrap_or_else(|_| closed());
         if let Err(error) = published {

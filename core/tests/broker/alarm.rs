@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use retryrmq::{BasicProperties, Client, ErrorKind, Publish};
+use retryrmq::{BasicProperties, Client, ErrorKind, Failed, Failure, Outcome, Publish};
 use retryrmq_harness::{Permissions, QueueType, eventually, on_every_broker};
 use tokio::{
     task::JoinSet,
@@ -169,6 +169,54 @@ async fn a_copy_that_an_alarm_holds_up_keeps_no_place_from_the_others() {
         node.set_memory_watermark(0.4).await;
         diary.until("bad", 2).await;
         running.close().await;
+    })
+    .await;
+}
+
+/// Who keeps the original has it stored again later.
+#[tokio::test]
+async fn a_copy_that_its_retrier_has_given_up_is_not_published_after_the_alarm() {
+    const GIVEN_UP: usize = 20;
+    on_every_broker(|broker| async move {
+        if !broker.is_controllable() {
+            return eprintln!("skipped: {broker} was given, and its memory is its own");
+        }
+        let node = broker.own_node(&[]).await;
+        let (client, amqp) = (
+            Client::connect(node.url()).await.unwrap(),
+            node.connect().await,
+        );
+        amqp.declare("other", QueueType::Classic).await;
+        let orders = client.retrier(QUEUE).unwrap().retry(policy("fixed(1h)"));
+        let failed = Failed::new(QUEUE, "", QUEUE, id("one"), "x").unwrap();
+        let outcome = Outcome::retry(Failure::new("no"));
+        let decision = orders.after(&failed, &outcome).await.unwrap().unwrap();
+        node.raise_memory_alarm().await;
+        let publisher = client.clone();
+        // The one by which a client learns of the alarm.
+        let first = tokio::spawn(async move {
+            let message = || Publish::to_queue("other", "x");
+            while publisher.publish(message()).await.is_err() {}
+        });
+        let management = node.management();
+        eventually(PATIENCE, "the client is blocked", || async {
+            let open = management.connections("/").await.unwrap();
+            open.iter()
+                .any(|open| open.state == "blocked")
+                .then_some(())
+        })
+        .await;
+        for _ in 0..GIVEN_UP {
+            timeout(Duration::from_millis(20), orders.store(&failed, &decision))
+                .await
+                .expect_err("nothing is confirmed meanwhile");
+        }
+        node.set_memory_watermark(0.6).await;
+        first.await.unwrap();
+        orders.store(&failed, &decision).await.unwrap();
+        // Messages of one lane go in their order: those would be there by now.
+        assert_eq!(amqp.depth(&decision.queue).await, Some(2));
+        client.close().await;
     })
     .await;
 }

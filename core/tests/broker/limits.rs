@@ -212,6 +212,7 @@ async fn what_was_refused_on_a_connection_is_no_answer_to_what_is_asked_later() 
             let published = client.publish(message).await;
             published.unwrap_or_else(|error| panic!("{number}: {error}"));
         }
+        let lost = client.reconnects();
         for number in 0..3 * CHANNELS {
             let gone = client.retrier(format!("gone-{number}")).unwrap();
             eventually(PATIENCE, &format!("{number} is looked for"), || async {
@@ -226,6 +227,11 @@ async fn what_was_refused_on_a_connection_is_no_answer_to_what_is_asked_later() 
             )
             .await;
         }
+        assert_eq!(
+            client.reconnects(),
+            lost,
+            "what is consumed is not given back for queues that are gone"
+        );
         client.close().await;
     })
     .await;

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use lapin::types::AMQPValue;
 use retryrmq::{Client, Event, retry_after};
 use retryrmq_harness::{
-    Broker, QueueType, eventually, on_every_broker, on_every_broker_where, on_every_queue_type,
+    Broker, Permissions, QueueType, eventually, on_every_broker, on_every_broker_where,
+    on_every_queue_type,
 };
 use tokio::time::sleep;
 
+use crate::connecting::host_and_port;
 use crate::stage::{
     Diary, PATIENCE, QUEUE, connect, connect_with, id, ms, policy, start, stats, table,
 };
@@ -190,6 +192,68 @@ async fn a_depth_that_is_not_known_is_not_shown() {
         far.start().await;
         is("the depth is known again", Some(2.0)).await;
         running.close().await;
+        client.close().await;
+    })
+    .await;
+}
+
+/// To prove that a queue is empty takes connections of its own.
+#[tokio::test]
+async fn a_depth_that_cannot_be_asked_for_hides_no_other() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = broker.own_node(&[]).await;
+        let amqp = node.connect().await;
+        for queue in ["a", "b"] {
+            amqp.declare(queue, QueueType::Quorum).await;
+            let parking = format!("{queue}.parked");
+            amqp.declare(&parking, QueueType::Quorum).await;
+        }
+        for queue in ["a.parked", "b.parked", "b.parked"] {
+            amqp.publish(queue, "x").await;
+        }
+        let management = node.management();
+        management.create_user("limited", "pw", "").await.unwrap();
+        let set = management.set_permissions("/", "limited", Permissions::ALL);
+        set.await.unwrap();
+        // As many as it takes to consume, to publish and to look at the queues beforehand.
+        let limit = ["set_user_limits", "limited", r#"{"max-connections": 3}"#];
+        node.ctl(&limit).await;
+        let url = format!("amqp://limited:pw@{}/%2f", host_and_port(&node));
+        let client = Client::connect(&url).await.unwrap();
+        let mut running = Vec::new();
+        for queue in ["a", "b"] {
+            let consumer = client.consumer(queue).dlx(true).declare(false);
+            let consumer = consumer.retry(policy("fixed(1s, retries=0)"));
+            let handler = |_: retryrmq::Message| async { Ok::<_, std::io::Error>(()) };
+            running.push(
+                eventually(PATIENCE, "there is a connection left", || {
+                    consumer.clone().start(handler)
+                })
+                .await,
+            );
+        }
+        let are = async |what: &str, wanted: (Option<f64>, Option<f64>)| {
+            eventually(PATIENCE, what, || async {
+                let samples = samples(&client.metrics_text());
+                let depth = |queue: &str| {
+                    let labels = queue.to_owned();
+                    samples
+                        .get(&("retryrmq_parked_depth".to_owned(), labels))
+                        .copied()
+                };
+                match (depth("a"), depth("b")) {
+                    seen if seen == wanted => Ok(()),
+                    other => Err(format!("{other:?}")),
+                }
+            })
+            .await;
+        };
+        are("both depths are known", (Some(1.0), Some(2.0))).await;
+        assert_eq!(amqp.drain("a.parked").await.len(), 1);
+        are("the depth of one is known", (None, Some(2.0))).await;
+        for running in running {
+            running.close().await;
+        }
         client.close().await;
     })
     .await;

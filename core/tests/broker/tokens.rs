@@ -191,6 +191,37 @@ async fn a_token_that_is_over_shows_in_the_health() {
     .await;
 }
 
+/// RabbitMQ 3.10 leaves the other connection open, which has nothing to tell.
+#[tokio::test]
+async fn a_token_that_is_over_is_told_when_no_copy_can_go_out() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = node(&broker).await;
+        let secret = file(&node, &token(LIFETIME));
+        let at = host_and_port(&node);
+        let url = format!(
+            "amqp://token@{at}/%2f?passwordfile={}&name=over",
+            secret.display()
+        );
+        let client = Client::connect(&url).await.unwrap();
+        let diary = Diary::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        eventually(PATIENCE, "the token is over", || async {
+            client.health().is_err().then_some(())
+        })
+        .await;
+        for open in node.management().connections("/").await.unwrap() {
+            if open.client_name.as_deref() == Some("over (publish)") {
+                let _ = node.management().close_connection(&open.name).await;
+            }
+        }
+        diary.event("login_refused").await;
+        running.close().await;
+        client.close().await;
+        std::fs::remove_file(&secret).unwrap();
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_certificate_says_who_it_is() {
     let with_tls = |broker: &Broker| broker.is_controllable() && broker.tls().is_some();

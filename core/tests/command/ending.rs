@@ -453,17 +453,23 @@ async fn asked_to_end_while_nobody_answers_it_ends() {
 
 #[tokio::test]
 async fn a_login_that_is_refused_later_ends_it_where_that_is_asked() {
-    ends_when_refused(&["true"]).await;
+    ends_when_refused(&[], &["true"]).await;
 }
 
 /// What it does cannot be told to the broker any more.
 #[tokio::test]
 async fn a_command_that_runs_when_the_login_is_refused_has_as_long_as_after_a_signal() {
-    ends_when_refused(&["sleep", "10000"]).await;
+    ends_when_refused(&[], &["sleep", "10000"]).await;
 }
 
-/// With a message for this command.
-async fn ends_when_refused(command: &'static [&'static str]) {
+/// The last of a count may take its time otherwise.
+#[tokio::test]
+async fn the_last_of_a_count_has_no_longer_when_the_login_is_refused() {
+    ends_when_refused(&["--count", "1"], &["sleep", "10000"]).await;
+}
+
+/// With these options, and a message for this command.
+async fn ends_when_refused(options: &'static [&'static str], command: &'static [&'static str]) {
     on_every_broker(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let management = broker.management();
@@ -477,7 +483,7 @@ async fn ends_when_refused(command: &'static [&'static str]) {
         desk.amqp.publish(QUEUE, "x").await;
         let consume = ["--url", &url, "consume", QUEUE, "--dlx"];
         let ends = ["--end-when-refused", "--drain", "1s", "--"];
-        let running = desk.start_with(&[&consume[..], &ends, command].concat());
+        let running = desk.start_with(&[&consume[..], options, &ends, command].concat());
         eventually(PATIENCE, "it has the message", || async {
             (desk.amqp.depth(QUEUE).await == Some(0)).then_some(())
         })

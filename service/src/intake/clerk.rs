@@ -1,6 +1,6 @@
 //! Sees one message after the other out of the intake.
 
-use std::{sync::Arc, time::Duration};
+use std::{future, sync::Arc, time::Duration};
 
 use retryrmq::{
     Client, Death, Decision, Error, Event, Failed, Failure, Handover, Message, Outcome, ParkReason,
@@ -29,6 +29,9 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// RabbitMQ's patience with a delivery that is not settled ends after 30 minutes (`consumer_timeout`), and costs the whole channel. Given
 /// back before, the message comes again.
 const LONGEST_KEPT: Duration = Duration::from_secs(600);
+
+/// What the broker is about to confirm when a channel is lost may be of another channel, and comes to its end.
+const ON_ITS_WAY: Duration = Duration::from_secs(5);
 
 /// What the caller does with the delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -365,7 +368,12 @@ impl Clerk {
             if self.tide.borrow().losses != case.losses {
                 return Stored::Kept;
             }
-            let fault = match self.try_to_store(case, &mut waiting).await {
+            let tried = tokio::select! {
+                biased;
+                tried = self.try_to_store(case, &mut waiting) => tried,
+                () = self.in_vain(case.losses, since) => return Stored::Kept,
+            };
+            let fault = match tried {
                 Ok(Some(decision)) => {
                     self.holds.mended(queue);
                     return Stored::There(Box::new(decision));
@@ -475,6 +483,22 @@ impl Clerk {
             biased;
             _ = tide.wait_for(|tide| tide.ends || tide.losses != losses) => true,
             () = tokio::time::sleep(pause) => false,
+        }
+    }
+
+    /// Resolves when a try that is still under way is of no use any more: its message comes again, because its channel was lost since there
+    /// were so many losses, or is to be given back. An alarm of the broker's holds tries up for hours; each would add a copy at its end.
+    async fn in_vain(&self, losses: u64, since: Instant) {
+        let mut tide = self.tide.clone();
+        let lost = async {
+            if tide.wait_for(|tide| tide.losses != losses).await.is_err() {
+                future::pending::<()>().await;
+            }
+            tokio::time::sleep(ON_ITS_WAY).await;
+        };
+        tokio::select! {
+            () = lost => {}
+            () = tokio::time::sleep_until(since + LONGEST_KEPT) => {}
         }
     }
 

@@ -2,10 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use retryrmq_harness::{Permissions, Policy, QueueType, eventually, on_every_broker};
+use futures_util::StreamExt;
+use retryrmq_harness::{
+    Broker, Node, Permissions, Policy, QueueType, eventually, lapin::options::BasicRejectOptions,
+    on_every_broker, on_every_broker_where,
+};
 use serde_json::json;
 
-use crate::stage::{INTAKE_PARKED, Native, PATIENCE, Replica, declare, id, policy, take};
+use crate::stage::{INTAKE, INTAKE_PARKED, Native, PATIENCE, Replica, declare, id, policy, take};
 
 const POLICY: &str = "[defaults]\nretry = \"fixed(1h)\"\n";
 
@@ -157,6 +161,77 @@ async fn a_missing_permission_is_a_sentence_and_what_needs_it_is_kept() {
         })
         .await;
         management.delete_user(&user).await.unwrap();
+    })
+    .await;
+}
+
+/// Each loss brings it once more, and the first copy is written before the client learns of the alarm.
+#[tokio::test]
+async fn what_an_alarm_holds_up_is_there_twice_at_most_however_often_its_channel_is_lost() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = broker.own_node(&[]).await;
+        let amqp = node.connect().await;
+        let file = policy(POLICY);
+        let replica = Replica::start_at(node.url(), Some(file.path()), &[]).await;
+        declare(&amqp, "orders", QueueType::Classic, false).await;
+        let other = node.connect().await;
+        let mut consumer = other.consume("orders", 20).await;
+        amqp.publish_with("orders", "x", id("one")).await;
+        let delivery = consumer.next().await.unwrap().unwrap();
+        node.raise_memory_alarm().await;
+        let no = BasicRejectOptions { requeue: false };
+        delivery.acker.reject(no).await.unwrap();
+        let mut open = String::new();
+        for _ in 0..3 {
+            open = consumes_again(&node, &open).await;
+            node.management().close_connection(&open).await.unwrap();
+        }
+        consumes_again(&node, &open).await;
+        // What was tried on the channels before is given up.
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        node.set_memory_watermark(0.6).await;
+        until_unsettled(&node, "0").await;
+        let copies = amqp.depth("orders.retry.3600000").await.unwrap();
+        assert!((1..=2).contains(&copies), "{copies} copies");
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+/// Waits until the service consumes on another connection than this, and has the message; returns the name of the connection.
+async fn consumes_again(node: &Node, before: &str) -> String {
+    let name = eventually(PATIENCE, "it consumes again", || async {
+        let open = node.management().connections("/").await.unwrap();
+        let mut consuming = open.into_iter().filter(|open| {
+            let name = open.client_name.as_deref().unwrap_or_default();
+            name.ends_with("(consume)") && open.name != before
+        });
+        consuming.next().map(|open| open.name)
+    })
+    .await;
+    until_unsettled(node, "1").await;
+    name
+}
+
+/// Waits until so many messages of the intake are with the service, and none is ready.
+async fn until_unsettled(node: &Node, unsettled: &str) {
+    let columns = ["name", "messages_ready", "messages_unacknowledged"];
+    eventually(PATIENCE, "the intake is so full", || async {
+        let listed = node
+            .ctl(
+                &[
+                    &["list_queues", "--quiet", "--no-table-headers"][..],
+                    &columns,
+                ]
+                .concat(),
+            )
+            .await;
+        let line = format!("{INTAKE}\t0\t{unsettled}");
+        if listed.lines().any(|listed| listed.trim() == line) {
+            Ok(())
+        } else {
+            Err(listed)
+        }
     })
     .await;
 }

@@ -91,7 +91,8 @@ async fn tell_of_refused_copies(client: Client, mail: mpsc::UnboundedSender<Mail
     let refusals = async {
         loop {
             let error = client.publishing().refused().await;
-            if client.consuming().health().is_ok() && mail.send(Mail::Refused(error)).is_err() {
+            // A broker that leaves it open when its secret is over tells nothing on it.
+            if client.consuming().standing().is_ok() && mail.send(Mail::Refused(error)).is_err() {
                 return;
             }
             if client.publishing().connection().await.is_err() {

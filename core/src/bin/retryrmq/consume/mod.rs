@@ -183,7 +183,7 @@ impl Work<'_> {
                 self.drain(false);
             }
             // What runs is not waited for without bound: its end can be told to nobody any more.
-            let ended_by_itself = ended && !self.is_draining;
+            let ended_by_itself = (ended && !self.is_draining) || client.end().is_some();
             if (self.broken.is_some() || ended_by_itself) && self.drain_until.is_none() {
                 self.drain(false);
                 self.end_in(settings.drain);
@@ -220,6 +220,8 @@ impl Work<'_> {
                 }
                 more = self.subscription.ready(), if takes => ended = !more,
                 () = self.subscription.wait_closed(), if !ended && !self.is_draining => ended = true,
+                // Nobody tells that the client has ended while the last of a count run.
+                () = sleep(LOOK), if self.is_draining && self.drain_until.is_none() => {}
                 () = sleep_until(idle.unwrap_or_else(Instant::now)), if idle.is_some() => self.drain(false),
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     tracing::warn!(
@@ -400,6 +402,9 @@ impl Work<'_> {
         }
     }
 }
+
+/// How often it is looked whether the client has ended.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How long the end waits until what was decided is written.
 const WRITTEN: Duration = Duration::from_secs(3);
