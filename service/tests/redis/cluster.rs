@@ -67,16 +67,16 @@ async fn a_cluster_is_followed_through_moves_and_failovers() {
         // A failover that somebody orders loses nothing, and is followed: the old master answers MOVED, or READONLY.
         let old = owner(&servers);
         let number = |text: &str| (1..=6).find(|n| servers.address(*n) == text);
-        let replica = servers
-            .cli(old, &["cluster", "nodes"])
-            .lines()
-            .filter(|node| node.contains("slave"))
-            .filter(|node| {
-                let myself = servers.cli(old, &["cluster", "myid"]);
-                node.split_whitespace().nth(3) == Some(&myself)
-            })
-            .find_map(|node| number(node.split_whitespace().nth(1)?.split('@').next()?))
-            .expect("a replica");
+        let replica = eventually("the master knows its replica", || async {
+            let myself = servers.cli(old, &["cluster", "myid"]);
+            let nodes = servers.cli(old, &["cluster", "nodes"]);
+            nodes
+                .lines()
+                .filter(|node| node.contains("slave"))
+                .filter(|node| node.split_whitespace().nth(3) == Some(&myself))
+                .find_map(|node| number(node.split_whitespace().nth(1)?.split('@').next()?))
+        })
+        .await;
         eventually("failed over", || async {
             servers.cli(replica, &["cluster", "failover"]);
             tokio::time::sleep(Duration::from_millis(500)).await;
