@@ -37,7 +37,7 @@ pub(super) struct Depths {
 struct State {
     /// The work queues whose parking queue is looked at.
     queues: BTreeSet<String>,
-    /// What is known of those that were looked at.
+    /// What is known of those that were looked at, and were not empty or missing.
     known: BTreeMap<String, Known>,
     looked: Option<Instant>,
     is_looking: bool,
@@ -48,19 +48,8 @@ struct State {
 enum Known {
     /// It had messages when it was looked at last.
     Filled,
-    /// It was empty, or missing.
-    Empty,
     /// It seems empty, and this user may not read it, which would prove it.
     Unreadable,
-}
-
-impl Known {
-    fn of(parked: u32) -> Self {
-        match parked {
-            0 => Self::Empty,
-            _ => Self::Filled,
-        }
-    }
 }
 
 impl Depths {
@@ -149,7 +138,7 @@ impl Depths {
                     };
                     if let Some(parked) = parked {
                         self.depth.is(&queue, parked);
-                        self.remember(&queue, Known::of(parked));
+                        self.remember(&queue, (parked > 0).then_some(Known::Filled));
                     }
                 }
                 // It would be refused again, with a line in the broker's log each time.
@@ -157,7 +146,7 @@ impl Depths {
                     self.state().queues.remove(&queue);
                 }
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => {
-                    self.remember(&queue, Known::Empty);
+                    self.remember(&queue, None);
                 }
                 // Only its own node is away.
                 Err(error) if error.kind() == ErrorKind::Timeout && !open.is_open() => {}
@@ -175,8 +164,12 @@ impl Depths {
         self.state().known.get(queue).copied()
     }
 
-    fn remember(&self, queue: &str, known: Known) {
-        self.state().known.insert(queue.to_owned(), known);
+    fn remember(&self, queue: &str, known: Option<Known>) {
+        let mut state = self.state();
+        match known {
+            Some(known) => state.known.insert(queue.to_owned(), known),
+            None => state.known.remove(queue),
+        };
     }
 
     /// How many are parked where the broker says that there are none: it says so of a queue without a leader as well. None where
@@ -190,7 +183,7 @@ impl Depths {
         connection.close().await;
         match count {
             Ok(count) if count.doubt.is_some() => {
-                self.remember(queue, Known::Unreadable);
+                self.remember(queue, Some(Known::Unreadable));
                 Ok(None)
             }
             Ok(count) => Ok(Some(count.found.message_count())),
