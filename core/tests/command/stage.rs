@@ -241,11 +241,6 @@ impl Running {
         timeout(PATIENCE, said).await.expect("it drains");
     }
 
-    /// Reads what it says until it ends, so that it is never held up by that.
-    pub(crate) async fn hear_all(&mut self) {
-        while self.said.next_line().await.unwrap().is_some() {}
-    }
-
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("it runs");
     }

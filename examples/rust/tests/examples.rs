@@ -89,9 +89,12 @@ async fn the_first_consumer_gets_what_is_published() {
         let vhost = broker.vhost().await;
         let mut consumer = Example::start(env!("CARGO_BIN_EXE_first-consumer"), &[], vhost.url());
         let amqp = vhost.connect().await;
-        retryrmq_harness::eventually(PATIENCE, "the queue is there", || async {
-            let depth = amqp.depth("orders").await;
-            depth.map(|_| ()).ok_or_else(|| "no queue".to_owned())
+        // The queue can be seen before it has a leader that takes anything; its consumer comes later.
+        retryrmq_harness::eventually(PATIENCE, "somebody consumes", || async {
+            match amqp.consumers("orders").await {
+                Some(1) => Ok(()),
+                consumers => Err(format!("{consumers:?}")),
+            }
         })
         .await;
         let publish = env!("CARGO_BIN_EXE_publish");
