@@ -202,11 +202,12 @@ impl Client {
             )
         };
         let mut pause = FIRST_PAUSE;
-        let (consuming, publishing) = loop {
+        let (consuming, publishing, server) = loop {
             // One after the other: where one is refused, the other need not ask.
             let opened = async {
-                let consuming = open(CONSUME).await?;
-                Ok::<_, Error>((consuming, Arc::new(open(PUBLISH).await?)))
+                let (consuming, server) = open(CONSUME).await?;
+                let (publishing, _) = open(PUBLISH).await?;
+                Ok::<_, Error>((Arc::new(consuming), Arc::new(publishing), server))
             };
             match opened.await {
                 Err(error) if options.wait && error.is_transient() => {
@@ -217,9 +218,7 @@ impl Client {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         };
-        let server = consuming.connection().await?.server().clone();
         let publisher = Publisher::new(&publishing);
-        let consuming = Arc::new(consuming);
         if options.end_when_refused {
             tokio::spawn(end_together([
                 Arc::downgrade(&consuming),

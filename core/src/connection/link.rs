@@ -19,7 +19,7 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use super::{Addresses, limits::header_room, open::Connection, survival::survives};
+use super::{Addresses, Server, limits::header_room, open::Connection, survival::survives};
 use crate::{Error, ErrorKind, Result, retry::format_duration};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -104,6 +104,7 @@ pub(crate) struct Link {
 
 impl Link {
     /// Opens the first connection, and from then on keeps one open. `on_return` is told of every reconnection, before anybody can use it.
+    /// Comes with the broker that the first one is to, which is known also where that one is lost again at once.
     ///
     /// # Errors
     /// As [`Connection::open`], for the first connection only.
@@ -111,8 +112,9 @@ impl Link {
         addresses: Arc<Addresses>,
         keeping: Keeping,
         on_return: impl Fn() + Send + Sync + 'static,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Server)> {
         let first = Arc::new(Connection::open(&addresses, keeping.purpose).await?);
+        let server = first.server().clone();
         let (set, state) = watch::channel(State::Up(Arc::clone(&first)));
         let set = Arc::new(set);
         let frame_max = Arc::new(AtomicU32::new(first.limits().frame_max()));
@@ -128,14 +130,15 @@ impl Link {
             // Without one, whoever waits for a connection would wait for ever.
             while !survives("the supervisor of a connection", supervisor.run()).await {}
         });
-        Ok(Self {
+        let link = Self {
             state,
             set,
             frame_max,
             supervisor,
             reported: Mutex::default(),
             ends_when_refused,
-        })
+        };
+        Ok((link, server))
     }
 
     fn reported(&self) -> MutexGuard<'_, Option<(Trouble, Weak<Connection>)>> {

@@ -509,6 +509,38 @@ async fn an_open_connection_to_a_silent_node_keeps_no_other_away() {
     .await;
 }
 
+/// Its first connection is lost for good while it opens its second one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_connects_as_the_broker_goes_does_not_wait_for_its_return() {
+    on_every_broker(|broker| async move {
+        let (vhost, port) = (broker.vhost().await, free_port().await);
+        let wires = Wires::default();
+        let way = wires.lead(port, host_and_port(&broker)).await;
+        let url = behind(&vhost, port);
+        let connecting = tokio::spawn(async move { Client::connect(&url).await });
+        eventually(PATIENCE, "it opens the second", || async {
+            match wires.0.lock().unwrap().len() {
+                2 => Ok(()),
+                opened => Err(opened.to_string()),
+            }
+        })
+        .await;
+        way.abort();
+        wires.cut(CONSUMING);
+        let connected = tokio::time::timeout(PATIENCE, connecting).await;
+        let client = connected.expect("connecting ends").unwrap();
+        // The rest is made again in the background.
+        if let Ok(client) = client {
+            eventually(PATIENCE, "the loss is known", || async {
+                client.health().is_err()
+            })
+            .await;
+            client.close().await;
+        }
+    })
+    .await;
+}
+
 /// Closes the connection with this name, and no other.
 async fn cut_one(node: &Node, name: &str) {
     let management = node.management();
