@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use retryrmq::{BasicProperties, Client, ErrorKind, Failed, Failure, Outcome, Publish};
-use retryrmq_harness::{Permissions, QueueType, eventually, on_every_broker};
+use retryrmq_harness::{Broker, Permissions, QueueType, eventually, on_every_broker_where};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep_until, timeout},
@@ -18,10 +18,7 @@ const GIVEN_UP: usize = 6_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_alarm_loses_nothing_and_doubles_nothing() {
-    on_every_broker(|broker| async move {
-        if !broker.is_controllable() {
-            return eprintln!("skipped: {broker} was given, and its memory is its own");
-        }
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&[]).await;
         let client = Client::connect(&format!("{}?heartbeat=5", node.url()))
             .await
@@ -129,10 +126,7 @@ async fn a_long_alarm_loses_nothing_and_doubles_nothing() {
 #[tokio::test]
 async fn a_copy_that_an_alarm_holds_up_keeps_no_place_from_the_others() {
     const GOOD: u64 = 10;
-    on_every_broker(|broker| async move {
-        if !broker.is_controllable() {
-            return eprintln!("skipped: {broker} was given, and its memory is its own");
-        }
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&[]).await;
         let (client, amqp) = (
             Client::connect(node.url()).await.unwrap(),
@@ -177,10 +171,7 @@ async fn a_copy_that_an_alarm_holds_up_keeps_no_place_from_the_others() {
 #[tokio::test]
 async fn a_copy_that_its_retrier_has_given_up_is_not_published_after_the_alarm() {
     const GIVEN_UP: usize = 20;
-    on_every_broker(|broker| async move {
-        if !broker.is_controllable() {
-            return eprintln!("skipped: {broker} was given, and its memory is its own");
-        }
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&[]).await;
         let (client, amqp) = (
             Client::connect(node.url()).await.unwrap(),

@@ -66,15 +66,18 @@ fn file(node: &Node, content: &str) -> PathBuf {
     file
 }
 
+/// The URL of a node for whoever logs in with the token in a file.
+fn url(node: &Node, file: &Path) -> String {
+    let at = host_and_port(node);
+    format!("amqp://token@{at}/%2f?passwordfile={}", file.display())
+}
+
 #[tokio::test]
 async fn a_token_is_renewed_before_it_ends() {
     on_every_broker_where(Broker::is_controllable, |broker| async move {
         let node = node(&broker).await;
         let secret = file(&node, &token(LIFETIME));
-        let url = |file: &Path| {
-            let at = host_and_port(&node);
-            format!("amqp://token@{at}/%2f?passwordfile={}", file.display())
-        };
+        let url = |file: &Path| url(&node, file);
         let fresh = {
             let secret = secret.clone();
             tokio::spawn(async move {
@@ -133,8 +136,7 @@ async fn a_token_that_the_broker_would_refuse_costs_no_open_connection() {
     on_every_broker_where(Broker::is_controllable, |broker| async move {
         let node = node(&broker).await;
         let secret = file(&node, &token(LIFETIME));
-        let at = host_and_port(&node);
-        let url = format!("amqp://token@{at}/%2f?passwordfile={}", secret.display());
+        let url = url(&node, &secret);
         let client = Client::connect(&url).await.unwrap();
         let next = token(LIFETIME * 100);
         // Torn where nothing but the signature is short of anything.
@@ -159,8 +161,7 @@ async fn a_token_that_is_over_shows_in_the_health() {
     on_every_broker_where(Broker::is_controllable, |broker| async move {
         let node = node(&broker).await;
         let secret = file(&node, &token(LIFETIME));
-        let at = host_and_port(&node);
-        let url = format!("amqp://token@{at}/%2f?passwordfile={}", secret.display());
+        let url = url(&node, &secret);
         let client = Client::connect(&url).await.unwrap();
         client.health().unwrap();
         eventually(PATIENCE, "the token is over", || async {
@@ -197,11 +198,7 @@ async fn a_token_that_is_over_is_told_when_no_copy_can_go_out() {
     on_every_broker_where(Broker::is_controllable, |broker| async move {
         let node = node(&broker).await;
         let secret = file(&node, &token(LIFETIME));
-        let at = host_and_port(&node);
-        let url = format!(
-            "amqp://token@{at}/%2f?passwordfile={}&name=over",
-            secret.display()
-        );
+        let url = format!("{}&name=over", url(&node, &secret));
         let client = Client::connect(&url).await.unwrap();
         let diary = Diary::default();
         let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;

@@ -48,16 +48,22 @@ fn looks() -> [Vec<&'static str>; 6] {
     ]
 }
 
+/// `a` and `b` wait in [`RUNG`].
+async fn two_waiting(broker: &Broker) -> Desk {
+    let desk = Desk::with_queue(broker).await;
+    let made = ["topology", QUEUE, POLICY, "--apply"];
+    desk.run(&made).await.exits(0);
+    for name in ["a", "b"] {
+        desk.amqp.publish_with(RUNG, name, id(name)).await;
+    }
+    desk.holds(RUNG, 2).await;
+    desk
+}
+
 #[tokio::test]
 async fn what_others_hold_of_what_waits_is_not_taken_for_gone() {
     on_every_broker(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        let made = ["topology", QUEUE, POLICY, "--apply"];
-        desk.run(&made).await.exits(0);
-        for name in ["a", "b"] {
-            desk.amqp.publish_with(RUNG, name, id(name)).await;
-        }
-        desk.holds(RUNG, 2).await;
+        let desk = two_waiting(&broker).await;
         let other = Amqp::connect(desk.vhost.url()).await;
         let _held = other.consume(RUNG, 10).await;
         desk.holds(RUNG, 0).await;
@@ -93,13 +99,7 @@ async fn what_others_hold_of_what_waits_is_not_taken_for_gone() {
 #[tokio::test]
 async fn who_begins_to_look_after_the_question_is_not_overlooked() {
     on_every_broker(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        let made = ["topology", QUEUE, POLICY, "--apply"];
-        desk.run(&made).await.exits(0);
-        for name in ["a", "b"] {
-            desk.amqp.publish_with(RUNG, name, id(name)).await;
-        }
-        desk.holds(RUNG, 2).await;
+        let desk = two_waiting(&broker).await;
         let flush = ["waiting", "flush", QUEUE, POLICY, "--all"];
         let mut prompt = AtTerminal::at_its_prompt(&desk, &flush).await;
         let other = Amqp::connect(desk.vhost.url()).await;
