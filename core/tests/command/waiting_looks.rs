@@ -371,3 +371,72 @@ async fn forget_is_interrupted_while_it_looks(broker: &Broker) -> bool {
     assert_eq!(desk.amqp.depth(PARKED).await, Some(50));
     true
 }
+
+/// A deferral is no failure: the one before stays its last.
+#[tokio::test]
+async fn what_is_put_off_after_a_long_error_stays_in_the_group_of_that() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        let script = "[ \"$RETRYRMQ_ATTEMPT\" = 2 ] && echo 'defer: 10m' >&3 && exit 0; \
+                      head -c 2000 /dev/zero | tr '\\0' x >&2; exit 1";
+        desk.amqp.publish_with(QUEUE, "late", id("late")).await;
+        let options = ["--retry=fixed(100ms)"];
+        desk.consume(2, &options, script).await.exits(0);
+        desk.holds("orders.retry.630000", 1).await;
+        desk.amqp.publish_with(QUEUE, "dead", id("dead")).await;
+        let options = ["--retry=fixed(100ms, retries=0)"];
+        desk.consume(1, &options, script).await.exits(0);
+        desk.holds(PARKED, 1).await;
+        let listed = desk.run(&["parked", "ls", QUEUE, "--json"]).await.exits(0);
+        let alike = listed.lines()[0]["fingerprint"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        desk.run(&["parked", "drop", QUEUE, "dead", "--yes"])
+            .await
+            .exits(0);
+        desk.run(&["parked", "hold", QUEUE, "--group", &alike])
+            .await
+            .exits(0);
+        let forget = ["parked", "forget", QUEUE, "--yes"];
+        let heeds = [&forget[..], &["--where", "message_id == 'late'"]].concat();
+        let done = desk.run(&heeds).await.exits(2);
+        assert!(done.err.contains("on hold"), "{done:#?}");
+        desk.holds("orders.retry.630000", 1).await;
+    })
+    .await;
+}
+
+/// What the publisher has written may leave no room for the error.
+#[tokio::test]
+async fn what_has_no_room_for_its_error_stays_in_the_group_of_that() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        for (name, policy) in [
+            ("waits", POLICY),
+            ("parked", "--retry=fixed(10m, retries=0)"),
+        ] {
+            let mut headers = FieldTable::default();
+            let fill = AMQPValue::LongString("x".repeat(128_400).into());
+            headers.insert("fill".into(), fill);
+            let large = id(name).with_headers(headers);
+            desk.amqp.publish_with(QUEUE, name, large).await;
+            let fails = "head -c 900 /dev/zero | tr '\\0' x >&2; exit 1";
+            desk.consume(1, &[policy], fails).await.exits(0);
+        }
+        desk.holds(RUNG, 1).await;
+        desk.holds(PARKED, 1).await;
+        let listed = desk.run(&["parked", "ls", QUEUE, "--json"]).await.exits(0);
+        let alike = listed.lines()[0]["fingerprint"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        let forget = ["parked", "forget", QUEUE, "--delay=10m", "--yes"];
+        let done = desk
+            .run(&[&forget[..], &["--fingerprint", &alike]].concat())
+            .await
+            .exits(0);
+        assert!(done.err.contains("1 parked, 1 waiting"), "{done:#?}");
+    })
+    .await;
+}
