@@ -125,7 +125,9 @@ impl Record {
         let table = self.received.properties.headers().as_ref();
         let text = |name| table.and_then(|table| headers::string(table, name));
         let (error, alike) = (text(headers::ERROR), text(headers::FINGERPRINT));
-        if error.is_some() || alike.is_some() {
+        // With `dead-letter` a failure leaves no copy, and what an earlier one wrote says nothing of it.
+        let has_died = table.is_some_and(|table| !headers::deaths(table).is_empty());
+        if !has_died && (error.is_some() || alike.is_some()) {
             let error = error.unwrap_or_default();
             self.error_type = text(headers::ERROR_TYPE).unwrap_or_default();
             // Where its text was cut, or had no room, its group is written down.

@@ -440,3 +440,31 @@ async fn what_has_no_room_for_its_error_stays_in_the_group_of_that() {
     })
     .await;
 }
+
+/// With `dead-letter` a failure leaves no copy, and what an earlier one wrote stays on the message.
+#[tokio::test]
+async fn what_its_queue_rejected_last_is_not_in_the_group_of_an_earlier_failure() {
+    const EARLIER: &str = "36567b941ac2e6b8";
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let options = ["--strategy=dead-letter", POLICY];
+        let made = [&["topology", QUEUE, "--apply"], &options[..]].concat();
+        desk.run(&made).await.exits(0);
+        let mut failed = FieldTable::default();
+        let text = |text: &str| AMQPValue::LongString(text.into());
+        failed.insert("x-retry-count".into(), AMQPValue::LongLongInt(1));
+        failed.insert("x-retry-error".into(), text("connect to 10.0.0.7:5432"));
+        failed.insert("x-retry-error-type".into(), text("Timeout"));
+        let failed = id("one").with_headers(failed);
+        desk.amqp.publish_with(QUEUE, "x", failed).await;
+        desk.consume(1, &options, "echo another >&2; exit 1")
+            .await
+            .exits(0);
+        desk.holds(RUNG, 1).await;
+        let forget = ["parked", "forget", QUEUE, "--delay=10m", "--yes"];
+        let earlier = [&forget[..], &["--fingerprint", EARLIER]].concat();
+        desk.run(&earlier).await.exits(3);
+        desk.holds(RUNG, 1).await;
+    })
+    .await;
+}
