@@ -468,3 +468,38 @@ async fn what_its_queue_rejected_last_is_not_in_the_group_of_an_earlier_failure(
     })
     .await;
 }
+
+/// While somebody thinks about the question it comes back and fails again.
+#[tokio::test]
+async fn what_has_come_into_a_group_on_hold_since_the_question_is_not_forgotten() {
+    const FAILURE: &str = "36567b941ac2e6b8";
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let made = ["topology", QUEUE, POLICY, "--queue-type=classic", "--apply"];
+        desk.run(&made).await.exits(0);
+        let failed = |error: &str, kind: &str| {
+            let text = |text: &str| AMQPValue::LongString(text.into());
+            let mut failed = FieldTable::default();
+            failed.insert("x-retry-count".into(), AMQPValue::LongLongInt(1));
+            failed.insert("x-retry-error".into(), text(error));
+            failed.insert("x-retry-error-type".into(), text(kind));
+            id("one").with_headers(failed)
+        };
+        let before = failed("connect was refused", "Refused");
+        desk.amqp.publish_with(RUNG, "x", before).await;
+        desk.holds(RUNG, 1).await;
+        let hold = ["parked", "hold", QUEUE, "--group", FAILURE];
+        desk.run(&hold).await.exits(0);
+        let forget = ["parked", "forget", QUEUE, "--delay=10m", "--error=connect"];
+        let mut prompt = AtTerminal::at_its_prompt(&desk, &forget).await;
+        desk.holds(RUNG, 1).await;
+        assert_eq!(desk.amqp.drain(RUNG).await.len(), 1);
+        let after = failed("connect to 10.0.0.7:5432", "Timeout");
+        desk.amqp.publish_with(RUNG, "x", after).await;
+        desk.holds(RUNG, 1).await;
+        prompt.types("y\n");
+        assert_eq!(code(&mut prompt.child).await, Some(3));
+        desk.holds(RUNG, 1).await;
+    })
+    .await;
+}
