@@ -302,7 +302,7 @@ impl Courier {
                 return Fate::Returned;
             }
             let done = match &what {
-                Order::Publish(out) => match self.doors.enter(door(out), Instant::now()) {
+                Order::Publish(out) => match self.doors.enter(&door(out), Instant::now()) {
                     Entry::Open(passage) => {
                         let done = self.publish(out, message).await;
                         if done.is_ok() {
@@ -454,11 +454,11 @@ const CALM: Standing = Standing {
     troubled_for: Duration::ZERO,
 };
 
-/// What a message waits for the answer of: its exchange, or its queue where that is the default one.
-fn door(out: &Outgoing) -> &str {
+/// What a message waits for the answer of: its exchange, or its queue where that is the default one. Both may have one name.
+fn door(out: &Outgoing) -> String {
     match out.to.as_str() {
-        "" => &out.stamp.key,
-        exchange => exchange,
+        "" => format!("queue {}", out.stamp.key),
+        exchange => format!("exchange {exchange}"),
     }
 }
 
