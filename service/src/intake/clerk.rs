@@ -232,12 +232,18 @@ impl Clerk {
             }
         };
         let failure = failed.failure();
+        // What was put off, or never ran, has no error; one of before may stand on it.
+        let none = Failure::default();
+        let asked_about = match handover {
+            Handover::Retry { .. } | Handover::Park(_) => &failure,
+            _ => &none,
+        };
         let action = self.shelf.book().action(
             failed.queue(),
             failed.routing_key(),
             failed.properties().headers().as_ref(),
             Some(Reason::Failed),
-            &failure,
+            asked_about,
         );
         // What the handler itself decides is no failure for the policy, which only says how old a message may become.
         let next = match (handover, &action) {
