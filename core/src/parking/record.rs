@@ -124,11 +124,14 @@ impl Record {
     pub(super) fn waits(&mut self) {
         let table = self.received.properties.headers().as_ref();
         let text = |name| table.and_then(|table| headers::string(table, name));
-        if let Some(error) = text(headers::ERROR) {
+        let (error, alike) = (text(headers::ERROR), text(headers::FINGERPRINT));
+        // With `dead-letter` a failure leaves no copy, and what an earlier one wrote says nothing of it.
+        let has_died = table.is_some_and(|table| !headers::deaths(table).is_empty());
+        if !has_died && (error.is_some() || alike.is_some()) {
+            let error = error.unwrap_or_default();
             self.error_type = text(headers::ERROR_TYPE).unwrap_or_default();
-            // Where its text was cut its group is written down.
-            self.fingerprint =
-                text(headers::FINGERPRINT).unwrap_or_else(|| fingerprint(&self.error_type, &error));
+            // Where its text was cut, or had no room, its group is written down.
+            self.fingerprint = alike.unwrap_or_else(|| fingerprint(&self.error_type, &error));
             (self.error, self.by_broker) = (error, false);
         } else if self.error.is_empty() {
             self.fingerprint.clear();

@@ -51,7 +51,7 @@ impl Stamp<'_> {
         remove(&mut copy, headers::CRASHES);
         self.count(&mut copy, headers::COUNT, retry);
         self.failure(&mut copy, failure);
-        self.finish(copy, expiration)
+        self.finish_what_waits(copy, expiration)
     }
 
     /// The copy of a deferred message: counted as such, no retry spent.
@@ -60,7 +60,7 @@ impl Stamp<'_> {
         self.count(&mut copy, headers::COUNT, self.state.retries);
         self.count(&mut copy, headers::DEFERRALS, deferral);
         remove(&mut copy, headers::CRASHES);
-        self.finish(copy, expiration)
+        self.finish_what_waits(copy, expiration)
     }
 
     /// The copy of a message that a classic queue returned: `crashes` in all.
@@ -68,7 +68,7 @@ impl Stamp<'_> {
         let mut copy = self.copy();
         self.count(&mut copy, headers::COUNT, self.state.retries);
         self.count(&mut copy, headers::CRASHES, crashes);
-        self.finish(copy, expiration)
+        self.finish_what_waits(copy, expiration)
     }
 
     /// The parked copy, with the record that a person reads.
@@ -157,6 +157,7 @@ impl Stamp<'_> {
             headers::DEFERRALS,
             headers::CRASHES,
             headers::FIRST_FAILED_AT,
+            headers::FINGERPRINT,
         ] {
             remove(&mut copy, name);
         }
@@ -192,13 +193,10 @@ impl Stamp<'_> {
         const WHY: &str = "taken out while it waited";
         let mut copy = self.copy();
         self.count(&mut copy, headers::COUNT, self.state.retries);
-        let alike = match copy.contains_key(headers::ERROR) {
-            true => self.written(headers::FINGERPRINT),
-            false => {
-                insert(&mut copy, headers::ERROR, long(WHY));
-                None
-            }
-        };
+        if !copy.contains_key(headers::ERROR) {
+            insert(&mut copy, headers::ERROR, long(WHY));
+        }
+        let alike = headers::string(&copy, headers::FINGERPRINT);
         let alike = alike.unwrap_or_else(|| fingerprint_of(&copy));
         for (name, value) in [
             (headers::PARKED_AT, AMQPValue::Timestamp(self.now)),
@@ -233,7 +231,7 @@ impl Stamp<'_> {
     }
 
     /// The message's own headers without the broker's and those of an earlier parking, and with what every copy of ours
-    /// carries.
+    /// carries. A failure that was cut keeps its group: no other copy could tell it again.
     fn copy(&self) -> FieldTable {
         let mut table = FieldTable::default();
         if let Some(original) = self.properties.headers() {
@@ -245,6 +243,9 @@ impl Stamp<'_> {
                     table.insert(name.clone(), value.clone());
                 }
             }
+        }
+        if let Some(alike) = self.group_of_what_was_cut() {
+            insert(&mut table, headers::FINGERPRINT, long(&alike));
         }
         insert(
             &mut table,
@@ -286,6 +287,7 @@ impl Stamp<'_> {
             );
         }
         // What waits is chosen by its group, too, and nobody could tell it from a text that was cut.
+        remove(table, headers::FINGERPRINT);
         if error.len() < failure.error.len() || failure.error_type.len() > TYPE_MAX {
             let alike = fingerprint(&failure.error_type, &failure.error);
             insert(table, headers::FINGERPRINT, long(&alike));
@@ -307,6 +309,19 @@ impl Stamp<'_> {
         if let Some(history) = HistoryEntry::write_all(&history, HISTORY_MAX) {
             insert(table, headers::HISTORY, history);
         }
+    }
+
+    /// The group of a failure that the original carries, where its headers alone would tell another one. On a record it is that of the
+    /// parking.
+    fn group_of_what_was_cut(&self) -> Option<String> {
+        let table = self.properties.headers().as_ref()?;
+        let has_failed = table.contains_key(headers::ERROR) || self.state.retries > 0;
+        if table.contains_key(headers::PARKED_REASON) || !has_failed {
+            return None;
+        }
+        let alike = headers::string(table, headers::FINGERPRINT)?;
+        let is_sound = alike.len() == 16 && alike.bytes().all(|byte| byte.is_ascii_hexdigit());
+        (is_sound && alike != fingerprint_of(table)).then_some(alike)
     }
 
     /// A text that the original carries.
@@ -339,6 +354,18 @@ impl Stamp<'_> {
 
     fn count(&self, table: &mut FieldTable, name: &str, count: u32) {
         insert(table, name, AMQPValue::LongLongInt(count.into()));
+    }
+
+    /// As [`finish`](Self::finish), of what is to wait: where there is no room for its error, its group says what is left of that.
+    fn finish_what_waits(&self, mut table: FieldTable, expiration: Option<u64>) -> BasicProperties {
+        let budget = self.budget.saturating_sub(carried(self.properties).1);
+        let is_told =
+            table.contains_key(headers::FINGERPRINT) || !table.contains_key(headers::ERROR);
+        if !is_told && encoded_size(&table) > budget {
+            let alike = fingerprint_of(&table);
+            insert(&mut table, headers::FINGERPRINT, long(&alike));
+        }
+        self.finish(table, expiration)
     }
 
     /// Properties of the copy: all of the original's but `user_id` (a broker refuses one that is not the connection's

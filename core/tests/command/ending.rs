@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use retryrmq_harness::{Permissions, eventually, on_every_broker};
+use retryrmq_harness::{Broker, Permissions, eventually, on_every_broker};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::stage::{Desk, PARKED, PATIENCE, QUEUE};
@@ -488,22 +488,69 @@ async fn ends_when_refused(options: &'static [&'static str], command: &'static [
             (desk.amqp.depth(QUEUE).await == Some(0)).then_some(())
         })
         .await;
-        management.create_user(&user, "new", "").await.unwrap();
-        // Known to the management API a moment after they are open.
-        let all = eventually(PATIENCE, "its connections are known", || async {
-            let mut all = management.connections(desk.vhost.name()).await.unwrap();
-            all.retain(|one| {
-                let name = one.client_name.as_deref().unwrap_or_default();
-                name.contains("(consume)") || name.contains("(publish)")
-            });
-            (all.len() == 2).then_some(all)
-        })
-        .await;
-        for connection in all {
-            let _ = management.close_connection(&connection.name).await;
-        }
+        refuse(&broker, &desk, &user).await;
         assert_eq!(running.end().await.code(), Some(4));
         management.delete_user(&user).await.unwrap();
     })
     .await;
+}
+
+/// Nobody has asked for an end before.
+#[tokio::test]
+async fn the_first_signal_kills_nothing_when_the_login_was_refused() {
+    on_every_broker(|broker| async move {
+        let folder = tempfile::tempdir().unwrap();
+        let (began, ended) = (folder.path().join("began"), folder.path().join("ended"));
+        let desk = Desk::with_queue(&broker).await;
+        let management = broker.management();
+        let user = format!("{}-maria", desk.vhost.name());
+        management.create_user(&user, "old", "").await.unwrap();
+        let allowed = management.set_permissions(desk.vhost.name(), &user, Permissions::ALL);
+        allowed.await.unwrap();
+        let url = desk.vhost.url_as(&user, "old");
+        desk.amqp.publish(QUEUE, "x").await;
+        let script = format!(
+            "touch {}; sleep 25; touch {}",
+            began.display(),
+            ended.display()
+        );
+        let consume = [
+            "--json",
+            "--url",
+            &url,
+            "consume",
+            QUEUE,
+            "--dlx",
+            "--end-when-refused",
+        ];
+        let command = ["--drain", "60s", "--", "sh", "-c", &script];
+        let mut running = desk.start_with(&[&consume[..], &command].concat());
+        eventually(PATIENCE, "it runs", || async { began.exists() }).await;
+        refuse(&broker, &desk, &user).await;
+        while !running.line().await.contains("draining") {}
+        running.signal(Signal::TERM);
+        assert_eq!(running.end().await.code(), Some(4));
+        assert!(ended.exists(), "it was killed");
+        management.delete_user(&user).await.unwrap();
+    })
+    .await;
+}
+
+/// Closes the connections of a command, and changes the password.
+async fn refuse(broker: &Broker, desk: &Desk, user: &str) {
+    let management = broker.management();
+    management.create_user(user, "new", "").await.unwrap();
+    // Known to the management API a moment after they are open.
+    let all = eventually(PATIENCE, "its connections are known", || async {
+        let mut all = management.connections(desk.vhost.name()).await.unwrap();
+        all.retain(|one| {
+            let name = one.client_name.as_deref().unwrap_or_default();
+            name.contains("(consume)") || name.contains("(publish)")
+        });
+        (all.len() == 2).then_some(all)
+    })
+    .await;
+    for connection in all {
+        let _ = management.close_connection(&connection.name).await;
+    }
 }

@@ -1,8 +1,9 @@
 //! Readers who stop reading, and those who leave: neither holds a message up.
 
 use retryrmq_harness::on_every_broker;
+use tokio::{io::AsyncReadExt, time::timeout};
 
-use crate::stage::{Desk, QUEUE};
+use crate::stage::{Desk, PATIENCE, QUEUE};
 
 #[tokio::test]
 async fn whoever_stops_reading_holds_no_message_up() {
@@ -53,6 +54,36 @@ async fn when_the_reader_leaves_it_ends_in_good_order() {
         desk.amqp.publish(QUEUE, "").await;
         assert_eq!(ended.await.code(), Some(0));
         desk.holds("orders.retry.3600000", 1).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn how_many_lines_nobody_read_is_told_to_who_reads_the_other_output() {
+    on_every_broker(|broker| async move {
+        const COUNT: u32 = 90;
+        let desk = Desk::with_queue(&broker).await;
+        for _ in 0..COUNT {
+            desk.amqp.publish(QUEUE, "").await;
+        }
+        let script = "printf '%01000d' 0 >&2; exit 1";
+        let count = format!("--count={COUNT}");
+        let consume = [
+            "--json",
+            "consume",
+            QUEUE,
+            "--dlx",
+            "--retry=fixed(1h)",
+            &count,
+        ];
+        let mut command = desk.command(&[&consume[..], &["--", "sh", "-c", script]].concat());
+        let mut child = command.spawn().unwrap();
+        let mut said = String::new();
+        let mut reader = child.stderr.take().unwrap();
+        let read = reader.read_to_string(&mut said);
+        timeout(PATIENCE, read).await.expect("it ends").unwrap();
+        assert_eq!(child.wait().await.unwrap().code(), Some(0));
+        assert!(said.contains("lines are not on standard output"), "{said}");
     })
     .await;
 }

@@ -371,3 +371,135 @@ async fn forget_is_interrupted_while_it_looks(broker: &Broker) -> bool {
     assert_eq!(desk.amqp.depth(PARKED).await, Some(50));
     true
 }
+
+/// A deferral is no failure: the one before stays its last.
+#[tokio::test]
+async fn what_is_put_off_after_a_long_error_stays_in_the_group_of_that() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        let script = "[ \"$RETRYRMQ_ATTEMPT\" = 2 ] && echo 'defer: 10m' >&3 && exit 0; \
+                      head -c 2000 /dev/zero | tr '\\0' x >&2; exit 1";
+        desk.amqp.publish_with(QUEUE, "late", id("late")).await;
+        let options = ["--retry=fixed(100ms)"];
+        desk.consume(2, &options, script).await.exits(0);
+        desk.holds("orders.retry.630000", 1).await;
+        desk.amqp.publish_with(QUEUE, "dead", id("dead")).await;
+        let options = ["--retry=fixed(100ms, retries=0)"];
+        desk.consume(1, &options, script).await.exits(0);
+        desk.holds(PARKED, 1).await;
+        let listed = desk.run(&["parked", "ls", QUEUE, "--json"]).await.exits(0);
+        let alike = listed.lines()[0]["fingerprint"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        desk.run(&["parked", "drop", QUEUE, "dead", "--yes"])
+            .await
+            .exits(0);
+        desk.run(&["parked", "hold", QUEUE, "--group", &alike])
+            .await
+            .exits(0);
+        let forget = ["parked", "forget", QUEUE, "--yes"];
+        let heeds = [&forget[..], &["--where", "message_id == 'late'"]].concat();
+        let done = desk.run(&heeds).await.exits(2);
+        assert!(done.err.contains("on hold"), "{done:#?}");
+        desk.holds("orders.retry.630000", 1).await;
+    })
+    .await;
+}
+
+/// What the publisher has written may leave no room for the error.
+#[tokio::test]
+async fn what_has_no_room_for_its_error_stays_in_the_group_of_that() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        for (name, policy) in [
+            ("waits", POLICY),
+            ("parked", "--retry=fixed(10m, retries=0)"),
+        ] {
+            let mut headers = FieldTable::default();
+            let fill = AMQPValue::LongString("x".repeat(128_400).into());
+            headers.insert("fill".into(), fill);
+            let large = id(name).with_headers(headers);
+            desk.amqp.publish_with(QUEUE, name, large).await;
+            let fails = "head -c 900 /dev/zero | tr '\\0' x >&2; exit 1";
+            desk.consume(1, &[policy], fails).await.exits(0);
+        }
+        desk.holds(RUNG, 1).await;
+        desk.holds(PARKED, 1).await;
+        let listed = desk.run(&["parked", "ls", QUEUE, "--json"]).await.exits(0);
+        let alike = listed.lines()[0]["fingerprint"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        let forget = ["parked", "forget", QUEUE, "--delay=10m", "--yes"];
+        let done = desk
+            .run(&[&forget[..], &["--fingerprint", &alike]].concat())
+            .await
+            .exits(0);
+        assert!(done.err.contains("1 parked, 1 waiting"), "{done:#?}");
+    })
+    .await;
+}
+
+/// With `dead-letter` a failure leaves no copy, and what an earlier one wrote stays on the message.
+#[tokio::test]
+async fn what_its_queue_rejected_last_is_not_in_the_group_of_an_earlier_failure() {
+    const EARLIER: &str = "36567b941ac2e6b8";
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let options = ["--strategy=dead-letter", POLICY];
+        let made = [&["topology", QUEUE, "--apply"], &options[..]].concat();
+        desk.run(&made).await.exits(0);
+        let mut failed = FieldTable::default();
+        let text = |text: &str| AMQPValue::LongString(text.into());
+        failed.insert("x-retry-count".into(), AMQPValue::LongLongInt(1));
+        failed.insert("x-retry-error".into(), text("connect to 10.0.0.7:5432"));
+        failed.insert("x-retry-error-type".into(), text("Timeout"));
+        let failed = id("one").with_headers(failed);
+        desk.amqp.publish_with(QUEUE, "x", failed).await;
+        desk.consume(1, &options, "echo another >&2; exit 1")
+            .await
+            .exits(0);
+        desk.holds(RUNG, 1).await;
+        let forget = ["parked", "forget", QUEUE, "--delay=10m", "--yes"];
+        let earlier = [&forget[..], &["--fingerprint", EARLIER]].concat();
+        desk.run(&earlier).await.exits(3);
+        desk.holds(RUNG, 1).await;
+    })
+    .await;
+}
+
+/// While somebody thinks about the question it comes back and fails again.
+#[tokio::test]
+async fn what_has_come_into_a_group_on_hold_since_the_question_is_not_forgotten() {
+    const FAILURE: &str = "36567b941ac2e6b8";
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let made = ["topology", QUEUE, POLICY, "--queue-type=classic", "--apply"];
+        desk.run(&made).await.exits(0);
+        let failed = |error: &str, kind: &str| {
+            let text = |text: &str| AMQPValue::LongString(text.into());
+            let mut failed = FieldTable::default();
+            failed.insert("x-retry-count".into(), AMQPValue::LongLongInt(1));
+            failed.insert("x-retry-error".into(), text(error));
+            failed.insert("x-retry-error-type".into(), text(kind));
+            id("one").with_headers(failed)
+        };
+        let before = failed("connect was refused", "Refused");
+        desk.amqp.publish_with(RUNG, "x", before).await;
+        desk.holds(RUNG, 1).await;
+        let hold = ["parked", "hold", QUEUE, "--group", FAILURE];
+        desk.run(&hold).await.exits(0);
+        let forget = ["parked", "forget", QUEUE, "--delay=10m", "--error=connect"];
+        let mut prompt = AtTerminal::at_its_prompt(&desk, &forget).await;
+        desk.holds(RUNG, 1).await;
+        assert_eq!(desk.amqp.drain(RUNG).await.len(), 1);
+        let after = failed("connect to 10.0.0.7:5432", "Timeout");
+        desk.amqp.publish_with(RUNG, "x", after).await;
+        desk.holds(RUNG, 1).await;
+        prompt.types("y\n");
+        assert_eq!(code(&mut prompt.child).await, Some(3));
+        desk.holds(RUNG, 1).await;
+    })
+    .await;
+}

@@ -12,7 +12,7 @@ use retryrmq::{
 use tokio::{
     sync::watch,
     task::JoinSet,
-    time::{Instant, MissedTickBehavior, interval, sleep},
+    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until},
 };
 use tracing::{info, warn};
 
@@ -25,7 +25,10 @@ use super::{
 };
 use crate::{
     Feed, Health, Metrics,
-    intake::{Cause, Fate, Keeping, Patience, Retriers, Standing, original, tell_parked},
+    intake::{
+        Cause, FAREWELL, Fate, Keeping, ON_ITS_WAY, Patience, Retriers, Standing, original,
+        tell_parked,
+    },
     policy::Shelf,
     store::{self, Draft, Kept},
 };
@@ -91,6 +94,25 @@ impl Bounds {
             _ = self.stop.wait_for(|stop| *stop) => true,
             _ = self.losses.wait_for(|losses| *losses != lost) => true,
             () = sleep(pause) => false,
+        }
+    }
+
+    /// Resolves when a try that is still under way is of no use any more: its message comes again, or is to be given back. An alarm of the
+    /// broker's holds tries up for hours; each would add a copy at its end.
+    async fn in_vain(&self, since: Instant) {
+        let (mut stop, mut losses, lost) = (self.stop.clone(), self.losses.clone(), self.lost);
+        let again = async {
+            let _ = losses.wait_for(|losses| *losses != lost).await;
+            sleep(ON_ITS_WAY).await;
+        };
+        let ends = async {
+            let _ = stop.wait_for(|stop| *stop).await;
+            sleep(FAREWELL).await;
+        };
+        tokio::select! {
+            () = again => {}
+            () = ends => {}
+            () = sleep_until(since + LONGEST_KEPT) => {}
         }
     }
 }
@@ -280,7 +302,7 @@ impl Courier {
                 return Fate::Returned;
             }
             let done = match &what {
-                Order::Publish(out) => match self.doors.enter(door(out), Instant::now()) {
+                Order::Publish(out) => match self.doors.enter(&door(out), Instant::now()) {
                     Entry::Open(passage) => {
                         let done = self.publish(out, message).await;
                         if done.is_ok() {
@@ -299,7 +321,11 @@ impl Courier {
                         continue;
                     }
                 },
-                Order::Park(stamp, why) => self.park(stamp, why, &own, message).await,
+                Order::Park(stamp, why) => tokio::select! {
+                    biased;
+                    done = self.park(stamp, why, &own, message) => done,
+                    () = bounds.in_vain(since) => return Fate::Returned,
+                },
                 Order::Wait(out, _) => {
                     let rest = rest(&out.stamp);
                     if rest.is_zero() {
@@ -428,11 +454,11 @@ const CALM: Standing = Standing {
     troubled_for: Duration::ZERO,
 };
 
-/// What a message waits for the answer of: its exchange, or its queue where that is the default one.
-fn door(out: &Outgoing) -> &str {
+/// What a message waits for the answer of: its exchange, or its queue where that is the default one. Both may have one name.
+fn door(out: &Outgoing) -> String {
     match out.to.as_str() {
-        "" => &out.stamp.key,
-        exchange => exchange,
+        "" => format!("queue {}", out.stamp.key),
+        exchange => format!("exchange {exchange}"),
     }
 }
 

@@ -31,7 +31,9 @@ const PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_KEPT: Duration = Duration::from_secs(600);
 
 /// What the broker is about to confirm when a channel is lost may be of another channel, and comes to its end.
-const ON_ITS_WAY: Duration = Duration::from_secs(5);
+pub(crate) const ON_ITS_WAY: Duration = Duration::from_secs(5);
+/// How long the end of the service waits for what is under way.
+pub(crate) const FAREWELL: Duration = Duration::from_secs(20);
 
 /// What the caller does with the delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,12 +232,18 @@ impl Clerk {
             }
         };
         let failure = failed.failure();
+        // What was put off, or never ran, has no error; one of before may stand on it.
+        let none = Failure::default();
+        let asked_about = match handover {
+            Handover::Retry { .. } | Handover::Park(_) => &failure,
+            _ => &none,
+        };
         let action = self.shelf.book().action(
             failed.queue(),
             failed.routing_key(),
             failed.properties().headers().as_ref(),
             Some(Reason::Failed),
-            &failure,
+            asked_about,
         );
         // What the handler itself decides is no failure for the policy, which only says how old a message may become.
         let next = match (handover, &action) {
@@ -487,17 +495,25 @@ impl Clerk {
     }
 
     /// Resolves when a try that is still under way is of no use any more: its message comes again, because its channel was lost since there
-    /// were so many losses, or is to be given back. An alarm of the broker's holds tries up for hours; each would add a copy at its end.
+    /// were so many losses, or is to be given back, as at the end of the service. An alarm of the broker's holds tries up for hours; each would add
+    /// a copy at its end.
     async fn in_vain(&self, losses: u64, since: Instant) {
-        let mut tide = self.tide.clone();
+        let (mut tide, mut last) = (self.tide.clone(), self.tide.clone());
         let lost = async {
             if tide.wait_for(|tide| tide.losses != losses).await.is_err() {
                 future::pending::<()>().await;
             }
             tokio::time::sleep(ON_ITS_WAY).await;
         };
+        let ends = async {
+            if last.wait_for(|tide| tide.ends).await.is_err() {
+                future::pending::<()>().await;
+            }
+            tokio::time::sleep(FAREWELL).await;
+        };
         tokio::select! {
             () = lost => {}
+            () = ends => {}
             () = tokio::time::sleep_until(since + LONGEST_KEPT) => {}
         }
     }

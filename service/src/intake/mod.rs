@@ -17,7 +17,7 @@ mod returning;
 mod topology;
 mod verdict;
 
-pub(crate) use clerk::{Clerk, Fate, Tide};
+pub(crate) use clerk::{Clerk, FAREWELL, Fate, ON_ITS_WAY, Tide};
 pub(crate) use keeper::{Keeper, Keeping, Waits, original};
 pub(crate) use obituary::{tell_parked, value};
 pub(crate) use patience::{Cause, Patience, Standing};

@@ -130,6 +130,63 @@ async fn an_exchange_whose_queue_never_answers_does_not_stop_a_queue() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn several_exchanges_whose_queues_never_answer_do_not_stop_a_queue() {
+    on_every_kind(&[], |servers| async move {
+        let store = Arc::new(servers.store());
+        let outlet = Arc::new(Counter::default());
+        for exchange in 0..5 {
+            let stuck = (0..800).map(|n| {
+                let draft = Draft {
+                    exchange: format!("shop.{exchange}"),
+                    ..draft(&format!("stuck.{n}"), "", Duration::ZERO)
+                };
+                Kept::new(draft).unwrap()
+            });
+            store.keep(&stuck.collect::<Vec<_>>()).await.unwrap();
+        }
+        let running = Running::start(&store, &outlet);
+        eventually("as many in hand as may be", || async {
+            (running.figures.in_hand() >= 1_500).then_some(())
+        })
+        .await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        store.keep(&many("fine", 50, Duration::ZERO)).await.unwrap();
+        eventually("the fine ones published", || async {
+            (outlet.of("fine").0 == 50).then_some(())
+        })
+        .await;
+        running.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_never_answers_leaves_room_for_others_also_with_large_messages() {
+    on_every_kind(&[], |servers| async move {
+        let store = Arc::new(servers.store());
+        let outlet = Arc::new(Counter::default());
+        for number in 0..30 {
+            let body = format!("{number}{}", "x".repeat(3 << 20));
+            let large = kept("stuck", &body, Duration::ZERO);
+            store.keep(&[large]).await.unwrap();
+        }
+        let running = Running::start(&store, &outlet);
+        eventually("some in hand", || async {
+            (running.figures.in_hand() >= 10).then_some(())
+        })
+        .await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        store.keep(&many("fine", 50, Duration::ZERO)).await.unwrap();
+        eventually("the fine ones published", || async {
+            (outlet.of("fine").0 == 50).then_some(())
+        })
+        .await;
+        running.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_full_queue_behind_an_exchange_does_not_pause_its_other_routing_keys() {
     on_every_kind(&[], |servers| async move {
         let store = Arc::new(servers.store());

@@ -646,3 +646,44 @@ async fn exchanges_behind_which_nothing_answers_hold_up_no_other() {
     })
     .await;
 }
+
+/// One of the two may have the name of the other.
+#[tokio::test]
+async fn a_queue_that_does_not_answer_holds_up_no_exchange_of_its_name() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        amqp.declare("orders", QueueType::Quorum).await;
+        shop(&amqp, "orders").await;
+        let file = policy("[delayed.one]\nto = \"\"\n[delayed.other]\nto = \"orders\"\n");
+        let few = ["--prefetch", "10"];
+        let replica = Replica::start_at(vhost.url(), Some(file.path()), &few).await;
+        replica.says("kept until they are due").await;
+        let server = async |verb: &str| {
+            let code = format!("sys:{verb}({{'{}_orders', node()}}).", vhost.name());
+            broker.ctl(&["eval", &code]).await;
+        };
+        let send = async |exchange: &str, key: &str| {
+            let options = BasicPublishOptions::default();
+            let properties = delayed(key, AMQPValue::LongInt(10));
+            let channel = amqp.channel();
+            let sent =
+                channel.basic_publish(exchange.into(), key.into(), options, b"x", properties);
+            sent.await.unwrap();
+        };
+        server("suspend").await;
+        for _ in 0..30 {
+            send("one", "orders").await;
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        send("other", "order.a").await;
+        eventually(Duration::from_secs(8), "it comes", || async {
+            let depth = amqp.depth("due").await;
+            (depth == Some(1)).then_some(()).ok_or(format!("{depth:?}"))
+        })
+        .await;
+        server("resume").await;
+        assert!(replica.end().await.success());
+    })
+    .await;
+}

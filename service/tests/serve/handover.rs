@@ -32,6 +32,8 @@ fn outcome(message: &Message) -> Outcome {
         b"is for a person" => Outcome::park(failure),
         b"chooses" if attempt == 1 => Outcome::retry_after(moment, failure),
         b"is put off" if message.deferrals() < 2 => Outcome::defer(moment),
+        b"fails and is put off" if attempt == 1 => Outcome::retry(failure),
+        b"fails and is put off" if message.deferrals() == 0 => Outcome::defer(30 * moment),
         _ => Outcome::Ack,
     }
 }
@@ -191,6 +193,35 @@ async fn a_rule_may_ask_for_the_type_of_the_error() {
             .counts("retryrmq_serve_retried_total{queue=\"bills\",reason=\"rejected\"}", 1)
             .await;
         drop(native);
+        client.close().await;
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+/// As with the rules of a consumer: what was put off has no error, and an earlier one says nothing of it.
+#[tokio::test]
+async fn a_rule_for_an_error_is_not_about_what_is_put_off_later() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let rule = "[[rules]]\nerror_type = \"Time*\"\nretry = \"fixed(100ms, max_age=2s)\"\n";
+        let file = policy(&format!("{POLICY}{rule}"));
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        let client = Client::connect(vhost.url()).await.unwrap();
+        let ledger = Ledger::new();
+        amqp.declare("orders", QueueType::Quorum).await;
+        let running = consume(&client, "orders", Strategy::Service, &ledger).await;
+        ledger.published("one");
+        amqp.publish_with("orders", "fails and is put off", id("one"))
+            .await;
+        eventually(PATIENCE, "it comes back", || async {
+            let parked = amqp.depth("orders.parked").await;
+            assert_eq!(parked.unwrap_or(0), 0, "it is parked");
+            ledger.is_settled()
+        })
+        .await;
+        running.close().await;
         client.close().await;
         assert!(replica.end().await.success());
     })

@@ -4,13 +4,17 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use retryrmq_harness::{
-    Broker, Node, Permissions, Policy, QueueType, eventually, lapin::options::BasicRejectOptions,
+    Broker, Node, Permissions, Policy, QueueType, eventually,
+    lapin::{options::BasicRejectOptions, types::FieldTable},
     on_every_broker, on_every_broker_where,
 };
 use serde_json::json;
 
-use crate::stage::{INTAKE, INTAKE_PARKED, Native, PATIENCE, Replica, declare, id, policy, take};
+use crate::stage::{
+    INTAKE, INTAKE_PARKED, Native, PATIENCE, Replica, declare, id, policy, take, text,
+};
 
+const DELAYED: &str = "retryrmq.delayed";
 const POLICY: &str = "[defaults]\nretry = \"fixed(1h)\"\n";
 
 #[tokio::test]
@@ -183,14 +187,14 @@ async fn what_an_alarm_holds_up_is_there_twice_at_most_however_often_its_channel
         delivery.acker.reject(no).await.unwrap();
         let mut open = String::new();
         for _ in 0..3 {
-            open = consumes_again(&node, &open).await;
+            open = consumes_again(&node, INTAKE, &open).await;
             node.management().close_connection(&open).await.unwrap();
         }
-        consumes_again(&node, &open).await;
+        consumes_again(&node, INTAKE, &open).await;
         // What was tried on the channels before is given up.
         tokio::time::sleep(Duration::from_secs(8)).await;
         node.set_memory_watermark(0.6).await;
-        until_unsettled(&node, "0").await;
+        until_unsettled(&node, INTAKE, "0").await;
         let copies = amqp.depth("orders.retry.3600000").await.unwrap();
         assert!((1..=2).contains(&copies), "{copies} copies");
         assert!(replica.end().await.success());
@@ -199,7 +203,7 @@ async fn what_an_alarm_holds_up_is_there_twice_at_most_however_often_its_channel
 }
 
 /// Waits until the service consumes on another connection than this, and has the message; returns the name of the connection.
-async fn consumes_again(node: &Node, before: &str) -> String {
+async fn consumes_again(node: &Node, queue: &str, before: &str) -> String {
     let name = eventually(PATIENCE, "it consumes again", || async {
         let open = node.management().connections("/").await.unwrap();
         let mut consuming = open.into_iter().filter(|open| {
@@ -209,14 +213,14 @@ async fn consumes_again(node: &Node, before: &str) -> String {
         consuming.next().map(|open| open.name)
     })
     .await;
-    until_unsettled(node, "1").await;
+    until_unsettled(node, queue, "1").await;
     name
 }
 
-/// Waits until so many messages of the intake are with the service, and none is ready.
-async fn until_unsettled(node: &Node, unsettled: &str) {
+/// Waits until so many messages of a queue are with the service, and none is ready.
+async fn until_unsettled(node: &Node, queue: &str, unsettled: &str) {
     let columns = ["name", "messages_ready", "messages_unacknowledged"];
-    eventually(PATIENCE, "the intake is so full", || async {
+    eventually(PATIENCE, "the queue is so full", || async {
         let listed = node
             .ctl(
                 &[
@@ -226,11 +230,97 @@ async fn until_unsettled(node: &Node, unsettled: &str) {
                 .concat(),
             )
             .await;
-        let line = format!("{INTAKE}\t0\t{unsettled}");
+        let line = format!("{queue}\t0\t{unsettled}");
         if listed.lines().any(|listed| listed.trim() == line) {
             Ok(())
         } else {
             Err(listed)
+        }
+    })
+    .await;
+}
+
+/// What is to be parked of the messages with a delay is tried as what is to wait is.
+#[tokio::test]
+async fn what_an_alarm_keeps_from_being_parked_is_parked_twice_at_most() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = broker.own_node(&[]).await;
+        let amqp = node.connect().await;
+        let file = policy("[delayed.orders]\nto = \"shop\"\n");
+        let replica = Replica::start_at(node.url(), Some(file.path()), &[]).await;
+        replica.says("kept until they are due").await;
+        // Nobody can publish in an alarm, but what is rejected is dead-lettered.
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-dead-letter-exchange".into(), text(""));
+        arguments.insert("x-dead-letter-routing-key".into(), text(DELAYED));
+        amqp.declare_with("orders", QueueType::Classic, arguments)
+            .await;
+        let other = node.connect().await;
+        let mut consumer = other.consume("orders", 20).await;
+        amqp.publish_with("orders", "x", id("one")).await;
+        let delivery = consumer.next().await.unwrap().unwrap();
+        node.raise_memory_alarm().await;
+        let no = BasicRejectOptions { requeue: false };
+        delivery.acker.reject(no).await.unwrap();
+        let mut open = String::new();
+        for _ in 0..3 {
+            open = consumes_again(&node, DELAYED, &open).await;
+            node.management().close_connection(&open).await.unwrap();
+        }
+        consumes_again(&node, DELAYED, &open).await;
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        node.set_memory_watermark(0.6).await;
+        until_unsettled(&node, DELAYED, "0").await;
+        let copies = amqp.depth("retryrmq.delayed.parked").await.unwrap();
+        assert!((1..=2).contains(&copies), "{copies} copies");
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_end_does_not_wait_for_the_end_of_an_alarm() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = broker.own_node(&[]).await;
+        let amqp = node.connect().await;
+        let file = policy("[delayed.orders]\nto = \"shop\"\n");
+        let replica = Replica::start_at(node.url(), Some(file.path()), &[]).await;
+        replica.says("kept until they are due").await;
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-dead-letter-exchange".into(), text(""));
+        arguments.insert("x-dead-letter-routing-key".into(), text(DELAYED));
+        amqp.declare_with("late", QueueType::Classic, arguments)
+            .await;
+        declare(&amqp, "orders", QueueType::Classic, false).await;
+        let other = node.connect().await;
+        let (mut consumers, mut deliveries) = (Vec::new(), Vec::new());
+        for queue in ["late", "orders"] {
+            let mut consumer = other.consume(queue, 20).await;
+            amqp.publish_with(queue, "x", id(queue)).await;
+            deliveries.push(consumer.next().await.unwrap().unwrap());
+            consumers.push(consumer);
+        }
+        node.raise_memory_alarm().await;
+        for delivery in deliveries {
+            let no = BasicRejectOptions { requeue: false };
+            delivery.acker.reject(no).await.unwrap();
+        }
+        until_unsettled(&node, DELAYED, "1").await;
+        until_unsettled(&node, INTAKE, "1").await;
+        let ended = tokio::time::timeout(PATIENCE, replica.end()).await;
+        assert!(ended.expect("it ends").success());
+        node.set_memory_watermark(0.6).await;
+        // They are given back, or there; never neither.
+        for (queue, copy) in [
+            (DELAYED, "retryrmq.delayed.parked"),
+            (INTAKE, "orders.retry.1000"),
+        ] {
+            eventually(PATIENCE, "it is somewhere", || async {
+                let amqp = node.connect().await;
+                let left = amqp.depth(queue).await.unwrap_or(0);
+                left + amqp.depth(copy).await.unwrap_or(0) > 0
+            })
+            .await;
         }
     })
     .await;

@@ -16,6 +16,8 @@ const ROOM: usize = 1024 * 1024;
 /// How long a reader may do nothing, when there is still something for him, until nobody waits for him any more; and how long the
 /// end waits for readers.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the end waits at least for the reader of standard error, when that of standard output has taken all the time.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Between two looks whether there is room.
 const PAUSE: Duration = Duration::from_millis(20);
 /// A reader is seen to read by so many bytes.
@@ -59,7 +61,7 @@ pub(crate) fn finish() {
         let told = format!("{missing} lines are not on standard output: nobody read them\n");
         let _ = err.say(told.into_bytes()); // when it is closed there is nobody left to tell
     }
-    err.finish(until);
+    err.finish(until.max(Instant::now() + LAST_WORDS));
 }
 
 /// The way to one reader.

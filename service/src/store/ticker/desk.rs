@@ -12,7 +12,7 @@ use super::{
     AWAY,
     figures::{Figures, add},
     lines::Lines,
-    plan::{self, Sleep},
+    plan::{self, Load, Sleep},
 };
 use crate::store::{Due, Id, Lease, Line, Outlet, Refusal, Result, Store, Wish};
 
@@ -105,7 +105,7 @@ impl<S: Store, O: Outlet> Desk<S, O> {
                     },
                     1,
                 );
-                self.lines.end(&flight.line, true, now);
+                self.lines.end(&flight.line, flight.bytes, true, now);
                 self.done.insert(flight.lease.id.clone(), flight.lease);
             }
             Outcome::Refused(Refusal::Broker(why)) => {
@@ -114,12 +114,12 @@ impl<S: Store, O: Outlet> Desk<S, O> {
                     warn!(why, "the broker takes nothing");
                     self.broker_away_until = now + AWAY;
                 }
-                self.lines.end(&flight.line, false, now);
+                self.lines.end(&flight.line, flight.bytes, false, now);
                 self.back.push((flight.lease, Duration::ZERO));
             }
             Outcome::Refused(Refusal::Line(why) | Refusal::Hopeless(why)) => {
                 add(&figures.refused, 1);
-                let pause = self.lines.fail(&flight.line, now);
+                let pause = self.lines.fail(&flight.line, flight.bytes, now);
                 debug!(why, line = ?flight.line, ?pause, "a message was not taken");
                 self.back.push((flight.lease, pause));
             }
@@ -191,10 +191,14 @@ impl<S: Store, O: Outlet> Desk<S, O> {
         if now < self.broker_away_until {
             return Ok(Sleep::UntilDone(self.broker_away_until - now));
         }
-        let Some((limit, bytes)) = plan::room(self.flights.len(), self.bytes) else {
+        let left = plan::left(Load {
+            messages: self.flights.len(),
+            bytes: self.bytes,
+        });
+        let Some((limit, bytes)) = plan::room(left) else {
             return Ok(Sleep::UntilDone(AWAY));
         };
-        let holds = self.lines.holds(now);
+        let holds = self.lines.holds(left, now);
         let passed = holds.iter().any(|hold| hold.pause.is_none());
         let claim = self
             .store
@@ -246,7 +250,7 @@ impl<S: Store, O: Outlet> Desk<S, O> {
         let task = self.tasks.spawn(async move { bring(&*outlet, &due).await });
         self.flights.insert(task.id(), flight);
         self.bytes += bytes;
-        self.lines.begin(line, claimed);
+        self.lines.begin(line, bytes, claimed);
         self.figures
             .in_hand
             .store(self.flights.len() as u64, Ordering::Relaxed);

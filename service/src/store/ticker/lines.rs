@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use tokio::time::Instant;
 
-use super::plan::{self, Span, Stance, Standing};
+use super::plan::{self, Load, Span, Stance, Standing};
 use crate::store::{Hold, Line};
 
 #[derive(Default)]
@@ -22,30 +22,36 @@ struct State {
 
 /// What is in hand, and when one of it was done last.
 struct Sum {
-    in_hand: usize,
+    in_hand: Load,
     moved: Instant,
 }
 
 impl Sum {
     fn begun(now: Instant) -> Self {
         Self {
-            in_hand: 0,
+            in_hand: Load::default(),
             moved: now,
         }
     }
 
-    fn begin(&mut self, now: Instant) {
-        if self.in_hand == 0 {
+    fn begin(&mut self, bytes: usize, now: Instant) {
+        if self.is_done() {
             self.moved = now;
         }
-        self.in_hand += 1;
+        self.in_hand.messages += 1;
+        self.in_hand.bytes += bytes;
     }
 
-    fn end(&mut self, succeeded: bool, now: Instant) {
-        self.in_hand = self.in_hand.saturating_sub(1);
+    fn end(&mut self, bytes: usize, succeeded: bool, now: Instant) {
+        self.in_hand.messages = self.in_hand.messages.saturating_sub(1);
+        self.in_hand.bytes = self.in_hand.bytes.saturating_sub(bytes);
         if succeeded {
             self.moved = now;
         }
+    }
+
+    fn is_done(&self) -> bool {
+        self.in_hand.messages == 0
     }
 
     fn quiet_for(&self, now: Instant) -> Duration {
@@ -62,13 +68,14 @@ impl State {
         }
     }
 
-    fn stance(&self, line: &Line, now: Instant) -> Stance {
+    fn stance(&self, line: &Line, left: Load, now: Instant) -> Stance {
         plan::stance(Standing {
             span: match line.exchange() {
                 Some(_) => Span::Lane,
                 None => Span::Target,
             },
             in_hand: self.sum.in_hand,
+            left,
             failures: self.failures,
             held_for: self.held_until.saturating_duration_since(now),
             quiet_for: self.sum.quiet_for(now),
@@ -77,41 +84,42 @@ impl State {
 }
 
 impl Lines {
-    /// One more of its messages is in hand.
-    pub(super) fn begin(&mut self, line: Line, now: Instant) {
+    /// One more of its messages is in hand, with a body of so many bytes.
+    pub(super) fn begin(&mut self, line: Line, bytes: usize, now: Instant) {
         if let Some(exchange) = line.exchange() {
             let sum = self.exchanges.entry(exchange.to_owned());
-            sum.or_insert_with(|| Sum::begun(now)).begin(now);
+            sum.or_insert_with(|| Sum::begun(now)).begin(bytes, now);
         }
         let state = self.lines.entry(line);
-        state.or_insert_with(|| State::begun(now)).sum.begin(now);
+        let state = state.or_insert_with(|| State::begun(now));
+        state.sum.begin(bytes, now);
     }
 
     /// One of its messages is done with: published, given up, or left for a reason that is not the line's.
-    pub(super) fn end(&mut self, line: &Line, succeeded: bool, now: Instant) {
+    pub(super) fn end(&mut self, line: &Line, bytes: usize, succeeded: bool, now: Instant) {
         if let Some(exchange) = line.exchange()
             && let Some(sum) = self.exchanges.get_mut(exchange)
         {
-            sum.end(succeeded, now);
-            if sum.in_hand == 0 {
+            sum.end(bytes, succeeded, now);
+            if sum.is_done() {
                 self.exchanges.remove(exchange);
             }
         }
         let Some(state) = self.lines.get_mut(line) else {
             return;
         };
-        state.sum.end(succeeded, now);
+        state.sum.end(bytes, succeeded, now);
         if succeeded {
             state.failures = 0;
         }
-        if state.sum.in_hand == 0 && state.failures == 0 {
+        if state.sum.is_done() && state.failures == 0 {
             self.lines.remove(line);
         }
     }
 
     /// One of its messages has failed. Returns how long the line is held; those that were in hand together count once.
-    pub(super) fn fail(&mut self, line: &Line, now: Instant) -> Duration {
-        self.end(line, false, now);
+    pub(super) fn fail(&mut self, line: &Line, bytes: usize, now: Instant) -> Duration {
+        self.end(line, bytes, false, now);
         let state = self.lines.entry(line.clone());
         let state = state.or_insert_with(|| State::begun(now));
         if state.held_until <= now {
@@ -121,14 +129,15 @@ impl Lines {
         state.held_until - now
     }
 
-    /// What not to claim. Forgets lines that failed long ago and have nothing due since.
-    pub(super) fn holds(&mut self, now: Instant) -> Vec<Hold> {
+    /// What not to claim while there is room for so much. Forgets lines that failed long ago and have nothing due since.
+    pub(super) fn holds(&mut self, left: Load, now: Instant) -> Vec<Hold> {
         self.lines.retain(|_, state| {
-            state.sum.in_hand > 0 || now.saturating_duration_since(state.held_until) < FORGOTTEN
+            !state.sum.is_done() || now.saturating_duration_since(state.held_until) < FORGOTTEN
         });
         let full = self.exchanges.iter().flat_map(|(exchange, sum)| {
             let stance = plan::stance(Standing {
                 in_hand: sum.in_hand,
+                left,
                 quiet_for: sum.quiet_for(now),
                 ..Standing::default()
             });
@@ -137,7 +146,7 @@ impl Lines {
         });
         let mut stances: HashMap<Line, Stance> = full.collect();
         for (line, state) in &self.lines {
-            match state.stance(line, now) {
+            match state.stance(line, left, now) {
                 Stance::Open => {}
                 stance => {
                     // Of a lane its own trouble is known better than that of its exchange.
@@ -164,6 +173,10 @@ const FORGOTTEN: Duration = Duration::from_secs(300);
 mod tests {
     use super::*;
 
+    fn all() -> Load {
+        plan::left(Load::default())
+    }
+
     fn line() -> Line {
         Line::Queue("orders".to_owned())
     }
@@ -172,30 +185,30 @@ mod tests {
     fn failures_that_were_in_hand_together_count_once() {
         let (mut lines, now) = (Lines::default(), Instant::now());
         for _ in 0..10 {
-            lines.begin(line(), now);
+            lines.begin(line(), 0, now);
         }
-        let pauses: Vec<_> = (0..10).map(|_| lines.fail(&line(), now)).collect();
+        let pauses: Vec<_> = (0..10).map(|_| lines.fail(&line(), 0, now)).collect();
         assert_eq!(pauses, vec![plan::pause(1); 10]);
-        assert_eq!(lines.holds(now)[0].pause, Some(plan::pause(1)));
+        assert_eq!(lines.holds(all(), now)[0].pause, Some(plan::pause(1)));
         let later = now + plan::pause(1);
-        assert!(lines.holds(later).is_empty(), "it is tried again");
-        lines.begin(line(), later);
-        assert_eq!(lines.fail(&line(), later), plan::pause(2));
+        assert!(lines.holds(all(), later).is_empty(), "it is tried again");
+        lines.begin(line(), 0, later);
+        assert_eq!(lines.fail(&line(), 0, later), plan::pause(2));
     }
 
     #[test]
     fn one_success_ends_the_doubt_and_another_line_has_none() {
         let (mut lines, now) = (Lines::default(), Instant::now());
         let other = Line::Queue("other".to_owned());
-        lines.begin(line(), now);
-        lines.fail(&line(), now);
-        lines.begin(other.clone(), now);
-        let holds = lines.holds(now);
+        lines.begin(line(), 0, now);
+        lines.fail(&line(), 0, now);
+        lines.begin(other.clone(), 0, now);
+        let holds = lines.holds(all(), now);
         assert!(matches!(&holds[..], [hold] if hold.line == line()));
         let later = now + plan::pause(1);
-        lines.begin(line(), later);
-        lines.end(&line(), true, later);
-        lines.end(&other, true, later);
+        lines.begin(line(), 0, later);
+        lines.end(&line(), 0, true, later);
+        lines.end(&other, 0, true, later);
         assert!(lines.lines.is_empty());
     }
 
@@ -203,28 +216,33 @@ mod tests {
     fn a_line_without_any_confirm_is_held_and_one_that_moves_is_passed() {
         let (mut lines, now) = (Lines::default(), Instant::now());
         for _ in 0..600 {
-            lines.begin(line(), now);
+            lines.begin(line(), 0, now);
         }
-        assert_eq!(lines.holds(now)[0].pause, None);
+        assert_eq!(lines.holds(all(), now)[0].pause, None);
         let later = now + plan::STUCK;
-        assert!(lines.holds(later)[0].pause.is_some());
-        lines.end(&line(), true, later);
-        assert_eq!(lines.holds(later)[0].pause, None);
+        assert!(lines.holds(all(), later)[0].pause.is_some());
+        lines.end(&line(), 0, true, later);
+        assert_eq!(lines.holds(all(), later)[0].pause, None);
     }
 
     #[test]
     fn an_exchange_that_never_answers_takes_no_more_places_than_a_queue() {
         let (mut lines, now) = (Lines::default(), Instant::now());
-        let in_hand = |lines: &Lines| lines.exchanges.get("shop").map_or(0, |sum| sum.in_hand);
+        let in_hand = |lines: &Lines| {
+            lines
+                .exchanges
+                .get("shop")
+                .map_or(0, |sum| sum.in_hand.messages)
+        };
         let of = |number: usize| Line::of("shop", &format!("order.{number}"));
         let is_held = |lines: &mut Lines, line: &Line, now| {
-            let holds = lines.holds(now);
+            let holds = lines.holds(all(), now);
             holds.into_iter().find(|hold| hold.line == *line)
         };
         let mut begun = Vec::new();
         for number in 0..2_000 {
             if is_held(&mut lines, &of(number), now).is_none() {
-                lines.begin(of(number), now);
+                lines.begin(of(number), 0, now);
                 begun.push(of(number));
             }
         }
@@ -238,10 +256,10 @@ mod tests {
         assert!(is_held(&mut lines, &line(), later).is_none());
         assert!(is_held(&mut lines, &Line::of("bank", "order.1"), later).is_none());
         for line in &begun {
-            lines.end(line, true, later);
+            lines.end(line, 0, true, later);
         }
         assert_eq!(in_hand(&lines), 0);
-        assert!(lines.holds(later).is_empty());
+        assert!(lines.holds(all(), later).is_empty());
     }
 
     #[test]
@@ -250,18 +268,18 @@ mod tests {
         let (stuck, fine) = (Line::of("shop", "a"), Line::of("shop", "b"));
         assert_ne!(stuck, fine);
         for _ in 0..256 {
-            lines.begin(stuck.clone(), now);
+            lines.begin(stuck.clone(), 0, now);
         }
-        let holds = lines.holds(now);
+        let holds = lines.holds(all(), now);
         assert!(matches!(&holds[..], [hold] if hold.line == stuck));
     }
 
     #[test]
     fn trouble_is_forgotten_in_the_end() {
         let (mut lines, now) = (Lines::default(), Instant::now());
-        lines.begin(line(), now);
-        lines.fail(&line(), now);
-        lines.holds(now + FORGOTTEN * 2);
+        lines.begin(line(), 0, now);
+        lines.fail(&line(), 0, now);
+        lines.holds(all(), now + FORGOTTEN * 2);
         assert!(lines.lines.is_empty());
     }
 }

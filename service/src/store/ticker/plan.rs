@@ -38,6 +38,21 @@ pub(super) fn pause(failures: u32) -> Duration {
         .min(LONGEST_PAUSE)
 }
 
+/// Messages, and the bytes of their bodies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    pub(super) messages: usize,
+    pub(super) bytes: usize,
+}
+
+/// What there is room for beside what is in hand.
+pub(super) fn left(in_hand: Load) -> Load {
+    Load {
+        messages: IN_HAND.saturating_sub(in_hand.messages),
+        bytes: BYTES_IN_HAND.saturating_sub(in_hand.bytes),
+    }
+}
+
 /// What messages in hand are counted for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Span {
@@ -52,7 +67,9 @@ pub(super) enum Span {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Standing {
     pub(super) span: Span,
-    pub(super) in_hand: usize,
+    pub(super) in_hand: Load,
+    /// What there is room for, whatever its line.
+    pub(super) left: Load,
     /// Failures since the last success.
     pub(super) failures: u32,
     /// How long it is held for yet.
@@ -78,9 +95,13 @@ pub(super) fn stance(line: Standing) -> Stance {
         Span::Target => OF_A_TARGET,
         Span::Lane => OF_A_LANE,
     };
+    // Of all that is in hand it has no more than there is room for yet: several that never answer leave some, too. One message always may.
+    let has_room = line.in_hand.messages < most.min(line.left.messages)
+        && line.in_hand.bytes < line.left.bytes
+        || line.in_hand.messages == 0;
     if !line.held_for.is_zero() {
         Stance::Hold(line.held_for)
-    } else if line.in_hand < most {
+    } else if has_room {
         Stance::Open
     } else if line.quiet_for >= STUCK || line.failures > 0 {
         Stance::Hold(FIRST_PAUSE)
@@ -89,10 +110,10 @@ pub(super) fn stance(line: Standing) -> Stance {
     }
 }
 
-/// How many messages and bytes to claim; nothing while there is room for neither.
-pub(super) fn room(in_hand: usize, bytes: usize) -> Option<(usize, usize)> {
-    let messages = CLAIM.min(IN_HAND.saturating_sub(in_hand));
-    let room = BYTES_IN_HAND.saturating_sub(bytes);
+/// How many messages and bytes to claim; nothing while there is room for neither. Half of it: all may be of one line.
+pub(super) fn room(left: Load) -> Option<(usize, usize)> {
+    let messages = CLAIM.min(left.messages.div_ceil(2));
+    let room = left.bytes.div_ceil(2);
     (messages > 0 && room > 0).then_some((messages, room))
 }
 
@@ -141,6 +162,11 @@ mod tests {
         (0u64..100_000).prop_map(Duration::from_millis)
     }
 
+    fn loads() -> impl Strategy<Value = Load> {
+        let loads = (0usize..4_000, 0usize..(100 << 20));
+        loads.prop_map(|(messages, bytes)| Load { messages, bytes })
+    }
+
     proptest! {
         #[test]
         fn a_sleep_is_bounded_and_never_longer_than_the_next_message(
@@ -159,11 +185,15 @@ mod tests {
 
         #[test]
         fn a_line_that_is_held_or_full_is_not_claimed(
-            is_lane: bool, in_hand in 0usize..3_000, failures in 0u32..9, held_for in any_duration(), quiet_for in any_duration(),
+            is_lane: bool, in_hand in loads(), others in loads(), failures in 0u32..9, held_for in any_duration(), quiet_for in any_duration(),
         ) {
             let span = if is_lane { Span::Lane } else { Span::Target };
-            match stance(Standing { span, in_hand, failures, held_for, quiet_for }) {
-                Stance::Open => prop_assert!(held_for.is_zero() && in_hand < OF_A_TARGET),
+            let left = left(Load {
+                messages: in_hand.messages + others.messages,
+                bytes: in_hand.bytes + others.bytes,
+            });
+            match stance(Standing { span, in_hand, left, failures, held_for, quiet_for }) {
+                Stance::Open => prop_assert!(held_for.is_zero() && in_hand.messages < OF_A_TARGET),
                 // Those that are passed over are in the way of others, so only while they move.
                 Stance::Pass => prop_assert!(failures == 0 && quiet_for < STUCK),
                 Stance::Hold(pause) => prop_assert!(!pause.is_zero()),
@@ -171,13 +201,13 @@ mod tests {
         }
 
         #[test]
-        fn no_more_is_claimed_than_there_is_room_for(in_hand in 0usize..4_000, bytes in 0usize..(100 << 20)) {
-            match room(in_hand, bytes) {
+        fn no_more_is_claimed_than_there_is_room_for(in_hand in loads()) {
+            match room(left(in_hand)) {
                 Some((messages, room)) => {
-                    prop_assert!(in_hand + messages <= IN_HAND);
-                    prop_assert!(bytes + room <= BYTES_IN_HAND);
+                    prop_assert!(in_hand.messages + messages <= IN_HAND);
+                    prop_assert!(in_hand.bytes + room <= BYTES_IN_HAND);
                 }
-                None => prop_assert!(in_hand >= IN_HAND || bytes >= BYTES_IN_HAND),
+                None => prop_assert!(in_hand.messages >= IN_HAND || in_hand.bytes >= BYTES_IN_HAND),
             }
         }
 

@@ -173,7 +173,7 @@ impl Work<'_> {
     ) -> Result<Exit, Fault> {
         let mut ended = false;
         let mut idle_since = Instant::now();
-        let mut interrupted = false;
+        let (mut asked, mut interrupted) = (false, false);
         loop {
             let started = self.start();
             if started || !self.running.is_empty() {
@@ -201,12 +201,15 @@ impl Work<'_> {
                 .filter(|_| *self.urgency.borrow() < Urgency::Soon);
             tokio::select! {
                 () = signals.next() => {
-                    if self.drain_until.is_none() {
-                        self.drain(true);
-                        self.end_in(settings.drain);
-                    } else {
+                    if std::mem::replace(&mut asked, true) {
                         interrupted = true;
                         self.urgency.send_replace(Urgency::Now);
+                    } else {
+                        self.drain(true);
+                        // It may be ending by itself already.
+                        if self.drain_until.is_none() {
+                            self.end_in(settings.drain);
+                        }
                     }
                 }
                 Some(event) = self.happened.recv() => self.tell(&event),

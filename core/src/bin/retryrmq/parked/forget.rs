@@ -365,11 +365,12 @@ impl Forget<'_> {
                     }
                     self.found = true;
                     let is_on_hold = self.notes.holds(&record.fingerprint);
-                    let is_meant = match &mut erase {
-                        Some(Some(only)) => take_one(only, &record.mark),
-                        // What is on hold has come since the look.
-                        _ => !is_on_hold,
-                    };
+                    // What is on hold has come since the look, or is in another group by now.
+                    let is_meant = !is_on_hold
+                        && match &mut erase {
+                            Some(Some(only)) => take_one(only, &record.mark),
+                            _ => true,
+                        };
                     match &erase {
                         None if is_on_hold => return Err(on_hold_are("one that waits is")),
                         None => {
