@@ -236,3 +236,32 @@ async fn what_was_refused_on_a_connection_is_no_answer_to_what_is_asked_later() 
     })
     .await;
 }
+
+/// Each look at a queue that is missing costs its connection a channel for good.
+#[tokio::test]
+async fn more_waiting_queues_may_be_missing_than_a_connection_has_channels() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        for channels in [16, 100] {
+            let node = broker
+                .own_node(&[&format!("channel_max = {channels}")])
+                .await;
+            let client = connect(&node).await;
+            let waiting = client.waiting(QUEUE);
+            assert_eq!(waiting.rungs([]).await.unwrap(), []);
+            let consumer = client.consumer(QUEUE).dlx(true).retry(policy("fixed(1h)"));
+            client.apply_plan(&consumer.plan().unwrap()).await.unwrap();
+            let found = waiting.rungs([policy("fixed(1h)")]).await.unwrap();
+            let names: Vec<_> = found.iter().map(|rung| rung.name.as_str()).collect();
+            assert_eq!(names, ["orders.retry.100", "orders.retry.3600000"]);
+            let gone: Vec<_> = (0..3 * channels)
+                .map(|name| format!("gone-{name}"))
+                .collect();
+            let all = gone.iter().map(String::as_str).chain([QUEUE]);
+            let totals = client.queue_totals(all).await.unwrap();
+            let there = totals.iter().filter(|totals| matches!(totals, Ok(Some(_))));
+            assert_eq!((totals.len(), there.count()), (3 * channels + 1, 1));
+            client.close().await;
+        }
+    })
+    .await;
+}
