@@ -265,3 +265,24 @@ async fn more_waiting_queues_may_be_missing_than_a_connection_has_channels() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_plan_may_lack_more_queues_than_a_connection_has_channels() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = broker.own_node(&["channel_max = 16"]).await;
+        let client = connect(&node).await;
+        let policy = policy("exponential(1s, factor=2, max=1h, retries=12, jitter=0.2)");
+        let consumer = client.consumer(QUEUE).dlx(true).retry(policy);
+        let plan = consumer.plan().unwrap();
+        let compared = client.compare_plan(&plan).await.unwrap();
+        assert_eq!(compared.len(), plan.items.len());
+        let diary = Diary::default();
+        let running = start(consumer, &diary, |_| Ok(())).await;
+        let message = Publish::to_queue(QUEUE, "x").message_id("one");
+        client.publish(message).await.unwrap();
+        diary.until("one", 1).await;
+        running.close().await;
+        client.close().await;
+    })
+    .await;
+}
