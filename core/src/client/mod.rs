@@ -133,7 +133,7 @@ struct Inner {
     publisher: Publisher,
     metrics: Metrics,
     depths: Arc<Depths>,
-    looks: Looks,
+    looks: Arc<Looks>,
     reconnects: Arc<AtomicU64>,
     /// By queue name.
     delayed: Mutex<HashMap<String, Arc<Waits>>>,
@@ -230,10 +230,11 @@ impl Client {
             ]));
         }
         let metrics = Metrics::default();
+        let looks = Arc::new(Looks::new(&addresses));
         Ok(Self(Arc::new(Inner {
             pid: std::process::id(),
-            depths: Depths::new(metrics.depth(), &addresses),
-            looks: Looks::new(&addresses),
+            depths: Depths::new(metrics.depth(), &addresses, &looks),
+            looks,
             addresses,
             options,
             server,
