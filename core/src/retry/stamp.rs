@@ -60,6 +60,7 @@ impl Stamp<'_> {
         self.count(&mut copy, headers::COUNT, self.state.retries);
         self.count(&mut copy, headers::DEFERRALS, deferral);
         remove(&mut copy, headers::CRASHES);
+        self.group(&mut copy);
         self.finish(copy, expiration)
     }
 
@@ -68,6 +69,7 @@ impl Stamp<'_> {
         let mut copy = self.copy();
         self.count(&mut copy, headers::COUNT, self.state.retries);
         self.count(&mut copy, headers::CRASHES, crashes);
+        self.group(&mut copy);
         self.finish(copy, expiration)
     }
 
@@ -111,6 +113,8 @@ impl Stamp<'_> {
         if handover.is_failure() {
             self.failure(&mut copy, failure);
             self.particulars(&mut copy, failure);
+        } else {
+            self.group(&mut copy);
         }
         if let Handover::Park(reason) = handover {
             insert(&mut copy, headers::PARKED_REASON, long(reason.as_str()));
@@ -181,6 +185,7 @@ impl Stamp<'_> {
         if self.state.retries > 0 {
             self.count(&mut copy, headers::COUNT, self.state.retries);
         }
+        self.group(&mut copy);
         self.whole(copy)
     }
 
@@ -266,11 +271,7 @@ impl Stamp<'_> {
 
     fn failure(&self, table: &mut FieldTable, failure: &Failure) {
         if failure.is_recorded {
-            let alike = self.written(headers::FINGERPRINT);
-            if let Some(alike) = alike.filter(|alike| *alike != fingerprint_of(table)) {
-                insert(table, headers::FINGERPRINT, long(&alike));
-            }
-            return;
+            return self.group(table);
         }
         let first = self.state.first_failed_at.unwrap_or(self.now);
         insert(table, headers::FIRST_FAILED_AT, AMQPValue::Timestamp(first));
@@ -306,6 +307,16 @@ impl Stamp<'_> {
         remove(table, headers::HISTORY);
         if let Some(history) = HistoryEntry::write_all(&history, HISTORY_MAX) {
             insert(table, headers::HISTORY, history);
+        }
+    }
+
+    /// The group of the failure that the copy carries, where nobody could tell it from a text that was cut.
+    fn group(&self, table: &mut FieldTable) {
+        let written = self.written(headers::FINGERPRINT);
+        if table.contains_key(headers::ERROR)
+            && let Some(alike) = written.filter(|alike| *alike != fingerprint_of(table))
+        {
+            insert(table, headers::FINGERPRINT, long(&alike));
         }
     }
 
