@@ -16,7 +16,7 @@ use tracing::debug;
 
 use crate::{
     ErrorKind, Result,
-    connection::{Addresses, Census, Connection, Link, OpenChannel, is_doubtful, look},
+    connection::{Addresses, Census, Connection, Link, Looks, OpenChannel, is_doubtful, look},
     telemetry::Depth,
     topology::{name, parking_queue},
 };
@@ -28,6 +28,7 @@ const FRESH: Duration = Duration::from_secs(5);
 pub(super) struct Depths {
     depth: Depth,
     addresses: Arc<Addresses>,
+    looks: Arc<Looks>,
     state: Mutex<State>,
     /// Metrics are read by threads of every kind.
     runtime: Handle,
@@ -39,6 +40,8 @@ struct State {
     queues: BTreeSet<String>,
     /// What is known of those that were looked at, and were not empty or missing.
     known: BTreeMap<String, Known>,
+    /// Those whose last look cost its connection a channel for good: they were missing, or their node was away.
+    costly: BTreeSet<String>,
     looked: Option<Instant>,
     is_looking: bool,
 }
@@ -54,10 +57,11 @@ enum Known {
 
 impl Depths {
     /// In a runtime only.
-    pub(super) fn new(depth: Depth, addresses: &Arc<Addresses>) -> Arc<Self> {
+    pub(super) fn new(depth: Depth, addresses: &Arc<Addresses>, looks: &Arc<Looks>) -> Arc<Self> {
         Arc::new(Self {
             depth,
             addresses: Arc::clone(addresses),
+            looks: Arc::clone(looks),
             state: Mutex::default(),
             runtime: Handle::current(),
         })
@@ -119,9 +123,21 @@ impl Depths {
                 return Ok(());
             };
             let connection = connection?;
-            let open = match channel.take().filter(OpenChannel::is_open) {
-                Some(open) => open,
-                None => connection.channel().await?,
+            // Not on the connection that consumes, which would end with its last channel.
+            let costly = self.state().costly.contains(&queue);
+            let open = if costly {
+                match self.looks.channel().await {
+                    Ok(open) => open,
+                    Err(error) => {
+                        debug!(queue, %error, "how many messages are parked is not known");
+                        continue;
+                    }
+                }
+            } else {
+                match channel.take().filter(OpenChannel::is_open) {
+                    Some(open) => open,
+                    None => connection.channel().await?,
+                }
             };
             match look(open.lapin(), name(&parking_queue(&queue))?).await {
                 Ok(parked) => {
@@ -140,6 +156,9 @@ impl Depths {
                         self.depth.is(&queue, parked);
                         self.remember(&queue, (parked > 0).then_some(Known::Filled));
                     }
+                    if costly {
+                        self.state().costly.remove(&queue);
+                    }
                 }
                 // It would be refused again, with a line in the broker's log each time.
                 Err(error) if error.kind() == ErrorKind::AccessRefused => {
@@ -147,12 +166,23 @@ impl Depths {
                 }
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => {
                     self.remember(&queue, None);
+                    self.state().costly.insert(queue);
                 }
                 // Only its own node is away.
-                Err(error) if error.kind() == ErrorKind::Timeout && !open.is_open() => {}
+                Err(error) if error.kind() == ErrorKind::Timeout && !open.is_open() => {
+                    self.state().costly.insert(queue);
+                }
+                // Of another connection than that of the others.
+                Err(error) if costly => {
+                    debug!(queue, %error, "how many messages are parked is not known");
+                }
                 Err(error) => return Err(error),
             }
-            channel = Some(open);
+            if costly {
+                open.close().await;
+            } else {
+                channel = Some(open);
+            }
         }
         if let Some(channel) = channel {
             channel.close().await;

@@ -133,7 +133,7 @@ struct Inner {
     publisher: Publisher,
     metrics: Metrics,
     depths: Arc<Depths>,
-    looks: Looks,
+    looks: Arc<Looks>,
     reconnects: Arc<AtomicU64>,
     /// By queue name.
     delayed: Mutex<HashMap<String, Arc<Waits>>>,
@@ -146,6 +146,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// What the two connections are for.
 const CONSUME: &str = "consume";
 const PUBLISH: &str = "publish";
+
+/// So many channels the refusals about one item of a plan cost its connection for good. A work queue with many arguments of its owner's may cost
+/// some more.
+const CHANNELS_OF_AN_ITEM: usize = 8;
 
 /// For more queues than this what is known of their waiting queues is forgotten, and looked up again.
 const DELAYED: usize = 1_000;
@@ -226,10 +230,11 @@ impl Client {
             ]));
         }
         let metrics = Metrics::default();
+        let looks = Arc::new(Looks::new(&addresses));
         Ok(Self(Arc::new(Inner {
             pid: std::process::id(),
-            depths: Depths::new(metrics.depth(), &addresses),
-            looks: Looks::new(&addresses),
+            depths: Depths::new(metrics.depth(), &addresses, &looks),
+            looks,
             addresses,
             options,
             server,
@@ -424,8 +429,27 @@ impl Client {
     /// On a connection of its own: every refusal closes a channel, and some close the connection.
     pub(crate) async fn examine(&self, plan: &Plan, mode: Mode) -> Result<Vec<Finding>> {
         self.same_process()?;
-        let connection = Connection::open(&self.0.addresses, "topology").await?;
-        let findings = apply(&connection, plan, mode).await;
+        let mut connection = Connection::open(&self.0.addresses, "topology").await?;
+        // Where a connection may have few channels, on several.
+        let at_a_time = (connection.channels() / CHANNELS_OF_AN_ITEM).max(1);
+        let mut findings = Ok(Vec::with_capacity(plan.items.len()));
+        for (number, items) in plan.items.chunks(at_a_time).enumerate() {
+            if number > 0 {
+                connection.close().await;
+                connection = Connection::open(&self.0.addresses, "topology").await?;
+            }
+            let items = Plan {
+                items: items.to_vec(),
+            };
+            let found = apply(&connection, &items, mode).await;
+            findings = findings.and_then(|mut findings: Vec<_>| {
+                findings.extend(found?);
+                Ok(findings)
+            });
+            if findings.is_err() {
+                break;
+            }
+        }
         if mode != Mode::Require
             && let Ok(findings) = &findings
         {

@@ -29,7 +29,7 @@ impl Client {
     ) -> Result<Vec<Result<Option<QueueTotals>>>> {
         self.same_process()?;
         // Not on those that consume and publish: each queue that is not there closes a channel.
-        let connection = Connection::open(self.addresses(), "totals").await?;
+        let mut connection = Connection::open(self.addresses(), "totals").await?;
         let mut totals = Vec::new();
         let mut open: Option<OpenChannel> = None;
         for queue in queues {
@@ -42,7 +42,14 @@ impl Client {
             };
             let channel = match open.take().filter(OpenChannel::is_open) {
                 Some(channel) => channel,
-                None => connection.channel().await?,
+                None => match connection.channel().await {
+                    // Its channels are spent: the next one has all of them again.
+                    Err(error) if error.kind() == ErrorKind::ConnectionLost => {
+                        connection = Connection::open(self.addresses(), "totals").await?;
+                        connection.channel().await?
+                    }
+                    channel => channel?,
+                },
             };
             match look(channel.lapin(), wire).await {
                 Ok(found) => totals.push(Ok(Some(QueueTotals {

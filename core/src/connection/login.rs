@@ -106,11 +106,13 @@ impl Login {
         }
     }
 
-    /// Whether this is the password of before, and good for longer by the word of whoever gave it: the broker need not be told. Of a token
-    /// only its own end counts.
+    /// Whether this is the password of before, and good for longer by the word of whoever gave it: the broker need not be told. A token is
+    /// good until its own end at the longest.
     pub(super) fn extends(&self, before: &Self, left: Duration) -> bool {
+        let longest = Span::of(&self.secret).map(Span::left);
         self.secret == before.secret
-            && !self.is_token()
+            && longest
+                .is_none_or(|longest| self.lifetime.is_some_and(|lifetime| lifetime <= longest))
             && self.lifetime.is_none_or(|lifetime| lifetime > left)
     }
 
@@ -124,8 +126,7 @@ impl Login {
 
     /// How long from now its token is good for, by this machine's clock.
     fn left(&self) -> Option<Duration> {
-        let now = SystemTime::UNIX_EPOCH.elapsed().ok()?;
-        Some(Duration::from_secs(self.said()?.end).saturating_sub(now))
+        self.said().map(Span::left)
     }
 
     /// How long from now the secret is good for, where that is known: no longer than a token lives in all, however slow the clock of this
@@ -174,6 +175,12 @@ impl Span {
             begin: time("iat"),
             end: time("exp")?,
         })
+    }
+
+    /// How long from now it is good for, by this machine's clock.
+    fn left(self) -> Duration {
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        Duration::from_secs(self.end).saturating_sub(now)
     }
 
     /// How long it is good for in all, where it says so.
@@ -345,6 +352,9 @@ mod tests {
         assert!(!said("a", 60).extends(&said("a", 60), left));
         assert!(!said("b", 600).extends(&said("a", 60), left));
         assert!(!token(1_000).extends(&token(1_000), Duration::ZERO));
+        let asked_again = |end| token(end).expires_in(Duration::from_secs(300));
+        assert!(asked_again(99_999_999_999).extends(&asked_again(99_999_999_999), left));
+        assert!(!asked_again(1_000).extends(&asked_again(1_000), left));
     }
 
     #[test]

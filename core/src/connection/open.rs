@@ -269,6 +269,11 @@ impl Connection {
         }
     }
 
+    /// How many channels it may have at a time.
+    pub(crate) fn channels(&self) -> usize {
+        self.lapin.configuration().channel_max().into()
+    }
+
     /// Opens a channel.
     pub(crate) async fn channel(&self) -> Result<OpenChannel> {
         self.line().channel().await

@@ -150,8 +150,15 @@ impl Desk {
     async fn send(&mut self, link: &Link, channel: OpenChannel, wave: Vec<Task>) {
         let mut doubtful = self.attempt(channel, wave).await.into_iter().peekable();
         while doubtful.peek().is_some() {
-            let few: Vec<_> = doubtful.by_ref().take(FEW).collect();
-            let guilty_among = match self.open(link).await {
+            let opened = self.open(link).await;
+            // While they waited for the broker to read again, whoever asked may have given them up.
+            let wanted = doubtful.by_ref().filter(Task::is_wanted);
+            let few: Vec<_> = wanted.take(FEW).collect();
+            let guilty_among = match opened {
+                Ok(channel) if few.is_empty() => {
+                    self.channel = Some(channel);
+                    break;
+                }
                 Ok(channel) => self.attempt(channel, few).await,
                 Err(_) => few,
             };

@@ -1,6 +1,10 @@
 //! Which waiting queues there are, how many messages are in them, and what nobody needs any more.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    future::ready,
+    time::Duration,
+};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use lapin::options::QueueDeleteOptions;
@@ -17,6 +21,8 @@ use crate::{
 
 /// Queues that are asked for at a time.
 const AT_A_TIME: usize = 16;
+/// Channels that it takes to ask for one, at most: the last one may be closing still.
+const CHANNELS: usize = 3;
 
 /// A waiting queue and what is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,18 +71,42 @@ impl Waiting {
     /// those of a lost connection.
     pub async fn rungs(&self, policies: impl IntoIterator<Item = Policy>) -> Result<Vec<Rung>> {
         self.client.same_process()?;
-        let delays = delays(policies);
-        let connection = Connection::open(self.client.addresses(), "waiting").await?;
+        let mut delays: VecDeque<_> = delays(policies).into_iter().collect();
         let census = Census::new(self.client.addresses());
-        let found = stream::iter(delays)
-            .map(|delay| rung_of(&census, &connection, &self.queue, delay))
-            .buffered(AT_A_TIME)
-            .try_filter_map(|rung| async { Ok(rung.map(|(rung, _)| rung)) })
-            .try_collect()
-            .await;
+        let mut rungs = Vec::new();
+        let asked = loop {
+            let left = delays.len();
+            match self.rungs_of(&census, &mut delays, &mut rungs).await {
+                // Each that is missing costs a channel for good: the next connection has all of them again.
+                Err(error) if error.kind() == ErrorKind::ConnectionLost && delays.len() < left => {}
+                asked => break asked,
+            }
+        };
         census.close().await;
+        asked.map(|()| rungs)
+    }
+
+    /// Asks for the queues of these delays on one connection, and takes off those that were answered for.
+    async fn rungs_of(
+        &self,
+        census: &Census,
+        delays: &mut VecDeque<Duration>,
+        rungs: &mut Vec<Rung>,
+    ) -> Result<()> {
+        let connection = Connection::open(self.client.addresses(), "waiting").await?;
+        let at_a_time = AT_A_TIME.min(connection.channels() / CHANNELS).max(1);
+        let all: Vec<_> = delays.iter().copied().collect();
+        let answers = stream::iter(all)
+            .map(|delay| rung_of(census, &connection, &self.queue, delay))
+            .buffered(at_a_time);
+        let answered = answers.try_for_each(|rung| {
+            delays.pop_front();
+            rungs.extend(rung.map(|(rung, _)| rung));
+            ready(Ok(()))
+        });
+        let answered = answered.await;
         connection.close().await;
-        found
+        answered
     }
 
     /// Deletes a waiting queue that nobody needs: not while anything is in it, while anybody looks at it, or while the work queue has

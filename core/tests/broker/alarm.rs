@@ -2,14 +2,19 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use futures_util::future::join_all;
 use retryrmq::{BasicProperties, Client, ErrorKind, Failed, Failure, Outcome, Publish};
 use retryrmq_harness::{Broker, Permissions, QueueType, eventually, on_every_broker_where};
 use tokio::{
     task::JoinSet,
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
-use crate::stage::{Diary, PATIENCE, QUEUE, id, policy, start, stats};
+use crate::{
+    connecting::host_and_port,
+    hosts::{PUBLISHING, Wires, free_port},
+    stage::{Diary, PATIENCE, QUEUE, id, policy, start, stats},
+};
 
 /// Longer than the library waits for any one answer, and than two heartbeats.
 const ALARM: Duration = Duration::from_secs(30);
@@ -207,6 +212,52 @@ async fn a_copy_that_its_retrier_has_given_up_is_not_published_after_the_alarm()
         orders.store(&failed, &decision).await.unwrap();
         // Messages of one lane go in their order: those would be there by now.
         assert_eq!(amqp.depth(&decision.queue).await, Some(2));
+        client.close().await;
+    })
+    .await;
+}
+
+/// What became of the rest of a wave is not known when its connection goes, and it would be published again.
+#[tokio::test]
+async fn what_was_given_up_in_an_alarm_is_not_published_on_the_next_connection() {
+    /// More than stays on the way between two sockets.
+    const LARGE: usize = 1 << 20;
+    const GIVEN_UP: usize = 60;
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = broker.own_node(&[]).await;
+        let (wires, port) = (Wires::default(), free_port().await);
+        let _door = wires.lead(port, host_and_port(&node)).await;
+        let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
+        let (client, amqp) = (Client::connect(&url).await.unwrap(), node.connect().await);
+        amqp.declare(QUEUE, QueueType::Classic).await;
+        let large = || client.publish(Publish::to_queue(QUEUE, vec![b'x'; LARGE]));
+        // From then on messages as large go together.
+        large().await.unwrap();
+        amqp.drain(QUEUE).await;
+        node.raise_memory_alarm().await;
+        let wave = (0..GIVEN_UP).map(|_| timeout(Duration::from_secs(3), large()));
+        for given_up in join_all(wave).await {
+            given_up.expect_err("nothing is confirmed meanwhile");
+        }
+        wires.cut(PUBLISHING);
+        eventually(PATIENCE, "the client publishes on another one", || async {
+            (client.reconnects() == 1 && client.health().is_ok()).then_some(())
+        })
+        .await;
+        // For what would be published again at once.
+        sleep(Duration::from_secs(3)).await;
+        node.set_memory_watermark(0.6).await;
+        client
+            .publish(Publish::to_queue(QUEUE, "last"))
+            .await
+            .unwrap();
+        let there = amqp.drain(QUEUE).await;
+        let given_up = there.iter().filter(|message| message.text() != "last");
+        println!(
+            "{broker}: {} of {GIVEN_UP} are there",
+            given_up.clone().count()
+        );
+        assert!(given_up.count() < 16, "no more than were on their way");
         client.close().await;
     })
     .await;

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// A port on which nothing listened a moment ago.
-async fn free_port() -> u16 {
+pub(crate) async fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap().port()
 }
@@ -440,11 +440,11 @@ struct Wire {
 
 /// A way to a broker, each connection on which can be cut by itself, or left open and silent.
 #[derive(Default)]
-struct Wires(Arc<Mutex<Vec<Wire>>>);
+pub(crate) struct Wires(Arc<Mutex<Vec<Wire>>>);
 
 impl Wires {
     /// Until the task is ended, after which nobody else comes.
-    async fn lead(&self, port: u16, at: String) -> tokio::task::JoinHandle<()> {
+    pub(crate) async fn lead(&self, port: u16, at: String) -> tokio::task::JoinHandle<()> {
         let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let wires = Arc::clone(&self.0);
         tokio::spawn(async move {
@@ -466,7 +466,7 @@ impl Wires {
         })
     }
 
-    fn cut(&self, number: usize) {
+    pub(crate) fn cut(&self, number: usize) {
         self.0.lock().unwrap()[number].carrying.abort();
     }
 
@@ -477,7 +477,7 @@ impl Wires {
 
 /// The connections of a client, in the order in which it opens them.
 const CONSUMING: usize = 0;
-const PUBLISHING: usize = 1;
+pub(crate) const PUBLISHING: usize = 1;
 
 /// The nodes call their cluster differently, so that a new connection to the one is compared with an open one to the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,13 +1,13 @@
 //! What a broker will never take: frames above the negotiated size, bodies above its limit. Each test has a node of its own,
 //! because these are settings of a whole node.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use retryrmq::{BasicProperties, Client, ErrorKind, Publish};
+use retryrmq::{BasicProperties, Client, ErrorKind, Publish, Strategy};
 use retryrmq_harness::{
     Broker, Node, QueueType, eventually, on_every_broker, on_every_broker_where,
 };
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     connecting::refused,
@@ -232,6 +232,96 @@ async fn what_was_refused_on_a_connection_is_no_answer_to_what_is_asked_later() 
             lost,
             "what is consumed is not given back for queues that are gone"
         );
+        client.close().await;
+    })
+    .await;
+}
+
+/// Each look at a queue that is missing costs its connection a channel for good.
+#[tokio::test]
+async fn more_waiting_queues_may_be_missing_than_a_connection_has_channels() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        for channels in [16, 100] {
+            let node = broker
+                .own_node(&[&format!("channel_max = {channels}")])
+                .await;
+            let client = connect(&node).await;
+            let waiting = client.waiting(QUEUE);
+            assert_eq!(waiting.rungs([]).await.unwrap(), []);
+            let consumer = client.consumer(QUEUE).dlx(true).retry(policy("fixed(1h)"));
+            client.apply_plan(&consumer.plan().unwrap()).await.unwrap();
+            let found = waiting.rungs([policy("fixed(1h)")]).await.unwrap();
+            let names: Vec<_> = found.iter().map(|rung| rung.name.as_str()).collect();
+            assert_eq!(names, ["orders.retry.100", "orders.retry.3600000"]);
+            let gone: Vec<_> = (0..3 * channels)
+                .map(|name| format!("gone-{name}"))
+                .collect();
+            let all = gone.iter().map(String::as_str).chain([QUEUE]);
+            let totals = client.queue_totals(all).await.unwrap();
+            let there = totals.iter().filter(|totals| matches!(totals, Ok(Some(_))));
+            assert_eq!((totals.len(), there.count()), (3 * channels + 1, 1));
+            client.close().await;
+        }
+    })
+    .await;
+}
+
+/// As long as no service has parked anything, its consumers have no parking queues.
+#[tokio::test]
+async fn looks_at_parking_queues_that_are_missing_cost_no_connection() {
+    const CHANNELS: usize = 20;
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = broker
+            .own_node(&[&format!("channel_max = {CHANNELS}")])
+            .await;
+        let (client, amqp) = (connect(&node).await, node.connect().await);
+        amqp.declare("retryrmq.handover", QueueType::Quorum).await;
+        let diary = Diary::default();
+        let mut running = Vec::new();
+        for number in 0..5 {
+            let consumer = client.consumer(format!("{QUEUE}-{number}")).dlx(true);
+            let consumer = consumer.strategy(Strategy::Service);
+            running.push(start(consumer, &diary, |_| Ok(())).await);
+        }
+        // A look is good for five seconds.
+        for _ in 0..4 {
+            let _ = client.metrics_text();
+            sleep(Duration::from_millis(5_100)).await;
+        }
+        assert_eq!(client.reconnects(), 0, "handlers keep what they have");
+        amqp.declare(&format!("{QUEUE}-0.parked"), QueueType::Quorum)
+            .await;
+        amqp.publish(&format!("{QUEUE}-0.parked"), "x").await;
+        eventually(PATIENCE, "it is seen when it is there", || async {
+            let text = client.metrics_text();
+            let shown = format!("retryrmq_parked_depth{{queue=\"{QUEUE}-0\"}} 1");
+            text.contains(&shown).then_some(()).ok_or(text)
+        })
+        .await;
+        for running in running {
+            running.close().await;
+        }
+        client.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_plan_may_lack_more_queues_than_a_connection_has_channels() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = broker.own_node(&["channel_max = 16"]).await;
+        let client = connect(&node).await;
+        let policy = policy("exponential(1s, factor=2, max=1h, retries=12, jitter=0.2)");
+        let consumer = client.consumer(QUEUE).dlx(true).retry(policy);
+        let plan = consumer.plan().unwrap();
+        let compared = client.compare_plan(&plan).await.unwrap();
+        assert_eq!(compared.len(), plan.items.len());
+        let diary = Diary::default();
+        let running = start(consumer, &diary, |_| Ok(())).await;
+        let message = Publish::to_queue(QUEUE, "x").message_id("one");
+        client.publish(message).await.unwrap();
+        diary.until("one", 1).await;
+        running.close().await;
         client.close().await;
     })
     .await;

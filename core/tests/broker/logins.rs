@@ -281,3 +281,28 @@ async fn a_function_is_asked_at_every_connection() {
     })
     .await;
 }
+
+/// Whoever gives a token may want to be asked again long before that ends.
+#[tokio::test]
+async fn a_token_that_is_given_again_before_its_end_is_not_over() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        // Its end is in the year 5138. To this broker it is a password.
+        let token = "e30.eyJleHAiOjk5OTk5OTk5OTk5fQ.c2ln";
+        let user = User::new(&vhost, token).await;
+        let name = user.name.clone();
+        let credentials = Credentials::new(move || {
+            let login = Login::new(name.clone(), token).expires_in(Duration::from_secs(4));
+            async move { Ok::<_, std::io::Error>(login) }
+        });
+        let options = ClientOptions::new().credentials(credentials);
+        let client = Client::connect_with(vhost.url(), options).await.unwrap();
+        let until = std::time::Instant::now() + Duration::from_secs(10);
+        while std::time::Instant::now() < until {
+            client.health().unwrap();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        client.close().await;
+    })
+    .await;
+}

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fmt, time::SystemTime};
 
 use retryrmq::{
-    Backoff, BasicProperties, Event, HistoryEntry, Message, ParkReason,
+    Backoff, BasicProperties, Event, HistoryEntry, Message, ParkReason, defer,
     types::{AMQPValue, FieldTable},
 };
 use retryrmq_harness::{
@@ -16,7 +16,8 @@ use retryrmq_harness::{
 };
 
 use crate::stage::{
-    CLOCK, Diary, QUEUE, connect_with, id, int, ms, parked, policy, settled, start, table, text,
+    CLOCK, Diary, QUEUE, connect_with, id, int, ms, parked, policy, settled, start, table, take,
+    text,
 };
 
 #[derive(Debug)]
@@ -316,6 +317,36 @@ async fn what_a_publisher_would_have_the_broker_do_does_not_meddle_with_copies()
         assert_eq!(message.properties.expiration(), &None);
         assert_eq!((message.header("CC"), message.header("BCC")), (None, None));
         assert_eq!(amqp.depth("copies").await, Some(0), "no copy of a copy");
+    })
+    .await;
+}
+
+/// Whoever looks for a group among what waits would overlook it.
+#[tokio::test]
+async fn a_long_error_keeps_its_group_when_its_message_is_put_off() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        amqp.declare(QUEUE, kind).await;
+        amqp.publish_with(QUEUE, "x", id("a")).await;
+        let diary = Diary::default();
+        let consumer = client.consumer(QUEUE).dlx(true);
+        let running = start(
+            consumer.retry(policy("fixed(100ms)")),
+            &diary,
+            |message| match message.attempt() {
+                1 => Err("long ".repeat(1_000).into()),
+                _ => Err(defer(ms(3_600_000)).into()),
+            },
+        )
+        .await;
+        let seen = diary.until("a", 2).await;
+        let group = |headers: &FieldTable| headers.inner().get("x-retry-fingerprint").cloned();
+        let written = group(seen[1].message.headers().unwrap());
+        assert!(written.is_some());
+        let waits = take(&amqp, "orders.retry.4000000", 1).await;
+        assert_eq!(group(&waits[0].headers()), written);
+        running.close().await;
     })
     .await;
 }
