@@ -1,10 +1,6 @@
 //! Which waiting queues there are, how many messages are in them, and what nobody needs any more.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    future::ready,
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use lapin::options::QueueDeleteOptions;
@@ -21,8 +17,8 @@ use crate::{
 
 /// Queues that are asked for at a time.
 const AT_A_TIME: usize = 16;
-/// Channels that it takes to ask for one, at most: the last one may be closing still.
-const CHANNELS: usize = 3;
+/// Channels that it takes to ask for one, at most.
+const CHANNELS: usize = 5;
 
 /// A waiting queue and what is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,42 +67,30 @@ impl Waiting {
     /// those of a lost connection.
     pub async fn rungs(&self, policies: impl IntoIterator<Item = Policy>) -> Result<Vec<Rung>> {
         self.client.same_process()?;
-        let mut delays: VecDeque<_> = delays(policies).into_iter().collect();
+        let delays: Vec<_> = delays(policies).into_iter().collect();
         let census = Census::new(self.client.addresses());
-        let mut rungs = Vec::new();
-        let asked = loop {
-            let left = delays.len();
-            match self.rungs_of(&census, &mut delays, &mut rungs).await {
-                // Each that is missing costs a channel for good: the next connection has all of them again.
-                Err(error) if error.kind() == ErrorKind::ConnectionLost && delays.len() < left => {}
-                asked => break asked,
-            }
-        };
+        let rungs = self.rungs_of(&census, &delays).await;
         census.close().await;
-        asked.map(|()| rungs)
+        rungs
     }
 
-    /// Asks for the queues of these delays on one connection, and takes off those that were answered for.
-    async fn rungs_of(
-        &self,
-        census: &Census,
-        delays: &mut VecDeque<Duration>,
-        rungs: &mut Vec<Rung>,
-    ) -> Result<()> {
-        let connection = Connection::open(self.client.addresses(), "waiting").await?;
-        let at_a_time = AT_A_TIME.min(connection.channels() / CHANNELS).max(1);
-        let all: Vec<_> = delays.iter().copied().collect();
-        let answers = stream::iter(all)
-            .map(|delay| rung_of(census, &connection, &self.queue, delay))
-            .buffered(at_a_time);
-        let answered = answers.try_for_each(|rung| {
-            delays.pop_front();
-            rungs.extend(rung.map(|(rung, _)| rung));
-            ready(Ok(()))
-        });
-        let answered = answered.await;
-        connection.close().await;
-        answered
+    /// Asks for the queues of these delays, on as many connections as that takes: each that is missing costs one a channel for good.
+    async fn rungs_of(&self, census: &Census, delays: &[Duration]) -> Result<Vec<Rung>> {
+        let (mut rungs, mut left) = (Vec::new(), delays);
+        while !left.is_empty() {
+            let connection = Connection::open(self.client.addresses(), "waiting").await?;
+            let most = (connection.channels() / CHANNELS).max(1);
+            let (these, others) = left.split_at(most.min(left.len()));
+            let answers = stream::iter(these.to_vec())
+                .map(|delay| rung_of(census, &connection, &self.queue, delay))
+                .buffered(AT_A_TIME)
+                .try_filter_map(|rung| async { Ok(rung.map(|(rung, _)| rung)) });
+            let found: Result<Vec<_>> = answers.try_collect().await;
+            connection.close().await;
+            rungs.extend(found?);
+            left = others;
+        }
+        Ok(rungs)
     }
 
     /// Deletes a waiting queue that nobody needs: not while anything is in it, while anybody looks at it, or while the work queue has
