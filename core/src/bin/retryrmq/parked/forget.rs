@@ -25,7 +25,7 @@ use retryrmq::visible;
 /// Erase messages for good, parked and waiting for a retry: what a person may ask for
 ///
 /// Looks through the parking queue and all waiting queues; with --dlq through that dead-letter queue alone. What is ready in the work queue itself, or with a consumer, is not touched:
-/// look there as well, or run this again when those are done.
+/// look there as well, or run this again when those are done. Nor is what a service keeps in Redis: `retryrmq serve --waiting` lists that, and `--cancel` erases it.
 #[derive(Clone, Debug, Args)]
 #[command(override_usage = "retryrmq parked forget [OPTIONS] <QUEUE> <--id <ID>|--fingerprint <HEX>|--where <CONDITION>|…>", after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args([
