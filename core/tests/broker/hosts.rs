@@ -340,6 +340,12 @@ async fn while_the_broker_is_away_publishers_are_told_and_old_depths_are_not_sho
         let published = tokio::time::timeout(PATIENCE, client.publish(delayed())).await;
         let error = published.expect("the publisher is told").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionLost, "{error}");
+        // And why there is none: nobody listens there any more.
+        eventually(PATIENCE, "the publisher is told why", || async {
+            let error = client.publish(delayed()).await.unwrap_err().to_string();
+            error.contains("refused").then_some(()).ok_or(error)
+        })
+        .await;
         drop(all);
         client.close().await;
     })

@@ -1,7 +1,10 @@
 //! `retryrmq publish`: confirmed, or an error.
 
+use std::{io::Write, net::TcpListener};
+
 use retryrmq::types::AMQPValue;
 use retryrmq_harness::{
+    Permissions,
     lapin::{ExchangeKind, options::QueueBindOptions},
     on_every_broker,
 };
@@ -161,6 +164,41 @@ async fn a_delayed_message_waits() {
         desk.run(&["publish", "--queue=nope", "--delay=1s", "x"])
             .await
             .exits(3);
+    })
+    .await;
+}
+
+/// In whatever order they are tried.
+#[tokio::test]
+async fn one_of_several_hosts_will_do_and_the_password_may_be_in_a_file() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        let nobody = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let dead = nobody.local_addr().unwrap();
+        drop(nobody);
+        let user = desk.vhost.name();
+        let management = broker.management();
+        management
+            .create_user(user, "4711-sesame", "")
+            .await
+            .unwrap();
+        let allowed = management.set_permissions(desk.vhost.name(), user, Permissions::ALL);
+        allowed.await.unwrap();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        writeln!(file, "4711-sesame").unwrap();
+        let at = desk.vhost.url_as(user, "").replacen(":@", "@", 1);
+        let at = at.replacen('@', &format!("@{dead},"), 1);
+        let url = format!("{at}?passwordfile={}", file.path().display());
+        for _ in 0..6 {
+            let publish = ["--url", &url, "publish", "--queue", QUEUE, "x"];
+            desk.run(&publish).await.exits(0);
+        }
+        desk.holds(QUEUE, 6).await;
+        file.as_file().set_len(0).unwrap();
+        let publish = ["--url", &url, "publish", "--queue", QUEUE, "x"];
+        let refused = desk.run(&publish).await;
+        assert!(!refused.status.success(), "{refused:#?}");
+        management.delete_user(user).await.unwrap();
     })
     .await;
 }

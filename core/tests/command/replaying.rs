@@ -2,10 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
-use retryrmq::types::AMQPValue;
+use retryrmq::{Client, types::AMQPValue};
 use retryrmq_harness::{Broker, QueueType, on_every_broker};
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
@@ -211,6 +215,54 @@ async fn the_rest_follows_only_a_canary_that_lives() {
         desk.holds(PARKED, 0).await;
         mended.signal(Signal::TERM);
         mended.end().await;
+    })
+    .await;
+}
+
+/// Quorum queues of 4.x hand out what has a priority of 5 and more first: what is parked again at once would be replayed for ever, and
+/// the others never.
+#[tokio::test]
+async fn what_is_parked_again_at_once_is_replayed_once() {
+    const NORMAL: u32 = 240;
+    const ALL: u32 = NORMAL + 20;
+    on_every_broker(|broker| async move {
+        let desk = stage(&broker, NORMAL).await;
+        let urgent = (NORMAL + 1..=ALL).map(|number| {
+            let properties = parked(&number.to_string(), 1_700_000_000, "no answer");
+            (
+                PARKED,
+                format!("body {number}"),
+                properties.with_priority(9),
+            )
+        });
+        desk.amqp.publish_all("", urgent).await;
+        desk.holds(PARKED, ALL).await;
+        let client = Client::connect(desk.vhost.url()).await.unwrap();
+        let attempts = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&attempts);
+        let consumer = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .retry("fixed(1h, retries=0)".parse().unwrap());
+        let running = consumer.start(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            std::future::ready(Err(std::io::Error::other("again")))
+        });
+        let running = running.await.unwrap();
+        let replay = ["parked", "replay", QUEUE, "--all", "--json"];
+        let done = desk.run(&replay).await.exits(0);
+        let told = done.lines();
+        let replayed = told.iter().filter(|line| line["outcome"] == "replayed");
+        assert_eq!(replayed.count(), ALL as usize);
+        desk.holds(PARKED, ALL).await;
+        running.close().await;
+        assert_eq!(attempts.load(Ordering::SeqCst), ALL);
+        let parked = ids(&desk, PARKED).await;
+        assert!(
+            parked.len() == ALL as usize && parked.values().all(|times| *times == 1),
+            "{parked:?}"
+        );
+        client.close().await;
     })
     .await;
 }

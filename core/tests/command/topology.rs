@@ -1,6 +1,14 @@
 //! `retryrmq topology`: planned, compared, applied; and its exit code says whether all is there.
 
-use retryrmq_harness::{QueueType, on_every_broker};
+use retryrmq::types::FieldTable;
+use retryrmq_harness::{
+    QueueType,
+    lapin::{
+        BasicProperties, ExchangeKind,
+        options::{ExchangeDeclareOptions, QueueBindOptions},
+    },
+    on_every_broker,
+};
 use serde_json::{Value, json};
 
 use crate::stage::{Desk, PARKED, QUEUE, finish, retryrmq};
@@ -86,6 +94,59 @@ async fn planned_compared_applied_and_there() {
         desk.consume(1, &["--retry=list(1s, 1m)", "--no-declare"], "true")
             .await
             .exits(0);
+    })
+    .await;
+}
+
+/// Some of its delays are equal to the millisecond: all of the others have their queues all the same.
+#[tokio::test]
+async fn what_was_planned_for_delays_that_repeat_is_all_that_consuming_needs() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let policy = "--retry=exponential(10ms, factor=1.05, max=1s, retries=30)";
+        desk.run(&["topology", QUEUE, policy, "--apply"])
+            .await
+            .exits(0);
+        desk.run(&["publish", "--queue", QUEUE, "x"]).await.exits(0);
+        desk.consume(31, &[policy, "--no-declare"], "exit 1")
+            .await
+            .exits(0);
+        desk.holds(PARKED, 1).await;
+        desk.holds(QUEUE, 0).await;
+    })
+    .await;
+}
+
+/// As messages of a fanout exchange have none.
+#[tokio::test]
+async fn a_rule_may_be_about_those_without_a_routing_key() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        let channel = desk.amqp.channel();
+        let made = channel.exchange_declare(
+            "all".into(),
+            ExchangeKind::Fanout,
+            ExchangeDeclareOptions::default(),
+            FieldTable::default(),
+        );
+        made.await.unwrap();
+        let bound = channel.queue_bind(
+            QUEUE.into(),
+            "all".into(),
+            "".into(),
+            QueueBindOptions::default(),
+            FieldTable::default(),
+        );
+        bound.await.unwrap();
+        let nameless = BasicProperties::default();
+        desk.amqp.publish_to("all", "", "x", nameless).await;
+        desk.amqp.publish(QUEUE, "y").await;
+        let policies = ["--retry=fixed(20m)", "--rule=routing_key= => fixed(10m)"];
+        desk.consume(2, &policies, "exit 1").await.exits(0);
+        desk.holds("orders.retry.600000", 1).await;
+        desk.holds("orders.retry.1200000", 1).await;
+        let waits = desk.amqp.take("orders.retry.600000").await.unwrap();
+        assert_eq!(waits.text(), "x");
     })
     .await;
 }
