@@ -165,7 +165,7 @@ impl Chronicle {
                 _ => None,
             });
             let replayed = steps.iter().any(|(_, step)| matches!(step, Step::Replayed));
-            let succeeded = matches!(steps.last(), Some((_, Step::Succeeded)));
+            let succeeded = matches!(newest(steps), Some(Step::Succeeded));
             parked == order.parked && succeeded == (order.parked.is_none() || replayed)
         })
     }
@@ -176,7 +176,7 @@ impl Chronicle {
         stories
             .steps
             .values()
-            .filter(|steps| matches!(steps.last(), Some((_, Step::Succeeded))))
+            .filter(|steps| matches!(newest(steps), Some(Step::Succeeded)))
             .count()
     }
 
@@ -212,9 +212,9 @@ impl Chronicle {
                 .iter()
                 .filter(|(_, step)| matches!(step, Step::Attempt(_)))
                 .count();
-            let end = match steps.last() {
-                Some((_, Step::Parked { reason, .. })) => format!("parked: {reason}"),
-                Some((_, Step::Succeeded)) => "handled".to_owned(),
+            let end = match newest(steps) {
+                Some(Step::Parked { reason, .. }) => format!("parked: {reason}"),
+                Some(Step::Succeeded) => "handled".to_owned(),
                 _ => "not done".to_owned(),
             };
             table.add_row([
@@ -239,8 +239,17 @@ fn ended(stories: &Stories) -> usize {
     stories
         .steps
         .values()
-        .filter(|steps| steps.last().is_some_and(|(_, step)| step.ends()))
+        .filter(|steps| newest(steps).is_some_and(Step::ends))
         .count()
+}
+
+/// What happened to an order last. That it is published is no news after its first attempt: the broker may deliver a
+/// message before it confirms it.
+fn newest(steps: &[(Duration, Step)]) -> Option<&Step> {
+    steps
+        .iter()
+        .map(|(_, step)| step)
+        .rfind(|step| !matches!(step, Step::Published))
 }
 
 /// What an operator sees of the parking queue.
