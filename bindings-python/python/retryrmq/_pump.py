@@ -12,15 +12,12 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from . import _lines, _logs, _native, events
 from ._asking import Asker
 from ._listening import Mailbox
 from ._native import Operation, Question, Subscription
-
-if TYPE_CHECKING:
-    from ._loop_workers import LoopWorkers
 
 logger = _logs.logger("retryrmq")
 
@@ -38,13 +35,20 @@ class _Awaited(NamedTuple):
     lost: Callable[[], None]
 
 
+class Workers(Protocol):
+    """Handlers at work on an event loop."""
+
+    def let_go(self) -> None:
+        """The event loop was closed: what its handlers hold goes back to its queue."""
+
+
 class _Home(NamedTuple):
     """The event loop on which a consumer lives: gone with it, as nobody would be there to handle its messages."""
 
     loop: weakref.ref[asyncio.AbstractEventLoop]
     subscription: weakref.ref[Subscription]
     #: They know what their handlers hold; there are none for somebody who iterates.
-    workers: weakref.ref[LoopWorkers] | None
+    workers: weakref.ref[Workers] | None
     queue: str
 
 
@@ -102,7 +106,7 @@ class Pump:
         self.when_done(operation, done)
         return await future
 
-    def lives_here(self, subscription: Subscription, workers: LoopWorkers | None, queue: str) -> None:
+    def lives_here(self, subscription: Subscription, workers: Workers | None, queue: str) -> None:
         """Lets go of the subscription when the running event loop is closed before it."""
         loop, at_work = asyncio.get_running_loop(), None if workers is None else weakref.ref(workers)
         self._homes[next(self._tickets)] = _Home(weakref.ref(loop), weakref.ref(subscription), at_work, queue)

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::transport::FRAME_MAX;
+/// The largest frame we agree to: a server that negotiates none would make lapin allocate without bound.
+pub(super) const FRAME_MAX: u32 = 131_072;
 
 /// Type, channel, size and end octet of a frame.
 const FRAME_OVERHEAD: usize = 8;

@@ -26,22 +26,20 @@ use tracing::{debug, warn};
 use super::{
     Address, Addresses,
     discretion::Discretion,
+    limits::FRAME_MAX,
     limits::Limits,
     login::Login,
+    patience::{ANSWER, IMPATIENT},
     places::Places,
     refusal::{Doing, refusal},
     renewal::Renewal,
     sanitiser::MendedLog,
     server::Server,
-    transport::{self, FRAME_MAX, Kit, Lifeline},
+    transport::{self, Kit, Lifeline},
 };
 use crate::{Error, ErrorKind, Result};
 
-/// How long any single question to the broker may take. Long enough for a quorum queue that elects a leader.
-pub(crate) const ANSWER: Duration = Duration::from_secs(20);
 const GOODBYE: Duration = Duration::from_secs(2);
-/// How long a host may take to answer while there are others to try.
-pub(super) const IMPATIENT: Duration = Duration::from_secs(3);
 
 /// Hangs up when it is dropped. Without, a connection that nobody waits for any more would stay open: lapin's thread goes
 /// on with the handshake that was given up, and then answers heartbeats for as long as the process lives.

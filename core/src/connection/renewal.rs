@@ -16,7 +16,8 @@ use super::{
     Address, Addresses,
     discretion::Discretion,
     login::Login,
-    open::{ANSWER, Connection, IMPATIENT},
+    open::Connection,
+    patience::{ANSWER, IMPATIENT},
     refusal::{Doing, refusal},
 };
 use crate::{Error, ErrorKind, Result};

@@ -35,13 +35,11 @@ use tokio_rustls::client::TlsStream;
 use super::{
     Address, chunk,
     discretion::Discretion,
+    limits::FRAME_MAX,
     sanitiser::{MendedLog, Sanitiser},
     tls,
 };
 use crate::{Error, ErrorKind, Result};
-
-/// The largest frame we agree to: a server that negotiates none would make lapin allocate without bound.
-pub(super) const FRAME_MAX: u32 = 131_072;
 
 enum Socket {
     Plain(TcpStream),

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::engine::Moment;
+use super::moment::Moment;
 
 /// How long something settled may wait for its acknowledgement.
 const PATIENCE: Duration = Duration::from_millis(3);

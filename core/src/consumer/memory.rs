@@ -9,10 +9,8 @@ use std::{
 
 use super::{
     Received,
-    engine::{
-        Moment,
-        flaws::{self, Flaw},
-    },
+    engine::flaws::{self, Flaw},
+    moment::Moment,
 };
 use crate::retry::headers;
 

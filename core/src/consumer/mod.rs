@@ -18,6 +18,7 @@ mod inbox;
 mod memory;
 mod message;
 mod messages;
+mod moment;
 mod options;
 mod retrier;
 mod shell;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{
     super::Received,
+    super::moment::Moment,
     command::{Copy, Return},
-    input::Moment,
 };
 use crate::telemetry::Event;
 

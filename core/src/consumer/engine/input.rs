@@ -1,21 +1,7 @@
 //! What happens to an engine.
 
-use std::time::Duration;
-
-use super::super::{Token, inbox::Ending};
+use super::super::{Token, inbox::Ending, moment::Moment};
 use crate::{BasicProperties, Error, Result, types::ShortString};
-
-/// A point in time: how long the shell has been running. The engine has no clock of its own.
-pub(crate) type Moment = Duration;
-
-/// The time at which something happens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Now {
-    /// For timers.
-    pub(crate) at: Moment,
-    /// For headers: seconds since 1970, the resolution of AMQP's timestamps.
-    pub(crate) unix: u64,
-}
 
 /// A delivery as it comes from the wire (AMQP `basic.deliver`).
 #[derive(Clone, Debug, Default)]

@@ -35,9 +35,10 @@ use tracing::warn;
 pub(super) use consequence::Case;
 pub(super) use entry::Consequence;
 
+pub(crate) use super::moment::Now;
 pub(crate) use command::{Command, Commands, Copy, Return};
 pub(crate) use drain::GOODBYE;
-pub(crate) use input::{Arrival, Input, Moment, Now};
+pub(crate) use input::{Arrival, Input};
 
 use self::{
     drain::Drain,
@@ -49,7 +50,8 @@ use self::{
     syncs::Syncs,
 };
 use super::{
-    Consumer, Received, Token, acks::Ack, agenda::Agenda, inbox::Ending, memory::Memory, slab::Slab,
+    Consumer, Received, Token, acks::Ack, agenda::Agenda, inbox::Ending, memory::Memory,
+    moment::Moment, slab::Slab,
 };
 use crate::{
     ErrorKind,

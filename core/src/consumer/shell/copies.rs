@@ -8,7 +8,8 @@ use tokio::{sync::mpsc, time::Instant};
 use super::{
     super::{
         Token,
-        engine::{Copy, Input, Moment},
+        engine::{Copy, Input},
+        moment::Moment,
     },
     Mail,
 };
