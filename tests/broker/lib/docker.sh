@@ -14,7 +14,7 @@ docker_install() { # VERSION
 docker_write_settings() { # VERSION N
     local dir; dir=$(node_dir "$1" "$2")
     {
-        echo "collect_statistics_interval = 1000" # a fifth of the usual, so that tests see counts sooner
+        common_settings
         tls_settings 5671 /etc/rabbitmq/tls 0.0.0.0
         grep -v '^plugins = ' "$dir/extra.conf" 2>/dev/null || true
     } >"$dir/node.conf"

@@ -40,3 +40,9 @@ choose_kind() { # [docker|private]: an instance keeps the kind that it began wit
         "plugin, start a Docker engine, or run as root on Debian (with the right to unshare), whose packages then do"
     echo "$kind"
 }
+
+# Lines of rabbitmq.conf for nodes of every kind.
+common_settings() {
+    echo "collect_statistics_interval = 1000" # a fifth of the usual, so that tests see counts sooner
+    echo "handshake_timeout = 60000" # on a busy machine ten seconds may pass before a client's next frame is read
+}

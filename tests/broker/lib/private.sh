@@ -125,8 +125,8 @@ private_write_settings() { # VERSION N
         echo "management.tcp.ip = 127.0.0.1"
         echo "management.tcp.port = $(management_port "$port")"
         echo "log.file.level = info"
+        common_settings
         echo "disk_free_limit.absolute = 200MB"
-        echo "collect_statistics_interval = 1000" # a fifth of the usual, so that tests see counts sooner
         tls_settings "$(tls_port "$port")" /var/lib/rabbitmq/tls 127.0.0.1
         grep -v '^plugins = ' "$dir/extra.conf" 2>/dev/null || true
     } >"$data/rabbitmq.conf"
