@@ -92,6 +92,15 @@ serve-ledger: cargo ## keep books about a fleet behind the service while its par
 	@RETRYRMQ_LEDGER_COUNT=$(COUNT) $(WITH_BROKERS) --versions 4.3 -- \
 		cargo test -p retryrmq-serve --test ledger -- --include-ignored --nocapture --test-threads 1
 
+# How many, and for how many seconds.
+WAITING ?= 1000000
+WAIT ?= 3600
+
+.PHONY: serve-waiting
+serve-waiting: cargo ## let a million messages wait for an hour in waiting queues and in Redis: make serve-waiting WAITING=1000000 WAIT=3600
+	@RETRYRMQ_WAITING_COUNT=$(WAITING) RETRYRMQ_WAITING_SECONDS=$(WAIT) $(WITH_BROKERS) --versions 4.3 -- \
+		cargo test --release -p retryrmq-serve --test serve --test redis -- --ignored --nocapture a_million_that_waits
+
 # Every figure is a ratio of one run. The languages' take RETRYRMQ_BENCH_COUNT and RETRYRMQ_BENCH_ROUNDS to be shorter.
 .PHONY: bench
 bench: bench-core bench-python bench-node bench-go ## measure the core and every binding beside its peers: hours

@@ -6,15 +6,15 @@ use std::{
     time::Duration,
 };
 
-use retryrmq_serve::store::{Due, Line, Outlet, Refusal, Store, Ticker};
+use retryrmq_serve::store::{Due, Kept, Line, Outlet, Refusal, Store, Ticker};
 use tokio::{
     sync::oneshot,
-    time::{Instant, sleep},
+    time::{Instant, interval, sleep},
 };
 
 use crate::{
     drafts::many,
-    server::{eventually, on_every_kind},
+    server::{Servers, available, eventually, on_every_kind},
 };
 
 /// Notes how late each message is. Its publishing takes as long as a confirm of a quorum queue.
@@ -57,62 +57,143 @@ async fn lateness_at_five_thousand_a_second() {
                     let mut draft = kept.draft().clone();
                     draft.delay += Duration::from_millis(100) * at as u32 / slots;
                     draft.body = format!("{part}-{at}-{}", "x".repeat(1_000)).into_bytes();
-                    retryrmq_serve::store::Kept::new(draft).unwrap()
+                    Kept::new(draft).unwrap()
                 })
                 .collect();
             store.keep(&batch).await.unwrap();
         }
         eprintln!("kept {} in {:?}", PER_SECOND * SECONDS, begun.elapsed());
-        assert!(begun.elapsed() < lead, "the first was due before the last was kept");
-        let outlets = [Arc::new(Watch::default()), Arc::new(Watch::default())];
-        let mut stops = Vec::new();
-        for outlet in &outlets {
-            let other = Arc::new(servers.store());
-            let ticker = Ticker::new(other, Arc::clone(outlet));
-            let (stop, stopped) = oneshot::channel::<()>();
-            tokio::spawn(ticker.run(
-                async {
-                    let _ = stopped.await;
-                },
-                Duration::from_secs(1),
-            ));
-            stops.push(stop);
-        }
-        eventually("all brought", || async { store.count().await.unwrap().is_empty().then_some(()) }).await;
-        let mut late: Vec<_> = outlets
-            .iter()
-            .flat_map(|outlet| outlet.late.lock().unwrap().clone())
-            .collect();
-        late.sort();
-        let at = |share: f64| late[((late.len() - 1) as f64 * share) as usize];
+        assert!(
+            begun.elapsed() < lead,
+            "the first was due before the last was kept"
+        );
+        let (outlets, stops) = two_replicas(&servers);
+        eventually("all brought", || async {
+            store.count().await.unwrap().is_empty().then_some(())
+        })
+        .await;
         eprintln!(
-            "{} due at {PER_SECOND} a second, two replicas: late p50 {:?}, p99 {:?}, p99.9 {:?}, most {:?}",
-            late.len(),
-            at(0.5),
-            at(0.99),
-            at(0.999),
-            at(1.0)
+            "due at {PER_SECOND} a second, two replicas: {}",
+            lateness(&outlets)
         );
         drop(stops);
     })
     .await;
 }
 
+/// Two tickers, which run until what is returned second is dropped.
+fn two_replicas(servers: &Servers) -> ([Arc<Watch>; 2], Vec<oneshot::Sender<()>>) {
+    let outlets = [Arc::new(Watch::default()), Arc::new(Watch::default())];
+    let mut stops = Vec::new();
+    for outlet in &outlets {
+        let ticker = Ticker::new(Arc::new(servers.store()), Arc::clone(outlet));
+        let (stop, stopped) = oneshot::channel::<()>();
+        tokio::spawn(ticker.run(
+            async {
+                let _ = stopped.await;
+            },
+            Duration::from_secs(1),
+        ));
+        stops.push(stop);
+    }
+    (outlets, stops)
+}
+
+fn lateness(outlets: &[Arc<Watch>]) -> String {
+    let late = outlets
+        .iter()
+        .flat_map(|outlet| outlet.late.lock().unwrap().clone());
+    let mut late: Vec<_> = late.collect();
+    late.sort();
+    let at = |share: f64| late[((late.len() - 1) as f64 * share) as usize];
+    format!(
+        "{} came, late p50 {:?}, p99 {:?}, p99.9 {:?}, most {:?}",
+        late.len(),
+        at(0.5),
+        at(0.99),
+        at(0.999),
+        at(1.0)
+    )
+}
+
+/// Bytes of memory that a server says it uses.
+fn used(servers: &Servers) -> u64 {
+    let info = servers.cli(0, &["info", "memory"]);
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix("used_memory:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+/// `make serve-waiting`: `RETRYRMQ_WAITING_COUNT` messages wait for `RETRYRMQ_WAITING_SECONDS`, and come at [`PER_SECOND`] as they
+/// were kept.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes more than an hour"]
+async fn a_million_that_waits_for_an_hour() {
+    if !available() {
+        return;
+    }
+    let number = |name: &str, otherwise: u64| {
+        std::env::var(name).map_or(otherwise, |said| said.parse().expect(name))
+    };
+    let (count, seconds) = (
+        number("RETRYRMQ_WAITING_COUNT", 1_000_000),
+        number("RETRYRMQ_WAITING_SECONDS", 3_600),
+    );
+    let servers = Servers::new("valkey");
+    servers.start(0, &["appendfsync always"]);
+    let store = servers.store();
+    let (empty, begun, batch) = (used(&servers), Instant::now(), PER_SECOND / 10);
+    let mut tick = interval(Duration::from_millis(100));
+    for _ in 0..count.div_ceil(batch as u64) {
+        tick.tick().await;
+        let drafts = many("orders", batch, Duration::from_secs(seconds));
+        let kept = drafts.into_iter().map(|kept| {
+            let mut draft = kept.draft().clone();
+            draft.properties = crate::drafts::laden();
+            draft.body = vec![b'x'; 256];
+            Kept::new(draft).unwrap()
+        });
+        store.keep(&kept.collect::<Vec<_>>()).await.unwrap();
+    }
+    let (kept, each) = (
+        store.count().await.unwrap()[0].1,
+        (used(&servers) - empty) / count,
+    );
+    eprintln!(
+        "Redis: {kept} kept in {:?}, {each} bytes of memory each; the first is due in {seconds} s",
+        begun.elapsed()
+    );
+    assert!(
+        begun.elapsed() < Duration::from_secs(seconds),
+        "the first was due before the last was kept"
+    );
+    let (outlets, stops) = two_replicas(&servers);
+    while !store.count().await.unwrap().is_empty() {
+        sleep(Duration::from_secs(1)).await;
+    }
+    eprintln!(
+        "Redis, due as they were kept, two replicas: {}",
+        lateness(&outlets)
+    );
+    let come: usize = outlets
+        .iter()
+        .map(|outlet| outlet.late.lock().unwrap().len())
+        .sum();
+    assert_eq!(come as u64, kept, "each came once");
+    drop(stops);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn bytes_per_message() {
     on_every_kind(&["appendfsync everysec"], |servers| async move {
-        let used = || {
-            let info = servers.cli(0, &["info", "memory"]);
-            let line = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
-            line.unwrap().trim().parse::<u64>().unwrap()
-        };
         let store = retryrmq_serve::store::redis::RedisStore::new(&retryrmq_serve::store::redis::Configuration {
             fsync: false,
             ..servers.configuration()
         }, "/")
         .unwrap();
-        let empty = used();
+        let empty = used(&servers);
         let hour = Duration::from_secs(3_600);
         let count = 200_000;
         let mut size = 0;
@@ -123,7 +204,7 @@ async fn bytes_per_message() {
                     let mut draft = kept.draft().clone();
                     draft.properties = crate::drafts::laden();
                     draft.body.resize(100, b'x');
-                    retryrmq_serve::store::Kept::new(draft).unwrap()
+                    Kept::new(draft).unwrap()
                 })
                 .collect();
             size = batch[0].size();
@@ -131,7 +212,7 @@ async fn bytes_per_message() {
         }
         let line = Line::Queue("orders".to_owned());
         assert_eq!(store.count().await.unwrap(), [(line, count)]);
-        let each = (used() - empty) / count;
+        let each = (used(&servers) - empty) / count;
         eprintln!(
             "{count} messages: {each} bytes each in memory, for {size} bytes of properties, names and body: {} bytes over",
             each - size as u64

@@ -20,5 +20,6 @@ mod server;
 mod stage;
 mod telling;
 mod trouble;
+mod waiting;
 
 use stage::PATIENCE;
