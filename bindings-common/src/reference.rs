@@ -54,7 +54,10 @@ const MEANINGS: [(&str, &str); 19] = [
         "pause",
         "Stops taking messages for a while when too many attempts fail: the share of failures, among how many attempts, for how long.",
     ),
-    ("on_event", "A listener that receives every [event](events.md)."),
+    (
+        "on_event",
+        "A listener that receives every [event](events.md).",
+    ),
     (
         "fatal",
         "Errors that a retry cannot fix: the message is parked at once. Needs `dlx`. In the command, exit status 65.",
