@@ -34,7 +34,7 @@ demo: cargo ## watch messages fail, wait, come back and be parked on a real Rabb
 SECONDS ?= 0
 
 .PHONY: serve-demo
-serve-demo: cargo ## watch `retryrmq serve` retry what three native clients reject: make serve-demo SECONDS=30
+serve-demo: cargo ## watch `retryrmq serve` retry messages that three native clients reject: make serve-demo SECONDS=30
 	@FOR="$(SECONDS)" $(WITH_BROKERS) --versions 4.3 --one -- examples/serve/demo/run
 
 .PHONY: serve-rate
@@ -44,12 +44,12 @@ serve-rate: cargo ## forty failures a second with five delays, for ten minutes, 
 # A package's unit tests (src/) and documentation do without brokers; its integration tests (tests/) have all three
 # versions. So there is no list of packages to keep.
 .PHONY: check
-check: lint ## all that needs no broker: lint, unit tests and the examples in the documentation
+check: lint ## everything that needs no broker: lint, unit tests and the examples in the documentation
 	cargo test --workspace --all-features --lib --bins
 	cargo test --workspace --all-features --doc
 
 .PHONY: test
-test: check ## everything: lint, unit tests, and all that runs on RabbitMQ 3.10, 4.0 and 4.3
+test: check ## everything: lint, unit tests, and all tests on RabbitMQ 3.10, 4.0 and 4.3
 	cargo test --workspace --all-features --test '*' --no-run
 	$(WITH_BROKERS) -- $(MAKE) --no-print-directory test-on-brokers
 
@@ -63,7 +63,7 @@ SECONDS_OF_SEEDS ?= 600
 SEED ?= 0
 
 .PHONY: simulate
-simulate: cargo ## play lives of consumers against the model of the broker: make simulate SECONDS_OF_SEEDS=600 SEED=0
+simulate: cargo ## simulate lives of consumers against the model of the broker: make simulate SECONDS_OF_SEEDS=600 SEED=0
 	RETRYRMQ_SIMULATE_SECONDS=$(SECONDS_OF_SEEDS) RETRYRMQ_SIMULATE_FROM=$(SEED) \
 		cargo test --release -p retryrmq --lib -- --nocapture engine::world
 
@@ -71,7 +71,7 @@ simulate: cargo ## play lives of consumers against the model of the broker: make
 SECONDS_OF_FUZZING ?= 600
 
 .PHONY: fuzz
-fuzz: cargo ## feed what strangers send to everything that reads it: make fuzz SECONDS_OF_FUZZING=600
+fuzz: cargo ## fuzz everything that reads untrusted input: make fuzz SECONDS_OF_FUZZING=600
 	RETRYRMQ_FUZZ_SECONDS=$(SECONDS_OF_FUZZING) \
 		cargo test --release -p retryrmq -p retryrmq-operator --all-features --lib --bins -- --nocapture :any_ :no_headers_ :no_stream_
 
@@ -80,7 +80,7 @@ SEEDS ?= 100
 VERSIONS ?= 3.10 4.0 4.3
 
 .PHONY: chaos
-chaos: cargo ## harm real consumers, brokers and clusters: make chaos SEEDS=100 SEED=0 VERSIONS="3.10 4.0 4.3"
+chaos: cargo ## kill and cut real consumers, brokers and clusters: make chaos SEEDS=100 SEED=0 VERSIONS="3.10 4.0 4.3"
 	cargo build --quiet -p retryrmq-chaos
 	@$(WITH_BROKERS) --versions "$(VERSIONS)" -- cargo run --quiet -p retryrmq-chaos -- --seeds $(SEEDS) --seed $(SEED)
 
@@ -88,7 +88,7 @@ chaos: cargo ## harm real consumers, brokers and clusters: make chaos SEEDS=100 
 COUNT ?= 100000
 
 .PHONY: serve-ledger
-serve-ledger: cargo ## keep books about a fleet behind the service while its parts are killed: make serve-ledger COUNT=100000
+serve-ledger: cargo ## check that a fleet behind the service loses nothing while its parts are killed: make serve-ledger COUNT=100000
 	@RETRYRMQ_LEDGER_COUNT=$(COUNT) $(WITH_BROKERS) --versions 4.3 -- \
 		cargo test -p retryrmq-serve --test ledger -- --include-ignored --nocapture --test-threads 1
 
@@ -103,7 +103,7 @@ serve-waiting: cargo ## let a million messages wait for an hour in waiting queue
 
 # Every figure is a ratio of one run. The languages' take RETRYRMQ_BENCH_COUNT and RETRYRMQ_BENCH_ROUNDS to be shorter.
 .PHONY: bench
-bench: bench-core bench-python bench-node bench-go ## measure the core and every binding beside its peers: hours
+bench: bench-core bench-python bench-node bench-go ## measure the core and every binding, compared with their peers: hours
 
 .PHONY: bench-core
 bench-core: cargo ## measure the core: throughput, lateness and memory on one broker
@@ -111,12 +111,12 @@ bench-core: cargo ## measure the core: throughput, lateness and memory on one br
 	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- cargo run --release -p retryrmq-bench
 
 .PHONY: bench-storm
-bench-storm: cargo ## measure a storm of retries and an outage beside other ways to retry
+bench-storm: cargo ## measure a storm of retries and an outage, compared with other ways to retry
 	cargo build --release -p retryrmq-bench
 	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- bash -c 'target/release/retryrmq-bench storm && target/release/retryrmq-bench outage'
 
 .PHONY: bench-http
-bench-http: cargo ## measure `consume --http` beside a bare load of the same HTTP client
+bench-http: cargo ## measure `consume --http`, compared with a plain load by the same HTTP client
 	cargo build --release -p retryrmq --features cli
 	cargo build --release -p retryrmq-bench
 	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- target/release/retryrmq-bench http
@@ -126,18 +126,18 @@ bench-python bench-node bench-go: bench-%: cargo ## measure one binding beside i
 	@$(call where,$*,$(WITH_BROKERS) --versions "$(VERSION)" --one -- tests/bench/$*/run)
 
 .PHONY: bench-quick
-bench-quick: cargo ## the main table in about five minutes once all is built: consume and acknowledge, fail once
+bench-quick: cargo ## the main table, in about five minutes once everything is built: consume and acknowledge, fail once
 	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- tests/bench/quick
 
 # Not part of `make test`: it takes long, and what it tells of others changes with their releases, not with ours.
 PEERS_ON := $(WITH_BROKERS) --versions "4.3 4.0 3.10" -- tests/peers/run
 
 .PHONY: peers
-peers: cargo ## ask every peer what it does on failure, and write docs/comparison.md
+peers: cargo ## observe what every peer does on failure, and write docs/comparison.md
 	@$(PEERS_ON)
 
 .PHONY: peers-check
-peers-check: cargo ## ask every peer again, and fail when a cell of docs/comparison.md is another one by now
+peers-check: cargo ## observe every peer again, and fail if a cell of docs/comparison.md has changed
 	@$(PEERS_ON) --check
 
 # Minutes, for each of the languages.
@@ -166,11 +166,11 @@ go-module: go-lib ## assemble the Go module, with the libraries in bindings-go/l
 	bindings-go/module
 
 .PHONY: dist
-dist: cargo ## build all packages that this system can build, for every machine, into target/dist: long
+dist: cargo ## build all packages that this system can build, for every architecture, into target/dist: takes long
 	dist/build
 
 .PHONY: dist-check
-dist-check: ## try the packages in target/dist in clean roots; as root on Debian
+dist-check: ## test the packages in target/dist in clean roots; as root on Debian
 	dist/check
 
 .PHONY: broker
@@ -194,7 +194,7 @@ broker-stop: ## stop what `make broker` or `make cluster` started: make broker-s
 	@echo "$(VERSION) stopped, its data is kept"
 
 .PHONY: lint
-lint: cargo lint-docs ## formatting, clippy, the documentation, the versions, workflows and licences, without a warning
+lint: cargo lint-docs ## check formatting, clippy, the documentation, the versions, workflows and licences, without a warning
 	dist/version
 	@if command -v go >/dev/null; then $(MAKE) --no-print-directory lint-workflows; \
 		else echo "workflows: not looked at, because go is missing"; fi
@@ -206,11 +206,11 @@ lint: cargo lint-docs ## formatting, clippy, the documentation, the versions, wo
 	@if command -v python3 >/dev/null; then python3 tests/peers/table.py --check; else echo "docs/comparison.md: not checked, because python3 is missing"; fi
 
 .PHONY: lint-docs
-lint-docs: cargo ## every link, anchor and snippet of the Markdown pages
+lint-docs: cargo ## check every link, anchor and snippet of the Markdown pages
 	cargo run --quiet -p retryrmq-docs -- check
 
 .PHONY: docs
-docs: lint-docs ## build the site into target/docs, and look at its links
+docs: lint-docs ## build the site into target/docs, and check its links
 	@docs/book/build
 
 # What is written into pages from elsewhere: parts of tested files, and tables out of the code.
@@ -220,20 +220,20 @@ docs-renew: cargo ## write snippets and reference tables into the pages
 	RETRYRMQ_RENEW=1 cargo test --quiet -p retryrmq-bindings --lib -- reference table
 
 .PHONY: lint-workflows
-lint-workflows: ## the workflows in .github, without a fault
+lint-workflows: ## check the workflows in .github
 	go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.8
 
 # Against which commit; the last version, or else the last commit.
 BASE ?= $(shell git describe --tags --abbrev=0 2>/dev/null || echo HEAD)
 
 .PHONY: api
-api: cargo ## what the changes since BASE do to the public Rust API: make api BASE=v0.1.0
+api: cargo ## show what the changes since BASE do to the public Rust API: make api BASE=v0.1.0
 	@command -v cargo-semver-checks >/dev/null || { \
 		echo "cargo-semver-checks is missing: cargo install cargo-semver-checks --locked" >&2; exit 3; }
 	cargo semver-checks -p retryrmq --baseline-rev "$(BASE)" --only-explicit-features --features log-lines --release-type minor
 
 .PHONY: clean
-clean: ## remove what was built, and the brokers of `make broker` with their data
+clean: ## remove build results, and the brokers of `make broker` with their data
 	-$(BROKER) purge
 	cargo clean
 

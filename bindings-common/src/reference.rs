@@ -16,11 +16,11 @@ const MEANINGS: [(&str, &str); 19] = [
     ("queue", "The queue to consume."),
     (
         "dlx",
-        "Whether failed messages are retried and parked. Off, a failure is rejected without requeue, and the queue's own dead-lettering decides.",
+        "Whether failed messages are retried and parked. If off, a failed message is rejected without requeue, and the queue's own dead-lettering applies.",
     ),
     (
         "retry",
-        "The policy for failures that no rule is about. Needs `dlx`.",
+        "The policy for failures that no rule matches. Needs `dlx`.",
     ),
     (
         "strategy",
@@ -28,60 +28,63 @@ const MEANINGS: [(&str, &str); 19] = [
     ),
     (
         "rules",
-        "Other policies, by the error's type, a header or the routing key; the first rule that holds decides. Needs `dlx`.",
+        "Other policies, by the error's type, a header or the routing key; the first rule that matches decides. Needs `dlx`.",
     ),
     (
         "prefetch",
-        "How many messages may be unacknowledged at a time, 1 to 65535.",
+        "How many messages may be unacknowledged at the same time, 1 to 65535.",
     ),
     (
         "priority",
-        "Which consumers of the queue come first: while one of a higher priority has room in its `prefetch`, it gets the messages. May be negative.",
+        "Which consumers of the queue get messages first: those with the highest priority, as long as their `prefetch` is not full. May be negative.",
     ),
     (
         "concurrency",
-        "How many handlers run at a time. In Python 1 for a `def` handler; in the command 1, and `prefetch` is twice that.",
+        "How many handlers run at the same time. In Python 1 for a `def` handler. In the command 1, and `prefetch` is twice that.",
     ),
     (
         "handler_timeout",
-        "How long a handler may take; longer is a failed attempt. At most 365 days. With `--http` 30 s.",
+        "How long a handler may take; after that the attempt has failed. At most 365 days. With `--http` 30 s.",
     ),
     (
         "park",
-        "Whether messages that are given up are parked. Off, they are acknowledged and gone. Needs `dlx`.",
+        "Whether messages that are given up are parked. If off, they are acknowledged and deleted. Needs `dlx`.",
     ),
     (
         "pause",
         "Stops taking messages for a while when too many attempts fail: the share of failures, among how many attempts, for how long.",
     ),
-    ("on_event", "Told of every [event](events.md)."),
+    (
+        "on_event",
+        "A listener that receives every [event](events.md).",
+    ),
     (
         "fatal",
-        "Which errors no retry can mend: the message is parked at once. Needs `dlx`. With the command, exit status 65.",
+        "Errors that a retry cannot fix: the message is parked at once. Needs `dlx`. In the command, exit status 65.",
     ),
     (
         "declare",
-        "Whether missing queues are made. Off, they must exist, and the user needs no permission to configure.",
+        "Whether missing queues are created. If off, they must exist, and the user needs no configure permission.",
     ),
     (
         "work_queue",
-        "What the queue itself is made with when it is missing: `quorum`, `classic`, exactly the arguments that are given, or `existing`: it is never made.",
+        "How the queue itself is created if it is missing: `quorum`, `classic`, exactly the given arguments, or `existing` (never created).",
     ),
     (
         "reserved_name",
-        "Consumes a queue although its name is that of a waiting or parking queue.",
+        "Consumes a queue even if its name is that of a waiting or parking queue.",
     ),
     (
         "drain_timeout",
-        "How long closing waits for running handlers; what they hold then goes back to the queue. At most 365 days.",
+        "How long closing waits for running handlers. After that, the messages that they hold are requeued. At most 365 days.",
     ),
     (
         "crash_limit",
-        "After how many crashes of its consumer a message is parked, as `delivery-limit`.",
+        "A message is parked as `delivery-limit` after this many crashes of its consumer.",
     ),
     (
         "defer_limit",
-        "After how many deferrals a message is parked, as `exhausted`.",
+        "A message is parked as `exhausted` after this many deferrals.",
     ),
 ];
 
@@ -215,8 +218,8 @@ fn code(name: &str) -> String {
 
 fn options() -> String {
     let mut out = format!(
-        "# Options\n\n{MADE}\n\nThe options of a consumer are the same in every language, in this order. All are checked at the call; what only the \
-         broker can tell is refused\nwhen the consumer starts, and no message was taken.\n\n| option | default | what it does |\n|---|---|---|\n"
+        "# Options\n\n{MADE}\n\nThe options of a consumer are the same in every language, in this order. All are checked at the call. What only the \
+         broker can check is checked\nwhen the consumer starts, before it receives a message.\n\n| option | default | what it does |\n|---|---|---|\n"
     );
     for (option, usual) in table::options() {
         let (_, meaning) = MEANINGS
@@ -231,8 +234,8 @@ fn options() -> String {
         let _ = writeln!(out, "| {} | {usual} | {meaning} |", code(option));
     }
     out.push_str(
-        "\nA duration is the language's own type, or a text such as `250ms`, `5m` or `1h30m`. [Policies, rules and strategies](policies.md) are texts that all \
-         languages share.\n\n## What it is called\n\n| option | Rust | Python | Node | Go | the command |\n|---|---|---|---|---|---|\n",
+        "\nA duration is the language's own type, or a text such as `250ms`, `5m` or `1h30m`. [Policies, rules and strategies](policies.md) are the same texts \
+         in all languages.\n\n## Names in each language\n\n| option | Rust | Python | Node | Go | the command |\n|---|---|---|---|---|---|\n",
     );
     for (option, _) in table::options() {
         let go = in_go(option);
@@ -248,10 +251,9 @@ fn options() -> String {
         );
     }
     out.push_str(
-        "\nRust names them as methods of `Consumer` (`.dlx(true)`); both limits are fields of `Limits`. Go has functions (`DLX()`), and `NoParking()` and `NoDeclare()` for \
-         what is on by default.\nOnly some languages have these: `error_type` names types of errors in Rust; `keepAlive` and `signal` are about processes and `AbortSignal` in \
-         Node; `Events` sends\nevents to a channel and `OnReady` is called when the subscription stands in Go; `--http`, `--count`, `--idle`, `--grace` and `--max-retry-after` are \
-         the command's.\n",
+        "\nIn Rust these are methods of `Consumer` (`.dlx(true)`); both limits are fields of `Limits`. In Go they are functions (`DLX()`); `NoParking()` and `NoDeclare()` turn off what is on by default.\n\
+         Some options exist in one language only. Rust: `error_type` names types of errors. Node: `keepAlive` decides whether the consumer keeps the process alive, and `signal` is an `AbortSignal`.\n\
+         Go: `Events` sends events to a channel, and `OnReady` is called when the consumer has subscribed. The command: `--http`, `--count`, `--idle`, `--grace` and `--max-retry-after`.\n",
     );
     out
 }
@@ -264,8 +266,8 @@ fn events() -> String {
         source("bindings-go/events.go"),
     );
     let mut out = format!(
-        "# Events\n\n{MADE}\n\nA consumer tells its listener what happens to which message. An event has the name of its queue, and what else there is to say.\nUp to {EVENTS} \
-         wait for a listener in Python, Node and Go; what comes on top is dropped, and the log says how many.\n\n| event | when | it also has |\n|---|---|---|\n"
+        "# Events\n\n{MADE}\n\nA consumer sends events about its messages to its listener. Every event has the name of its queue; the table shows its other fields.\nIn Python, \
+         Node and Go up to {EVENTS} events wait for a slow listener. More are dropped, and the log says how many.\n\n| event | when | other fields |\n|---|---|---|\n"
     );
     for (event, said) in table::events() {
         let said: Vec<_> = said
@@ -286,7 +288,7 @@ fn events() -> String {
         );
     }
     out.push_str(
-        "\n## What it is called\n\n| event | Rust | Python | Node | Go |\n|---|---|---|---|---|\n",
+        "\n## Names in each language\n\n| event | Rust | Python | Node | Go |\n|---|---|---|---|---|\n",
     );
     for (event, _) in table::events() {
         let class = cased(event, true);
@@ -306,12 +308,12 @@ fn events() -> String {
             variant(&rust, event),
         );
     }
-    out.push_str("\n## The log\n\nAn attempt that was no success has a line, the same in every language, at these levels:\n\n| what became of it | level |\n|---|---|\n");
+    out.push_str("\n## The log\n\nEach attempt that did not succeed is logged with one line, the same in every language, at these levels:\n\n| what happened to the message | level |\n|---|---|\n");
     for (what, level) in table::LEVELS {
         let _ = writeln!(out, "| {what} | {level} |");
     }
     let outcome = source("core/src/retry/outcome.rs");
-    out.push_str("\n## Why a message was parked\n\n`reason` of the event `parked`, `x-retry-parked-reason` of the message, and the column of `retryrmq parked ls`:\n\n| reason | when |\n|---|---|\n");
+    out.push_str("\n## Why a message was parked\n\nThe reason is in `reason` of the event `parked`, in `x-retry-parked-reason` of the message, and in a column of `retryrmq parked ls`:\n\n| reason | when |\n|---|---|\n");
     for reason in ParkReason::ALL {
         let word = reason.as_str();
         let _ = writeln!(
@@ -332,8 +334,8 @@ fn errors() -> String {
         source("bindings-go/errors.go"),
     );
     let mut out = format!(
-        "# Errors\n\n{MADE}\n\nAn error has a `code` that is the same in every language, and a sentence that names what to change. None means that a message was \
-         lost:\nwhat was not acknowledged stays in its queue. None holds a password.\n\n| code | what is wrong | the same again |\n|---|---|---|\n"
+        "# Errors\n\n{MADE}\n\nAn error has a `code`, the same in every language, and a sentence that says what to change. No error means that a message was \
+         lost:\na message that was not acknowledged stays in its queue. No error contains a password.\n\n| code | what is wrong | if you try again |\n|---|---|---|\n"
     );
     for kind in ErrorKind::ALL {
         let again = if kind.is_transient() {
@@ -351,7 +353,7 @@ fn errors() -> String {
         );
     }
     out.push_str(
-        "\n## What it is called\n\n| code | Rust | Python | Node | Go |\n|---|---|---|---|---|\n",
+        "\n## Names in each language\n\n| code | Rust | Python | Node | Go |\n|---|---|---|---|---|\n",
     );
     for kind in ErrorKind::ALL {
         let word = kind.code();
@@ -379,8 +381,8 @@ fn errors() -> String {
         );
     }
     out.push_str(
-        "\nAll are `retryrmq::Error` in Rust, `RetryRmqError` in Python and Node, `*retryrmq.Error` in Go. Those about options are `ValueError` or `TypeError` in Python, \
-         and\n`RangeError` or `TypeError` in Node, as well. What `forked` is about, a fork of the process, is seen in Python.\n",
+        "\nAll are `retryrmq::Error` in Rust, `RetryRmqError` in Python and Node, `*retryrmq.Error` in Go. Errors about options are also `ValueError` or `TypeError` in Python, and\n\
+         `RangeError` or `TypeError` in Node. `forked` is about a fork of the process, which is detected in Python.\n",
     );
     out
 }

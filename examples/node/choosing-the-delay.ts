@@ -1,4 +1,4 @@
-// Who says how long a failed message waits: the policy, a rule, or the handler itself.
+// Three ways to choose how long a failed message waits: the policy, a rule, or the handler itself.
 
 import { connect, defer, exponential, fixed, retryAfter, rule } from 'retryrmq'
 
@@ -20,7 +20,7 @@ const consumer = await rmq.consume(
     if (name === 'flaky' && msg.attempt <= 3) throw new Error('the database is restarting') // the policy: 0.25, 0.5 and 1 s
     if (name === 'timeout' && msg.attempt === 1) throw new TimeoutError('no answer') // the rule: 1 s
     if (name === 'busy' && msg.attempt === 1) throw retryAfter('1500ms', 'the partner asks for 1.5 s')
-    if (name === 'early' && !('x-retry-deferrals' in msg.headers)) throw defer('500ms') // not an error: no attempt is spent
+    if (name === 'early' && !('x-retry-deferrals' in msg.headers)) throw defer('500ms') // not an error: uses up no attempt
     console.log(`${name} is done at attempt ${msg.attempt}`)
     left.delete(name)
     if (left.size === 0) void rmq.close()

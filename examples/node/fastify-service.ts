@@ -37,8 +37,8 @@ app.get('/health', async (_, reply) => {
   return reply.code(trouble === null ? 200 : 503).send(trouble ?? 'fine')
 })
 
-// First the handlers drain, while requests that have come are still answered; then connections are cut, and at last
-// nobody publishes any more.
+// First the handlers drain, while open requests are still answered. Then Fastify closes its connections, and then the
+// client closes.
 app.addHook('preClose', () => emails.close())
 app.addHook('onClose', () => rmq.close())
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => void app.close())

@@ -1,4 +1,4 @@
-// Errors that no retry can mend: the message is parked at once, and nobody waits for it.
+// Errors that a retry cannot fix: the message is parked at once.
 
 import { connect, park, setLogger, type Parked } from 'retryrmq'
 
@@ -19,7 +19,7 @@ let parked = 0
 const consumer = await rmq.consume(
   { queue, dlx: true, retry: 'fixed(500ms, retries=2)', fatal: [SyntaxError, UnknownCustomer] },
   async (msg) => {
-    const order = msg.json<{ customer: number; total: number }>() // throws SyntaxError when it is no JSON
+    const order = msg.json<{ customer: number; total: number }>() // throws SyntaxError if it is not JSON
     if (order.customer === 0) throw new UnknownCustomer('nobody has the number 0')
     if (order.total < 0) throw park('a negative total: ask the customer')
     throw new Error('the database is restarting') // worth another try

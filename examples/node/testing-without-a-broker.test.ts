@@ -35,7 +35,7 @@ test('an order is parked after three minutes', async () => {
   assert.equal(parked[0]?.message?.history.length, 4)
 })
 
-test('what no retry can mend is parked at once', async () => {
+test('an error that a retry cannot fix parks the message at once', async () => {
   const { attempts, parked } = await simulate(options, handle, ['no json', { body: '{}', messageId: '7' }])
   assert.equal(attempts.length, 2)
   assert.deepEqual(

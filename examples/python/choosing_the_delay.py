@@ -1,4 +1,4 @@
-"""Who says how long a failed message waits: the policy, a rule, or the handler itself."""
+"""Three ways to choose how long a failed message waits: the policy, a rule, or the handler itself."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ async def handle(msg: retryrmq.Message) -> None:
     if name == "busy" and msg.attempt == 1:
         raise retryrmq.RetryAfter("1500ms", "the partner asks for 1.5 s")
     if name == "early" and "x-retry-deferrals" not in msg.headers:
-        raise retryrmq.Defer("500ms")  # not an error: no attempt is spent
+        raise retryrmq.Defer("500ms")  # not an error: uses up no attempt
     print(f"{name} is done at attempt {msg.attempt}")
     left.discard(name)
     if not left:

@@ -21,7 +21,7 @@ class Email(BaseModel):
 
 @rmq.consume(QUEUE, dlx=True, retry="exponential(500ms, max=1m, retries=8)", fatal=(ValueError,))
 async def send(msg: retryrmq.Message) -> None:
-    email = Email.model_validate_json(msg.body)  # a ValueError when it is no email
+    email = Email.model_validate_json(msg.body)  # a ValueError if it is not an email
     if msg.attempt == 1:
         raise ConnectionError("the mail server is restarting")
     print(f"sent to {email.to}, attempt {msg.attempt}", flush=True)

@@ -1,4 +1,4 @@
-"""Errors that no retry can mend: the message is parked at once, and nobody waits for it."""
+"""Errors that a retry cannot fix: the message is parked at once."""
 
 import threading
 
@@ -19,7 +19,7 @@ def tell(event: retryrmq.Event) -> None:
 
 
 def handle(msg: retryrmq.Message) -> None:
-    order = msg.json()  # raises ValueError when it is no JSON
+    order = msg.json()  # raises ValueError if it is not JSON
     if order["customer"] == 0:
         raise UnknownCustomer("nobody has the number 0")
     if order["total"] < 0:

@@ -1,4 +1,4 @@
-"""Work that is done once, however often its message comes: the database decides."""
+"""Work that is done once, even if its message comes twice: the database decides."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-// Who says how long a failed message waits: the policy, a rule, or the handler itself.
+// Three ways to choose how long a failed message waits: the policy, a rule, or the handler itself.
 package main
 
 import (
@@ -25,7 +25,7 @@ func handle(_ context.Context, m *retryrmq.Message) error {
 	case m.MessageID == "busy" && m.Attempt == 1:
 		return retryrmq.After(errors.New("the partner asks for 1.5 s"), 1500*time.Millisecond)
 	case m.MessageID == "early" && m.Headers()["x-retry-deferrals"] == nil:
-		return retryrmq.Defer(500 * time.Millisecond) // not an error: no attempt is spent
+		return retryrmq.Defer(500 * time.Millisecond) // not an error: uses up no attempt
 	}
 	return nil
 }

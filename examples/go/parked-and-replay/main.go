@@ -1,4 +1,4 @@
-// A bug parks messages; an operator looks at them, the bug is mended, and they are replayed.
+// A bug parks messages. An operator browses them, the bug is fixed, and they are replayed.
 package main
 
 import (

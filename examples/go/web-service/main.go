@@ -1,4 +1,4 @@
-// A web service: POST /emails publishes, a consumer sends, GET /metrics counts. Everything ends with Ctrl-C, in order.
+// A web service: POST /emails publishes, a consumer sends, GET /metrics shows metrics. Ctrl-C stops everything cleanly.
 package main
 
 import (

@@ -1,4 +1,4 @@
-//! Who says how long a failed message waits: the policy, a rule, or the handler itself.
+//! Three ways to choose how long a failed message waits: the policy, a rule, or the handler itself.
 
 use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ fn handle(message: &Message) -> Result<(), Box<dyn std::error::Error + Send + Sy
         // The rule: 1 s.
         ("timeout", 1) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer"))?,
         ("busy", 1) => Err(again(1_500, "the partner asks for 1.5 s"))?,
-        // Not an error: no attempt is spent.
+        // Not an error: uses up no attempt.
         ("early", _) if message.deferrals() == 0 => Err(defer(Duration::from_millis(500)))?,
         _ => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! Errors that no retry can mend: the message is parked at once, and nobody waits for it.
+//! Errors that a retry cannot fix: the message is parked at once.
 
 use retryrmq::{Client, ClientOptions, Event, Message, Publish, park};
 use tokio::sync::mpsc;

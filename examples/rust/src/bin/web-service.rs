@@ -1,4 +1,4 @@
-//! A web service that publishes, consumes, serves `/metrics` and ends in order: `POST /orders`, `GET /metrics`, `GET /health`.
+//! A web service that publishes, consumes, serves `/metrics` and stops cleanly: `POST /orders`, `GET /metrics`, `GET /health`.
 
 use axum::{
     Router,
