@@ -8,6 +8,7 @@ use super::{
     super::{Token, agenda::Task},
     Commands, Engine, Now, Return,
     entry::{Consequence, Held, Phase},
+    flaws::{self, Flaw},
 };
 use crate::{
     retry::{Failure, Outcome},
@@ -87,6 +88,13 @@ impl Engine {
                 self.tell(copying.event.clone(), out);
                 self.set_phase(token, Phase::Held(Held::Deferred(copying)));
                 self.agenda.add(now.at + delay, token, Task::Defer);
+            }
+            // The broker copies it, and cannot be asked to wait until that is safe.
+            Consequence::Return(Return::DeadLetter, event)
+                if now.at < self.safe_from && !flaws::has(Flaw::RejectsEarly) =>
+            {
+                self.set_phase(token, Phase::Held(Held::Rejecting(Box::new(event))));
+                self.agenda.add(self.safe_from, token, Task::Reject);
             }
             Consequence::Return(how, event) => {
                 if let Event::Rejected { error, .. } = &event

@@ -600,3 +600,48 @@ fn what_is_held_for_long_is_put_down_once() {
     assert_eq!(case.handed_out(), [], "a detour is on its way");
     assert_eq!(case.engine.agenda.len(), before);
 }
+
+#[test]
+fn nothing_is_rejected_into_a_queue_that_may_be_young() {
+    let options = Consumer::new("orders")
+        .dlx(true)
+        .strategy(crate::Strategy::DeadLetter)
+        .retry("fixed(1m)".parse().unwrap());
+    let mut case = Case::of(options);
+    for lose in [true, false] {
+        let session = case.session;
+        case.comes_again(1);
+        let token = case.handed_out()[0];
+        case.after(Duration::from_millis(1_500));
+        case.fails(token);
+        if lose {
+            case.on(Input::Lost { session, why: None });
+            case.take();
+            case.open();
+            continue;
+        }
+        case.on(Input::Close);
+        case.consume();
+        assert_eq!(
+            case.engine.outstanding(),
+            1,
+            "the end waits for the moment, too"
+        );
+        case.after(Duration::from_secs(1));
+        let rejected = case.take();
+        assert!(
+            matches!(
+                rejected[..],
+                [
+                    ..,
+                    Command::Return {
+                        how: Return::DeadLetter,
+                        ..
+                    }
+                ]
+            ),
+            "{rejected:?}"
+        );
+        assert!(case.engine.is_finished(case.now()));
+    }
+}

@@ -136,7 +136,8 @@ impl Setting {
             Strategy::RetryQueues | Strategy::DelayedExchange | Strategy::Service => {
                 "list(100ms, 1s)"
             }
-            Strategy::DeadLetter | Strategy::Native => "fixed(100ms, retries=2)",
+            Strategy::DeadLetter => "fixed(1s, retries=2)",
+            Strategy::Native => "fixed(100ms, retries=2)",
         };
         text.parse().expect("the policy can be read")
     }

@@ -280,6 +280,19 @@ fn nothing_is_lost_that_is_copied_into_a_young_queue() {
     hold(150, young);
 }
 
+/// The same, where the broker itself moves what failed.
+fn rejected_young(setting: Setting) -> Setting {
+    possible(Setting {
+        strategy: Strategy::DeadLetter,
+        ..young(setting)
+    })
+}
+
+#[test]
+fn nothing_is_lost_that_is_rejected_into_a_young_queue() {
+    hold(150, rejected_young);
+}
+
 /// An alarm of an hour or two, in which connections are lost. Each loss is one more that is counted of what cannot be copied meanwhile,
 /// so that nobody else may take consumers down.
 fn alarmed(setting: Setting) -> Setting {
@@ -421,6 +434,7 @@ fn defects_that_are_put_back_are_found() {
         Flaw::HasCompany,
         Flaw::DoesNotAsk,
         Flaw::LetsGoEarly,
+        Flaw::RejectsEarly,
         Flaw::BelievesLikeness,
         Flaw::KeepsWhatIsHeldUp,
         Flaw::TakesReturnedForStored,
@@ -437,6 +451,7 @@ fn defects_that_are_put_back_are_found() {
             Flaw::TrustsTheCount => suspected(setting(seed)),
             Flaw::WaitsTwice => hung(setting(seed)),
             Flaw::LetsGoEarly => young(setting(seed)),
+            Flaw::RejectsEarly => rejected_young(setting(seed)),
             Flaw::TakesReturnedForStored => served_late(setting(seed)),
             Flaw::KeepsWhatIsHeldUp => alarmed(setting(seed)),
             Flaw::TrustsTheLimit | Flaw::LetsGoFirst | Flaw::ForgetsTheChannel => {
