@@ -2,14 +2,16 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
+use futures_util::future::join_all;
 use retryrmq::{BasicProperties, Client, ErrorKind, Publish, types};
 use retryrmq_harness::{
-    CutProxy, Direction, QueueType, Version, on_every_broker, on_every_queue_type,
+    CutProxy, Direction, QueueType, Version, eventually, on_every_broker, on_every_queue_type,
 };
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
-    connecting::refused,
+    connecting::{host_and_port, refused},
+    hosts::{PUBLISHING, Wires, free_port},
     stage::{CLOCK, PATIENCE, QUEUE, connect, connect_with, id, ms, table, take, text},
 };
 
@@ -418,6 +420,33 @@ async fn a_confirm_that_comes_too_late_is_nobody_elses() {
         }
         assert_eq!(amqp.depth(QUEUE).await, Some(21 + taken));
         assert_eq!(client.reconnects(), 0);
+        client.close().await;
+    })
+    .await;
+}
+
+/// Each goes alone, because it was refused before; none waits for the others to be told that there is nothing to go on.
+#[tokio::test]
+async fn without_a_connection_all_that_go_alone_are_told_together() {
+    const ASKED: usize = 20;
+    on_every_broker(|broker| async move {
+        let (wires, port) = (Wires::default(), free_port().await);
+        let door = wires.lead(port, host_and_port(&broker)).await;
+        let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
+        let client = Client::connect(&url).await.unwrap();
+        let message = || client.publish(Publish::to_exchange("no.such.exchange", "x", "x"));
+        refused(message().await, ErrorKind::Unroutable);
+        door.abort();
+        wires.cut(PUBLISHING);
+        eventually(PATIENCE, "the connection is known to be lost", || async {
+            client.health().err().map(drop)
+        })
+        .await;
+        let all = join_all((0..ASKED).map(|_| message()));
+        let told = timeout(PATIENCE, all).await.expect("each is told");
+        for answer in told {
+            refused(answer, ErrorKind::ConnectionLost);
+        }
         client.close().await;
     })
     .await;
