@@ -622,6 +622,7 @@ fn nothing_is_rejected_into_a_queue_that_may_be_young() {
         }
         case.on(Input::Close);
         case.consume();
+        case.consume();
         assert_eq!(
             case.engine.outstanding(),
             1,
@@ -644,4 +645,35 @@ fn nothing_is_rejected_into_a_queue_that_may_be_young() {
         );
         assert!(case.engine.is_finished(case.now()));
     }
+}
+
+#[test]
+fn a_success_counts_for_the_delivery_by_which_its_message_came_again() {
+    let mut case = Case::new();
+    case.comes("x-acquired-count", 1, false);
+    let early = case.handed_out()[0];
+    case.after(Duration::from_secs(60 * 30));
+    // A broker has lost its patience with it.
+    let session = case.session;
+    case.on(Input::Lost { session, why: None });
+    case.take();
+    case.open();
+    case.comes("x-acquired-count", 2, true);
+    let late = case.handed_out()[0];
+    let handled = |token| Input::Ended {
+        token,
+        ending: Ending::Settled(Outcome::Ack),
+    };
+    case.consume();
+    case.on(handled(early));
+    assert_eq!(case.events(), ["already_handled"]);
+    assert_eq!(case.engine.outstanding(), 0, "it need not run once more");
+    case.after(Duration::from_secs(1));
+    let acknowledged = case.take();
+    assert!(
+        matches!(acknowledged[..], [.., Command::Ack { tag: 1, .. }]),
+        "{acknowledged:?}"
+    );
+    case.on(handled(late));
+    assert_eq!(case.engine.outstanding(), 0);
 }

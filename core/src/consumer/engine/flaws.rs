@@ -37,6 +37,8 @@ pub(crate) enum Flaw {
     BelievesLikeness,
     /// Does not withdraw the copies that an alarm has held up for long.
     KeepsWhatIsHeldUp,
+    /// Puts back into its queue what is put off where there are no waiting queues.
+    PutsBackDeferred,
     /// Acknowledges a message whose copy came back because its queue is away.
     TakesReturnedForStored,
 }

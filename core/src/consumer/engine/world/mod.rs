@@ -63,6 +63,8 @@ pub(super) struct Setting {
     dies_young: bool,
     /// The service comes late and makes its queue then, which somebody deletes later whenever it is empty.
     service_away: bool,
+    /// Consumers without `dlx`: there are no waiting queues for what they put off.
+    plain: bool,
     /// An alarm lasts for longer than the broker's patience with what is not settled.
     long_alarm: bool,
     faults: Faults,

@@ -42,6 +42,7 @@ fn chosen(seed: u64) -> Setting {
         pause: None,
         dies_young: false,
         service_away: false,
+        plain: false,
         long_alarm: false,
         faults,
     }
@@ -318,6 +319,27 @@ fn what_an_alarm_holds_up_for_long_comes_once_when_it_is_over() {
     hold(150, alarmed);
 }
 
+/// Consumers without `dlx`. What is taken from them too often is lost with the broker's delivery limit, which is not theirs to keep.
+fn plain(setting: Setting) -> Setting {
+    possible(Setting {
+        plain: true,
+        strategy: Strategy::RetryQueues,
+        operators: 0,
+        faults: Faults {
+            poison: false,
+            full_parking: false,
+            delivery_limit: false,
+            ..setting.faults
+        },
+        ..setting
+    })
+}
+
+#[test]
+fn what_is_put_off_without_waiting_queues_is_not_lost() {
+    hold(150, plain);
+}
+
 /// Several who take turns, and nothing in their way.
 fn in_turn(setting: Setting) -> Setting {
     Setting {
@@ -438,6 +460,7 @@ fn defects_that_are_put_back_are_found() {
         Flaw::BelievesLikeness,
         Flaw::KeepsWhatIsHeldUp,
         Flaw::TakesReturnedForStored,
+        Flaw::PutsBackDeferred,
     ] {
         let setting = |seed| match flaw {
             Flaw::LosesItsPlace | Flaw::PublishesTwice => in_turn(setting(seed)),
@@ -453,6 +476,7 @@ fn defects_that_are_put_back_are_found() {
             Flaw::LetsGoEarly => young(setting(seed)),
             Flaw::RejectsEarly => rejected_young(setting(seed)),
             Flaw::TakesReturnedForStored => served_late(setting(seed)),
+            Flaw::PutsBackDeferred => plain(setting(seed)),
             Flaw::KeepsWhatIsHeldUp => alarmed(setting(seed)),
             Flaw::TrustsTheLimit | Flaw::LetsGoFirst | Flaw::ForgetsTheChannel => {
                 walked(setting(seed))
