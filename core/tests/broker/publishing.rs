@@ -451,3 +451,47 @@ async fn without_a_connection_all_that_go_alone_are_told_together() {
     })
     .await;
 }
+
+/// Their publishers are told that the time is over, and may publish them again.
+#[tokio::test]
+async fn what_a_wave_had_no_time_for_is_not_published_later() {
+    /// More than all buffers on the way hold.
+    const LARGE: usize = 1 << 20;
+    const ASKED: usize = 60;
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        amqp.declare(QUEUE, QueueType::Classic).await;
+        let proxy = CutProxy::to(vhost.url()).await;
+        let client = Client::connect(&format!("{}?heartbeat=60", proxy.url()))
+            .await
+            .unwrap();
+        let large = || client.publish(Publish::to_queue(QUEUE, vec![b'x'; LARGE]));
+        // From then on messages as large go together.
+        large().await.unwrap();
+        amqp.drain(QUEUE).await;
+        proxy.stall(Direction::Both);
+        for answer in join_all((0..ASKED).map(|_| large())).await {
+            refused(answer, ErrorKind::Timeout);
+        }
+        proxy.resume();
+        client
+            .publish(Publish::to_queue(QUEUE, "last"))
+            .await
+            .unwrap();
+        // On its own channel, which is slower with what was on its way.
+        eventually(PATIENCE, "the last one is there", || async {
+            let there = amqp.drain(QUEUE).await;
+            let late = there.iter().filter(|message| message.text() != "last");
+            println!("{broker}: {} of {ASKED} are there", late.clone().count());
+            assert!(late.count() < 16, "no more than were on their way");
+            there
+                .iter()
+                .any(|message| message.text() == "last")
+                .then_some(())
+        })
+        .await;
+        client.close().await;
+    })
+    .await;
+}
