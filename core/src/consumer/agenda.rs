@@ -13,6 +13,8 @@ pub(super) enum Task {
     Release,
     /// It was deferred until now.
     Defer,
+    /// The queue where it is to wait is safe now: reject it.
+    Reject,
     /// Its copy was tried for long enough: back to its queue.
     GiveBack,
     /// It was held for long enough without having run: back to its queue.

@@ -57,13 +57,22 @@ impl Memory {
         if id.is_none() && !flaws::has(Flaw::BelievesLikeness) {
             return None;
         }
+        if flaws::has(Flaw::BelievesIds) {
+            return Some(self.keys.hash_one(id));
+        }
+        Some(self.likeness(message))
+    }
+
+    /// Whether one message may be the redelivery of the other. Never where every retry is a redelivery.
+    pub(super) fn are_alike(&self, one: &Received, other: &Received) -> bool {
+        self.capacity > 0 && self.likeness(one) == self.likeness(other)
+    }
+
+    fn likeness(&self, message: &Received) -> Mark {
+        let id = message.properties.message_id().as_ref();
         let table = message.properties.headers().as_ref();
         let mut hasher = self.keys.build_hasher();
-        if flaws::has(Flaw::BelievesIds) {
-            id.hash(&mut hasher);
-            return Some(hasher.finish());
-        }
-        id.hash(&mut hasher);
+        id.map(|id| id.as_str()).hash(&mut hasher);
         message.exchange.as_str().hash(&mut hasher);
         message.routing_key.as_str().hash(&mut hasher);
         let properties = &message.properties;
@@ -94,7 +103,7 @@ impl Memory {
             }
         }
         message.body.hash(&mut hasher);
-        Some(hasher.finish())
+        hasher.finish()
     }
 
     /// The message is acknowledged on the current channel: handled, or its copy is stored.

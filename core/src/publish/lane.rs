@@ -102,9 +102,7 @@ impl Desk {
                 self.send(link, channel, wave).await;
             }
         }
-        for suspect in suspects {
-            self.alone(link, suspect).await;
-        }
+        self.each_alone(link, suspects.into_iter()).await;
     }
 
     /// An open channel on a connection that the broker reads from; otherwise all are told why not.
@@ -116,9 +114,26 @@ impl Desk {
         match self.open(link).await {
             Ok(channel) => Some(channel),
             Err(error) => {
-                tasks.for_each(|task| task.answer(Err(error.duplicate())));
+                tell_all(tasks, &error);
                 None
             }
+        }
+    }
+
+    /// As [`open`](Self::open), where the wave before may have taken the connection along, and perhaps the next one, too. While
+    /// there is none, it is waited for once.
+    async fn open_again(&mut self, link: &Link) -> Result<OpenChannel> {
+        let mut tries = 1;
+        loop {
+            let began = Instant::now();
+            match self.open(link).await {
+                Err(error)
+                    if error.kind() == ErrorKind::ConnectionLost
+                        && tries < TRIES
+                        && began.elapsed() < PATIENCE => {}
+                opened => return opened,
+            }
+            tries += 1;
         }
     }
 
@@ -150,7 +165,7 @@ impl Desk {
     async fn send(&mut self, link: &Link, channel: OpenChannel, wave: Vec<Task>) {
         let mut doubtful = self.attempt(channel, wave).await.into_iter().peekable();
         while doubtful.peek().is_some() {
-            let opened = self.open(link).await;
+            let opened = self.open_again(link).await;
             // While they waited for the broker to read again, whoever asked may have given them up.
             let wanted = doubtful.by_ref().filter(Task::is_wanted);
             let few: Vec<_> = wanted.take(FEW).collect();
@@ -160,10 +175,21 @@ impl Desk {
                     break;
                 }
                 Ok(channel) => self.attempt(channel, few).await,
-                Err(_) => few,
+                Err(error) => {
+                    tell_all(few.into_iter().chain(doubtful), &error);
+                    break;
+                }
             };
-            for task in guilty_among {
-                self.alone(link, task).await;
+            self.each_alone(link, guilty_among.into_iter()).await;
+        }
+    }
+
+    /// Publishes one after the other. What there is nothing to publish on for, is told so together with those behind it.
+    async fn each_alone(&mut self, link: &Link, mut tasks: impl Iterator<Item = Task>) {
+        while let Some(task) = tasks.next() {
+            if let Err(error) = self.alone(link, task).await {
+                tell_all(tasks, &error);
+                return;
             }
         }
     }
@@ -197,28 +223,33 @@ impl Desk {
     }
 
     /// Publishes one message of which it is not known whether the broker takes it.
-    async fn alone(&mut self, link: &Link, mut task: Task) {
-        for tries in 1.. {
-            let channel = match self.open(link).await {
+    ///
+    /// # Errors
+    /// Why there is nothing to publish on. Whoever asked for this one is told.
+    async fn alone(&mut self, link: &Link, mut task: Task) -> Result<()> {
+        let mut tries = 1;
+        loop {
+            let channel = match self.open_again(link).await {
                 Ok(channel) => channel,
-                Err(error) if error.kind() == ErrorKind::ConnectionLost && tries < TRIES => {
-                    continue;
+                Err(error) => {
+                    task.answer(Err(error.duplicate()));
+                    return Err(error);
                 }
-                Err(error) => return task.answer(Err(error)),
             };
             // While it waited for the broker to read again, whoever asked may have given it up.
             if !task.is_wanted() {
                 self.channel = Some(channel);
-                return;
+                return Ok(());
             }
             if let Some(error) = wave::refusal_beforehand(&task, channel.limits()) {
                 self.channel = Some(channel);
-                return task.answer(Err(error));
+                task.answer(Err(error));
+                return Ok(());
             }
             let mut sent = self.wave(channel, vec![task]).await;
             self.channel = sent.channel;
             let Some((back, answer)) = sent.answers.pop() else {
-                return; // it was returned, and its publisher told
+                return Ok(()); // it was returned, and its publisher told
             };
             match answer {
                 // The end of a wave can take the connection with it: what lapin still sends for a channel that the broker
@@ -226,8 +257,12 @@ impl Desk {
                 Err(error) if error.kind() == ErrorKind::ConnectionLost && tries < TRIES => {
                     task = back;
                 }
-                answer => return self.tell(back, answer),
+                answer => {
+                    self.tell(back, answer);
+                    return Ok(());
+                }
             }
+            tries += 1;
         }
     }
 
@@ -253,6 +288,11 @@ impl Desk {
         }
         task.answer(answer);
     }
+}
+
+/// Tells all of them the same.
+fn tell_all(tasks: impl Iterator<Item = Task>, error: &Error) {
+    tasks.for_each(|task| task.answer(Err(error.duplicate())));
 }
 
 /// Takes off as many as can go together, and answers those on the way that need not go at all. A body larger than any that

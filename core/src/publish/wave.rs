@@ -1,9 +1,9 @@
 //! A wave: so many messages sent on one channel, and all their confirms.
 
-use std::{future::Future, pin::pin, time::Duration};
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use lapin::{
-    Confirmation,
+    Confirmation, PublisherConfirm,
     options::BasicPublishOptions,
     protocol::{AMQPErrorKind, AMQPHardError},
 };
@@ -83,7 +83,8 @@ impl Deadline<'_> {
     }
 }
 
-/// Sends a wave and awaits all its confirms.
+/// Sends a wave and awaits all its confirms. Whoever asked for what is not handed to lapin yet may give it up meanwhile, and after the
+/// deadline nothing more is.
 pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Duration) -> Sent {
     let (mut broken_off, mut too_late) = (false, false);
     let mut judge = |why: lapin::Error| {
@@ -108,26 +109,32 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
         })
     };
     let (mut unwritten, mut bytes) = (Vec::new(), 0);
-    for task in &wave {
+    let mut late = None;
+    let mut tasks = Vec::with_capacity(wave.len());
+    for task in wave {
         if bytes >= UNWRITTEN {
             for sent in unwritten.drain(..) {
-                confirms.push(written(sent, &mut deadline).await);
+                let sent = written(sent, &mut deadline).await;
+                if let Err(error) = &sent
+                    && error.kind() == ErrorKind::Timeout
+                {
+                    late.get_or_insert_with(|| error.duplicate());
+                }
+                confirms.push(sent);
             }
             bytes = 0;
         }
-        let options = BasicPublishOptions {
-            mandatory: task.mandatory,
-            immediate: false,
-        };
+        if !task.is_wanted() {
+            continue;
+        }
         bytes += task.body().len();
-        unwritten.push(Begun::new(channel.lapin().basic_publish(
-            task.exchange.clone(),
-            task.routing_key.clone(),
-            options,
-            task.body(),
-            task.properties.clone(),
-        )));
+        match &late {
+            Some(error) => confirms.push(Err(error.duplicate())),
+            None => unwritten.push(publish(&channel, &task)),
+        }
+        tasks.push(task);
     }
+    let wave = tasks;
     for sent in unwritten {
         confirms.push(written(sent, &mut deadline).await);
     }
@@ -186,6 +193,26 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
         broken_off,
         too_late,
     }
+}
+
+/// Hands a message to lapin.
+fn publish<'a>(
+    channel: &'a OpenChannel,
+    task: &Task,
+) -> Begun<'a, lapin::Result<PublisherConfirm>> {
+    let options = BasicPublishOptions {
+        mandatory: task.mandatory,
+        immediate: false,
+    };
+    let (exchange, routing_key) = (task.exchange.clone(), task.routing_key.clone());
+    let (body, properties) = (Arc::clone(&task.body), task.properties.clone());
+    Begun::new(async move {
+        let body = (*body).as_ref();
+        channel
+            .lapin()
+            .basic_publish(exchange, routing_key, options, body, properties)
+            .await
+    })
 }
 
 /// Whether a message with this error may be one that only shared its channel with the guilty one.

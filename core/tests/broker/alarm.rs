@@ -262,3 +262,40 @@ async fn what_was_given_up_in_an_alarm_is_not_published_on_the_next_connection()
     })
     .await;
 }
+
+/// A client learns of an alarm by what it publishes: by then a wave is under way, and most of it is not.
+#[tokio::test]
+async fn what_was_given_up_in_the_middle_of_a_wave_is_not_published_after_the_alarm() {
+    const LARGE: usize = 1 << 20;
+    const GIVEN_UP: usize = 60;
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = broker.own_node(&[]).await;
+        let client = Client::connect(node.url()).await.unwrap();
+        let amqp = node.connect().await;
+        amqp.declare(QUEUE, QueueType::Classic).await;
+        let large = || client.publish(Publish::to_queue(QUEUE, vec![b'x'; LARGE]));
+        // From then on messages as large go together.
+        large().await.unwrap();
+        amqp.drain(QUEUE).await;
+        node.raise_memory_alarm().await;
+        let wave = (0..GIVEN_UP).map(|_| timeout(Duration::from_secs(3), large()));
+        for given_up in join_all(wave).await {
+            given_up.expect_err("nothing is confirmed meanwhile");
+        }
+        node.set_memory_watermark(0.6).await;
+        client
+            .publish(Publish::to_queue(QUEUE, "last"))
+            .await
+            .unwrap();
+        let there = amqp.drain(QUEUE).await;
+        let given_up = there.iter().filter(|message| message.text() != "last");
+        println!(
+            "{broker}: {} of {GIVEN_UP} are there",
+            given_up.clone().count()
+        );
+        assert!(given_up.count() < 16, "no more than were on their way");
+        assert_eq!(client.reconnects(), 0);
+        client.close().await;
+    })
+    .await;
+}

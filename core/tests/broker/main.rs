@@ -19,6 +19,7 @@ mod messages;
 mod options;
 mod outcomes;
 mod parking;
+mod patience;
 mod permissions;
 mod plain;
 mod policies;

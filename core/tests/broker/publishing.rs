@@ -2,14 +2,16 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
+use futures_util::future::join_all;
 use retryrmq::{BasicProperties, Client, ErrorKind, Publish, types};
 use retryrmq_harness::{
-    CutProxy, Direction, QueueType, Version, on_every_broker, on_every_queue_type,
+    CutProxy, Direction, QueueType, Version, eventually, on_every_broker, on_every_queue_type,
 };
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
-    connecting::refused,
+    connecting::{host_and_port, refused},
+    hosts::{PUBLISHING, Wires, free_port},
     stage::{CLOCK, PATIENCE, QUEUE, connect, connect_with, id, ms, table, take, text},
 };
 
@@ -418,6 +420,77 @@ async fn a_confirm_that_comes_too_late_is_nobody_elses() {
         }
         assert_eq!(amqp.depth(QUEUE).await, Some(21 + taken));
         assert_eq!(client.reconnects(), 0);
+        client.close().await;
+    })
+    .await;
+}
+
+/// Each goes alone, because it was refused before; none waits for the others to be told that there is nothing to go on.
+#[tokio::test]
+async fn without_a_connection_all_that_go_alone_are_told_together() {
+    const ASKED: usize = 20;
+    on_every_broker(|broker| async move {
+        let (wires, port) = (Wires::default(), free_port().await);
+        let door = wires.lead(port, host_and_port(&broker)).await;
+        let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
+        let client = Client::connect(&url).await.unwrap();
+        let message = || client.publish(Publish::to_exchange("no.such.exchange", "x", "x"));
+        refused(message().await, ErrorKind::Unroutable);
+        door.abort();
+        wires.cut(PUBLISHING);
+        eventually(PATIENCE, "the connection is known to be lost", || async {
+            client.health().err().map(drop)
+        })
+        .await;
+        let all = join_all((0..ASKED).map(|_| message()));
+        let told = timeout(PATIENCE, all).await.expect("each is told");
+        for answer in told {
+            refused(answer, ErrorKind::ConnectionLost);
+        }
+        client.close().await;
+    })
+    .await;
+}
+
+/// Their publishers are told that the time is over, and may publish them again.
+#[tokio::test]
+async fn what_a_wave_had_no_time_for_is_not_published_later() {
+    /// More than all buffers on the way hold.
+    const LARGE: usize = 1 << 20;
+    const ASKED: usize = 60;
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        amqp.declare(QUEUE, QueueType::Classic).await;
+        let proxy = CutProxy::to(vhost.url()).await;
+        let client = Client::connect(&format!("{}?heartbeat=60", proxy.url()))
+            .await
+            .unwrap();
+        let large = || client.publish(Publish::to_queue(QUEUE, vec![b'x'; LARGE]));
+        // From then on messages as large go together.
+        large().await.unwrap();
+        amqp.drain(QUEUE).await;
+        proxy.stall(Direction::Both);
+        for answer in join_all((0..ASKED).map(|_| large())).await {
+            refused(answer, ErrorKind::Timeout);
+        }
+        proxy.resume();
+        client
+            .publish(Publish::to_queue(QUEUE, "last"))
+            .await
+            .unwrap();
+        // On its own channel, which is slower with what was on its way.
+        eventually(PATIENCE, "the last one is there", || async {
+            let there = amqp.drain(QUEUE).await;
+            let late = there.iter().filter(|message| message.text() != "last");
+            println!("{broker}: {} of {ASKED} are there", late.clone().count());
+            assert!(late.count() < 16, "no more than were on their way");
+            there
+                .iter()
+                .any(|message| message.text() == "last")
+                .then_some(())
+        })
+        .await;
         client.close().await;
     })
     .await;

@@ -8,6 +8,7 @@ use super::{
     super::{Token, agenda::Task},
     Commands, Engine, Now, Return,
     entry::{Consequence, Held, Phase},
+    flaws::{self, Flaw},
 };
 use crate::{
     retry::{Failure, Outcome},
@@ -29,7 +30,7 @@ impl Engine {
         if Some(entry.session) != current {
             // The message comes again. If it is known by then that it was handled, it does not run again.
             if *outcome == Outcome::Ack {
-                self.release(token, now);
+                self.handled_late(token, now, out);
             } else {
                 let received = Arc::clone(&entry.received);
                 if let Some(failure) = outcome.failure() {
@@ -63,6 +64,35 @@ impl Engine {
         }
     }
 
+    /// A message is handled whose channel was lost meanwhile. It may be here again already: a broker loses its patience with a handler that
+    /// takes long, and would do so each time. Each success settles one delivery, so it does not matter which of several that are alike.
+    fn handled_late(&mut self, token: Token, now: Now, out: &mut Commands) {
+        let session = self.channel.as_ref().map(|channel| channel.session);
+        let handled = self.entries.get_mut(token);
+        let Some(received) = handled.map(|entry| Arc::clone(&entry.received)) else {
+            return;
+        };
+        let came_again = self.entries.iter().find(|(_, entry)| {
+            Some(entry.session) == session
+                && entry.received.redelivered
+                && matches!(
+                    entry.phase,
+                    Phase::Out | Phase::Held(Held::Spare | Held::Suspect)
+                )
+                && self.memory.are_alike(&entry.received, &received)
+        });
+        match came_again.map(|(again, _)| again) {
+            Some(again) => {
+                self.counters.stale.inc();
+                self.forget(token);
+                let (queue, message_id) = (self.queue(), received.message_id());
+                self.tell(Event::AlreadyHandled { queue, message_id }, out);
+                self.release(again, now);
+            }
+            None => self.release(token, now),
+        }
+    }
+
     /// Does what follows.
     pub(super) fn follow(
         &mut self,
@@ -87,6 +117,13 @@ impl Engine {
                 self.tell(copying.event.clone(), out);
                 self.set_phase(token, Phase::Held(Held::Deferred(copying)));
                 self.agenda.add(now.at + delay, token, Task::Defer);
+            }
+            // The broker copies it, and cannot be asked to wait until that is safe.
+            Consequence::Return(Return::DeadLetter, event)
+                if now.at < self.safe_from && !flaws::has(Flaw::RejectsEarly) =>
+            {
+                self.set_phase(token, Phase::Held(Held::Rejecting(Box::new(event))));
+                self.agenda.add(self.safe_from, token, Task::Reject);
             }
             Consequence::Return(how, event) => {
                 if let Event::Rejected { error, .. } = &event

@@ -600,3 +600,80 @@ fn what_is_held_for_long_is_put_down_once() {
     assert_eq!(case.handed_out(), [], "a detour is on its way");
     assert_eq!(case.engine.agenda.len(), before);
 }
+
+#[test]
+fn nothing_is_rejected_into_a_queue_that_may_be_young() {
+    let options = Consumer::new("orders")
+        .dlx(true)
+        .strategy(crate::Strategy::DeadLetter)
+        .retry("fixed(1m)".parse().unwrap());
+    let mut case = Case::of(options);
+    for lose in [true, false] {
+        let session = case.session;
+        case.comes_again(1);
+        let token = case.handed_out()[0];
+        case.after(Duration::from_millis(1_500));
+        case.fails(token);
+        if lose {
+            case.on(Input::Lost { session, why: None });
+            case.take();
+            case.open();
+            continue;
+        }
+        case.on(Input::Close);
+        case.consume();
+        case.consume();
+        assert_eq!(
+            case.engine.outstanding(),
+            1,
+            "the end waits for the moment, too"
+        );
+        case.after(Duration::from_secs(1));
+        let rejected = case.take();
+        assert!(
+            matches!(
+                rejected[..],
+                [
+                    ..,
+                    Command::Return {
+                        how: Return::DeadLetter,
+                        ..
+                    }
+                ]
+            ),
+            "{rejected:?}"
+        );
+        assert!(case.engine.is_finished(case.now()));
+    }
+}
+
+#[test]
+fn a_success_counts_for_the_delivery_by_which_its_message_came_again() {
+    let mut case = Case::new();
+    case.comes("x-acquired-count", 1, false);
+    let early = case.handed_out()[0];
+    case.after(Duration::from_secs(60 * 30));
+    // A broker has lost its patience with it.
+    let session = case.session;
+    case.on(Input::Lost { session, why: None });
+    case.take();
+    case.open();
+    case.comes("x-acquired-count", 2, true);
+    let late = case.handed_out()[0];
+    let handled = |token| Input::Ended {
+        token,
+        ending: Ending::Settled(Outcome::Ack),
+    };
+    case.consume();
+    case.on(handled(early));
+    assert_eq!(case.events(), ["already_handled"]);
+    assert_eq!(case.engine.outstanding(), 0, "it need not run once more");
+    case.after(Duration::from_secs(1));
+    let acknowledged = case.take();
+    assert!(
+        matches!(acknowledged[..], [.., Command::Ack { tag: 1, .. }]),
+        "{acknowledged:?}"
+    );
+    case.on(handled(late));
+    assert_eq!(case.engine.outstanding(), 0);
+}

@@ -7,6 +7,7 @@ use super::{
     super::{Consumer, Received},
     command::{Copy, Return},
     entry::{Consequence, Copying, Purpose},
+    flaws::{self, Flaw},
 };
 use crate::{
     BasicProperties, Strategy,
@@ -149,6 +150,9 @@ impl Case<'_> {
         let state = &self.received.state;
         let failure = match outcome {
             Outcome::Defer { delay } => {
+                if flaws::has(Flaw::PutsBackDeferred) {
+                    return Consequence::Return(Return::Requeue, self.deferred(*delay));
+                }
                 let deferral = state.deferrals.saturating_add(1);
                 if deferral <= self.options.limits.deferrals {
                     let copying = self.to_its_own_queue(

@@ -225,6 +225,14 @@ impl Engine {
             match task {
                 Task::Release => self.release(token, now),
                 Task::GiveBack | Task::HoldNoLonger => self.give_back_soon(token),
+                Task::Reject => {
+                    if let Phase::Held(Held::Rejecting(event)) =
+                        std::mem::replace(&mut entry.phase, Phase::Out)
+                    {
+                        self.tell(*event, out);
+                        self.give_back(token, Return::DeadLetter, out);
+                    }
+                }
                 Task::Resubmit | Task::Defer => {
                     if let Phase::Copying(copying) | Phase::Held(Held::Deferred(copying)) =
                         std::mem::replace(&mut entry.phase, Phase::Out)
@@ -245,6 +253,7 @@ fn is_still_due(task: Task, phase: &Phase) -> bool {
             copying.waits_for_another_try()
         }
         (Task::Defer, Phase::Held(Held::Deferred(_)))
+        | (Task::Reject, Phase::Held(Held::Rejecting(_)))
         | (Task::HoldNoLonger, Phase::Held(Held::Spare)) => true,
         _ => false,
     }

@@ -35,7 +35,7 @@ impl Engine {
             .entries
             .iter()
             .filter(|(_, entry)| match &entry.phase {
-                Phase::Held(held) => *held != Held::Returning,
+                Phase::Held(held) => !matches!(held, Held::Returning | Held::Rejecting(_)),
                 Phase::Copying(copying) => copying.waits_for_another_try(),
                 Phase::Out => false,
             })

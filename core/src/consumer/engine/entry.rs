@@ -59,6 +59,8 @@ pub(super) enum Held {
     Returning,
     /// Put off by its handler where there are no waiting queues: this copy goes to the tail of its queue then.
     Deferred(Box<Copying>),
+    /// Failed, and to be rejected as soon as the queue where it is to wait is a safe place.
+    Rejecting(Box<Event>),
 }
 
 /// A copy on its way; its original is unacknowledged until it is confirmed.

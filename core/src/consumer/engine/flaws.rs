@@ -31,10 +31,14 @@ pub(crate) enum Flaw {
     DoesNotAsk,
     /// Acknowledges a message whose copy is in a queue that is young.
     LetsGoEarly,
+    /// Rejects a message into a queue that is young.
+    RejectsEarly,
     /// Takes what is alike for the message that was handled, also where nothing has an id.
     BelievesLikeness,
     /// Does not withdraw the copies that an alarm has held up for long.
     KeepsWhatIsHeldUp,
+    /// Puts back into its queue what is put off where there are no waiting queues.
+    PutsBackDeferred,
     /// Acknowledges a message whose copy came back because its queue is away.
     TakesReturnedForStored,
 }

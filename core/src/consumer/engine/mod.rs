@@ -102,6 +102,8 @@ pub(crate) struct Engine {
     sessions: u64,
     /// Channels that were lost or could not be opened since one was last consumed from.
     failures: u32,
+    /// From when on the queues are a safe place that were there when the channel was opened.
+    safe_from: Moment,
     /// Why no channel could be consumed from, as it was told last, and when.
     complained: Option<(ErrorKind, Duration)>,
     intake: Intake,
@@ -166,6 +168,7 @@ impl Engine {
             channel: None,
             sessions: 1,
             failures: 0,
+            safe_from: Moment::ZERO,
             complained: None,
             intake: Intake::new(options.prefetch, queues_sleep),
             agenda: Agenda::default(),
@@ -193,7 +196,7 @@ impl Engine {
     /// Takes what happened. Nothing is refused: what belongs to a lost channel or was settled before does nothing.
     pub(crate) fn on(&mut self, input: Input, now: Now, out: &mut Commands) {
         match input {
-            Input::Opened { session } => self.opened(session),
+            Input::Opened { session } => self.opened(session, now),
             Input::OpenFailed { session, error } => self.open_failed(session, &error, now, out),
             Input::Consuming { session, consumer } if self.is_current(session) => {
                 self.consuming(session, consumer, out);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tracing::{debug, error, warn};
 
 use super::{super::acks::AckWindow, Command, Commands, Engine, Now, entry::Phase};
-use crate::{Error, ErrorKind, telemetry::Event};
+use crate::{Error, ErrorKind, telemetry::Event, topology::SAFE_AGE};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -20,10 +20,11 @@ pub(super) struct Channel {
 }
 
 impl Engine {
-    pub(super) fn opened(&mut self, session: u64) {
+    pub(super) fn opened(&mut self, session: u64, now: Now) {
         if session != self.sessions || self.drain.is_some() {
             return;
         }
+        self.safe_from = now.at + SAFE_AGE;
         self.channel = Some(Channel {
             session,
             acks: AckWindow::new(1),

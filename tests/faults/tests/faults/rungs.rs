@@ -3,7 +3,7 @@
 use crate::brokers::SETTLING;
 use crate::stage::{seen, show_logs};
 use lapin::types::{AMQPValue, FieldTable};
-use retryrmq::{Client, Message, Policy, Publish, park, retry_after};
+use retryrmq::{Client, Message, Policy, Publish, Strategy, park, retry_after};
 use retryrmq_faults::PATIENCE;
 use retryrmq_faults::tape::Tape;
 use retryrmq_harness::{Amqp, Ledger, Node, QueueType, eventually, on_every_broker};
@@ -105,7 +105,7 @@ async fn what_goes_to_a_queue_that_another_has_just_made_is_not_lost_with_its_br
         }
         show_logs();
         let node = broker.own_node(&[]).await;
-        for use_of in [Use::Retried, Use::Parked, Use::Delayed] {
+        for use_of in [Use::Retried, Use::Rejected, Use::Parked, Use::Delayed] {
             killed_right_after_another_made_it(&node, use_of).await;
         }
     })
@@ -116,6 +116,8 @@ async fn what_goes_to_a_queue_that_another_has_just_made_is_not_lost_with_its_br
 #[derive(Clone, Copy, Debug)]
 enum Use {
     Retried,
+    /// The broker itself moves what failed.
+    Rejected,
     Parked,
     Delayed,
 }
@@ -123,18 +125,25 @@ enum Use {
 async fn killed_right_after_another_made_it(node: &Node, use_of: Use) {
     let queue = format!("young.{use_of:?}");
     let amqp = node.connect().await;
-    amqp.declare(&queue, QueueType::Classic).await;
+    let strategy = match use_of {
+        Use::Rejected => Strategy::DeadLetter, // the plan makes its work queue
+        Use::Retried | Use::Parked | Use::Delayed => {
+            amqp.declare(&queue, QueueType::Classic).await;
+            Strategy::RetryQueues
+        }
+    };
     let client = Client::connect(node.url()).await.unwrap();
     let tape = Tape::new();
     let consumer = client
         .consumer(&queue)
         .dlx(true)
+        .strategy(strategy)
         .retry("fixed(1m, retries=5)".parse::<Policy>().unwrap())
         .drain_timeout(Duration::from_secs(1))
         .on_event(tape.listener());
     client.apply_plan(&consumer.plan().unwrap()).await.unwrap();
     let (young, arguments) = match use_of {
-        Use::Retried => (format!("{queue}.retry.60000"), waiting(&queue, 60_000)),
+        Use::Retried | Use::Rejected => (format!("{queue}.retry.60000"), waiting(&queue, 60_000)),
         Use::Delayed => (format!("{queue}.retry.63000"), waiting(&queue, 63_000)),
         Use::Parked => (format!("{queue}.parked"), unlimited()),
     };

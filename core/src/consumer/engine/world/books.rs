@@ -10,6 +10,9 @@ use crate::{
     retry::headers::{self, integer},
 };
 
+/// RabbitMQ drops what it has delivered 21 times, if nobody has said otherwise.
+pub(super) const OFTEN: u32 = 25;
+
 /// What the handlers of a message do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -20,6 +23,8 @@ pub(super) enum Kind {
     Parks,
     /// Is put off twice.
     Defers,
+    /// Is put off more often than a broker delivers it.
+    DefersOften,
     /// Succeeds after seven seconds.
     Slow,
     /// Succeeds at once when it runs again, and the first time only after more than half an hour.
@@ -40,6 +45,15 @@ impl Kind {
     pub(super) fn choose(random: &mut fastrand::Rng, setting: &Setting) -> Self {
         if setting.suspects && random.u8(0..3) == 0 {
             return Self::Forged(9);
+        }
+        // Without `dlx` a failure is rejected, and that is that.
+        if setting.plain {
+            return [
+                Self::Fine,
+                Self::Slow,
+                Self::DefersOften,
+                Self::AnswersTwice,
+            ][random.usize(..4)];
         }
         // Operators want something to walk through.
         if setting.operators > 0 && random.u8(0..3) == 0 {
@@ -89,6 +103,7 @@ impl Kind {
     /// How often each of it runs at most, if nobody is taken away from it.
     fn most_runs(self) -> u32 {
         match self {
+            Self::DefersOften => OFTEN + 1,
             Self::FailsAlways | Self::Defers => 3,
             Self::FailsOnce | Self::FailsThenKills => 2,
             _ => 1,

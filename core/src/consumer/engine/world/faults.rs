@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use retryrmq_model::{Declare, Policy, QueueType};
 
-use super::{PARKED, QUEUE, World};
+use super::{PARKED, QUEUE, Setting, World};
 
 /// Which kinds of harm there are.
 #[derive(Clone, Copy, Debug)]
@@ -250,7 +250,14 @@ impl World {
         if std::mem::replace(&mut self.harm_has_stopped, true) {
             return Ok(());
         }
-        let is_served = self.setting.pause.is_none() && !self.setting.service_away;
+        let Setting {
+            pause,
+            service_away,
+            plain,
+            ..
+        } = self.setting;
+        // What is put off without waiting queues keeps its place meanwhile.
+        let is_served = pause.is_none() && !service_away && !plain;
         if self.setting.faults.are_quiet() && is_served {
             self.books.nobody_was_kept(self.setting.hangs)?;
         }

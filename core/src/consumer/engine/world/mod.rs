@@ -63,6 +63,8 @@ pub(super) struct Setting {
     dies_young: bool,
     /// The service comes late and makes its queue then, which somebody deletes later whenever it is empty.
     service_away: bool,
+    /// Consumers without `dlx`: there are no waiting queues for what they put off.
+    plain: bool,
     /// An alarm lasts for longer than the broker's patience with what is not settled.
     long_alarm: bool,
     faults: Faults,
@@ -136,7 +138,8 @@ impl Setting {
             Strategy::RetryQueues | Strategy::DelayedExchange | Strategy::Service => {
                 "list(100ms, 1s)"
             }
-            Strategy::DeadLetter | Strategy::Native => "fixed(100ms, retries=2)",
+            Strategy::DeadLetter => "fixed(1s, retries=2)",
+            Strategy::Native => "fixed(100ms, retries=2)",
         };
         text.parse().expect("the policy can be read")
     }

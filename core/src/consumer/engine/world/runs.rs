@@ -42,6 +42,7 @@ fn chosen(seed: u64) -> Setting {
         pause: None,
         dies_young: false,
         service_away: false,
+        plain: false,
         long_alarm: false,
         faults,
     }
@@ -280,6 +281,19 @@ fn nothing_is_lost_that_is_copied_into_a_young_queue() {
     hold(150, young);
 }
 
+/// The same, where the broker itself moves what failed.
+fn rejected_young(setting: Setting) -> Setting {
+    possible(Setting {
+        strategy: Strategy::DeadLetter,
+        ..young(setting)
+    })
+}
+
+#[test]
+fn nothing_is_lost_that_is_rejected_into_a_young_queue() {
+    hold(150, rejected_young);
+}
+
 /// An alarm of an hour or two, in which connections are lost. Each loss is one more that is counted of what cannot be copied meanwhile,
 /// so that nobody else may take consumers down.
 fn alarmed(setting: Setting) -> Setting {
@@ -303,6 +317,27 @@ fn alarmed(setting: Setting) -> Setting {
 #[test]
 fn what_an_alarm_holds_up_for_long_comes_once_when_it_is_over() {
     hold(150, alarmed);
+}
+
+/// Consumers without `dlx`. What is taken from them too often is lost with the broker's delivery limit, which is not theirs to keep.
+fn plain(setting: Setting) -> Setting {
+    possible(Setting {
+        plain: true,
+        strategy: Strategy::RetryQueues,
+        operators: 0,
+        faults: Faults {
+            poison: false,
+            full_parking: false,
+            delivery_limit: false,
+            ..setting.faults
+        },
+        ..setting
+    })
+}
+
+#[test]
+fn what_is_put_off_without_waiting_queues_is_not_lost() {
+    hold(150, plain);
 }
 
 /// Several who take turns, and nothing in their way.
@@ -421,9 +456,11 @@ fn defects_that_are_put_back_are_found() {
         Flaw::HasCompany,
         Flaw::DoesNotAsk,
         Flaw::LetsGoEarly,
+        Flaw::RejectsEarly,
         Flaw::BelievesLikeness,
         Flaw::KeepsWhatIsHeldUp,
         Flaw::TakesReturnedForStored,
+        Flaw::PutsBackDeferred,
     ] {
         let setting = |seed| match flaw {
             Flaw::LosesItsPlace | Flaw::PublishesTwice => in_turn(setting(seed)),
@@ -437,7 +474,9 @@ fn defects_that_are_put_back_are_found() {
             Flaw::TrustsTheCount => suspected(setting(seed)),
             Flaw::WaitsTwice => hung(setting(seed)),
             Flaw::LetsGoEarly => young(setting(seed)),
+            Flaw::RejectsEarly => rejected_young(setting(seed)),
             Flaw::TakesReturnedForStored => served_late(setting(seed)),
+            Flaw::PutsBackDeferred => plain(setting(seed)),
             Flaw::KeepsWhatIsHeldUp => alarmed(setting(seed)),
             Flaw::TrustsTheLimit | Flaw::LetsGoFirst | Flaw::ForgetsTheChannel => {
                 walked(setting(seed))

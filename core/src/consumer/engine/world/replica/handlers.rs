@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     super::{
         World,
-        books::{Kind, number},
+        books::{Kind, OFTEN, number},
     },
     Replica, Running,
 };
@@ -53,6 +53,7 @@ impl World {
 
     pub(super) fn end(&mut self, at: usize, running: Running) -> Result<(), String> {
         let failure = || Failure::new("no");
+        let put_off = Outcome::defer(Duration::from_millis(100));
         let outcome = match running.kind {
             Kind::FailsThenKills if running.attempt == 1 => Outcome::retry(failure()),
             Kind::Poison | Kind::FailsThenKills => {
@@ -72,9 +73,8 @@ impl World {
                 reason: ParkReason::Requested,
                 failure: failure(),
             },
-            Kind::Defers if running.deferrals < 2 => Outcome::Defer {
-                delay: Duration::from_millis(100),
-            },
+            Kind::Defers if running.deferrals < 2 => put_off,
+            Kind::DefersOften if running.deferrals < OFTEN => put_off,
             _ => Outcome::Ack,
         };
         if outcome == Outcome::Ack {

@@ -7,7 +7,7 @@ use crate::{Argument, Consumer, Item, Missing, Pause, Strategy};
 
 pub(in super::super) fn consumer(setting: &Setting) -> Consumer {
     let consumer = Consumer::new(QUEUE)
-        .dlx(true)
+        .dlx(!setting.plain)
         .strategy(setting.strategy)
         .prefetch(setting.prefetch)
         .concurrency(setting.concurrency);

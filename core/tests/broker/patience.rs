@@ -1,0 +1,102 @@
+//! Handlers that take longer than the broker's patience with what is not settled, on a node that has little of it.
+
+use std::time::Duration;
+
+use retryrmq::{Client, Message};
+use retryrmq_harness::{Broker, QueueType, Version, eventually, on_every_broker_where};
+use tokio::time::sleep;
+
+use crate::stage::{Diary, PATIENCE, id, int, policy, stats, table, text};
+
+/// The broker's patience is four seconds: longer than a copy in a queue that was just found is waited for.
+const LONG: Duration = Duration::from_secs(9);
+const SLOW: &str = "slow";
+const FAST: usize = 20;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_outlasts_the_brokers_patience_is_done_when_it_succeeds() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = broker.own_node(&["consumer_timeout = 4000"]).await;
+        // How often it looks.
+        let set = "application:set_env(rabbit, channel_tick_interval, 500).";
+        node.ctl(&["eval", set]).await;
+        let (client, amqp) = (
+            Client::connect(node.url()).await.unwrap(),
+            node.connect().await,
+        );
+        for (kind, patient) in [
+            (QueueType::Classic, false),
+            (QueueType::Quorum, false),
+            // A queue may have a patience of its own, which counts before that of its node.
+            (QueueType::Quorum, true),
+        ] {
+            // A classic queue counts nothing before 4.3, so that what comes again takes a detour, as another message.
+            let counts = kind == QueueType::Quorum || broker.version() >= Version::V4_3;
+            if !counts || patient && broker.version() < Version::V4_0 {
+                continue;
+            }
+            let queue = format!("orders.{kind}.{patient}");
+            let own = patient.then(|| ("x-consumer-timeout", int(600_000)));
+            amqp.declare_with(&queue, kind, table(own)).await;
+            let diary = Diary::default();
+            let seen = diary.clone();
+            let consumer = client
+                .consumer(&queue)
+                .dlx(true)
+                .retry(policy("fixed(100ms, retries=5)"))
+                .prefetch(8)
+                .concurrency(4)
+                .on_event(diary.listener());
+            let slow =
+                |message: &Message| message.headers().is_some_and(|all| all.contains_key(SLOW));
+            let running = consumer
+                .start(move |message: Message| {
+                    seen.note(&message);
+                    async move {
+                        if slow(&message) {
+                            sleep(LONG).await;
+                        }
+                        Ok::<(), std::io::Error>(())
+                    }
+                })
+                .await
+                .unwrap();
+            // It has no id, and nobody could tell it from another one later.
+            let properties = retryrmq::BasicProperties::default();
+            let properties = properties.with_headers(table([(SLOW, text("yes"))]));
+            amqp.publish_with(&queue, "x", properties).await;
+            for number in 0..FAST {
+                amqp.publish_with(&queue, "x", id(&number.to_string()))
+                    .await;
+            }
+            let what = format!("{broker}, {kind}, {patient}");
+            for number in 0..FAST {
+                diary.until(&number.to_string(), 1).await;
+            }
+            eventually(PATIENCE, &format!("{what}: all is done"), || async {
+                let (stats, depth) = (running.stats(), amqp.depth(&queue).await);
+                let ended = stats.acked + stats.already_handled > FAST as u64;
+                let done = ended && stats.outstanding == 0 && depth == Some(0);
+                done.then_some(())
+                    .ok_or_else(|| format!("{stats:?}, {depth:?}"))
+            })
+            .await;
+            let runs = diary.all();
+            let runs = runs.iter().filter(|attempt| slow(&attempt.message)).count();
+            println!("{what}: {runs} runs, {:?}", running.stats());
+            if patient {
+                assert_eq!(runs, 1, "{what}");
+            }
+            stats(&running, "nothing is parked", |stats| stats.parked == 0).await;
+            running.close().await;
+            assert_eq!(
+                amqp.depth(&format!("{queue}.parked")).await,
+                Some(0),
+                "{what}"
+            );
+            assert_eq!(amqp.depth(&queue).await, Some(0), "{what}");
+        }
+        client.close().await;
+    })
+    .await;
+}
