@@ -138,6 +138,33 @@ def test_the_second_signal_stops_at_once(broker: Broker, programs: list[Program]
     assert left_in(broker, queue) == [("a", True)]
 
 
+def test_a_handler_that_holds_up_the_event_loop_is_interrupted(broker: Broker, programs: list[Program]) -> None:
+    queue = broker.queue()
+    make_queue(broker, queue)
+    source = """
+        app = retryrmq.App(url)
+
+        @app.consume(queue, dlx=True)
+        async def handle(msg):
+            say(began=msg.text())
+            time.sleep(3600)
+
+        app.run()
+    """
+    program = Program(source, broker, queue)
+    programs.append(program)
+    with retryrmq.connect_blocking(broker.url) as client:
+        client.publish(queue, "a")
+    assert program.line() == {"began": "a"}
+    while program.process.poll() is None:
+        program.process.send_signal(signal.SIGTERM)
+        if wait_briefly(program):
+            break
+    # The last of them may have come when it was stopped already and no longer listened.
+    assert program.end() in (128 + signal.SIGTERM, -signal.SIGTERM)
+    assert left_in(broker, queue) == [("a", True)]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_lets_an_app_drain_that_ends_by_an_error(
     broker: Broker, programs: list[Program], number: signal.Signals

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
@@ -25,6 +26,8 @@ from .record import Stats
 
 #: How long other tasks may take to end, in seconds, once they are cancelled.
 _PATIENCE = 5.0
+#: An event loop that has not heard of a signal for so many seconds, when there is another one, is held up by a handler.
+_HELD_UP = 0.5
 
 _Handler = TypeVar("_Handler", bound=Callable[[Message], Any])
 
@@ -253,6 +256,14 @@ class App(AsyncOnly):
                 except asyncio.CancelledError:
                     if not killed:
                         raise
+                except KeyboardInterrupt:
+                    if not killed:
+                        raise
+                    # A handler that held up the event loop was interrupted by it.
+                    self._stop_now()
+                    serving.cancel()
+                    with contextlib.suppress(asyncio.CancelledError, KeyboardInterrupt):
+                        loop.run_until_complete(serving)
             if killed:
                 raise SystemExit(128 + killed[0])  # as a shell says of a program that a signal ended
         finally:
@@ -273,9 +284,11 @@ def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
 
 @contextlib.contextmanager
 def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[None]) -> Iterator[list[int]]:
-    """The first signal drains, the second one stops; which one that was is in the list."""
+    """The first signal drains, the second one stops; which one that was is in the list. Where the event loop does not hear of them,
+    because a handler does not give it back, that handler is interrupted."""
     killed: list[int] = []
     heard: list[int] = []
+    came: list[float] = []
 
     def hear(number: int) -> None:
         heard.append(number)
@@ -292,6 +305,15 @@ def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[No
         app._stop_now()
         serving.cancel()
 
+    def come(number: int, _: object) -> None:
+        # Between two steps of whatever runs on this thread.
+        if os.name != "posix":
+            loop.call_soon_threadsafe(hear, number)
+        came.append(time.monotonic())
+        if len(came) > len(heard) + 1 and came[-1] - came[len(heard)] >= _HELD_UP:
+            killed.append(number)
+            raise KeyboardInterrupt
+
     if threading.current_thread() is not threading.main_thread():
         yield killed
         return
@@ -300,8 +322,8 @@ def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[No
         before[number] = signal.getsignal(number)
         if os.name == "posix":
             loop.add_signal_handler(number, hear, number)
-        else:
-            signal.signal(number, lambda number, _: loop.call_soon_threadsafe(hear, number))
+        # In the place of a function of the event loop's that does nothing: the event loop hears of the signal by other means.
+        signal.signal(number, come)
     try:
         yield killed
     finally:
