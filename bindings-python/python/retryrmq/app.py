@@ -190,7 +190,6 @@ class App(AsyncOnly):
 
     async def _end(self) -> None:
         self._ending = True
-        client, self._client = self._client, None
         consumers, self._consumers = self._consumers, []
         try:
             ended = await asyncio.gather(*(consumer.close() for consumer in consumers), return_exceptions=True)
@@ -204,6 +203,8 @@ class App(AsyncOnly):
         finally:
             self._last, self._counted = self.stats(), []
             self._loop = None
+            # Not before: handlers that drain may still publish.
+            client, self._client = self._client, None
             if client is not None:
                 await client.close()
 
