@@ -49,7 +49,8 @@ class App(AsyncOnly):
     Without ``url`` the environment variable ``RETRYRMQ_URL`` is used. Of several hosts
     (``amqp://user:password@one,two,three/vhost``, or a list of URLs) any will do. ``app_version`` appears in the history of
     failed messages; ``queue_type`` is that of the queues in which messages wait and are parked, quorum unless it says classic.
-    A broker that cannot be reached yet is waited for, unless ``wait`` is off; one that refuses is an error. With
+    A broker that cannot be reached yet, or went again before a consumer has started, is waited for, unless ``wait`` is off; one that
+    refuses is an error. With
     ``end_when_refused`` the app ends with that error also when the broker refuses its login or its virtual host after
     a connection was lost; otherwise it goes on trying. ``credentials`` is a function that is called at every
     connection and gives the login, as for :func:`connect`.
@@ -70,6 +71,8 @@ class App(AsyncOnly):
         self._client: Client | None = None
         #: While it is not connected yet, which may take long.
         self._connecting: Operation | None = None
+        #: The one that is being started, which may take long as well.
+        self._starting: Consumer | None = None
         #: Where it runs, from the first step to the last.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
@@ -171,7 +174,15 @@ class App(AsyncOnly):
             self._connecting = None
 
     async def _start(self, consumer: Consumer) -> None:
-        await consumer.start()
+        self._starting = consumer
+        try:
+            await consumer.start()
+        except ClosedError:
+            if self._stopping:
+                return
+            raise
+        finally:
+            self._starting = None
         self._consumers.append(consumer)
         self._counted.append(consumer)
         if self._stopping:  # since it was asked to start
@@ -223,6 +234,8 @@ class App(AsyncOnly):
         self._stopping = True
         if self._connecting is not None:
             self._connecting.give_up()
+        if self._starting is not None:
+            self._starting._give_up_starting()
         for consumer in self._consumers:
             consumer._begin_to_close()
 
