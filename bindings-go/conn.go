@@ -59,8 +59,8 @@ func QueueType(name QueueTypeName) DialOption {
 	return func(d *dialling) { d.QueueType = string(name) }
 }
 
-// Wait has [Dial] try until a broker that cannot be reached yet is there, or the context ends; the log has a warning for each try. A
-// broker that refuses is not waited for.
+// Wait has [Dial] try until a broker that cannot be reached yet is there, or the context ends; the log has a warning for each try. So
+// does [Conn.Consume] where the broker went again or its queues have no leaders yet. A broker that refuses is not waited for.
 func Wait() DialOption { return func(d *dialling) { d.Wait = true } }
 
 // EndWhenRefused ends the connection when the broker refuses its login or its virtual host after it was lost: Consume returns that

@@ -187,6 +187,53 @@ func TestABrokerThatIsNotThereYetIsWaitedFor(t *testing.T) {
 	})
 }
 
+func TestAConnectionThatWaitsWaitsToConsumeAsWell(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		way := s.proxy("127.0.0.1:0")
+		conn := s.dialAt(s.at(way.host()), retryrmq.Wait())
+		way.close()
+		consume := func(ctx context.Context, handler retryrmq.Handler) <-chan error {
+			ended := make(chan error, 1)
+			go func() { ended <- conn.Consume(ctx, "orders", handler, retryrmq.DLX()) }()
+			return ended
+		}
+		waits := func(ended <-chan error) {
+			t.Helper()
+			select {
+			case err := <-ended:
+				t.Fatalf("it did not wait: %v", err)
+			case <-time.After(700 * time.Millisecond):
+			}
+		}
+		nothing := func(context.Context, *retryrmq.Message) error { return nil }
+		// It waits for no longer than its context lives.
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		ended := consume(ctx, nothing)
+		waits(ended)
+		end()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		handled := make(chan struct{}, 1)
+		ended = consume(t.Context(), func(context.Context, *retryrmq.Message) error {
+			handled <- struct{}{}
+			return nil
+		})
+		waits(ended)
+		s.proxy(way.host())
+		other := s.dialAt(s.url)
+		eventually(t, "the queue is made", func() bool {
+			return other.Publish(t.Context(), retryrmq.Publishing{RoutingKey: "orders", Body: []byte("x")}) == nil
+		})
+		<-handled
+		_ = conn.Close()
+		if err := <-ended; !errors.Is(err, retryrmq.ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // It looks at the log, which all connections share: not beside others. That nothing is left of the attempt is seen at the end of
 // all tests.
 func TestWaitingForABrokerEndsWithTheContext(t *testing.T) {

@@ -31,8 +31,8 @@ export interface ConnectOptions {
   /** Gives the login, instead of the URL: called at every connection, and before a password with an end is over. */
   credentials?: Credentials
   /**
-   * Tries until a broker that cannot be reached yet is there; off by default. One that refuses is not waited for. The process
-   * stays alive meanwhile.
+   * Tries until a broker that cannot be reached yet is there; off by default. So does {@link Client.consume} then, where the broker went
+   * again or its queues have no leaders yet. One that refuses is not waited for. The process stays alive meanwhile.
    */
   wait?: boolean
   /**
@@ -86,9 +86,12 @@ export class Client {
     const listening = new native.Listening()
     if (planned.onEvent !== undefined) listening.begin()
     const id = bridge().number()
-    const subscribing = bridge().ask<Subscription>((ticket) =>
-      asked(() => this.#native.subscribe(bridge().native, ticket, planned.native, id, listening)),
-    )
+    let tries: Connecting | undefined
+    const begin = (ticket: number): void => {
+      tries = asked(() => this.#native.subscribe(bridge().native, ticket, planned.native, id, listening))
+      connecting.add(tries)
+    }
+    const subscribing = bridge().ask<Subscription>(begin, { settled: () => void connecting.delete(tries as Connecting) })
     // The first messages may be on their way before the answer is read, and something to tell with them.
     const told: Told[] = []
     bridge().subscribe(id, { arrived: () => {}, told: (event) => void told.push(event), dry: () => {} })
@@ -111,7 +114,7 @@ export class Client {
         throw error
       },
     )
-    return planned.signal === undefined ? consuming : unlessAborted(consuming, planned.signal)
+    return planned.signal === undefined ? consuming : unlessAborted(consuming, planned.signal, () => tries?.giveUp())
   }
 
   /**
@@ -246,7 +249,7 @@ export class Client {
 const UNHEARD = ['SIGKILL', 'SIGSTOP']
 const KNOWN = ['appVersion', 'queueType', 'credentials', 'wait', 'endWhenRefused', 'signal']
 
-/** Those who try to connect: they give up when nobody has them any more. */
+/** Those who try to connect, or to subscribe: they give up when nobody has them any more. */
 const connecting = new Set<Connecting>()
 
 /** One URL, or several as the native half reads them. */

@@ -60,7 +60,7 @@ export interface Connecting {
 
 /** @internal */
 export interface Client {
-  subscribe(bridge: Bridge, ticket: number, options: Options, id: number, listening: Listening): void
+  subscribe(bridge: Bridge, ticket: number, options: Options, id: number, listening: Listening): Connecting
   publish(bridge: Bridge, ticket: number, message: Uint8Array): void
   parked(bridge: Bridge, ticket: number, queue: string): void
   close(bridge: Bridge, ticket: number): void

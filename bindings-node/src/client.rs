@@ -21,7 +21,7 @@ use crate::{
     shared::Answer,
 };
 
-/// Somebody who tries to connect. Given up with the environment that wanted the connection, if not before.
+/// Somebody who tries to connect, or to subscribe. Given up with the environment that wanted the connection, if not before.
 #[napi]
 pub struct Connecting(Option<AbortHandle>);
 
@@ -127,7 +127,7 @@ impl Client {
         options: &Options,
         id: f64,
         listening: &Listening,
-    ) -> Result<()> {
+    ) -> Result<Connecting> {
         let told = Arc::downgrade(&bridge.shared);
         let listening = Arc::clone(&listening.0);
         let consumer = options
@@ -141,12 +141,13 @@ impl Client {
                     bridge.event(id, event);
                 }
             });
-        begin(
+        attempt(
             &bridge.shared,
             ticket,
             consumer.subscribe(),
             Answer::Subscription,
         )
+        .map(Connecting)
     }
 
     /// Publishes; done when the broker has confirmed.

@@ -116,9 +116,10 @@ impl Client {
                 pump.told(listener, event);
             });
         }
-        Operation::begin(py, consumer.subscribe(), |py, subscription| {
+        let subscribing = Operation::begin(py, consumer.subscribe(), |py, subscription| {
             Subscription::new(subscription).into_py_any(py)
-        })
+        })?;
+        Ok(subscribing.given_up_when_dropped())
     }
 
     /// Publishes; done when the broker has confirmed.

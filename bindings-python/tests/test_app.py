@@ -123,3 +123,58 @@ def test_a_handler_on_a_thread_publishes(broker: Broker) -> None:
             await soon("the bill is there", lambda: seen == ["bill of 7"])
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["left", "stopped", "cancelled"])
+def test_a_handler_that_drains_may_still_publish(broker: Broker, how: str) -> None:
+    queues = [broker.queue(name) for name in ("async", "sync")]
+    to = broker.queue("to")
+    app = retryrmq.App(broker.url)
+    began: list[str] = []
+    draining = threading.Event()
+
+    @app.consume(queues[0], dlx=True, retry="fixed(1s, retries=0)")
+    async def on_loop(msg: retryrmq.Message) -> None:
+        began.append(msg.text())
+        await asyncio.to_thread(draining.wait)
+        await app.publish(to, msg.body)
+
+    @app.consume(queues[1], dlx=True, retry="fixed(1s, retries=0)")
+    def on_thread(msg: retryrmq.Message) -> None:
+        began.append(msg.text())
+        draining.wait()
+        app.blocking.publish(to, msg.body)
+
+    async def main() -> None:
+        async with retryrmq.connect(broker.url) as client, client.consume(to, dlx=True) as consumer:
+            serving = asyncio.ensure_future(app.serve() if how != "left" else leave())
+            await soon("both are consumed", lambda: len(app._consumers) == 2)
+            for queue in queues:
+                await client.publish(queue, queue)
+            await soon("both have begun", lambda: len(began) == 2)
+            if how == "stopped":
+                app.stop()
+            elif how == "cancelled":
+                serving.cancel()
+            await soon(
+                "it drains", lambda: all(it.stats().delivered and it._subscription.is_closing for it in app._counted)
+            )
+            draining.set()
+            await asyncio.wait({serving}, timeout=60)
+            assert [(it.acked, it.failed) for it in app.stats().values()] == [(1, 0), (1, 0)]
+            published = set()
+            async for msg in consumer:
+                await msg.ack()
+                published.add(msg.text())
+                if len(published) == 2:
+                    break
+            assert published == set(queues)
+
+    async def leave() -> None:
+        async with app:
+            await soon("both have begun", lambda: len(began) == 2)
+
+    try:
+        asyncio.run(main())
+    finally:
+        draining.set()

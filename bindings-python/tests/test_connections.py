@@ -105,6 +105,82 @@ def test_a_broker_that_is_not_there_yet_is_waited_for(broker: Broker, how: str) 
     there[0].close()
 
 
+@pytest.mark.parametrize("how", ["async", "blocking", "app"])
+def test_a_client_that_waits_waits_to_consume_as_well(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    port, queue = free_port(), broker.queue()
+    first = Proxy(broker.url, port)
+    later: list[tuple[threading.Timer, list[Proxy]]] = []
+
+    def go() -> None:
+        first.close()
+        later.append(come_later(broker, port))
+
+    async def main() -> None:
+        async with retryrmq.connect(first.url, wait=True) as client:
+            go()
+            async with client.consume(queue, print, dlx=True):
+                assert later[0][1]
+
+    if how == "app":
+
+        class Late(retryrmq.Consumer):
+            async def start(self) -> retryrmq.Consumer:
+                go()
+                return await super().start()
+
+        monkeypatch.setattr("retryrmq.app.Consumer", Late)
+        app = retryrmq.App(first.url)
+        app.consume(queue, dlx=True)(print)
+
+        async def run() -> None:
+            async with app:
+                assert later[0][1]
+
+        asyncio.run(run())
+    elif how == "blocking":
+        with retryrmq.connect_blocking(first.url, wait=True) as client:
+            go()
+            with client.consume(queue, print, dlx=True):
+                assert later[0][1]
+    else:
+        asyncio.run(main())
+    later[0][0].join()
+    later[0][1][0].close()
+
+
+@pytest.mark.parametrize("how", ["stop", "cancel"])
+def test_an_app_that_waits_to_consume_can_be_stopped(broker: Broker, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    queue, way = broker.queue(), Proxy(broker.url)
+
+    class Late(retryrmq.Consumer):
+        async def start(self) -> retryrmq.Consumer:
+            way.close()
+            return await super().start()
+
+    monkeypatch.setattr("retryrmq.app.Consumer", Late)
+    app = retryrmq.App(way.url)
+    app.consume(queue, dlx=True)(print)
+    before = operations()
+
+    async def main() -> None:
+        serving = asyncio.ensure_future(app.serve())
+        await soon("it waits", lambda: app._starting is not None)
+        await asyncio.sleep(0.1)
+        assert not serving.done()
+        if how == "stop":
+            app.stop()
+            await asyncio.wait_for(serving, 60)
+        else:
+            serving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(serving, 60)
+        await gone(before)
+
+    asyncio.run(main())
+
+
 def test_who_refuses_is_not_waited_for(broker: Broker) -> None:
     with pytest.raises(retryrmq.AuthenticationFailedError):
         retryrmq.connect_blocking(broker.url.replace("guest:guest", "guest:sesame"), wait=True)

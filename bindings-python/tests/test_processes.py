@@ -32,9 +32,12 @@ def say(**line):
 class Program:
     """A Python program of ours, line by line."""
 
-    def __init__(self, source: str, broker: Broker, queue: str, url: str | None = None) -> None:
+    def __init__(
+        self, source: str, broker: Broker, queue: str, url: str | None = None, stdin: int | None = None
+    ) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", "-c", PRELUDE + textwrap.dedent(source), url or broker.url, queue],
+            stdin=stdin,
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -129,6 +132,33 @@ def test_the_second_signal_stops_at_once(broker: Broker, programs: list[Program]
     assert program.line() == {"began": "a"}
     program.process.send_signal(signal.SIGTERM)
     program.process.send_signal(signal.SIGTERM)
+    while program.process.poll() is None:
+        program.process.send_signal(signal.SIGTERM)
+        if wait_briefly(program):
+            break
+    # The last of them may have come when it was stopped already and no longer listened.
+    assert program.end() in (128 + signal.SIGTERM, -signal.SIGTERM)
+    assert left_in(broker, queue) == [("a", True)]
+
+
+def test_a_handler_that_holds_up_the_event_loop_is_interrupted(broker: Broker, programs: list[Program]) -> None:
+    queue = broker.queue()
+    make_queue(broker, queue)
+    source = """
+        app = retryrmq.App(url)
+
+        @app.consume(queue, dlx=True)
+        async def handle(msg):
+            say(began=msg.text())
+            time.sleep(3600)
+
+        app.run()
+    """
+    program = Program(source, broker, queue)
+    programs.append(program)
+    with retryrmq.connect_blocking(broker.url) as client:
+        client.publish(queue, "a")
+    assert program.line() == {"began": "a"}
     while program.process.poll() is None:
         program.process.send_signal(signal.SIGTERM)
         if wait_briefly(program):
@@ -713,6 +743,55 @@ def test_an_end_without_goodbye_loses_nothing(broker: Broker, programs: list[Pro
     assert program.lines() == [{"got": "a"}, {"got": "b"}]
     assert program.end() == {"pass": 0, "sys.exit(3)": 3, "os._exit(4)": 4}.get(ending, 1)
     assert [body for body, _ in left_in(broker, queue)][-1] == "b"
+
+
+@pytest.mark.parametrize("where", ["threads", "loop"])
+def test_the_end_of_executors_fails_no_message(broker: Broker, programs: list[Program], where: str) -> None:
+    """The interpreter waits for what executors have to do, and they take no more."""
+    queue = broker.queue()
+    make_queue(broker, queue)
+    source = """
+        from concurrent.futures import ThreadPoolExecutor
+
+        pool = ThreadPoolExecutor(2)
+        retry = dict(dlx=True, retry="fixed(1s, retries=0)", concurrency=2)
+
+        def handle(msg):
+            say(began=msg.text())
+            pool.submit(time.sleep, 0.05).result()
+
+        async def handle_on_loop(msg):
+            say(began=msg.text())
+            await asyncio.get_running_loop().run_in_executor(pool, time.sleep, 0.05)
+
+        async def consume():
+            async with retryrmq.connect(url) as client, client.consume(queue, handle_on_loop, **retry):
+                await asyncio.sleep(3600)
+
+        if WHERE == "threads":
+            client = retryrmq.connect_blocking(url)
+            consumer = client.consume(queue, handle, **retry).start()
+        else:
+            threading.Thread(target=asyncio.run, args=(consume(),), daemon=True).start()
+        sys.stdin.read()
+        pool.submit(time.sleep, 1)
+        sys.exit(0)
+    """
+    program = Program(source.replace("WHERE", repr(where)), broker, queue, stdin=subprocess.PIPE)
+    programs.append(program)
+    with retryrmq.connect_blocking(broker.url) as client:
+        for number in range(60):
+            client.publish(queue, str(number))
+        began = {program.line()["began"]}
+        assert program.process.stdin is not None
+        program.process.stdin.close()
+        began |= {line["began"] for line in program.lines()}
+        assert program.end() == 0
+        with client.parked(queue) as parked:
+            assert [message.error for message in parked] == []
+    left = {body for body, _ in left_in(broker, queue)}
+    assert began | left == {str(number) for number in range(60)}
+    assert len(left) > 10
 
 
 def test_an_event_loop_of_another_make(broker: Broker, programs: list[Program]) -> None:

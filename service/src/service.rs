@@ -366,6 +366,7 @@ impl Service {
             .prefetch(self.options.prefetch)
             // A copy would say neither where a message died nor what is asked for.
             .put_back_whole(true)
+            .wait(false)
             .on_event(move |event| match event {
                 Event::Disconnected { .. } => {
                     health.consumes(queue, false);

@@ -88,7 +88,8 @@ impl Client {
         if listener != 0 {
             consumer = consumer.on_event(move |event| news::told(listener, event));
         }
-        Operation::begin(ticket, async move {
+        // It waits for as long as the broker is away. Given up halfway it leaves no consumer behind.
+        Operation::begin_while_awaited(ticket, async move {
             let subscription = consumer.subscribe().await?;
             Ok(Answer::Subscription(Box::new(subscription)))
         })

@@ -56,6 +56,33 @@ test('a broker that is not there yet is waited for', async (t) => {
   await assert.rejects(connect(at(broker.host, 'guest:sesame'), { wait: true }), { code: 'authentication_failed' })
 })
 
+test('a client that waits, waits to consume as well', async (t) => {
+  const [port, name] = [await freePort(), await queue(t)]
+  const way = await proxy(t, port)
+  const rmq = await connect(at(way.place), { wait: true })
+  way.close()
+  await until('it is down', () => !rmq.healthy())
+  const before = liveObjects().operations ?? 0
+  const controller = new AbortController()
+  const handled = []
+  const consuming = rmq.consume({ queue: name, dlx: true }, (msg) => void handled.push(msg.text()))
+  const given = rmq.consume({ queue: name, dlx: true, signal: controller.signal }, () => {})
+  setTimeout(() => controller.abort(new Error('changed my mind')), 700)
+  await assert.rejects(given, { message: 'changed my mind' })
+  await until('one of them tries no more', () => (liveObjects().operations ?? 0) <= before + 1)
+  const again = await proxy(t, port)
+  await consuming
+  const other = await client(t)
+  await other.publish(name, 'x')
+  await until('it is handled', () => handled.length > 0)
+  // Nor does it wait for longer than its client lives.
+  again.close()
+  await until('it is down again', () => !rmq.healthy())
+  const third = assert.rejects(rmq.consume({ queue: name, dlx: true }, () => {}), { code: 'closed' })
+  await rmq.close()
+  await third
+})
+
 test('waiting that is given up ends', async () => {
   const before = liveObjects().operations ?? 0
   const controller = new AbortController()

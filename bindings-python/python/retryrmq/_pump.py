@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures
+import concurrent.futures.thread
 import contextlib
 import itertools
 import logging
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -219,14 +220,18 @@ class Pump:
         except BaseException as error:  # without this thread nothing would ever be answered any more
             _lines.write("retryrmq", logging.ERROR, "the event %r cannot be told", name, exc_info=error)
 
-    def end(self) -> None:
-        """Lets everything that still runs go, so that nothing native is in Python's way when it ends."""
+    def let_go(self) -> None:
+        """Lets go of everything that still runs."""
         left = list(self.running)
         for subscription in left:
             subscription.abandon()
         for subscription in left:
             with contextlib.suppress(Exception):
                 subscription.wait_closed().wait(3.0)
+
+    def end(self) -> None:
+        """Lets everything that still runs go, so that nothing native is in Python's way when it ends."""
+        self.let_go()
         self.native.end()
         self._thread.join(_PATIENCE)
         self._end_of_listening()
@@ -288,6 +293,21 @@ def _after_fork() -> None:
     _pump, _making = None, threading.Lock()
 
 
+def _before_the_end() -> None:
+    """The main thread has ended, and the interpreter is about to. From here on no executor takes work, while those that have some are
+    waited for: handlers would fail by that, one message after the other."""
+    if _pump is not None and not _somebody_stays():
+        _pump.let_go()
+
+
+def _somebody_stays() -> bool:
+    """Whether a thread keeps the interpreter from ending, such as a server's, or one that runs a consumer."""
+    executors = sys.modules.get("concurrent.futures.process")
+    workers = {*getattr(concurrent.futures.thread, "_threads_queues", ()), *getattr(executors, "_threads_wakeups", ())}
+    own = threading.main_thread(), threading.current_thread()
+    return any(not (thread.daemon or thread in own or thread in workers) for thread in threading.enumerate())
+
+
 def _at_exit() -> None:
     if _pump is not None:
         _pump.end()
@@ -296,3 +316,8 @@ def _at_exit() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_at_exit)
+# Called in the reverse order: before the executors of threads end, which `atexit` is not.
+_register: Callable[[Callable[[], None]], None] | None = getattr(threading, "_register_atexit", None)
+if _register is not None:
+    with contextlib.suppress(RuntimeError):  # the interpreter is about to end already
+        _register(_before_the_end)

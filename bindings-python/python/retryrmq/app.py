@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
@@ -25,6 +26,8 @@ from .record import Stats
 
 #: How long other tasks may take to end, in seconds, once they are cancelled.
 _PATIENCE = 5.0
+#: An event loop that has not heard of a signal for so many seconds, when there is another one, is held up by a handler.
+_HELD_UP = 0.5
 
 _Handler = TypeVar("_Handler", bound=Callable[[Message], Any])
 
@@ -46,7 +49,8 @@ class App(AsyncOnly):
     Without ``url`` the environment variable ``RETRYRMQ_URL`` is used. Of several hosts
     (``amqp://user:password@one,two,three/vhost``, or a list of URLs) any will do. ``app_version`` appears in the history of
     failed messages; ``queue_type`` is that of the queues in which messages wait and are parked, quorum unless it says classic.
-    A broker that cannot be reached yet is waited for, unless ``wait`` is off; one that refuses is an error. With
+    A broker that cannot be reached yet, or went again before a consumer has started, is waited for, unless ``wait`` is off; one that
+    refuses is an error. With
     ``end_when_refused`` the app ends with that error also when the broker refuses its login or its virtual host after
     a connection was lost; otherwise it goes on trying. ``credentials`` is a function that is called at every
     connection and gives the login, as for :func:`connect`.
@@ -67,6 +71,8 @@ class App(AsyncOnly):
         self._client: Client | None = None
         #: While it is not connected yet, which may take long.
         self._connecting: Operation | None = None
+        #: The one that is being started, which may take long as well.
+        self._starting: Consumer | None = None
         #: Where it runs, from the first step to the last.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
@@ -168,7 +174,15 @@ class App(AsyncOnly):
             self._connecting = None
 
     async def _start(self, consumer: Consumer) -> None:
-        await consumer.start()
+        self._starting = consumer
+        try:
+            await consumer.start()
+        except ClosedError:
+            if self._stopping:
+                return
+            raise
+        finally:
+            self._starting = None
         self._consumers.append(consumer)
         self._counted.append(consumer)
         if self._stopping:  # since it was asked to start
@@ -187,7 +201,6 @@ class App(AsyncOnly):
 
     async def _end(self) -> None:
         self._ending = True
-        client, self._client = self._client, None
         consumers, self._consumers = self._consumers, []
         try:
             ended = await asyncio.gather(*(consumer.close() for consumer in consumers), return_exceptions=True)
@@ -201,6 +214,8 @@ class App(AsyncOnly):
         finally:
             self._last, self._counted = self.stats(), []
             self._loop = None
+            # Not before: handlers that drain may still publish.
+            client, self._client = self._client, None
             if client is not None:
                 await client.close()
 
@@ -219,6 +234,8 @@ class App(AsyncOnly):
         self._stopping = True
         if self._connecting is not None:
             self._connecting.give_up()
+        if self._starting is not None:
+            self._starting._give_up_starting()
         for consumer in self._consumers:
             consumer._begin_to_close()
 
@@ -253,6 +270,14 @@ class App(AsyncOnly):
                 except asyncio.CancelledError:
                     if not killed:
                         raise
+                except KeyboardInterrupt:
+                    if not killed:
+                        raise
+                    # A handler that held up the event loop was interrupted by it.
+                    self._stop_now()
+                    serving.cancel()
+                    with contextlib.suppress(asyncio.CancelledError, KeyboardInterrupt):
+                        loop.run_until_complete(serving)
             if killed:
                 raise SystemExit(128 + killed[0])  # as a shell says of a program that a signal ended
         finally:
@@ -273,9 +298,11 @@ def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
 
 @contextlib.contextmanager
 def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[None]) -> Iterator[list[int]]:
-    """The first signal drains, the second one stops; which one that was is in the list."""
+    """The first signal drains, the second one stops; which one that was is in the list. Where the event loop does not hear of them,
+    because a handler does not give it back, that handler is interrupted."""
     killed: list[int] = []
     heard: list[int] = []
+    came: list[float] = []
 
     def hear(number: int) -> None:
         heard.append(number)
@@ -292,6 +319,15 @@ def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[No
         app._stop_now()
         serving.cancel()
 
+    def come(number: int, _: object) -> None:
+        # Between two steps of whatever runs on this thread.
+        if os.name != "posix":
+            loop.call_soon_threadsafe(hear, number)
+        came.append(time.monotonic())
+        if len(came) > len(heard) + 1 and came[-1] - came[len(heard)] >= _HELD_UP:
+            killed.append(number)
+            raise KeyboardInterrupt
+
     if threading.current_thread() is not threading.main_thread():
         yield killed
         return
@@ -300,8 +336,8 @@ def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[No
         before[number] = signal.getsignal(number)
         if os.name == "posix":
             loop.add_signal_handler(number, hear, number)
-        else:
-            signal.signal(number, lambda number, _: loop.call_soon_threadsafe(hear, number))
+        # In the place of a function of the event loop's that does nothing: the event loop hears of the signal by other means.
+        signal.signal(number, come)
     try:
         yield killed
     finally:

@@ -40,6 +40,8 @@ class _Subscribed:
         #: The number of the mailbox, as long as events may come.
         self._listener: int | None = None
         self._taken: deque[Message] = deque()
+        #: While there is no subscription yet, which may take long.
+        self._subscribing: Operation | None = None
         self._closed = False
 
     @property
@@ -70,14 +72,20 @@ class _Subscribed:
             raise ClosedError("this consumer was closed; make another one")
 
     def _subscribe(self, mailbox: Mailbox | None) -> Operation:
-        if mailbox is None:
-            return self._native.subscribe(self._plan.native, None)
-        self._mailbox = mailbox
-        self._listener = self._pump.listen(mailbox)
-        return self._native.subscribe(self._plan.native, (self._pump.native, self._listener))
+        told = None
+        if mailbox is not None:
+            self._mailbox = mailbox
+            self._listener = self._pump.listen(mailbox)
+            told = self._pump.native, self._listener
+        self._subscribing = self._native.subscribe(self._plan.native, told)
+        return self._subscribing
+
+    def _give_up_starting(self) -> None:
+        if self._subscribing is not None:
+            self._subscribing.give_up()
 
     def _subscribed(self, subscription: Subscription) -> Subscription:
-        self._subscription = subscription
+        self._subscribing, self._subscription = None, subscription
         self._pump.running.add(subscription)
         if self._listener is not None:  # for those who never say that it is the end
             weakref.finalize(subscription, self._pump.unlisten, self._listener).atexit = False
@@ -100,6 +108,8 @@ class _Subscribed:
         return subscription
 
     def _not_subscribed(self) -> None:
+        self._give_up_starting()
+        self._subscribing = None
         if self._listener is not None:
             self._pump.unlisten(self._listener)
 

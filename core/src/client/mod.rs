@@ -57,7 +57,8 @@ pub struct ClientOptions {
     /// A function that gives the login at every connection, instead of the URL.
     pub credentials: Option<Credentials>,
     /// Whether to wait for a broker that cannot be reached yet, instead of failing at once: with a growing pause, and a line in
-    /// the log for each try. A broker that refuses is not waited for.
+    /// the log for each try. A broker that refuses is not waited for. Subscribing waits as well, for a broker that went again or whose
+    /// queues have no leaders yet: see [`Consumer::wait`].
     pub wait: bool,
     /// Whether a broker that refuses the login or the virtual host, after a connection was lost, ends the client: consumers end, and
     /// [`Consumer::run`] returns the error. Otherwise the client goes on trying, and says so by
@@ -140,8 +141,8 @@ struct Inner {
 }
 
 /// Between two tries to reach a broker that is waited for.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(500);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// What the two connections are for.
 const CONSUME: &str = "consume";

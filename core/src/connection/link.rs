@@ -263,6 +263,14 @@ impl Link {
         }
     }
 
+    /// Resolves when it is closed, or has ended by itself.
+    pub(crate) async fn is_over(&self) {
+        let mut state = self.state.clone();
+        let _ = state
+            .wait_for(|state| matches!(state, State::Closed(_)))
+            .await;
+    }
+
     /// Whether it ended by itself, and why.
     pub(crate) fn end(&self) -> Option<Error> {
         match &*self.state.borrow() {

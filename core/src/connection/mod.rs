@@ -40,7 +40,7 @@ pub(crate) use limits::header_room;
 pub(crate) use limits::{Limits, USUAL_HEADER_ROOM};
 pub(crate) use link::{Bell, Keeping, Link};
 pub(crate) use looks::Looks;
-pub(crate) use open::{Connection, LINGER, OpenChannel, ask, look};
+pub(crate) use open::{Connection, LINGER, OpenChannel, ask, is_out_of_channels, look};
 pub(crate) use parting::Parting;
 #[cfg(test)]
 pub(crate) use parting::{PATIENCE as PARTING_PATIENCE, QUIET as PARTING_QUIET};

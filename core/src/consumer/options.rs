@@ -37,6 +37,8 @@ pub struct Consumer {
     pub(super) work_queue: Option<WorkQueue>,
     pub(super) reserved_name: bool,
     pub(super) put_back_whole: bool,
+    /// As its client says unless this says otherwise.
+    pub(super) wait: Option<bool>,
     pub(super) limits: Limits,
     pub(super) listener: Listener,
     pub(super) judge: Judge,
@@ -65,6 +67,7 @@ impl Consumer {
             work_queue: None,
             reserved_name: false,
             put_back_whole: false,
+            wait: None,
             limits: Limits::default(),
             listener: Listener::default(),
             judge: Judge::default(),
@@ -190,6 +193,14 @@ impl Consumer {
     /// queue whose messages mean nothing without that, and which bounds no deliveries.
     pub fn put_back_whole(mut self, put_back_whole: bool) -> Self {
         self.put_back_whole = put_back_whole;
+        self
+    }
+
+    /// Whether subscribing waits for a broker that went again or whose queues have no leaders yet, with a growing pause and a line in the
+    /// log for each try, until the client is closed. Unless this says otherwise it does where the client
+    /// [waits](crate::ClientOptions::wait()) for its broker. For a caller that tries again by itself.
+    pub fn wait(mut self, wait: bool) -> Self {
+        self.wait = Some(wait);
         self
     }
 

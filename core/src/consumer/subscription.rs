@@ -2,11 +2,14 @@
 
 use std::{fmt, panic::resume_unwind, sync::Arc, time::Duration};
 
-use tokio::sync::watch;
+use tokio::{sync::watch, time::sleep};
+use tracing::warn;
 
 use super::{Consumer, Message, Token, inbox::Inbox, shell::Shell, stopwatch::Stopwatch};
 use crate::{
     Client, Error, ErrorKind, Result,
+    client::{FIRST_PAUSE, LONGEST_PAUSE},
+    connection::is_out_of_channels,
     retry::Outcome,
     telemetry::{Counters, Stats},
 };
@@ -35,9 +38,30 @@ pub struct Subscription {
 }
 
 impl Subscription {
+    /// Subscribes. A client that waits for its broker waits for it here as well: it may go again, or take its time to elect the leaders
+    /// of its queues.
+    pub(super) async fn open(options: Consumer, client: Client) -> Result<Self> {
+        let waits = options.wait.unwrap_or(client.options().wait);
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match Self::tried(options.clone(), client.clone()).await {
+                Err(error) if waits && error.is_transient() && !is_out_of_channels(&error) => {
+                    warn!(queue = %options.queue, %error, "cannot consume yet; trying again");
+                }
+                opened => return opened,
+            }
+            tokio::select! {
+                () = sleep(pause) => {}
+                // The next try says so.
+                () = client.consuming().is_over() => {}
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
     /// Given up in the middle, subscribing would leave a consumer on the client's connection that nobody reads from, and that
     /// swallows messages. So it goes on to its end, where a subscription that nobody waits for any more is closed.
-    pub(super) async fn open(options: Consumer, client: Client) -> Result<Self> {
+    async fn tried(options: Consumer, client: Client) -> Result<Self> {
         match tokio::spawn(Self::opened(options, client)).await {
             Ok(opened) => opened,
             Err(end) => match end.try_into_panic() {

@@ -142,6 +142,49 @@ async fn a_broker_that_is_not_there_yet_is_waited_for() {
     .await;
 }
 
+/// The broker that was waited for goes again before anything is consumed, as where all of a cluster starts at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_waits_for_a_broker_waits_for_it_to_subscribe_as_well() {
+    on_every_broker(|broker| async move {
+        let (vhost, port) = (broker.vhost().await, free_port().await);
+        let door = Door::open(port, host_and_port(&broker)).await;
+        let options = ClientOptions::new().wait(true);
+        let client = Client::connect_with(&behind(&vhost, port), options)
+            .await
+            .unwrap();
+        door.shut().await;
+        let subscribing = |queue: &str| {
+            let consumer = client.consumer(queue).dlx(true);
+            tokio::spawn(async move { consumer.messages().await })
+        };
+        let (one, other) = (subscribing(QUEUE), subscribing("other"));
+        sleep(Duration::from_millis(700)).await;
+        assert!(!one.is_finished() && !other.is_finished(), "it is away");
+        // Nobody waits for this one any more, and it leaves nothing behind.
+        other.abort();
+        let door = Door::open(port, host_and_port(&broker)).await;
+        let mut messages = one.await.unwrap().expect("the broker is back");
+        client.publish(Publish::to_queue(QUEUE, "x")).await.unwrap();
+        messages.next().await.unwrap().ack();
+        messages.close().await;
+        // Nor does it wait for longer than its client lives.
+        door.shut().await;
+        let third = subscribing("third");
+        sleep(Duration::from_millis(100)).await;
+        client.close().await;
+        let ended = tokio::time::timeout(PATIENCE, third).await;
+        let error = ended.expect("it ends with its client").unwrap();
+        assert_eq!(error.map(drop).unwrap_err().kind(), ErrorKind::Closed);
+        // Who refuses is not waited for.
+        let options = ClientOptions::new().wait(true);
+        let client = Client::connect_with(vhost.url(), options).await.unwrap();
+        let missing = client.consumer("missing").messages().await;
+        refused(missing.map(drop), ErrorKind::QueueNotFound);
+        client.close().await;
+    })
+    .await;
+}
+
 /// What was handled, however often.
 type Handled = Arc<Mutex<BTreeSet<String>>>;
 

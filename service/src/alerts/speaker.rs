@@ -127,14 +127,17 @@ impl Intake {
             Self::Queue(client, queue, messages) => loop {
                 let open = match messages {
                     Some(open) => open,
-                    None => match client.consumer(queue.as_str()).prefetch(1).messages().await {
-                        Ok(open) => messages.insert(open),
-                        Err(why) => {
-                            tracing::warn!(queue, %why, "reports of alerts cannot be consumed; trying again");
-                            sleep(PAUSE).await;
-                            continue;
+                    None => {
+                        let consumer = client.consumer(queue.as_str()).prefetch(1).wait(false);
+                        match consumer.messages().await {
+                            Ok(open) => messages.insert(open),
+                            Err(why) => {
+                                tracing::warn!(queue, %why, "reports of alerts cannot be consumed; trying again");
+                                sleep(PAUSE).await;
+                                continue;
+                            }
                         }
-                    },
+                    }
                 };
                 if let Some(attempt) = open.next().await {
                     let body = attempt.message().body().to_vec();
