@@ -301,7 +301,10 @@ impl Browse {
     /// Those of publishing, when a message had been looked at before and must be put back as a fresh copy. It is
     /// still parked then.
     pub async fn close(mut self) -> Result<()> {
-        if let Err(error) = self.rejoin().await {
+        let is_holding = self.held.len() > 0;
+        if let Err(error) = self.rejoin().await
+            && is_holding
+        {
             warn!(queue = self.parking, %error, "what was looked at may come behind other parked messages now");
         }
         let mut result = self.refresh().await;

@@ -151,7 +151,8 @@ impl Copies {
 }
 
 fn too_large() -> Error {
-    let why = "the headers of a parked message fill a whole frame: it cannot be put back as a fresh copy, so that each look spends a delivery; replay or drop it";
+    let why =
+        "the headers of the message fill a whole frame, so that no copy has room for all of them";
     Error::new(ErrorKind::TooLarge, why)
 }
 

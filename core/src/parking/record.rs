@@ -82,6 +82,17 @@ impl Record {
         (record.mark, alike)
     }
 
+    /// The same without the body, for whoever holds very many and only drops them. A body that must be put back at the end of the walk
+    /// stays.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without_body(mut self) -> Self {
+        if let Some(received) = Arc::get_mut(&mut self.received) {
+            received.body = Vec::new();
+        }
+        self
+    }
+
     /// Whether a consumer of ours parked it. The rest the broker dead-lettered, or another library put there.
     #[must_use]
     pub fn is_ours(&self) -> bool {

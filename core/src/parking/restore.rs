@@ -6,8 +6,8 @@ use lapin::BasicProperties;
 
 use super::{Parked, Record, copies::Copies};
 use crate::{
-    Client, Result,
-    connection::{Census, Connection, Count},
+    Client, ErrorKind, Result,
+    connection::{Addresses, Census, Connection, Count},
     topology::{Mode, Plan, QueueType, apply, name, parking_item},
 };
 
@@ -68,27 +68,35 @@ impl Client {
     /// [`Timeout`](crate::ErrorKind::Timeout) where it cannot, because a majority of its nodes is away, or where the node of a classic queue
     /// is; [`AccessRefused`](crate::ErrorKind::AccessRefused), and those of a lost connection.
     pub async fn depths(&self, queues: &[String]) -> Result<Vec<Option<(u32, u32)>>> {
-        let connection = Connection::open(self.addresses(), "depths").await?;
         let census = Census::new(self.addresses());
-        let depths = depths(&census, &connection, queues).await;
+        let depths = depths(self.addresses(), &census, queues).await;
         census.close().await;
-        connection.close().await;
         depths
     }
 }
 
 async fn depths(
+    addresses: &Arc<Addresses>,
     census: &Census,
-    connection: &Connection,
     queues: &[String],
 ) -> Result<Vec<Option<(u32, u32)>>> {
     let mut depths = Vec::with_capacity(queues.len());
+    let mut connection = Connection::open(addresses, "depths").await?;
     for queue in queues {
-        depths.push(match census.of(connection, &name(queue)?).await {
+        let queue = name(queue)?;
+        let mut count = census.of(&connection, &queue).await;
+        if matches!(&count, Err(error) if error.kind() == ErrorKind::ConnectionLost) {
+            // Each queue that is missing costs a channel for good: the next connection has all of them again.
+            connection.close().await;
+            connection = Connection::open(addresses, "depths").await?;
+            count = census.of(&connection, &queue).await;
+        }
+        depths.push(match count {
             Ok(Count { found, .. }) => Some((found.message_count(), found.consumer_count())),
-            Err(error) if error.kind() == crate::ErrorKind::QueueNotFound => None,
+            Err(error) if error.kind() == ErrorKind::QueueNotFound => None,
             Err(error) => return Err(error),
         });
     }
+    connection.close().await;
     Ok(depths)
 }

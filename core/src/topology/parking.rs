@@ -59,10 +59,19 @@ pub(crate) async fn inspect_parking(
                 return None;
             }
             Some(format!(
-                "`{parking}` was made by somebody else, with other arguments: what is parked there may be dropped by a limit, a time to live or a dead-letter route. {why}"
+                "`{parking}` was made by somebody else, with other arguments than ours: what is parked there may be dropped by a limit, a time to live or a dead-letter route. The first difference: {}",
+                said_by_the_broker(&why)
             ))
         }),
     }
+}
+
+/// What the broker said of a difference, without our own words around it: nobody wanted to declare anything.
+fn said_by_the_broker(why: &str) -> &str {
+    let said = why
+        .split_once("PRECONDITION_FAILED - ")
+        .map_or(why, |(_, said)| said);
+    said.split_once("; ").map_or(said, |(said, _)| said)
 }
 
 /// Warns where a parking queue was there already, and is not like ours.

@@ -256,6 +256,8 @@ async fn more_waiting_queues_may_be_missing_than_a_connection_has_channels() {
             let gone: Vec<_> = (0..3 * channels)
                 .map(|name| format!("gone-{name}"))
                 .collect();
+            let depths = client.depths(&gone).await.unwrap();
+            assert_eq!(depths, vec![None; 3 * channels]);
             let all = gone.iter().map(String::as_str).chain([QUEUE]);
             let totals = client.queue_totals(all).await.unwrap();
             let there = totals.iter().filter(|totals| matches!(totals, Ok(Some(_))));

@@ -221,3 +221,22 @@ async fn publishers_of_a_queue_with_a_length_meet_nothing_new() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_parking_queue_that_loses_is_told_before_anything_goes_there() {
+    on_every_broker(|broker| async move {
+        let clinic = Clinic::of(&broker).await;
+        clinic.queue(QUEUE, json!({})).await;
+        let short = json!({"x-message-ttl": 3_000});
+        clinic.queue(PARKED, short).await;
+        let planned = clinic.run(&["enable", QUEUE, "--dry-run"]).await.exits(0);
+        assert!(
+            planned.err.contains("RQ110") && planned.err.contains("after 3000 ms"),
+            "{planned:#?}"
+        );
+        let done = clinic.run(&["--json", "enable", QUEUE, "--yes"]).await;
+        let done = done.exits(0).json();
+        assert_eq!(done["warnings"][0]["code"], "RQ110", "{done}");
+    })
+    .await;
+}

@@ -101,7 +101,7 @@ async fn what_a_customer_left_in_anothers_queue_is_forgotten() {
         let done = run(&["--where=body.Customer == 7"]).await.exits(0);
         assert!(
             done.err
-                .contains("1 messages forgotten: 1 parked, 0 waiting"),
+                .contains("1 message forgotten: 1 parked, 0 waiting"),
             "{done:#?}"
         );
         desk.holds(DEAD, 2).await;

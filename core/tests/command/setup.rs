@@ -252,3 +252,18 @@ async fn a_file_that_is_wrong_is_refused_with_its_line_and_column() {
     command.args(["setup", "/nowhere/retries.toml"]);
     finish(command, None).await.exits(2);
 }
+
+#[tokio::test]
+async fn what_is_for_others_to_make_is_not_promised() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        let folder = tempfile::tempdir().unwrap();
+        let text = "[[queues]]\nname = \"orders\"\nwork_queue = \"existing\"\n";
+        let file = written(folder.path(), text);
+        let done = desk.run(&["setup", &file, "--dry-run"]).await.exits(3);
+        assert!(done.err.contains("but for what others make"), "{done:#?}");
+        desk.run(&["setup", &file]).await.exits(3);
+        assert_eq!(desk.amqp.depth(PARKED).await, None, "nothing was made");
+    })
+    .await;
+}

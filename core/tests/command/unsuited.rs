@@ -2,8 +2,11 @@
 
 use retryrmq::types::{AMQPValue, FieldTable};
 use retryrmq_harness::{
-    Amqp,
-    lapin::{BasicProperties, options::QueueDeclareOptions},
+    Amqp, QueueType,
+    lapin::{
+        BasicProperties,
+        options::{BasicConsumeOptions, QueueDeclareOptions},
+    },
     on_every_broker,
 };
 
@@ -82,6 +85,39 @@ async fn a_parking_queue_that_is_a_stream_is_refused() {
             let done = desk.run(arguments).await.exits(5);
             assert!(done.err.contains("is a stream"), "{done:#?}");
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_queue_that_somebody_consumes_exclusively_is_held_by_others() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        desk.amqp.declare(PARKED, QueueType::Classic).await;
+        publish(&desk, 2).await;
+        let consuming = BasicConsumeOptions {
+            exclusive: true,
+            ..BasicConsumeOptions::default()
+        };
+        let channel = desk.amqp.new_channel().await;
+        channel.basic_qos(1, Default::default()).await.unwrap();
+        let consumer = channel
+            .basic_consume(PARKED.into(), "x".into(), consuming, Default::default())
+            .await
+            .unwrap();
+        desk.holds(PARKED, 1).await;
+        for arguments in [
+            &["parked", "ls", QUEUE][..],
+            &["parked", "replay", QUEUE, "--all"],
+            &["parked", "compact", QUEUE],
+        ] {
+            let done = desk.run(arguments).await.exits(6);
+            assert!(
+                done.err.contains("exclusively") && !done.err.contains("connection was lost"),
+                "{done:#?}"
+            );
+        }
+        drop(consumer);
     })
     .await;
 }

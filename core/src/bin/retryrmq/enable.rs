@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use retryrmq::{parking_queue, visible, work_queue_of};
 use retryrmq_operator::{
+    doctor::Finding,
     enabling::{Change, Obstacle, Plan, Route, Target, plan},
     management::{Policy, Queue, QueueKind, Scope},
 };
 use serde_json::{Value, json};
 
 use crate::{
+    doctor,
     exit::Exit,
     fault::Fault,
     global::Global,
@@ -117,8 +119,16 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         None if options.to.is_some() => return Err(desk.no_queue(&target)),
         None => false,
     };
+    let warnings = match is_there && !options.service && options.to.is_none() {
+        true => harm(name, &desk).await,
+        false => Vec::new(),
+    };
     if !output.is_json() {
         show(policy, changes, base, &target, is_there, output)?;
+        for warning in &warnings {
+            output.note(&format!("warning: {} ({})", warning.sentence, warning.code));
+            output.note(&format!("  {}", warning.fix));
+        }
     }
     if !options.dry_run {
         let question = format!("Make this policy for {name}?");
@@ -139,7 +149,9 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         apply(&desk, &decided, name).await?;
     }
     if output.is_json() {
-        output.json_document(&as_json(name, policy, changes, &target, !options.dry_run))?;
+        let mut document = as_json(name, policy, changes, &target, !options.dry_run);
+        document["warnings"] = warnings.iter().map(doctor::finding_as_json).collect();
+        output.json_document(&document)?;
     } else if !options.dry_run {
         output.line(&format!(
             "done: what {} gives up goes to {} from now on",
@@ -148,6 +160,17 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         ))?;
     }
     Ok(Exit::Ok)
+}
+
+/// What would take the dead letters away again where they are parked.
+async fn harm(queue: &str, desk: &Desk) -> Vec<Finding> {
+    doctor::harm_to(queue, desk).await.unwrap_or_else(|why| {
+        tracing::warn!(
+            "whether the parking queue keeps what it is given was not looked at: {}",
+            why.sentence()
+        );
+        Vec::new()
+    })
 }
 
 /// Refuses to send dead letters where nobody takes them: the broker drops them in silence.

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use retryrmq::ErrorKind;
+
 use crate::exit::Exit;
 
 /// An error of the command.
@@ -63,6 +65,15 @@ impl Fault {
     /// Whether the reader of our output has gone, as `head` does: no reason to complain.
     pub(crate) fn is_closed_pipe(&self) -> bool {
         self.closed_pipe
+    }
+
+    /// The same about one message of several: one that is too large is no mistake of who asked for all of them, and the others may
+    /// be done with.
+    pub(crate) fn on_the_way(mut self) -> Self {
+        if self.code == ErrorKind::TooLarge.code() {
+            self.exit = Exit::Failed;
+        }
+        self
     }
 
     /// The same with an addition to its sentence.

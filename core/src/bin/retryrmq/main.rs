@@ -12,6 +12,7 @@ mod fault;
 mod gc;
 mod global;
 mod json;
+mod listener;
 mod logging;
 mod man;
 mod management;

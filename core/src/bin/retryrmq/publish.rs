@@ -140,7 +140,8 @@ async fn publish(
             Ok(None) => break,
             Err(fault) if total == Some(1) => return Err(fault),
             Err(fault) => {
-                return Err(fault.after(&format!("{count} messages before it were published")));
+                let done = format!("{count} messages before it were published");
+                return Err(fault.on_the_way().after(&done));
             }
         }
         progress.set_position(count);

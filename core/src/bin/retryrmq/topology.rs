@@ -166,7 +166,7 @@ async fn examine(options: &Options, plan: &Plan, global: &Global) -> Result<Vec<
 }
 
 /// What is missing and somebody else's to make.
-fn is_for_others(finding: &Finding) -> bool {
+pub(crate) fn is_for_others(finding: &Finding) -> bool {
     let missing = match &finding.item {
         Item::Queue { missing, .. } => *missing,
         _ => Missing::Made,

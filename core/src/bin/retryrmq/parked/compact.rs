@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{
     audit::{Audit, Log},
-    others::Others,
+    others::{self, Others},
 };
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output, stop::Stop};
 use retryrmq::visible;
@@ -59,10 +59,11 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         return Ok(Exit::Interrupted); // an alarm: what is under way would be done twice
     };
     progress.finish_and_clear();
-    let others = Others::of(&browse);
+    let taken = Others::of(&browse);
     let Some(closed) = stop.unless_cut(browse.close()).await else {
         return Ok(Exit::Interrupted);
     };
+    let rewritten = rewritten.map_err(|error| others::refused(error, &parked.name()));
     let (rewritten, kept) = rewritten?;
     closed?;
     let mut written = Ok(());
@@ -98,8 +99,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     if stop.is_set() {
         return Ok(Exit::Interrupted);
     }
-    if others.hold() {
-        return others.told(&name, output);
+    if taken.hold() {
+        return taken.told(&name, output);
     }
     Ok(Exit::Ok)
 }

@@ -350,7 +350,7 @@ impl<'a> Doing<'a> {
             };
             let alone =
                 concerns_one(&error) && !self.named && matches!(self.deed, Deed::Replay(None));
-            let why = Fault::from(error);
+            let why = Fault::from(error).on_the_way();
             self.print(place, &record, &resend, "refused", Some(&why));
             if !alone {
                 fault.get_or_insert(why);

@@ -14,7 +14,7 @@ use super::{
     audit::{Audit, Log},
     filter::Criteria,
     lossless,
-    notes::Notes,
+    notes::{Notes, Unseen},
     order::Ordered,
     others::Others,
     place,
@@ -96,7 +96,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     // What is taken out is as gone for others as what is dropped.
     let notes = if options.remove && !selection.wants_a_fingerprint() {
         let work = place::family(&options.queue, options.dlq);
-        Notes::unless_cut(&stop, &client, work).await?
+        Notes::unless_cut(&stop, &client, work, Unseen::Refuses).await?
     } else {
         Some(Notes::default())
     };
@@ -115,6 +115,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         options: &options,
         wave: Vec::new(),
         bytes: 0,
+        written: 0,
         exported: 0,
         removed: 0,
         skipped: 0,
@@ -155,6 +156,8 @@ struct Export<'a> {
     options: &'a Options,
     wave: Vec<Record>,
     bytes: usize,
+    /// How many were written to the file, and may not be on the disk.
+    written: u64,
     exported: u64,
     removed: u64,
     skipped: u64,
@@ -190,7 +193,10 @@ impl Export<'_> {
             }
             let line = line_of(&self.options.queue, self.options.dlq, &record).to_string();
             self.sink.write(&json::harmless(line))?;
-            self.exported += 1;
+            match self.sink {
+                Sink::File(..) => self.written += 1,
+                Sink::Output => self.exported += 1,
+            }
             self.bytes += record.message().body().len();
             if self.options.remove {
                 self.wave.push(record);
@@ -206,6 +212,7 @@ impl Export<'_> {
     async fn flush(&mut self, walk: &mut Ordered) -> Result<(), Fault> {
         self.bytes = 0;
         self.sink.sync()?;
+        self.exported += std::mem::take(&mut self.written);
         let wave = std::mem::take(&mut self.wave);
         if let Some(audit) = &mut self.audit {
             let to = self.options.file.as_deref().map(Path::to_string_lossy);
@@ -308,8 +315,9 @@ impl Sink {
                 .map_err(|why| unwritable(path, &why)),
             Self::Output => {
                 let mut out = io::stdout().lock();
-                out.write_all(line.as_bytes())?;
-                Ok(out.write_all(b"\n")?)
+                out.write_all(line.as_bytes())
+                    .and_then(|()| out.write_all(b"\n"))
+                    .map_err(|why| unread(&why))
             }
         }
     }
@@ -322,7 +330,7 @@ impl Sink {
                 .and_then(|()| file.get_ref().sync_all())
                 .and_then(|()| sync_folder(path))
                 .map_err(|why| unwritable(path, &why)),
-            Self::Output => Ok(io::stdout().lock().flush()?),
+            Self::Output => io::stdout().lock().flush().map_err(|why| unread(&why)),
         }
     }
 }
@@ -332,6 +340,13 @@ fn sync_folder(path: &Path) -> io::Result<()> {
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// A reader who has gone is no reason to be content, as elsewhere: a copy that is not whole must not be taken for one that is.
+fn unread(why: &io::Error) -> Fault {
+    Fault::failed(format!(
+        "cannot write the output: {why}; not all of it is where it should be"
+    ))
 }
 
 fn unwritable(path: &Path, why: &io::Error) -> Fault {

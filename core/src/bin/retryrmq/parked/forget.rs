@@ -11,7 +11,7 @@ use super::{
     canary,
     filter::Criteria,
     foreign,
-    notes::Notes,
+    notes::{Notes, Unseen},
     order::Ordered,
     others::Others,
     place,
@@ -19,7 +19,10 @@ use super::{
     record,
     selection::{Selection, Words},
 };
-use crate::{exit::Exit, fault::Fault, global::Global, output::Output, prompt, stop::Stop};
+use crate::{
+    exit::Exit, fault::Fault, global::Global, listener::Listener, output::Output, prompt,
+    stop::Stop,
+};
 use retryrmq::visible;
 
 /// Erase messages for good, parked and waiting for a retry: what a person may ask for
@@ -144,7 +147,11 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let stop = Stop::listen()?;
     let client = global.connect().await?;
     let notes = if alike && !selection.wants_a_fingerprint() {
-        Notes::unless_cut(&stop, &client, work).await?
+        let unseen = match options.dry_run {
+            true => Unseen::IsTold,
+            false => Unseen::Refuses,
+        };
+        Notes::unless_cut(&stop, &client, work, unseen).await?
     } else {
         Some(Notes::default())
     };
@@ -166,6 +173,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         notes,
         audit: None,
         output,
+        listener: Listener::default(),
         found: false,
         forgotten: (0, 0),
         agreed: 0,
@@ -187,17 +195,19 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let done = forget.all(&options, walk, &mut selection, &stop).await;
     client.close().await;
     let (found, (from_parking, from_waiting)) = (forget.found, forget.forgotten);
-    let agreed = forget.agreed;
+    let (agreed, listener) = (forget.agreed, forget.listener);
     let would = if options.dry_run { "would be " } else { "" };
+    let count = from_parking + from_waiting;
     let summary = format!(
-        "{} messages {would}forgotten: {from_parking} parked, {from_waiting} waiting",
-        from_parking + from_waiting
+        "{} {would}forgotten: {from_parking} parked, {from_waiting} waiting",
+        messages(count)
     );
     let looked: Vec<_> = rungs.iter().map(|name| visible::line(name)).collect();
     let looked = format!(
-        "looked through {} and {} waiting queues{}{}",
+        "looked through {} and {} waiting queue{}{}{}",
         visible::line(&parked.name()),
         rungs.len(),
+        if rungs.len() == 1 { "" } else { "s" },
         if rungs.is_empty() { "" } else { ": " },
         looked.join(", ")
     );
@@ -208,6 +218,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         output.note(&summary);
         return Ok(Exit::Interrupted);
     }
+    listener.end(("forgotten", count), &summary, output)?;
     if from_waiting < agreed {
         return Err(Fault::not_found(format!(
             "{} messages that waited when you were asked have come back to their queue since: run this again; {summary}",
@@ -238,6 +249,7 @@ struct Forget<'a> {
     notes: Notes,
     audit: Option<Audit>,
     output: &'a Output,
+    listener: Listener,
     /// Any was chosen, whatever became of it.
     found: bool,
     /// From the parking queue, and from waiting queues.
@@ -270,7 +282,7 @@ impl Forget<'_> {
                 if options.dry_run {
                     self.forgotten = (chosen.len() as u64, waiting as u64);
                     for (place, record) in &chosen {
-                        self.print(place, record, &self.parked.name(), false)?;
+                        self.print(place, record, &self.parked.name(), false);
                     }
                     return Ok(());
                 }
@@ -296,7 +308,7 @@ impl Forget<'_> {
                 self.write_down(record, &self.parked.name()).await?;
                 if walk.drop(record).await? {
                     self.forgotten.0 += 1;
-                    self.print(place, record, &self.parked.name(), true)?;
+                    self.print(place, record, &self.parked.name(), true);
                 }
             }
             Ok::<_, Fault>(())
@@ -318,7 +330,11 @@ impl Forget<'_> {
         let mut chosen = Vec::new();
         while let Some((place, record)) = walk.next().await? {
             if selection.takes(place, &record, walk.parking()) {
-                chosen.push((place, record));
+                // Nobody is shown a body any more, and there may be very many.
+                chosen.push(match self.output.is_json() {
+                    true => (place, record),
+                    false => (place, record.without_body()),
+                });
             }
         }
         let held = |(_, record): &&(usize, Record)| self.notes.holds(&record.fingerprint);
@@ -382,7 +398,7 @@ impl Forget<'_> {
                             self.write_down(&record, rung).await?;
                             walk.erase(&record).await?;
                             self.forgotten.1 += 1;
-                            self.print(&0, &record, rung, true)?;
+                            self.print(&0, &record, rung, true);
                         }
                     }
                 }
@@ -410,9 +426,9 @@ impl Forget<'_> {
         audit.append(&[line], done).await
     }
 
-    fn print(&self, place: &usize, record: &Record, from: &str, done: bool) -> Result<(), Fault> {
+    fn print(&mut self, place: &usize, record: &Record, from: &str, done: bool) {
         if !self.output.is_json() {
-            return Ok(());
+            return;
         }
         let letter = foreign::of(record, from);
         let mut line = record::summary(*place, record, letter.as_ref());
@@ -421,8 +437,14 @@ impl Forget<'_> {
         }
         line["from"] = json!(from);
         line["forgotten"] = json!(done);
-        self.output.json_line(&line)
+        self.listener.hears(|| self.output.json_line(&line));
     }
+}
+
+/// So many of them, in words.
+fn messages(count: u64) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} message{plural}")
 }
 
 /// Why nothing is forgotten of a group that is to be left alone.
@@ -449,8 +471,8 @@ fn take_one(marks: &mut Marks, mark: &str) -> bool {
 
 async fn agreed(queue: &str, parked: usize, waiting: usize, stop: &Stop) -> Result<bool, Fault> {
     let question = format!(
-        "Forget {} messages of {} for good, {parked} parked and {waiting} waiting?",
-        parked + waiting,
+        "Forget {} of {} for good, {parked} parked and {waiting} waiting?",
+        messages((parked + waiting) as u64),
         visible::line(queue)
     );
     let mut stop = stop.clone();

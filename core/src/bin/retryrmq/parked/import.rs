@@ -1,23 +1,16 @@
 //! `retryrmq parked import`: what `export` has written, parked again.
 
-use std::{
-    collections::BTreeMap,
-    fs::File,
-    io::{self, BufRead, BufReader, Read, Seek},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use base64::{Engine, prelude::BASE64_STANDARD};
 use clap::Args;
-use retryrmq::{BasicProperties, Client, Parked, parking_queue, types::FieldTable};
-use serde::{Deserialize, Deserializer, de::Error as _};
-use serde_json::{Value, json};
+use retryrmq::{Client, ErrorKind, Parked, parking_queue};
+use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
 use super::{
     audit::{Audit, Log},
-    lossless, place,
+    lines::{Line, Source},
+    place,
 };
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output, stop::Stop};
 use retryrmq::visible;
@@ -62,7 +55,10 @@ A parking queue that is missing is not made: `retryrmq topology QUEUE --apply`
 makes it. A user_id and an expiration come back as headers of ours, as in every
 copy of a parked message.
 
-JSON: imported, and how many by queue.";
+A message that no broker takes, because its headers or its body are too large, stops no
+other: its line is named at the end (exit code 1).
+
+JSON: imported, lines, refused (the numbers of such lines), and how many by queue.";
 
 /// Messages that are on their way at a time.
 const WAVE: usize = 64;
@@ -90,63 +86,8 @@ impl Home {
     }
 }
 
-/// One line.
-#[derive(Debug, Deserialize)]
-struct Line {
-    #[serde(rename = "retryrmq", deserialize_with = "format")]
-    _format: u64,
-    #[serde(deserialize_with = "name")]
-    queue: String,
-    #[serde(default)]
-    dlq: bool,
-    #[serde(default)]
-    mark: Option<String>,
-    #[serde(deserialize_with = "name")]
-    exchange: String,
-    #[serde(deserialize_with = "name")]
-    routing_key: String,
-    #[serde(deserialize_with = "properties")]
-    properties: BasicProperties,
-    #[serde(deserialize_with = "headers")]
-    headers: FieldTable,
-    #[serde(rename = "body_base64", deserialize_with = "body")]
-    body: Vec<u8>,
-}
-
-fn format<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    match u64::deserialize(from)? {
-        1 => Ok(1),
-        other => Err(D::Error::custom(format!(
-            "the format is {other}, and this version reads 1"
-        ))),
-    }
-}
-
-fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let name = String::deserialize(from)?;
-    if name.len() > 255 {
-        return Err(D::Error::custom("a name of more than 255 bytes"));
-    }
-    Ok(name)
-}
-
-fn properties<'de, D: Deserializer<'de>>(from: D) -> Result<BasicProperties, D::Error> {
-    lossless::to_properties(&Value::deserialize(from)?).map_err(D::Error::custom)
-}
-
-fn headers<'de, D: Deserializer<'de>>(from: D) -> Result<FieldTable, D::Error> {
-    lossless::to_table(&Value::deserialize(from)?).map_err(D::Error::custom)
-}
-
-fn body<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
-    let text = String::deserialize(from)?;
-    BASE64_STANDARD
-        .decode(text)
-        .map_err(|why| D::Error::custom(format!("body_base64 is no base64: {why}")))
-}
-
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
-    let mut source = Source::open(&options)?;
+    let mut source = Source::open(&options.file, options.from_line)?;
     let mut counts: BTreeMap<Home, u64> = BTreeMap::new();
     while let Some((_, line)) = source.next().map_err(nothing)? {
         *counts.entry(home_of(&options, &line)).or_default() += 1;
@@ -186,6 +127,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         audit,
         imported: 0,
         last: options.from_line - 1,
+        refused: Vec::new(),
+        why: None,
         is_cut: false,
     };
     let progress = output.progress(Some(total), "imported");
@@ -204,24 +147,43 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         sleep_until(found + SAFE_AGE).await;
     }
     client.close().await;
-    let (imported, last) = (import.imported, import.last);
+    let (imported, last, refused) = (import.imported, import.last, import.refused);
+    let not_all = match refused.is_empty() {
+        true => String::new(),
+        false => format!("; not imported: {}", lines(&refused)),
+    };
     let summary = format!(
-        "{imported} of {total} messages imported to {}",
+        "{imported} of {total} messages imported to {}{not_all}",
         names(&counts)
     );
     let go_on = format!("{summary}; go on with --from-line {}", last + 1);
-    done.map_err(|fault| fault.after(&go_on))?;
+    done.map_err(|fault| fault.on_the_way().after(&go_on))?;
     if output.is_json() {
-        output.json_document(
-            &json!({ "imported": imported, "lines": total, "queues": by_queue() }),
-        )?;
+        output.json_document(&json!({
+            "imported": imported, "lines": total, "refused": refused, "queues": by_queue(),
+        }))?;
     }
-    if stop.is_set() && imported < total {
+    if stop.is_set() && imported + (refused.len() as u64) < total {
         output.note(&go_on);
         return Ok(Exit::Interrupted);
     }
+    if let Some(why) = import.why {
+        return Err(why.on_the_way().after(&summary));
+    }
     output.note(&summary);
     Ok(Exit::Ok)
+}
+
+/// `line 3`, `lines 3, 7, 12`; not all of very many.
+fn lines(numbers: &[u64]) -> String {
+    const SHOWN: usize = 20;
+    let some: Vec<_> = numbers.iter().take(SHOWN).map(u64::to_string).collect();
+    let more = match numbers.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let plural = if numbers.len() == 1 { "" } else { "s" };
+    format!("line{plural} {}{more}", some.join(", "))
 }
 
 /// Of a file that is bad before anything has begun.
@@ -278,8 +240,12 @@ struct Import<'a> {
     options: &'a Options,
     audit: Option<Audit>,
     imported: u64,
-    /// The last line up to which all is confirmed.
+    /// The last line that was dealt with: whoever goes on behind it doubles nothing that is confirmed.
     last: u64,
+    /// The lines before it that were not imported.
+    refused: Vec<u64>,
+    /// Why the first of them was not.
+    why: Option<Fault>,
     /// Something was still under way when we ended.
     is_cut: bool,
 }
@@ -333,14 +299,13 @@ impl Import<'_> {
             self.is_cut = true;
             return Ok(());
         };
-        let (mut audited, mut fault) = (Vec::new(), None);
+        let (mut audited, mut failed, mut fault) = (Vec::new(), Vec::new(), None);
         for ((number, mark, id), answer) in lines.into_iter().zip(answers) {
             match answer {
                 Ok(()) => {
                     self.imported += 1;
-                    if fault.is_none() {
-                        self.last = number;
-                    }
+                    self.last = number;
+                    self.refused.append(&mut failed);
                     if let Some(audit) = &self.audit {
                         let mut line = audit.line("imported");
                         line["to"] = json!(home.parking());
@@ -350,9 +315,18 @@ impl Import<'_> {
                     }
                 }
                 Err(error) => {
-                    fault.get_or_insert_with(|| {
-                        Fault::from(error).after(&format!("this was line {number}"))
-                    });
+                    let is_its_own = error.kind() == ErrorKind::TooLarge;
+                    let why = || Fault::from(error).after(&format!("this was line {number}"));
+                    if is_its_own {
+                        self.last = number;
+                        self.refused.append(&mut failed);
+                        self.refused.push(number);
+                        self.why.get_or_insert_with(why);
+                    } else {
+                        // Behind the last that was imported it is left to --from-line.
+                        failed.push(number);
+                        fault.get_or_insert_with(why);
+                    }
                 }
             }
         }
@@ -367,107 +341,4 @@ impl Import<'_> {
 fn id_of(line: &Line) -> Option<String> {
     let id = line.properties.message_id().as_ref();
     id.map(|id| id.as_str().to_owned())
-}
-
-/// The lines of a file, with their numbers.
-struct Source {
-    reader: BufReader<File>,
-    name: String,
-    number: u64,
-    from: u64,
-}
-
-impl Source {
-    fn open(options: &Options) -> Result<Self, Fault> {
-        let shown = options.file.to_string_lossy();
-        let shown = visible::line(&shown).into_owned();
-        let cannot = |why: io::Error| Fault::usage(format!("cannot read {shown}: {why}"));
-        let file = if options.file.as_os_str() == "-" {
-            // It is read twice.
-            let mut copy = tempfile::tempfile().map_err(cannot)?;
-            io::copy(&mut io::stdin().lock(), &mut copy).map_err(cannot)?;
-            copy
-        } else {
-            File::open(&options.file).map_err(cannot)?
-        };
-        let mut source = Self {
-            reader: BufReader::new(file),
-            name: shown.clone(),
-            number: 0,
-            from: options.from_line,
-        };
-        source.rewind()?;
-        Ok(source)
-    }
-
-    fn rewind(&mut self) -> Result<(), Fault> {
-        self.number = 0;
-        self.reader
-            .rewind()
-            .map_err(|why| Fault::usage(format!("cannot read {} twice: {why}", self.name)))
-    }
-
-    /// Longer than any message that a broker takes, in base64 and with its headers.
-    const LONGEST: u64 = 800 * 1024 * 1024;
-
-    fn next(&mut self) -> Result<Option<(u64, Line)>, Fault> {
-        loop {
-            let mut text = Vec::new();
-            let mut line = (&mut self.reader).take(Self::LONGEST);
-            let count = line
-                .read_until(b'\n', &mut text)
-                .map_err(|why| Fault::usage(format!("cannot read {}: {why}", self.name)))?;
-            if count == 0 {
-                return Ok(None);
-            }
-            self.number += 1;
-            if self.number < self.from || text.iter().all(u8::is_ascii_whitespace) {
-                continue;
-            }
-            let line = serde_json::from_slice(&text).map_err(|why| self.bad(&why))?;
-            return Ok(Some((self.number, line)));
-        }
-    }
-
-    fn bad(&self, why: &serde_json::Error) -> Fault {
-        let text = why.to_string();
-        // The line that it counts is always the first.
-        let what = text.split(" at line ").next().unwrap_or(&text);
-        Fault::usage(format!(
-            "{} line {} column {}: {}",
-            self.name,
-            self.number,
-            why.column(),
-            visible::line(what)
-        ))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(line: &str) -> Result<Line, String> {
-        serde_json::from_str(line).map_err(|why| why.to_string())
-    }
-
-    #[test]
-    fn a_line_is_read_and_a_bad_one_says_where() {
-        let good = json!({"retryrmq": 1, "queue": "orders", "exchange": "", "routing_key": "orders",
-            "properties": {"message_id": "7"}, "headers": {"a": {"$int8": 1}}, "body_base64": "AAE="});
-        let line = read(&good.to_string()).unwrap();
-        assert_eq!((line.body, line.queue.as_str()), (vec![0, 1], "orders"));
-        for (name, value, words) in [
-            ("retryrmq", json!(2), "the format is 2"),
-            ("body_base64", json!("%"), "no base64"),
-            ("headers", json!({"a": {"$int8": 999}}), "`a`: 999"),
-            ("properties", json!({"colour": 1}), "no property `colour`"),
-            ("exchange", json!("x".repeat(256)), "255 bytes"),
-        ] {
-            let mut bad = good.clone();
-            bad[name] = value;
-            let why = read(&bad.to_string()).unwrap_err();
-            assert!(why.contains(words) && why.contains("column"), "{why}");
-        }
-    }
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{
     every,
     filter::{Criteria, Filter},
-    notes::{Notes, Told},
+    notes::{Notes, Told, Unseen},
     order::Ordered,
     others::Others,
     place,
@@ -137,7 +137,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         }
         let like = if filter.is_empty() { "" } else { " like that" };
         output.note(&format!(
-            "{all} dead letters{like}; queues that were looked through: {count}"
+            "{all} dead letters{like} listed; queues that were looked through: {count}"
         ));
     }
     Ok(exit)
@@ -197,7 +197,8 @@ async fn one(
 async fn notes_of(options: &Options, client: &Client, stop: &Stop) -> Result<Option<Notes>, Fault> {
     match &options.queue {
         Some(queue) if options.group => {
-            Notes::unless_cut(stop, client, place::family(queue, options.dlq)).await
+            let work = place::family(queue, options.dlq);
+            Notes::unless_cut(stop, client, work, Unseen::IsTold).await
         }
         _ => Ok(Some(Notes::default())),
     }

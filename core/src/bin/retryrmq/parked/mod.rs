@@ -12,6 +12,7 @@ mod filter;
 mod foreign;
 mod forget;
 mod import;
+mod lines;
 mod lossless;
 mod ls;
 mod notes;

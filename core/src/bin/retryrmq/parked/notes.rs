@@ -27,11 +27,21 @@ const SAFE_AGE: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Notes(note::Notes);
 
+/// What follows where a user may not see what is on hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unseen {
+    /// A warning: what is done then can be undone.
+    IsTold,
+    /// Nothing is done: somebody may have said that it must not be.
+    Refuses,
+}
+
 impl Notes {
     /// Reads the notes about a work queue; none where nobody ever wrote any, and about no queue.
     ///
     /// # Errors
-    /// When somebody else reads them all the time, and those of a lost connection: then it is not known what is held.
+    /// When somebody else reads them all the time, where this user may not read them, and those of a lost connection: then it is not
+    /// known what is held.
     pub(super) async fn of(client: &Client, queue: Option<&str>) -> Result<Self, Fault> {
         let Some(queue) = queue else {
             return Ok(Self::default());
@@ -44,18 +54,10 @@ impl Notes {
         match client.depths(std::slice::from_ref(&name)).await {
             Ok(depths) if depths == [None] => return Ok(Self::default()),
             Ok(_) => {}
-            // A user that may not look there must be able to replay all the same.
-            Err(error) if error.kind() == ErrorKind::AccessRefused => {
-                tracing::warn!(
-                    "what is on hold is not known: {}",
-                    visible::line(&error.to_string())
-                );
-                return Ok(Self::default());
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(unseen(error)),
         }
         for _ in 0..TRIES {
-            let mut browse = parked.browse().await?;
+            let mut browse = parked.browse().await.map_err(unseen)?;
             let mut notes = Self::default();
             let read = async {
                 while let Some(record) = browse.next().await? {
@@ -65,8 +67,9 @@ impl Notes {
             }
             .await;
             let alone = browse.others() == 0 && browse.missed() == 0;
-            browse.close().await?;
-            read?;
+            let closed = browse.close().await;
+            read.map_err(unseen)?;
+            closed?;
             if alone {
                 return Ok(notes);
             }
@@ -83,8 +86,17 @@ impl Notes {
         stop: &Stop,
         client: &Client,
         queue: Option<&str>,
+        unseen: Unseen,
     ) -> Result<Option<Self>, Fault> {
-        stop.unless_cut(Self::of(client, queue)).await.transpose()
+        match stop.unless_cut(Self::of(client, queue)).await {
+            Some(Err(fault)) if fault.code() == REFUSED && unseen == Unseen::IsTold => {
+                tracing::warn!("{}", visible::line(fault.sentence()));
+                Ok(Some(Self::default()))
+            }
+            Some(Err(fault)) if fault.code() == REFUSED => Err(fault
+                .after("nothing was done: give the user that permission, or name what is meant by id or --fingerprint")),
+            notes => notes.transpose(),
+        }
     }
 
     /// Writes a note, and takes away those that it replaces.
@@ -161,6 +173,19 @@ impl Notes {
             Column::left("note", 0),
         ];
         output.table(&columns, rows)
+    }
+}
+
+/// The code of a fault for which the user lacks a permission.
+const REFUSED: &str = ErrorKind::AccessRefused.code();
+
+/// Says what is not known where a user may not look.
+fn unseen(error: retryrmq::Error) -> Fault {
+    let is_refused = error.kind() == ErrorKind::AccessRefused;
+    let fault = Fault::from(error);
+    match is_refused {
+        true => fault.after("so it is not known what is on hold"),
+        false => fault,
     }
 }
 

@@ -6,7 +6,7 @@ use std::{collections::VecDeque, time::SystemTime};
 use retryrmq::{Browse, Parked, Record, Resend};
 use retryrmq_operator::foreign::DeadLetter;
 
-use super::{foreign, place};
+use super::{foreign, others, place};
 use crate::{fault::Fault, stop::Stop};
 
 /// So many messages are put in order before the first is shown; what comes after them has the order of the queue.
@@ -130,10 +130,13 @@ impl Ordered {
     /// What comes next in the queue. What was looked at before is put back as a copy first, which takes as long as an alarm.
     async fn come(&mut self) -> Result<Option<Record>, Fault> {
         match self.stop.unless_cut(self.browse.next()).await {
-            Some(next) => Ok(next?.map(|mut record| {
-                foreign::fill(&mut record, &self.parking);
-                record
-            })),
+            Some(next) => {
+                let next = next.map_err(|error| others::refused(error, &self.parking))?;
+                Ok(next.map(|mut record| {
+                    foreign::fill(&mut record, &self.parking);
+                    record
+                }))
+            }
             None => {
                 self.is_cut = true;
                 Ok(None)

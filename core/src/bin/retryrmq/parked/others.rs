@@ -1,9 +1,19 @@
 //! What others hold, and this walk therefore does not see.
 
-use retryrmq::Browse;
+use retryrmq::{Browse, Error, visible};
 
 use crate::{exit::Exit, fault::Fault, output::Output};
-use retryrmq::visible;
+
+/// Why a walk cannot go on; somebody who consumes a classic queue exclusively is no lack of a permission.
+pub(super) fn refused(error: Error, parking: &str) -> Fault {
+    if !error.to_string().contains("in exclusive use") {
+        return error.into();
+    }
+    Fault::held(format!(
+        "somebody consumes {} exclusively, so that nothing of it is to be seen: try again when they are done",
+        visible::line(parking)
+    ))
+}
 
 /// What is known of it at the end of a walk.
 #[derive(Clone, Copy, Debug)]

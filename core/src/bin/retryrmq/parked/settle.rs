@@ -2,27 +2,19 @@
 
 use clap::Args;
 use retryrmq::Record;
-use serde_json::json;
 
 use super::{
     audit::Log,
     doing::{Doing, Go, Manner},
     ls,
-    notes::Notes,
+    notes::{Notes, Unseen},
     order::Ordered,
     others::Others,
     place,
     selection::{Selection, Words},
     tally::{SHOWN, Tally},
 };
-use crate::{
-    exit::Exit,
-    fault::Fault,
-    global::Global,
-    output::{self, Output},
-    prompt,
-    stop::Stop,
-};
+use crate::{exit::Exit, fault::Fault, global::Global, output::Output, prompt, stop::Stop};
 use retryrmq::visible;
 
 /// Send parked messages back to the tail of their queue, their attempts counted from the start
@@ -52,6 +44,8 @@ Of another library's dead letters (--dlq) the original is replayed, without what
 was written on it as it failed; where none says which queue, --to is needed.
 The first replay to a queue takes two seconds: a younger queue may forget it.
 --where on bodies whose format or protobuf type is a guess is refused, as of `drop`.
+A broker takes back what is held for 30 minutes (consumer_timeout): a --rate so
+slow ends then (exit code 1), and the rest is parked as before: run it again.
 Of more than two thousand messages --limit takes the first of the queue, which
 are not the oldest where they were looked at before; it says so.",
     override_usage = "retryrmq parked replay [OPTIONS] <QUEUE> <ID…|--error <TEXT>|--where <CONDITION>|…|--all>"
@@ -146,8 +140,14 @@ pub(super) async fn replay(
     global: &Global,
     output: &Output,
 ) -> Result<Exit, Fault> {
-    if options.to.as_deref() == Some("") {
-        return Err(Fault::usage("--to names no queue"));
+    if options
+        .to
+        .as_ref()
+        .is_some_and(|to| to.is_empty() || to.len() > 255)
+    {
+        return Err(Fault::usage(
+            "--to names no queue: a name has 1 to 255 bytes",
+        ));
     }
     let mut selection = options.choice.which.read()?;
     if !options.choice.dry_run {
@@ -203,7 +203,11 @@ async fn act(
         Some(Notes::default())
     } else {
         let work = place::family(&choice.queue, choice.dlq);
-        Notes::unless_cut(&stop, &client, work).await?
+        let unseen = match deed {
+            Deed::Drop if !choice.dry_run => Unseen::Refuses,
+            _ => Unseen::IsTold,
+        };
+        Notes::unless_cut(&stop, &client, work, unseen).await?
     };
     let Some(notes) = notes else {
         return Ok(Exit::Interrupted);
@@ -265,7 +269,7 @@ async fn act(
     let unmatched = missing.is_none() && !found && !stopped && selection.is_a_filter();
     selection.tell(output);
     if !unmatched && (missing.is_none() || tally.count > 0) {
-        tell(&tally, &summary, &deed, output)?;
+        tell(tally, &summary, &deed, output)?;
     }
     if stopped {
         return Ok(Exit::Interrupted);
@@ -381,8 +385,13 @@ async fn all_at_once(
     output: &Output,
 ) -> Result<(), Fault> {
     let mut chosen = Vec::new();
-    while let Some(next) = walk.next().await? {
-        chosen.push(next);
+    // Nobody is shown a body any more, and there may be very many.
+    let lean = matches!(deed, Deed::Drop) && !output.is_json();
+    while let Some((place, record)) = walk.next().await? {
+        chosen.push(match lean {
+            true => (place, record.without_body()),
+            false => (place, record),
+        });
     }
     if chosen.is_empty() || walk.ordered.is_stopped() {
         return Ok(());
@@ -469,16 +478,8 @@ fn summary(tally: &Tally, choice: &Choice, deed: &Deed) -> String {
 }
 
 /// Tells what was done, also where nobody read the lines that told of each.
-fn tell(tally: &Tally, summary: &str, deed: &Deed, output: &Output) -> Result<(), Fault> {
+fn tell(tally: Tally, summary: &str, deed: &Deed, output: &Output) -> Result<(), Fault> {
     output.note(summary);
-    match &tally.unheard {
-        Some(fault) if fault.is_closed_pipe() => {
-            if output.is_json() {
-                output::err_line(&json!({ deed.done(): tally.count }).to_string());
-            }
-            Ok(())
-        }
-        Some(fault) => Err(Fault::failed(format!("{}; {summary}", fault.sentence()))),
-        None => Ok(()),
-    }
+    let done = (deed.done(), tally.count);
+    tally.listener.end(done, summary, output)
 }

@@ -12,7 +12,7 @@ use super::{
     body,
     foreign::{self, Content},
     ls,
-    notes::{Notes, Told},
+    notes::{Notes, Told, Unseen},
     order::Ordered,
     others::Others,
     place,
@@ -69,7 +69,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let shown = async {
         let mut shown = 0;
         let work = place::family(&options.queue, options.dlq);
-        let Some(notes) = Notes::unless_cut(&stop, &client, work).await? else {
+        let notes = Notes::unless_cut(&stop, &client, work, Unseen::IsTold).await?;
+        let Some(notes) = notes else {
             return Ok(shown);
         };
         while !selection.ends_by(walk.place)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use retryrmq::Record;
 
 use super::selection::handle;
-use crate::fault::Fault;
+use crate::{fault::Fault, listener::Listener};
 use retryrmq::visible;
 
 /// As many are shown one by one.
@@ -17,8 +17,7 @@ pub(super) struct Tally {
     pub(super) count: u64,
     names: Vec<String>,
     targets: BTreeMap<String, u64>,
-    /// Why nothing more is printed. What was asked for goes on without.
-    pub(super) unheard: Option<Fault>,
+    pub(super) listener: Listener,
 }
 
 impl Tally {
@@ -39,9 +38,7 @@ impl Tally {
 
     /// Prints, as long as anybody listens.
     pub(super) fn print(&mut self, print: impl FnOnce() -> Result<(), Fault>) {
-        if self.unheard.is_none() {
-            self.unheard = print().err();
-        }
+        self.listener.hears(print);
     }
 
     /// `: a, b, …`

@@ -147,7 +147,11 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     if let (Some(rights), Exit::Ok) = (&rights, exit) {
         exit = rights.exit(options.dry_run);
     }
+    let mut all = compared.iter().flat_map(|queue| &queue.findings);
     match exit {
+        Exit::NotFound if all.any(topology::is_for_others) => output.note(
+            "something is missing; without --dry-run it is made, but for what others make: a queue whose `work_queue` is \"existing\", or that of the service",
+        ),
         Exit::NotFound => output.note("something is missing; without --dry-run it is made"),
         Exit::Refused => output.note(
             "something differs, and nothing was made: delete it when it is empty, or write in the file what it has",

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use retryrmq::{DEAD_EXCHANGE, HANDOVER_QUEUE, Strategy, permission_for, permission_pattern};
-use retryrmq_operator::configuration::Permission;
+use retryrmq::{
+    DEAD_EXCHANGE, HANDOVER_QUEUE, Strategy, parking_queue, permission_for, permission_pattern,
+};
+use retryrmq_operator::{configuration::Permission, note};
 use serde_json::{Value, json};
 
 use super::wanted::Wanted;
@@ -37,6 +39,9 @@ impl Grant {
             // What is looked at goes back as a copy, and a replay is one.
             grant.write.insert(permission_for(DEFAULT_EXCHANGE));
             grant.read.insert(permission_pattern(name.get_ref()));
+            // What is on hold stands in the notes.
+            let notes = parking_queue(&note::family(name.get_ref()));
+            grant.read.insert(permission_for(&notes));
         }
         if !permission.publishes.is_empty() {
             grant.write.insert(permission_for(DEFAULT_EXCHANGE));

@@ -11,7 +11,10 @@ use super::{
     choice::{self, Choice},
     held, held_in, worn,
 };
-use crate::{exit::Exit, fault::Fault, global::Global, output::Output, prompt, stop::Stop};
+use crate::{
+    exit::Exit, fault::Fault, global::Global, listener::Listener, output::Output, prompt,
+    stop::Stop,
+};
 
 /// So many are moved at a time.
 const AT_A_TIME: usize = 64;
@@ -180,12 +183,12 @@ impl Deed {
         let queue = visible::line(queue);
         let which = match choice {
             Choice::All => format!("{all} messages that wait ({})", delays(rungs)),
-            Choice::Ids(ids) => format!("{} by id", visible::line(&ids.join(", "))),
+            Choice::Ids(ids) => format!("what is named {}", visible::line(&ids.join(", "))),
         };
         match self {
             Self::Flush => format!("Bring back now to {queue}: {which}?"),
             Self::Cancel => format!(
-                "Take out into {}: {which}?",
+                "Park in {} instead of bringing back: {which}?",
                 visible::line(&parking_queue(&queue))
             ),
         }
@@ -213,6 +216,7 @@ struct Moving<'a> {
     choice: &'a Choice,
     deed: Deed,
     output: &'a Output,
+    listener: Listener,
     bar: indicatif::ProgressBar,
     stop: Stop,
     /// Copies were on their way when we ended, and a broker with an alarm did not answer.
@@ -243,6 +247,7 @@ impl<'a> Moving<'a> {
             choice,
             deed,
             output,
+            listener: Listener::default(),
             bar: output.progress(Some(all), "messages"),
             stop: Stop::listen()?,
             is_cut: false,
@@ -322,9 +327,10 @@ impl<'a> Moving<'a> {
                 } else {
                     "failed"
                 };
-                self.output.json_line(&json!({
+                let line = json!({
                     "id": choice::name(waiter), "mark": waiter.mark, "outcome": outcome, "error": why,
-                }))?;
+                });
+                self.listener.hears(|| self.output.json_line(&line));
             }
             match result {
                 Ok(()) => self.moved += 1,
@@ -357,10 +363,11 @@ impl<'a> Moving<'a> {
                 self.skipped
             ));
         }
-        let failure = walked.err().or(self.why.map(Fault::from));
+        let why = self.why.map(|error| Fault::from(error).on_the_way());
+        let failure = walked.err().or(why);
         if let Some(fault) = failure {
             let still = if self.failed > 0 {
-                format!(", {} still wait", self.failed)
+                format!(", {} could not be moved and wait as before", self.failed)
             } else {
                 String::new()
             };
@@ -376,6 +383,8 @@ impl<'a> Moving<'a> {
             ));
             return Ok(Exit::Interrupted);
         }
+        self.listener
+            .end((self.deed.word(), self.moved), &summary, output)?;
         let missing = self.choice.missing(&self.found);
         match (missing, self.others) {
             (Some(missing), Some(others)) => Err(Fault::held(format!(

@@ -109,7 +109,11 @@ fn print(rung: &Rung, waiter: &Waiter, output: &Output) -> Result<(), Fault> {
     line("waits in", &rung.name)?;
     line("for", &format_duration(waiter.delay))?;
     line("retries", &message.retries().to_string())?;
-    line("exchange", message.exchange())?;
+    let exchange = match message.exchange() {
+        "" => "the default exchange",
+        exchange => exchange,
+    };
+    line("exchange", exchange)?;
     line("routing key", message.routing_key())?;
     line("mark", &format!("#{}", waiter.mark))?;
     if !waiter.error.is_empty() {

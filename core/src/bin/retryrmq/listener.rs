@@ -1,0 +1,46 @@
+//! Whoever reads a line for each message, and may leave before the end: what was asked for goes on without.
+
+use serde_json::json;
+
+use crate::{
+    fault::Fault,
+    output::{self, Output},
+};
+
+/// Whether anybody still listens.
+#[derive(Debug, Default)]
+pub(crate) struct Listener {
+    /// Why nothing more is printed.
+    gone: Option<Fault>,
+}
+
+impl Listener {
+    /// Prints, as long as anybody listens.
+    pub(crate) fn hears(&mut self, print: impl FnOnce() -> Result<(), Fault>) {
+        if self.gone.is_none() {
+            self.gone = print().err();
+        }
+    }
+
+    /// Tells what was `done`, and how often, where nobody has read the lines to their end.
+    ///
+    /// # Errors
+    /// Where it was not the reader who left, as with a full disk.
+    pub(crate) fn end(
+        self,
+        (done, count): (&str, u64),
+        summary: &str,
+        output: &Output,
+    ) -> Result<(), Fault> {
+        match self.gone {
+            None => Ok(()),
+            Some(fault) if fault.is_closed_pipe() => {
+                if output.is_json() {
+                    output::err_line(&json!({ done: count }).to_string());
+                }
+                Ok(())
+            }
+            Some(fault) => Err(Fault::failed(format!("{}; {summary}", fault.sentence()))),
+        }
+    }
+}

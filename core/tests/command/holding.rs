@@ -1,0 +1,84 @@
+//! Groups on hold, and users who may not see that.
+
+use retryrmq_harness::{Permissions, QueueType, on_every_broker};
+
+use crate::{
+    stage::{Desk, PARKED, QUEUE, finish},
+    walking::parked,
+};
+
+#[tokio::test]
+async fn what_is_on_hold_is_safe_from_who_may_not_see_that() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        desk.amqp.declare(PARKED, QueueType::Quorum).await;
+        for id in ["1", "2"] {
+            let record = parked(id, 1_700_000_000, "vendor down");
+            desk.amqp.publish_with(PARKED, id, record).await;
+        }
+        desk.holds(PARKED, 2).await;
+        let list = ["--json", "parked", "ls", QUEUE];
+        let group = desk.run(&list).await.exits(0).lines()[0]["fingerprint"].clone();
+        let group = group.as_str().unwrap();
+        let hold = ["parked", "hold", QUEUE, "--group", group];
+        desk.run(&hold).await.exits(0);
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (file, copies) = (path("setup.toml"), path("copies"));
+        let user = format!("{}-operator", desk.vhost.name());
+        let setup = format!(
+            "[[queues]]\nname = \"{QUEUE}\"\n[[permissions]]\nuser = \"{user}\"\noperates = [\"{QUEUE}\"]\n"
+        );
+        std::fs::write(&file, setup).unwrap();
+        let check = ["--json", "setup", &file, "--check"];
+        let grant = desk.run(&check).await.exits(0).json()["permissions"][0].clone();
+        let management = broker.management();
+        management.create_user(&user, "pw", "").await.unwrap();
+        let may = async |read: &str| {
+            let may = Permissions {
+                configure: grant["configure"].as_str().unwrap(),
+                write: grant["write"].as_str().unwrap(),
+                read,
+            };
+            let name = desk.vhost.name();
+            management.set_permissions(name, &user, may).await.unwrap();
+        };
+        let run = async |arguments: &[&str]| {
+            let mut command = desk.command(arguments);
+            command.env("RETRYRMQ_URL", desk.vhost.url_as(&user, "pw"));
+            finish(command, None).await
+        };
+        may(r"^orders(\.retry\.[0-9]+|\.parked)?$").await;
+        let destroyers: [&[&str]; 3] = [
+            &["parked", "drop", QUEUE, "--all", "--yes"],
+            &["parked", "export", QUEUE, &copies, "--remove"],
+            &["parked", "forget", QUEUE, "--error=vendor", "--yes"],
+        ];
+        for arguments in destroyers {
+            let done = run(arguments).await.exits(5);
+            assert!(
+                done.err.contains("not known what is on hold")
+                    && done.err.contains("nothing was done"),
+                "{done:#?}"
+            );
+            desk.holds(PARKED, 2).await;
+        }
+        // Nor does who may not read a note write over it.
+        run(&["parked", "tag", QUEUE, "--group", group, "--owner=ana"])
+            .await
+            .exits(5);
+        // Whoever names messages means them, and a replay can be undone.
+        run(&["parked", "drop", QUEUE, "1", "--yes"]).await.exits(0);
+        run(&["parked", "replay", QUEUE, "--all", "--dry-run"])
+            .await
+            .exits(0);
+        // With what `setup` gives to an operator the hold is known.
+        may(grant["read"].as_str().unwrap()).await;
+        let done = run(&["parked", "drop", QUEUE, "--all", "--yes"]).await;
+        let done = done.exits(0);
+        assert!(done.err.contains("1 on hold were left alone"), "{done:#?}");
+        desk.holds(PARKED, 1).await;
+        management.delete_user(&user).await.unwrap();
+    })
+    .await;
+}
