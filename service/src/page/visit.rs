@@ -82,7 +82,7 @@ impl FromRequestParts<Page> for Visit {
     async fn from_request_parts(parts: &mut Parts, page: &Page) -> Result<Self, Response> {
         let door = Door::of(parts, page);
         if parts.method == axum::http::Method::GET && forgery::is_followed(&parts.headers) {
-            return Err(door.from_here());
+            return Err(door.once_more());
         }
         let peer = peer(parts);
         let book = page.book();
@@ -211,7 +211,7 @@ impl Door {
     }
 
     /// Has the browser ask for the same page once more, from here: it has kept its cookies back, and must not be given others in their place.
-    fn from_here(mut self) -> Response {
+    fn once_more(mut self) -> Response {
         self.cookie.1 = false;
         let frame = Frame {
             title: "One moment".to_owned(),
