@@ -56,12 +56,24 @@ async fn bytes_of(file: &Path, patience: Duration, most: u64) -> io::Result<Vec<
 /// # Errors
 /// Those of [`read`].
 pub fn read_blocking(file: &Path, patience: Duration) -> io::Result<String> {
+    text(bytes_blocking(file, patience, MOST)?)
+}
+
+/// As [`read_certificates`], where nobody can await: the thread of the caller stands still meanwhile, once for a file that never ends.
+///
+/// # Errors
+/// Those of [`read`].
+pub fn read_certificates_blocking(file: &Path, patience: Duration) -> io::Result<Vec<u8>> {
+    bytes_blocking(file, patience, MOST_CERTIFICATES)
+}
+
+fn bytes_blocking(file: &Path, patience: Duration, most: u64) -> io::Result<Vec<u8>> {
     let (tell, told) = mpsc::sync_channel(1);
-    begin(file, patience, MOST, move |bytes| {
+    begin(file, patience, most, move |bytes| {
         let _ = tell.send(bytes); // who asked may have gone
     })?;
     match told.recv_timeout(patience) {
-        Ok(bytes) => text(bytes?),
+        Ok(bytes) => bytes,
         Err(_) => Err(too_late(patience)),
     }
 }

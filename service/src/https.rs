@@ -1,30 +1,47 @@
 //! TLS for HTTP: rustls with ring, the system's authorities or those of a file.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
+use retryrmq::secret_file;
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::ring,
     pki_types::{CertificateDer, pem::PemObject},
 };
 
+/// A file answers at once, or nobody knows when.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The authorities of a file `ca`: at least one.
+///
+/// # Errors
+/// A sentence that names the file.
+pub(crate) fn authorities(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let bad = |why: String| format!("the file `ca` {}: {why}", file.display());
+    let text = secret_file::read_certificates_blocking(file, PATIENCE)
+        .map_err(|why| bad(format!("it cannot be read: {why}")))?;
+    let all = CertificateDer::pem_slice_iter(&text)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|why| bad(format!("it is no PEM file that can be read: {why}")))?;
+    // A file of garbage must not mean that nobody in particular is trusted.
+    match all.is_empty() {
+        true => Err(bad("it holds no certificate".to_owned())),
+        false => Ok(all),
+    }
+}
+
 /// Trusts the authorities of that file alone, or those of the system.
 pub(crate) fn tls(ca: Option<&Path>) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
     match ca {
         Some(file) => {
-            let bad = |why: String| format!("the file `ca` {}: {why}", file.display());
-            let certificates = CertificateDer::pem_file_iter(file)
-                .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-                .map_err(|why| bad(format!("it is no PEM file that can be read: {why}")))?;
-            for certificate in certificates {
-                roots
-                    .add(certificate)
-                    .map_err(|why| bad(format!("it holds a bad certificate: {why}")))?;
-            }
-            // A file of garbage must not mean that nobody in particular is trusted.
-            if roots.is_empty() {
-                return Err(bad("it holds no certificate".to_owned()));
+            for certificate in authorities(file)? {
+                roots.add(certificate).map_err(|why| {
+                    format!(
+                        "the file `ca` {}: it holds a bad certificate: {why}",
+                        file.display()
+                    )
+                })?;
             }
         }
         None => {
@@ -35,4 +52,26 @@ pub(crate) fn tls(ca: Option<&Path>) -> Result<ClientConfig, String> {
         .with_safe_default_protocol_versions()
         .map_err(|why| format!("this build has no TLS versions: {why}"))?;
     Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_never_answers_or_holds_no_authority_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pipe, empty) = (folder.path().join("pipe"), folder.path().join("empty"));
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        std::fs::write(&empty, "no certificate").unwrap();
+        for (file, words) in [
+            (pipe, "does not come to its end"),
+            (empty, "holds no certificate"),
+            (folder.path().join("none"), "cannot be read"),
+        ] {
+            let why = tls(Some(&file)).unwrap_err();
+            assert!(why.contains("`ca`") && why.contains(words), "{why}");
+        }
+    }
 }

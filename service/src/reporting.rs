@@ -224,10 +224,7 @@ impl Reporting {
                 .map_err(|why| why.to_string())
         };
         let management: Option<orphans::Api> = match listed {
-            true => {
-                api()?; // what is wrong with it is told now
-                Some(Box::new(api))
-            }
+            true => Some(Box::new(api)),
             false => None,
         };
         let own = [

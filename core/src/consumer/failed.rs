@@ -106,6 +106,21 @@ impl Failed {
         Ok((failed, handover))
     }
 
+    /// A message that its consumer parks for another queue than the one that it came out of.
+    #[must_use]
+    pub fn of_queue(message: &Message, queue: &str) -> Self {
+        let received = &message.0;
+        Self::of(
+            queue,
+            received.exchange.clone(),
+            received.routing_key.clone(),
+            received.properties.clone(),
+            received.state.clone(),
+            received.mended.clone(),
+            Arc::clone(received) as Body,
+        )
+    }
+
     /// The failure that stands on a message that was [handed over](Self::handed_over), as its consumer wrote it down. What follows from
     /// it keeps that as it is.
     #[must_use]

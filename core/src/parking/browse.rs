@@ -265,8 +265,8 @@ impl Browse {
     /// As [`replay`](Self::replay), to a queue of your choice.
     ///
     /// # Errors
-    /// As [`replay`](Self::replay); and [`ErrorKind::InvalidOption`] for a queue in which messages wait or are parked: the record
-    /// of the parking would be gone, and nobody would handle the message.
+    /// As [`replay`](Self::replay); and [`ErrorKind::InvalidOption`] for a queue in which messages wait or are parked, and for
+    /// [`INTAKE_QUEUE`](crate::INTAKE_QUEUE): the record of the parking would be gone, and nobody would handle the message.
     pub async fn replay_to(&mut self, record: &Record, queue: &str) -> Result<()> {
         let tag = self.tag(record)?;
         let sent = self.send(&[Resend::of(record).to(queue)]).await;

@@ -14,7 +14,7 @@ use crate::{
     connection::Census,
     consumer::Received,
     retry::headers,
-    topology::{SAFE_AGE, work_queue_of},
+    topology::{INTAKE_QUEUE, SAFE_AGE, work_queue_of},
     visible,
 };
 
@@ -257,6 +257,11 @@ impl Browse {
             return refused(format!(
                 "`{}` is where this message is: replay it to a queue that is consumed",
                 visible::line(queue)
+            ));
+        }
+        if queue == INTAKE_QUEUE {
+            return refused(format!(
+                "what is sent to `{INTAKE_QUEUE}` is parked again, with another reason: its own says where it failed, name that queue to replay it to"
             ));
         }
         match work_queue_of(queue) {

@@ -124,6 +124,14 @@ impl Configuration {
                 return Err(place("another rule has this name".to_owned()));
             }
         }
+        // The last rule, which nobody writes; it is not asked where another one fits everything.
+        if !self.rules.iter().any(Rule::fits_everything) {
+            check_rule(&Rule::otherwise(), &channels).map_err(|why| {
+                place(format!(
+                    "{why}, and what matches no rule has it; add it to the `severities` of a channel, or add a last rule with `severity = \"count\"`"
+                ))
+            })?;
+        }
         for silence in &self.silences {
             silence
                 .check()
@@ -218,6 +226,12 @@ fn check_rule(rule: &Rule, channels: &BTreeMap<String, Channel>) -> Result<(), S
                 .to_owned(),
         );
     }
+    if rule.channels.as_ref().is_some_and(Vec::is_empty) {
+        return Err(
+            "`channels` is empty, so nobody would ever be told; leave it out for all, or say `severity = \"count\"`"
+                .to_owned(),
+        );
+    }
     if let Some(unknown) = rule
         .channels
         .iter()
@@ -305,6 +319,11 @@ mod tests {
             ),
             (format!("{rule}where = \"bdy.x\""), "rule `gold`"),
             (format!("{rule}on = []"), "`on` is empty"),
+            (format!("{rule}channels = []"), "`channels` is empty"),
+            (
+                "[channels.a]\nseverities = [\"wake\"]\nlog = {}".to_owned(),
+                "no channel takes the severity `morning`, and what matches no rule has it",
+            ),
             (format!("{rule}sevrity = \"x\""), "unknown field"),
             (
                 format!("{rule}[channels.a]\nseverities = [\"morning\"]\nlog = {{}}"),
@@ -323,6 +342,15 @@ mod tests {
             let why = read(&text).unwrap_err();
             assert!(why.contains(words), "{text}: {why}");
         }
+    }
+
+    #[test]
+    fn a_last_rule_takes_what_no_channel_would_be_told_of() {
+        let channel = "[channels.a]\nseverities = [\"wake\"]\nlog = {}\n";
+        let rest = "[[rules]]\nname = \"rest\"\nseverity = \"count\"\n";
+        read(&format!("{channel}{rest}")).unwrap();
+        let some = format!("{channel}{rest}queue = \"orders\"\n");
+        assert!(read(&some).unwrap_err().contains("`morning`"));
     }
 
     #[test]

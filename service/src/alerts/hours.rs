@@ -175,6 +175,13 @@ mod tests {
     }
 
     #[test]
+    fn zones_are_known_where_the_system_has_none() {
+        let own = jiff::tz::TimeZoneDatabase::bundled();
+        assert!(own.get(&Hours::default().time_zone).is_ok());
+        assert!(own.get("Europe/Berlin").is_ok());
+    }
+
+    #[test]
     fn one_day_a_week_comes_again_and_a_time_that_does_not_exist_is_after_the_gap() {
         let sunday = Hours {
             time_zone: "Europe/Berlin".to_owned(),

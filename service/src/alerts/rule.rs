@@ -110,6 +110,18 @@ impl Rule {
         }
     }
 
+    /// Whether it is about whatever there is, a queue's trouble as well.
+    pub(super) fn fits_everything(&self) -> bool {
+        let all = |pattern: &Option<String>| pattern.as_deref().is_none_or(|text| text == "*");
+        let conditions = [
+            &self.routing_key,
+            &self.error_type,
+            &self.type_name,
+            &self.condition,
+        ];
+        all(&self.queue) && all(&self.reason) && conditions.iter().all(|asked| asked.is_none())
+    }
+
     /// Whether the rule needs the bodies of messages to be decoded.
     #[must_use]
     pub fn reads_bodies(&self) -> bool {

@@ -351,7 +351,8 @@ impl Clerk {
         };
         let case = Case {
             retrier,
-            failed: Failed::from(message),
+            // Also of what was handed over: that is where people find it.
+            failed: Failed::of_queue(message, INTAKE_QUEUE),
             next: Next::After(Outcome::fatal(Failure::new(why).of_type(kind))),
             reason: kind.to_owned(),
             redelivered: message.redelivered(),

@@ -11,6 +11,7 @@ use std::{
 use retryrmq::Client;
 use retryrmq_operator::management::Management;
 use tokio::{
+    sync::Mutex,
     task::JoinHandle,
     time::{MissedTickBehavior, interval, timeout},
 };
@@ -24,8 +25,49 @@ use crate::Happening;
 /// One look may take so long; then it has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Makes a client of the management API: anew for each look, because the password may be in a file that somebody keeps fresh.
+/// How long the files with login and authorities of the management API may take.
+const FILES: Duration = Duration::from_secs(5);
+
+/// Makes a client of the management API: anew for each look, because the password may be in a file that somebody keeps fresh. It may stand
+/// still for as long as that file does.
 pub type Api = Box<dyn Fn() -> Result<Management, String> + Send + Sync>;
+
+/// Makes such clients on a thread that may stand still, one at a time.
+struct Maker {
+    api: Arc<Api>,
+    turn: Arc<Mutex<()>>,
+    patience: Duration,
+}
+
+impl Maker {
+    fn new(api: Api, patience: Duration) -> Self {
+        Self {
+            api: Arc::new(api),
+            patience,
+            turn: Arc::default(),
+        }
+    }
+
+    async fn make(&self) -> Result<Management, String> {
+        let slow = || {
+            "a file with the login of the management API, or with its authorities, does not answer"
+                .to_owned()
+        };
+        // The thread of one that never answers stands still for good. No other one joins it.
+        let turn = Arc::clone(&self.turn)
+            .try_lock_owned()
+            .map_err(|_| slow())?;
+        let api = Arc::clone(&self.api);
+        let made = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            api()
+        });
+        match timeout(self.patience, made).await {
+            Ok(made) => made.unwrap_or_else(|why| Err(why.to_string())),
+            Err(_) => Err(slow()),
+        }
+    }
+}
 
 /// A running watch. Dropped, it ends.
 #[derive(Debug)]
@@ -89,7 +131,7 @@ impl Watch {
         let post = Post {
             client,
             vhost: vhost.clone(),
-            management,
+            management: management.map(|api| Maker::new(api, FILES)),
             prometheus,
             configuration: configuration.clone(),
         };
@@ -154,7 +196,7 @@ impl Drop for Watch {
 struct Post {
     client: Client,
     vhost: String,
-    management: Option<Api>,
+    management: Option<Maker>,
     prometheus: Option<Prometheus>,
     configuration: Configuration,
 }
@@ -162,7 +204,7 @@ struct Post {
 impl Post {
     async fn look(&self) -> Result<Snapshot, String> {
         let mut snapshot = match (&self.management, &self.prometheus) {
-            (Some(management), _) => source::list(&management()?, &self.vhost).await?,
+            (Some(management), _) => source::list(&management.make().await?, &self.vhost).await?,
             (None, Some(prometheus)) => prometheus.list(&self.vhost).await?,
             (None, None) => Snapshot::default(),
         };
@@ -201,5 +243,33 @@ impl Post {
             snapshot.gone.insert(queue);
         }
         Ok(snapshot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_never_answers_holds_up_one_thread_and_nobody_else() {
+        let (open, opened) = std::sync::mpsc::channel::<()>();
+        let opened = std::sync::Mutex::new(opened);
+        let begun = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&begun);
+        let api = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let _ = opened.lock().map(|opened| opened.recv());
+            Err("opened".to_owned())
+        };
+        let maker = Maker::new(Box::new(api), Duration::from_millis(50));
+        for _ in 0..3 {
+            let why = maker.make().await.err().unwrap();
+            assert!(why.contains("does not answer"), "{why}");
+        }
+        assert_eq!(begun.load(Ordering::Relaxed), 1);
+        drop(open);
+        while maker.make().await.err().unwrap() != "opened" {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
+use axum::http::HeaderName;
 use ipnet::IpNet;
 use retryrmq::secret_file;
 use schemars::JsonSchema;
@@ -141,6 +142,23 @@ impl Configuration {
                 );
             }
             proxy.networks()?;
+            for (key, name) in [("user", &proxy.user), ("groups", &proxy.groups)] {
+                if name.parse::<HeaderName>().is_err() {
+                    return Err(format!(
+                        "[page.proxy]: `{key} = \"{}\"` is no name of a header, so that nobody would ever be let in by it",
+                        name.escape_debug()
+                    ));
+                }
+            }
+            let is_said = |group: &&String| {
+                group.trim() == group.as_str() && !group.contains(',') && !group.is_empty()
+            };
+            if let Some(group) = proxy.roles.keys().find(|group| !is_said(group)) {
+                return Err(format!(
+                    "[page.proxy]: no group is ever called \"{}\" in `roles`: the header has groups between commas, without spaces around them",
+                    group.escape_debug()
+                ));
+            }
             if proxy.roles.is_empty() {
                 return Err(
                     "[page.proxy]: `roles` is empty, so that nobody may do anything; add a group, or \"*\" = \"reader\""

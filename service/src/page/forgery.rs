@@ -46,10 +46,23 @@ pub(super) fn is_ours(headers: &HeaderMap, host: Option<&str>, word: &str) -> bo
 /// Whether a page of another site has something asked for by itself, as with an image, a frame or a script: it cannot read the answer, and has
 /// the work done all the same. Somebody who follows a link comes in. Of what no browser sent nothing is known.
 pub(super) fn is_of_another_site(headers: &HeaderMap) -> bool {
-    let is = |name: &str, value: &str| headers.get(name).is_some_and(|said| said == value);
-    let is_clicked = is("sec-fetch-user", "?1") && is("sec-fetch-dest", "document");
-    let is_here = is("sec-fetch-site", "same-origin") || is("sec-fetch-site", "none");
-    headers.contains_key("sec-fetch-site") && !is_here && !is_clicked
+    let is_here =
+        is(headers, "sec-fetch-site", "same-origin") || is(headers, "sec-fetch-site", "none");
+    headers.contains_key("sec-fetch-site") && !is_here && !is_clicked(headers)
+}
+
+/// Whether somebody has followed a link of another site. The browser keeps our cookies (`SameSite=Strict`) from this request, and has them for the
+/// next one, which comes from here.
+pub(super) fn is_followed(headers: &HeaderMap) -> bool {
+    is(headers, "sec-fetch-site", "cross-site") && is_clicked(headers)
+}
+
+fn is_clicked(headers: &HeaderMap) -> bool {
+    is(headers, "sec-fetch-user", "?1") && is(headers, "sec-fetch-dest", "document")
+}
+
+fn is(headers: &HeaderMap, name: &str, value: &str) -> bool {
+    headers.get(name).is_some_and(|said| said == value)
 }
 
 #[cfg(test)]
@@ -98,7 +111,10 @@ mod tests {
                 let name = header::HeaderName::from_static(name);
                 (name, header::HeaderValue::from_static(value))
             });
-            assert_eq!(is_of_another_site(&all.collect()), expected, "{headers:?}");
+            let all = all.collect();
+            assert_eq!(is_of_another_site(&all), expected, "{headers:?}");
+            let is_last = headers.len() == 3 && !expected;
+            assert_eq!(is_followed(&all), is_last, "{headers:?}");
         }
     }
 

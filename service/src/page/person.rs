@@ -7,6 +7,7 @@ use std::{
 
 use axum::http::{HeaderMap, header};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use retryrmq::visible;
 use ring::hmac;
 
 use super::configuration::{Configuration, Role, Token};
@@ -52,7 +53,8 @@ pub(super) fn entry(
     headers: &HeaderMap,
     now: SystemTime,
 ) -> Entry {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    // Names of people and groups are UTF-8.
+    let text = |name: &str| std::str::from_utf8(headers.get(name)?.as_bytes()).ok();
     if let Some(proxy) = &page.proxy
         && proxy.is_at(peer)
         && [&proxy.user, &proxy.groups]
@@ -70,7 +72,7 @@ pub(super) fn entry(
     {
         return match proxy.role(text(&proxy.groups).unwrap_or_default()) {
             Some(role) => Entry::Known(Person {
-                name: user.trim().chars().take(100).collect(),
+                name: visible::line(user.trim()).chars().take(100).collect(),
                 role,
                 is_guest: false,
                 has_session: false,
@@ -273,6 +275,21 @@ mod tests {
             let entry = entry(&page, "10.1.2.3".parse().unwrap(), &said, now);
             assert!(matches!(entry, Entry::Refused(_)), "{twice}: {entry:?}");
         }
+        let mut said = headers(&[]);
+        for (name, text) in [
+            ("x-forwarded-user", "Jörg"),
+            ("x-forwarded-groups", "Köln, shop"),
+        ] {
+            let value = header::HeaderValue::from_bytes(text.as_bytes()).unwrap();
+            said.insert(name, value);
+        }
+        let Entry::Known(person) = entry(&page, "10.1.2.3".parse().unwrap(), &said, now) else {
+            panic!("who has an umlaut comes in as well");
+        };
+        assert_eq!(
+            (person.name.as_str(), person.role),
+            ("Jörg", Role::Operator)
+        );
         let nobody = entry(&page, HERE, &headers(&[("host", "localhost")]), now);
         assert!(matches!(nobody, Entry::Refused(_)), "{nobody:?}");
         for (text, says) in [
@@ -281,6 +298,14 @@ mod tests {
             (
                 "[proxy]\naddresses = [\"::1\"]\nroles = {}",
                 "`roles` is empty",
+            ),
+            (
+                "[proxy]\naddresses = [\"::1\"]\nuser = \"x user\"\nroles = {a = \"admin\"}",
+                "no name of a header",
+            ),
+            (
+                "[proxy]\naddresses = [\"::1\"]\nroles = {\"CN=sre,OU=shop\" = \"admin\"}",
+                "between commas",
             ),
         ] {
             let page: Configuration = toml::from_str(text).unwrap();

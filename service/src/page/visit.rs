@@ -81,6 +81,9 @@ impl FromRequestParts<Page> for Visit {
 
     async fn from_request_parts(parts: &mut Parts, page: &Page) -> Result<Self, Response> {
         let door = Door::of(parts, page);
+        if parts.method == axum::http::Method::GET && forgery::is_followed(&parts.headers) {
+            return Err(door.once_more());
+        }
         let peer = peer(parts);
         let book = page.book();
         match person::entry(book.page(), peer, &parts.headers, SystemTime::now()) {
@@ -134,7 +137,11 @@ impl Door {
             cookie,
             is_secure: text("origin").is_some_and(|origin| origin.starts_with("https://")),
             headers: parts.headers.clone(),
-            path: parts.uri.path().to_owned(),
+            path: parts
+                .uri
+                .path_and_query()
+                .map_or("/", |path| path.as_str())
+                .to_owned(),
         }
     }
 
@@ -201,6 +208,27 @@ impl Door {
         why: &str,
     ) -> Response {
         self.say(person, status, why, None)
+    }
+
+    /// Has the browser ask for the same page once more, from here: it has kept its cookies back, and must not be given others in their place.
+    fn once_more(mut self) -> Response {
+        self.cookie.1 = false;
+        let frame = Frame {
+            title: "One moment".to_owned(),
+            person: None,
+            word: String::new(),
+            refresh: Some(0),
+        };
+        let sentence = "A link of another site leads here.";
+        let again = Some(self.path.as_str());
+        self.page(
+            StatusCode::OK,
+            &Sentence {
+                frame,
+                sentence,
+                again,
+            },
+        )
     }
 
     fn say(

@@ -77,10 +77,11 @@ impl Shelf {
             }
             new = None;
             seen = read.as_ref().ok().cloned();
-            let book = read
-                .map_err(|why| format!("{}: {why}", file.display()))
-                .and_then(|bytes| read_book(file, &bytes))
-                .and_then(|book| self.same_start(file, book));
+            let book = match read {
+                Ok(bytes) => read_elsewhere(file, bytes).await,
+                Err(why) => Err(format!("{}: {why}", file.display())),
+            };
+            let book = book.and_then(|book| self.same_start(file, book));
             self.take(book, metrics);
         }
     }
@@ -116,6 +117,13 @@ impl Shelf {
             }
         }
     }
+}
+
+/// Files that a policy names are read as well, and each that does not answer takes its time.
+async fn read_elsewhere(file: &Path, bytes: Vec<u8>) -> Result<Book, String> {
+    let file = file.to_owned();
+    let read = tokio::task::spawn_blocking(move || read_book(&file, &bytes)).await;
+    read.unwrap_or_else(|why| Err(why.to_string()))
 }
 
 /// Reads a file's bytes.

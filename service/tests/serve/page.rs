@@ -342,7 +342,13 @@ async fn people_see_what_died_and_only_those_who_may_do_something_about_it() {
             answer.body
         );
         let click = "sec-fetch-site: cross-site\r\nsec-fetch-dest: document\r\nsec-fetch-user: ?1\r\n";
+        // Somebody follows a link: the browser has kept the cookies back, asks again, and has lost none of them.
+        let cookies = std::mem::take(&mut rea.cookies);
         let page = rea.ask("GET", &parked, click, "").await.body;
+        let again = "http-equiv=\"refresh\" content=\"0\"";
+        assert!(page.contains(again) && rea.cookies.is_empty(), "{page}");
+        rea.cookies = cookies;
+        let page = rea.get(&parked).await.body;
         assert!(page.contains("tulips"), "{page}");
         rea.sees("/search?q=00-AA-bb", &["m0", "m4"]).await;
         let word = rea.get(&group).await;
@@ -571,6 +577,57 @@ async fn park(client: &Client, amqp: &Amqp, count: usize) {
 /// The word of a form of somebody's.
 async fn word_of(visitor: &mut Visitor) -> String {
     value_of(&visitor.get("/").await.body, "word")
+}
+
+#[tokio::test]
+async fn a_job_finds_what_waits_by_an_earlier_policy_and_leaves_what_has_no_queue() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let folder = tempfile::tempdir().unwrap();
+        let before = "[defaults]\nretry = \"fixed(77m, retries=3)\"\n";
+        let file = policy(&people(folder.path(), before));
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        let native = Native::start(&vhost, "orders", |_| false).await;
+        amqp.publish_with("orders", "a body", id("one")).await;
+        let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
+        let page = olga.sees("/waiting", &["one"]).await;
+        let (word, mark) = (value_of(&page, "word"), value_of(&page, "mark"));
+        drop(native);
+        let now = people(folder.path(), "[defaults]\nretry = \"fixed(3s)\"\n");
+        std::fs::write(file.path(), now).unwrap();
+        replica.says("holds from now on").await;
+        let cancel = [
+            ("word", word.as_str()),
+            ("queue", "orders"),
+            ("work", "cancel"),
+            ("mark", &mark),
+        ];
+        let page = olga.does(&cancel).await.1;
+        assert!(page.contains("taken out and parked"), "{page}");
+        depth(&amqp, "orders.parked", 1).await;
+
+        // Sent to the intake it would be parked again, and say less than before.
+        amqp.publish_with("retryrmq.handover", "a body", id("stray"))
+            .await;
+        let page = olga.sees("/queues/retryrmq.intake", &["no failure"]).await;
+        let group = link(&page, "/queues/retryrmq.intake/groups/");
+        let group = format!("/queues/retryrmq.intake/groups/{group}");
+        let page = olga.get(&group).await.body;
+        let replay = [
+            ("word", word.as_str()),
+            ("queue", "retryrmq.intake"),
+            ("work", "replay"),
+            ("marks", &value_of(&page, "mark")),
+        ];
+        let page = olga.does(&replay).await.1;
+        assert!(page.contains("still parked: "), "{page}");
+        assert!(page.contains("name that queue"), "{page}");
+        olga.sees(&group, &["<b>1</b> parked", "no failure"]).await;
+        assert!(replica.end().await.success());
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -835,6 +892,15 @@ async fn in_a_real_browser_somebody_replays_with_clicks_and_nothing_is_wider_tha
         browser.clicks("#token").await;
         browser.types("ada-0123456789abcdef").await;
         browser.enters().await;
+        browser.sees("orders").await;
+        // A link on another site leads to the page, not to signing in once more.
+        let link = format!("data:text/html,<a id=there href={base}/queues/mail.out?a=b>there</a>");
+        browser.goes_to(&link).await;
+        browser.sees("there").await;
+        browser.clicks("#there").await;
+        browser.sees("12 waiting").await;
+        assert_eq!(browser.value("location.search").await, "?a=b");
+        browser.goes_to(&base).await;
         browser.sees("orders").await;
         let mut shown = vec![("queues", base.clone())];
         browser.clicks("a[href='/queues/orders']").await;

@@ -114,15 +114,16 @@ fn payload(notice: &Notice) -> Value {
         })
     };
     let later = notice.at.checked_add(LIFETIME).unwrap_or(notice.at);
-    match notice.kind {
-        Kind::Resolved => json!([alert(notice.severity, notice.at)]),
-        // Its severity is a label: the less important one ends.
-        Kind::Raised => json!([
-            alert(Severity::Morning, notice.at),
-            alert(notice.severity, later)
-        ]),
-        Kind::Opened | Kind::Updated => json!([alert(notice.severity, later)]),
+    let ends = match notice.kind {
+        Kind::Resolved => notice.at,
+        Kind::Opened | Kind::Raised | Kind::Updated => later,
+    };
+    let mut alerts = vec![alert(notice.severity, ends)];
+    // Its severity is a label: the less important one ends, with each further notice, for not every channel is told that a page was raised.
+    if notice.raised {
+        alerts.push(alert(Severity::Morning, notice.at));
     }
+    Value::Array(alerts)
 }
 
 #[cfg(test)]
@@ -138,14 +139,28 @@ mod tests {
             error: "another".to_owned(),
             ..notice()
         });
+        assert_eq!(resolved.as_array().unwrap().len(), 1);
         assert_eq!(opened[0]["labels"], resolved[0]["labels"]);
         assert_eq!(resolved[0]["endsAt"], notice().at.to_string());
         assert!(opened[0]["endsAt"].as_str() > resolved[0]["endsAt"].as_str());
-        let raised = payload(&Notice {
-            kind: Kind::Raised,
-            ..notice()
-        });
-        assert_eq!(raised[0]["labels"]["severity"], "morning");
-        assert_eq!(raised[1]["labels"], opened[0]["labels"]);
+    }
+
+    #[test]
+    fn a_page_that_was_raised_ends_also_where_nobody_was_told_of_that() {
+        let told = |kind, severity, raised| {
+            payload(&Notice {
+                kind,
+                severity,
+                raised,
+                ..notice()
+            })
+        };
+        let opened = told(Kind::Opened, Severity::Morning, false);
+        for kind in [Kind::Raised, Kind::Updated, Kind::Resolved] {
+            let later = told(kind, Severity::Wake, true);
+            assert_eq!(later[0]["labels"]["severity"], "wake", "{kind:?}");
+            assert_eq!(later[1]["labels"], opened[0]["labels"], "{kind:?}");
+            assert_eq!(later[1]["endsAt"], notice().at.to_string(), "{kind:?}");
+        }
     }
 }

@@ -132,6 +132,7 @@ mod tests {
             kind: Kind::Opened,
             trigger: Trigger::First,
             severity: Severity::Wake,
+            raised: false,
             service: "shop".to_owned(),
             summary: "new: orders: db.Timeout: no answer (exhausted); 1 message".to_owned(),
             vhost: None,

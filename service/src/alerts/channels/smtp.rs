@@ -18,7 +18,10 @@ use super::{
     attempt::Refusal,
     secret::{self, Source},
 };
-use crate::alerts::{Notice, Severity, Span, text};
+use crate::{
+    alerts::{Notice, Severity, Span, text},
+    https::authorities,
+};
 
 /// How the connection to the mail server is secured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -131,14 +134,17 @@ impl Smtp {
         }
         let mut parameters = TlsParameters::builder(self.host.clone());
         if let Some(file) = &self.ca {
-            let bad = |why: String| format!("the file `ca` {}: {why}", file.display());
-            let pem =
-                std::fs::read(file).map_err(|why| bad(format!("it cannot be read: {why}")))?;
-            let certificate = Certificate::from_pem(&pem)
-                .map_err(|_| bad("it holds no certificate".to_owned()))?;
             parameters = parameters
-                .certificate_store(lettre::transport::smtp::client::CertificateStore::None)
-                .add_root_certificate(certificate);
+                .certificate_store(lettre::transport::smtp::client::CertificateStore::None);
+            for authority in authorities(file)? {
+                let certificate = Certificate::from_der(authority.to_vec()).map_err(|_| {
+                    format!(
+                        "the file `ca` {}: it holds a bad certificate",
+                        file.display()
+                    )
+                })?;
+                parameters = parameters.add_root_certificate(certificate);
+            }
         }
         let parameters = parameters
             .build_rustls()
@@ -305,6 +311,13 @@ mod tests {
             (|s| s.from = "nobody".into(), "no mail address"),
             (|s| s.user = Some("u".into()), "needs `password_file`"),
             (|s| s.password_env = Some("X".into()), "needs a `user`"),
+            (
+                |s| {
+                    s.security = Security::Tls;
+                    s.ca = Some("/dev/null".into());
+                },
+                "holds no certificate",
+            ),
             (
                 |s| {
                     s.host = "mail.example.com".into();

@@ -94,6 +94,9 @@ pub(super) struct Page {
     pub(super) growth: Timestamp,
     /// A trouble was over before people were told.
     pub(super) ended: bool,
+    /// It was less important when people were told.
+    #[serde(default)]
+    pub(super) raised: bool,
 }
 
 impl Group {
@@ -126,6 +129,7 @@ impl Group {
             kind,
             trigger,
             severity: page.severity,
+            raised: page.raised,
             service: String::new(),
             summary: self.summary(kind, trigger, now),
             vhost: match &self.subject {

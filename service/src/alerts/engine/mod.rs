@@ -40,6 +40,8 @@ const REPLICAS: usize = 200;
 const OUTBOX: usize = 1_000;
 /// Silences at a time.
 const SILENCES: usize = 1_000;
+/// Bytes of a state. RabbitMQ takes no message of more than 16 MiB, and people would be told nothing any more.
+const MOST_BYTES: usize = 8 << 20;
 /// A report from longer ago is counted as if it were of now.
 const OLDEST: Duration = Duration::from_secs(600);
 
@@ -100,7 +102,15 @@ impl Engine {
     /// The state, to be kept.
     pub(super) fn save(&mut self) -> Vec<u8> {
         (self.decided, self.counted) = (false, false);
-        serde_json::to_vec(&self.state).unwrap_or_default() // strings as keys only: it cannot fail
+        let written = |state: &State| serde_json::to_vec(state).unwrap_or_default(); // strings as keys only: it cannot fail
+        let mut bytes = written(&self.state);
+        for step in 0.. {
+            if bytes.len() <= MOST_BYTES || !self.state.shed(step) {
+                break;
+            }
+            bytes = written(&self.state);
+        }
+        bytes
     }
 
     /// Something was decided since the last [`save`](Self::save) that must not be lost: a page, a silence, a notice to be sent.
@@ -255,19 +265,26 @@ impl Engine {
             };
             return self.open(group, trigger, now, notices);
         };
+        let is_held = page.due.is_some();
+        if !is_held && self.is_silenced(group, now) {
+            // What is not told now is no less news after the silence.
+            group.page = Some(page);
+            return;
+        }
         if group.severity > page.severity {
             page.severity = group.severity;
             self.decided = true;
-            if page.due.is_some() {
+            if is_held {
                 page.due = Some(self.due(page.severity, now));
                 self.tell(group, &mut page, now, notices);
-            } else if !self.is_silenced(group, now) {
+            } else {
+                page.raised = true;
                 let mut notice = group.notice(&page, Kind::Raised, page.trigger, now);
                 notice.channels = self.channels(group, page.severity);
                 page.told.extend(notice.channels.iter().cloned());
                 notices.push(notice);
             }
-        } else if page.due.is_none() {
+        } else if !is_held {
             let trigger = if is_fast && !page.rate_told {
                 Some(Trigger::Rate)
             } else if now >= page.growth && triggers.has(Trigger::Growing) {
@@ -286,11 +303,9 @@ impl Engine {
                     _ => page.growth,
                 };
                 self.decided = true;
-                if !self.is_silenced(group, now) {
-                    let mut notice = group.notice(&page, Kind::Updated, trigger, now);
-                    notice.channels = page.told.iter().cloned().collect();
-                    notices.push(notice);
-                }
+                let mut notice = group.notice(&page, Kind::Updated, trigger, now);
+                notice.channels = page.told.iter().cloned().collect();
+                notices.push(notice);
             }
         }
         group.page = Some(page);
@@ -318,6 +333,7 @@ impl Engine {
             rate_told: trigger == Trigger::Rate,
             growth: after(now, self.settings.growing_after),
             ended: false,
+            raised: false,
         };
         self.state.tally.pages += 1;
         self.decided = true;

@@ -50,6 +50,9 @@ pub struct Notice {
     pub trigger: Trigger,
     /// How important it is.
     pub severity: Severity,
+    /// It was less important when people were told of it first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub raised: bool,
     /// The name of the service that says it.
     pub service: String,
     /// One sentence.

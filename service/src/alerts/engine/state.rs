@@ -6,7 +6,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{group::Group, notice::Notice};
-use crate::alerts::Silence;
+use crate::alerts::{Silence, text};
+
+/// Characters of a text where there is no room for more.
+const SHORT: usize = 100;
 
 /// The form of the text. Another one is not read, so that a newer release may change it.
 pub(super) const FORM: u32 = 1;
@@ -70,5 +73,53 @@ impl State {
             outbox: Vec::new(),
             tally: Tally::default(),
         }
+    }
+
+    /// Makes it smaller, a step at a time: what people can do without goes first, then whole notices and groups, the oldest first. Whether there
+    /// was anything that could go.
+    pub(super) fn shed(&mut self, step: u32) -> bool {
+        let (groups, outbox) = (&mut self.groups, &mut self.outbox);
+        match step {
+            0 => (groups.values_mut()).for_each(|group| group.example.fields.clear()),
+            1 => (outbox.iter_mut()).for_each(|pending| pending.notice.fields.clear()),
+            2 => {
+                for group in groups.values_mut() {
+                    let example = &mut group.example;
+                    for field in [
+                        &mut example.error,
+                        &mut example.error_type,
+                        &mut example.routing_key,
+                        &mut example.exchange,
+                    ] {
+                        *field = text::cut(field, SHORT);
+                    }
+                }
+                for Pending { notice, .. } in outbox.iter_mut() {
+                    for field in [
+                        &mut notice.summary,
+                        &mut notice.error,
+                        &mut notice.error_type,
+                        &mut notice.routing_key,
+                    ] {
+                        *field = text::cut(field, SHORT);
+                    }
+                }
+            }
+            _ => {
+                let late = outbox.len().div_ceil(2);
+                outbox.drain(..late);
+                self.tally.unsent += late as u64;
+                let idle = groups.iter().filter(|(_, group)| group.page.is_none());
+                let mut idle: Vec<_> = idle.map(|(id, group)| (group.last, id.clone())).collect();
+                idle.sort_unstable();
+                idle.truncate(idle.len().div_ceil(2));
+                for (_, id) in &idle {
+                    groups.remove(id);
+                }
+                self.tally.evicted += idle.len() as u64;
+                return late > 0 || !idle.is_empty();
+            }
+        }
+        true
     }
 }

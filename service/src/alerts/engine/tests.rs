@@ -257,6 +257,30 @@ fn a_silence_silences_until_its_end_and_what_is_told_is_still_over() {
 }
 
 #[test]
+fn what_becomes_more_important_in_a_silence_is_told_after_it() {
+    let mut story = Story::new(monday());
+    assert_eq!(story.died("morning", "a"), ["opened first > chat"]);
+    story.silence(600);
+    for _ in 0..10 {
+        assert!(story.later(1).died("wake", "a").is_empty());
+    }
+    let raised = story.later(600).died("wake", "a");
+    assert_eq!(raised, ["raised first > chat,pager"]);
+    assert_eq!(
+        story.later(1).died("wake", "a"),
+        ["updated growing > chat,pager"]
+    );
+    assert_eq!(story.later(1_800).tick(), ["resolved first > chat,pager"]);
+    assert!(
+        story
+            .engine
+            .outbox()
+            .iter()
+            .all(|told| told.raised != (told.kind == Kind::Opened))
+    );
+}
+
+#[test]
 fn a_person_says_that_it_is_fixed() {
     let mut story = Story::new(monday());
     story.died("wake", "a");
@@ -338,6 +362,33 @@ fn the_outbox_keeps_what_a_channel_has_not_taken() {
     );
     story.engine.on(delivered("pager"), story.now);
     assert!(story.engine.outbox().is_empty());
+}
+
+#[test]
+fn a_state_is_never_too_large_to_be_kept_and_every_page_is_told() {
+    let mut story = Story::new(monday());
+    story.engine.settings.most_groups = 500;
+    let long = "\u{1f600}".repeat(200);
+    for number in 0..500 {
+        let mut died = death("wake", &format!("f{number}"), story.now);
+        if let Entry::Died(death) = &mut died {
+            death.example.error.clone_from(&long);
+            let fields = (0..20).map(|field| (format!("headers.h{field}"), long.clone()));
+            death.example.fields = fields.collect();
+        }
+        assert_eq!(story.told(vec![died]).len(), 1);
+    }
+    let saved = story.engine.save();
+    assert!(saved.len() <= MOST_BYTES, "{}", saved.len());
+    let next = Engine::resume(story.engine.settings.clone(), &saved).unwrap();
+    assert_eq!((next.outbox().len(), next.state.groups.len()), (500, 500));
+    // What cannot be made smaller goes, the oldest first.
+    for step in 0..40 {
+        story.engine.state.shed(step);
+    }
+    assert!(story.engine.state.outbox.is_empty());
+    assert_eq!(story.engine.state.tally.unsent, 500);
+    assert_eq!(story.engine.state.groups.len(), 500, "all have open pages");
 }
 
 #[test]

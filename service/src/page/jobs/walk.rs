@@ -2,11 +2,12 @@
 //! stays where it is.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use retryrmq::{Browse, Client, Record, Resend, Rung, Waiter, visible};
+use retryrmq::{Backoff, Browse, Client, Policy, Record, Resend, Rung, Waiter, visible};
 
 use tokio::sync::watch;
 
@@ -237,7 +238,7 @@ impl Walk<'_> {
         self.goes_on()?;
         self.write(&[self.begun()]).await?;
         let waiting = self.client.waiting(&self.job.queue);
-        let policies = self.book.policies();
+        let policies = self.book.policies().chain(self.policies_of(marks));
         let rungs = waiting.rungs(policies).await.map_err(sentence)?;
         let mut left: HashSet<&str> = marks.iter().map(String::as_str).collect();
         for rung in rungs.iter().filter(|rung| rung.messages > 0) {
@@ -288,6 +289,21 @@ impl Walk<'_> {
             cancelled.and(closed)?;
         }
         Ok(())
+    }
+
+    /// What messages wait by that the history knows: the policy may say something else by now, and what waits keeps its delay.
+    fn policies_of(&self, marks: &[String]) -> Vec<Policy> {
+        let chosen: HashSet<&str> = marks.iter().map(String::as_str).collect();
+        let waits = self.history.index().waits(jiff::Timestamp::now());
+        let delays: BTreeSet<u64> = waits
+            .iter()
+            .filter(|(_, wait)| chosen.contains(Event::text(&wait.mark)))
+            .filter_map(|(_, wait)| wait.delay_ms)
+            .collect();
+        delays
+            .into_iter()
+            .map(|delay| Backoff::fixed(Duration::from_millis(delay)))
+            .collect()
     }
 
     /// Goes through the parking queue, and tells the history what it did not know. With a text, what has it is an outcome.

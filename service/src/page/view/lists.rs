@@ -23,8 +23,8 @@ use super::{
     Row,
 };
 use crate::{
-    history::{Event, Group, Line},
-    store::{Page as Part, Store},
+    history::{Event, Group, Line as QueueLine},
+    store::{Line, Page as Part, Store},
 };
 
 /// Rows of a list.
@@ -34,7 +34,7 @@ const MOST: usize = 200;
 #[template(path = "queues.html")]
 struct Queues {
     frame: Frame,
-    lines: Vec<Line>,
+    lines: Vec<QueueLine>,
     plot: Plot,
     is_on: bool,
 }
@@ -75,7 +75,7 @@ impl GroupRow {
                 format!(
                     "silenced by {} until {}: {}",
                     visible::line(&silence.author),
-                    silence.until,
+                    Moment::of(silence.until, now).iso,
                     visible::line(&silence.why)
                 )
             });
@@ -241,7 +241,12 @@ async fn in_store(store: &impl Store, now: Timestamp) -> Kept {
                 let id = properties.message_id().as_ref();
                 let event = Event {
                     at: now,
-                    queue: draft.routing_key.clone(),
+                    queue: match listed.message.line() {
+                        Line::Queue(queue) => queue,
+                        Line::Exchange(exchange, _) => {
+                            format!("exchange {exchange}, routing key {}", draft.routing_key)
+                        }
+                    },
                     message_id: id.map(|id| id.as_str().to_owned()),
                     ..Event::default()
                 };
