@@ -312,6 +312,7 @@ impl Client {
     /// | [`ErrorKind::Unroutable`] | was not stored: no queue takes it |
     /// | [`ErrorKind::NotConfirmed`], [`ErrorKind::Timeout`], [`ErrorKind::ConnectionLost`] | may have been stored; publish it again |
     /// | [`ErrorKind::TooLarge`], [`ErrorKind::AccessRefused`], [`ErrorKind::InvalidOption`] | was not stored; change something first |
+    /// | [`ErrorKind::QueueNotFound`], [`ErrorKind::Mismatch`], [`ErrorKind::StrategyRefused`], only with a delay | was not stored; it has no queue to wait in |
     pub async fn publish(&self, message: Publish) -> Result<()> {
         self.same_process()?;
         message.validate()?;

@@ -31,7 +31,7 @@ macro_rules! counters {
             pub(crate) outstanding: Gauge,
         }
 
-        /// The numbers of a consumer since it began.
+        /// The counters of one queue, from the start of its client. All consumers of the queue on that client share them.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Stats {
@@ -41,7 +41,7 @@ macro_rules! counters {
         }
 
         impl Stats {
-            /// All of them by name, in a fixed order: for logs, tables and other languages.
+            /// All of them with their names, in a fixed order: for logs, tables and other languages.
             #[must_use]
             pub fn numbers(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name),)* ("outstanding", self.outstanding)]
@@ -104,7 +104,7 @@ counters! {
 }
 
 impl Counters {
-    /// Counts what an event tells.
+    /// Counts an event.
     pub(crate) fn note(&self, event: &Event) {
         let counter = match event {
             Event::Retried { .. } => &self.retried,
@@ -136,12 +136,12 @@ pub(crate) struct Metrics {
     connections: Family<Purpose, Gauge>,
 }
 
-/// Seconds, from a moment to longer than most handlers may take.
+/// Bucket limits in seconds, from a moment to longer than most handler timeouts.
 const SECONDS: [f64; 12] = [
     0.001, 0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0,
 ];
 
-/// How many messages are parked, by work queue.
+/// How many messages are parked, per work queue.
 #[derive(Clone, Default)]
 pub(crate) struct Depth(Family<Labels, Gauge>);
 
@@ -195,7 +195,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The counters of `queue`: the same for every consumer of it.
+    /// The counters of `queue`, shared by all its consumers.
     pub(crate) fn of(&self, queue: &str) -> Counters {
         self.families.of(queue)
     }
@@ -209,14 +209,14 @@ impl Metrics {
         self.depth.clone()
     }
 
-    /// All of them in the OpenMetrics text format, which Prometheus reads; and which connections are open.
+    /// All metrics in the OpenMetrics text format, which Prometheus reads, and which connections are open.
     pub(crate) fn text(&self, connections: [(&'static str, bool); 2]) -> String {
         for (purpose, open) in connections {
             let gauge = self.connections.get_or_create(&Purpose { purpose });
             gauge.set(open.into());
         }
         let mut text = String::new();
-        // Writing into a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = encode(&mut text, &self.registry);
         text
     }

@@ -9,7 +9,10 @@ use crate::retry::format_duration;
 /// or have it anywhere in the chain of causes of the error that you return.
 ///
 /// It is found behind every wrapper that passes on its [`source`](StdError::source): `anyhow` and `eyre`, with or without context, `Box<dyn
-/// Error>`, `io::Error`, an enum's `#[from]` and `#[error(transparent)]`.
+/// `Box<dyn Error>`, `io::Error`, an enum's `#[from]` and `#[error(transparent)]`.
+///
+/// Without [`dlx`](crate::Consumer::dlx) there is no retry and no parking: all but `defer` reject the message, and the queue's own
+/// dead-lettering decides.
 #[derive(Debug)]
 pub struct Signal(Meaning);
 
