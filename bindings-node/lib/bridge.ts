@@ -133,8 +133,7 @@ class Bridge {
 }
 
 /**
- * Tells all of them, whatever one does: what is told here is told once. An error goes to whoever hears uncaught ones, as if
- * it had been thrown here.
+ * Calls `tell` with all of them, even if it throws for one, because news comes only once. An error becomes an uncaught one.
  */
 function each<T>(all: readonly T[] | undefined, tell: (one: T) => void): void {
   for (const one of all ?? []) {

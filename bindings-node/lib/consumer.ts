@@ -127,7 +127,7 @@ export class Consumer extends EventEmitter<Events> {
     if (closing || plan.signal?.aborted === true) abort()
   }
 
-  /** The numbers of this queue since its client was made. */
+  /** The counters of this queue since its client was made. */
   stats(): Stats {
     const numbers = this.#subscription.stats()
     return Object.fromEntries(numbers.map(([name, number]) => [camel(name), number])) as unknown as Stats
