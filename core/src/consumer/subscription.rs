@@ -21,7 +21,7 @@ pub struct Delivery {
     pub message: Message,
 }
 
-/// A running consumer whose caller runs the handlers. [`Consumer::subscribe`] makes it.
+/// A running consumer whose caller runs the handlers. [`Consumer::subscribe`] makes it. Dropping it starts to close it.
 ///
 /// Take messages with [`try_next_batch`](Self::try_next_batch). Wait with [`ready`](Self::ready) only when that returns nothing. Return
 /// outcomes with [`settle`](Self::settle). A message that is taken and never settled keeps its place in the prefetch until the connection
