@@ -206,10 +206,10 @@ fn not_found(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
     )
 }
 
-/// Whether a 404 means that the queue or exchange does not exist. RabbitMQ also sends 404 for one that exists and does not answer: `queue
-/// 'q' in vhost '/' process is stopped by supervisor`, `home node 'n' of durable queue 'q' … is down or inaccessible`, `failed to perform
-/// operation on queue 'q' … due to timeout`. A text counts as one of these unless it is known to mean that something is missing. LavinMQ's
-/// texts end with `not found` or `not declared`.
+/// Whether a 404 means that the queue or exchange does not exist. RabbitMQ also sends 404 for one that exists and does not answer:
+/// `queue 'q' in vhost '/' process is stopped by supervisor`, `home node 'n' of durable queue 'q' … is down or inaccessible`,
+/// `failed to perform operation on queue 'q' … due to timeout`. A text counts as one of these unless it is known to mean that something is
+/// missing. LavinMQ's texts end with `not found` or `not declared`.
 fn is_absent(text: &str) -> bool {
     let text = text.strip_prefix("NOT_FOUND - ").unwrap_or(text);
     let end = text.rsplit('\'').next().unwrap_or_default();

@@ -164,8 +164,8 @@ impl Consumer {
         self
     }
 
-    /// Whether missing queues are created (AMQP `queue.declare`). On by default. Off: they must exist already (`retryrmq topology
-    /// --apply`), and the user needs no `configure` permission.
+    /// Whether missing queues are created (AMQP `queue.declare`). On by default. Off: they must exist already
+    /// (`retryrmq topology --apply`), and the user needs no `configure` permission.
     ///
     /// With [`Strategy::DelayedExchange`] the work queue is always bound to its exchange (AMQP `queue.bind`), which needs `write`
     /// permission on the queue and `read` permission on the exchange. If the user lacks them, each subscription logs a warning: without the

@@ -7,7 +7,7 @@ use crate::retry::Outcome;
 
 /// What a handler may return: `Result<(), E>`, or an [`Outcome`], which can also name error types.
 ///
-/// `E` is an error, a report such as `anyhow::Error` or `eyre::Report`, a `Box<dyn Error>`, or text:
+/// `E` is an error, a report such as `anyhow::Error` or `eyre::Report`, a `Box<dyn Error>` or text:
 ///
 /// ```no_run
 /// # use retryrmq::{Consumer, Message};
@@ -17,8 +17,8 @@ use crate::retry::Outcome;
 /// # Ok(())
 /// # }
 /// ```
+///
 /// Nothing else counts as handled. A future or a function inside `Ok` would be acknowledged without having run, so it does not compile:
-/// does not compile:
 ///
 /// ```compile_fail
 /// # use retryrmq::{Consumer, Message};
@@ -43,11 +43,11 @@ use crate::retry::Outcome;
 /// async fn inner(_: Message) -> std::io::Result<()> { Ok(()) }
 /// orders.start(|message: Message| async { inner(message) }).await?;
 /// # Ok(())
+/// # }
+/// ```
+///
 /// The parameter `By` only tells these kinds of answers apart. It is always inferred. A generic function that takes a handler needs it,
 /// too:
-///
-/// The parameter `By` is only there to tell these kinds apart, and always inferred. A function of yours that takes a
-/// handler has it, too:
 ///
 /// ```
 /// use retryrmq::{Client, IntoOutcome, Message, Running};

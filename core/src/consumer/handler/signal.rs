@@ -8,7 +8,7 @@ use crate::retry::format_duration;
 /// What a handler can say besides success and failure: [`retry_after`], [`park`], [`defer`] or [`fatal`]. A signal is an error. Return it,
 /// or have it anywhere in the chain of causes of the error that you return.
 ///
-/// It is found behind every wrapper that passes on its [`source`](StdError::source): `anyhow` and `eyre`, with or without context, `Box<dyn
+/// It is found behind every wrapper that passes on its [`source`](StdError::source): `anyhow` and `eyre`, with or without context,
 /// `Box<dyn Error>`, `io::Error`, an enum's `#[from]` and `#[error(transparent)]`.
 ///
 /// Without [`dlx`](crate::Consumer::dlx) there is no retry and no parking: all but `defer` reject the message, and the queue's own
