@@ -13,7 +13,7 @@ pub(super) enum Task {
     Release,
     /// Its deferral is over.
     Defer,
-    /// Its copy was tried for long enough: return it to its queue.
+    /// Its copy was tried for long enough: back to its queue.
     GiveBack,
     /// It was held for long enough without having run: return it to its queue.
     HoldNoLonger,

@@ -150,7 +150,7 @@ impl Desk {
         let mut doubtful = self.attempt(channel, wave).await.into_iter().peekable();
         while doubtful.peek().is_some() {
             let opened = self.open(link).await;
-            // While they waited for the broker to read again, their publishers may have cancelled them.
+            // While they waited for the broker to read again, whoever asked may have given them up.
             let wanted = doubtful.by_ref().filter(Task::is_wanted);
             let few: Vec<_> = wanted.take(FEW).collect();
             let guilty_among = match opened {
@@ -195,7 +195,7 @@ impl Desk {
         doubtful
     }
 
-    /// Publishes one message that the broker may refuse.
+    /// Publishes one message of which it is not known whether the broker takes it.
     async fn alone(&mut self, link: &Link, mut task: Task) {
         for tries in 1.. {
             let channel = match self.open(link).await {
@@ -217,7 +217,7 @@ impl Desk {
             let mut sent = self.wave(channel, vec![task]).await;
             self.channel = sent.channel;
             let Some((back, answer)) = sent.answers.pop() else {
-                return; // it was returned, and its publisher has the answer
+                return; // it was returned, and its publisher told
             };
             match answer {
                 // The end of a wave can close the connection: whatever lapin still sends for a channel that the broker has closed is a
@@ -254,8 +254,8 @@ impl Desk {
     }
 }
 
-/// Takes as many jobs as can be sent together, and answers those that need not be sent at all. A body larger than any that was accepted so
-/// far is sent alone: it may be the one that closes the channel.
+/// Takes off as many as can go together, and answers those on the way that need not go at all. A body larger than any that
+/// was taken so far goes alone: it may be the one that takes the channel down.
 fn safe_wave(
     rest: &mut std::iter::Peekable<impl Iterator<Item = Task>>,
     limits: &Limits,

@@ -83,7 +83,7 @@ impl Deadline<'_> {
     }
 }
 
-/// Sends a wave, and waits for all its confirms.
+/// Sends a wave and awaits all its confirms.
 pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Duration) -> Sent {
     let (mut broken_off, mut too_late) = (false, false);
     let mut judge = |why: lapin::Error| {
@@ -188,7 +188,7 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
     }
 }
 
-/// Whether a message with this error may only have shared its channel with the refused one.
+/// Whether a message with this error may be one that only shared its channel with the guilty one.
 pub(super) fn is_in_doubt(kind: ErrorKind) -> bool {
     is_refusal(kind) || kind == ErrorKind::ConnectionLost
 }

@@ -63,7 +63,7 @@ impl Engine {
         }
     }
 
-    /// Carries out a consequence.
+    /// Does what follows.
     pub(super) fn follow(
         &mut self,
         token: Token,

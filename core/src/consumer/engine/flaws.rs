@@ -31,11 +31,11 @@ pub(crate) enum Flaw {
     DoesNotAsk,
     /// Acknowledges a message whose copy is in a young queue.
     LetsGoEarly,
-    /// Treats an equal message as the one that was handled, also without an id.
+    /// Takes what is alike for the message that was handled, also where nothing has an id.
     BelievesLikeness,
     /// Does not withdraw copies that an alarm has held up for long.
     KeepsWhatIsHeldUp,
-    /// Acknowledges a message whose copy was returned because its queue is away.
+    /// Acknowledges a message whose copy came back because its queue is away.
     TakesReturnedForStored,
 }
 

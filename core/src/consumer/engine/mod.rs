@@ -100,7 +100,7 @@ pub(crate) struct Engine {
     sessions: u64,
     /// How many channels in a row were lost or could not be opened.
     failures: u32,
-    /// The last reported reason why no channel could be consumed from, and when it was reported.
+    /// Why no channel could be consumed from, as it was told last, and when.
     complained: Option<(ErrorKind, Duration)>,
     intake: Intake,
     agenda: Agenda,

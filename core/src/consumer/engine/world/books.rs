@@ -41,7 +41,7 @@ impl Kind {
         if setting.suspects && random.u8(0..3) == 0 {
             return Self::Forged(9);
         }
-        // Operators need something to walk through.
+        // Operators want something to walk through.
         if setting.operators > 0 && random.u8(0..3) == 0 {
             return Self::Parks;
         }

@@ -63,7 +63,7 @@ pub(super) struct Setting {
     dies_young: bool,
     /// The service starts late and then creates its queue, which is later deleted whenever it is empty.
     service_away: bool,
-    /// An alarm lasts longer than `consumer_timeout`.
+    /// An alarm lasts for longer than the broker's patience with what is not settled.
     long_alarm: bool,
     faults: Faults,
 }

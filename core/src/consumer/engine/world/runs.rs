@@ -280,8 +280,8 @@ fn nothing_is_lost_that_is_copied_into_a_young_queue() {
     hold(150, young);
 }
 
-/// An alarm of an hour or two, in which connections are lost. Each loss counts for messages that cannot be copied meanwhile, so nothing
-/// else may crash consumers.
+/// An alarm of an hour or two, in which connections are lost. Each loss is one more that is counted of what cannot be copied meanwhile,
+/// so that nobody else may take consumers down.
 fn alarmed(setting: Setting) -> Setting {
     possible(Setting {
         long_alarm: true,
@@ -305,7 +305,7 @@ fn what_an_alarm_holds_up_for_long_comes_once_when_it_is_over() {
     hold(150, alarmed);
 }
 
-/// Several consumers that take turns, without faults.
+/// Several who take turns, and nothing in their way.
 fn in_turn(setting: Setting) -> Setting {
     Setting {
         single_active: true,
