@@ -216,7 +216,7 @@ class Pump:
             _lines.write("retryrmq", logging.ERROR, "the event %r cannot be told", name, exc_info=error)
 
     def end(self) -> None:
-        """Ends everything that still runs, so that no native object is in use when the interpreter ends."""
+        """Lets everything that still runs go, so that nothing native is in Python's way when it ends."""
         left = list(self.running)
         for subscription in left:
             subscription.abandon()

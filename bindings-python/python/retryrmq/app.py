@@ -274,7 +274,7 @@ def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
 
 @contextlib.contextmanager
 def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[None]) -> Iterator[list[int]]:
-    """The first signal drains, the second one stops. The list gets the number of the signal that ended the app."""
+    """The first signal drains, the second one stops; which one that was is in the list."""
     killed: list[int] = []
     heard: list[int] = []
 
