@@ -17,13 +17,13 @@ import (
 // running handlers can finish. It ends when the drain timeout is over; [context.Cause] is then an [ErrTimeout].
 type Handler func(ctx context.Context, m *Message) error
 
-// Consume handles the messages of a queue until ctx ends. Then it drains: it waits for running handlers, returns the other messages to the
-// queue, and returns nil. Any number of consumers may run on one connection, also for the same queue.
+// Consume handles the messages of a queue until ctx ends. Then it drains: it waits for running handlers, requeues the other messages, and returns
+// nil. Any number of consumers may run on one connection, also for the same queue.
 //
 // It returns an error if the broker refuses the consumer (no message was taken then), [ErrClosed] if the connection was closed, and the error
 // with which the connection ended by itself, see [EndWhenRefused].
 //
-// It returns [ErrTimeout] if handlers still run after the drain timeout. They are abandoned, and their unsettled messages go back to the queue.
+// It returns [ErrTimeout] if handlers still run after the drain timeout. They are abandoned, and their unsettled messages are requeued.
 // Messages of handlers that ran longer than their [HandlerTimeout] are settled already. The drain timeout limits all of your code that Consume
 // waits for: methods of errors, functions of [Fatal], [OnEvent] and [OnReady], and log handlers.
 func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, options ...Option) error {

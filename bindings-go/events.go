@@ -32,7 +32,7 @@ const (
 	EventReplayed EventName = "replayed"
 	// EventPublishFailed: a copy could not be stored. It is tried again; the original is still unacknowledged.
 	EventPublishFailed EventName = "publish_failed"
-	// EventRequeued: a copy could not be stored for a long time, so the message went back to its queue.
+	// EventRequeued: a copy could not be stored for a long time, so the message was requeued.
 	EventRequeued EventName = "requeued"
 	// EventDisconnected: the connection or the channel was lost. Unacknowledged messages are delivered again.
 	EventDisconnected EventName = "disconnected"

@@ -253,7 +253,7 @@ func ReservedName() Option {
 }
 
 // DrainTimeout sets how long Consume waits at its end for running handlers and for all other code of yours: 30 seconds by default, at most
-// 365 days. After that, unsettled messages go back to the queue.
+// 365 days. After that, unsettled messages are requeued.
 func DrainTimeout(d time.Duration) Option {
 	return lasting("DrainTimeout", "drain_timeout", d)
 }

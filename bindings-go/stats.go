@@ -22,7 +22,7 @@ type Stats struct {
 	Detoured uint64
 	// AlreadyHandled: redeliveries of handled messages, acknowledged and not handled again.
 	AlreadyHandled uint64
-	// Requeued: messages returned to their queue.
+	// Requeued: messages requeued.
 	Requeued uint64
 	// Stale: settlements without effect, because the message was already settled or belongs to a lost connection.
 	Stale uint64

@@ -85,7 +85,7 @@ func (w *workers) start() {
 	}
 }
 
-// Takes no more messages; running handlers may finish, the rest goes back to the queue.
+// Takes no more messages; running handlers may finish, the rest is requeued.
 func (w *workers) close() {
 	w.until = time.Now().Add(w.drain)
 	w.subscription.Close()

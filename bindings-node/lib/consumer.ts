@@ -50,7 +50,7 @@ export interface Stats {
   detoured: number
   /** Redeliveries of handled messages, acknowledged and not handled again. */
   alreadyHandled: number
-  /** Messages returned to their queue. */
+  /** Messages requeued. */
   requeued: number
   /** Settlements without effect, because the message was already settled or belongs to a lost connection. */
   stale: number
@@ -159,7 +159,7 @@ export class Consumer extends EventEmitter<Events> {
   }
 
   /**
-   * Drains: takes no more messages, waits for running handlers up to `drainTimeout`, and returns the rest to the queue. It may be called
+   * Drains: takes no more messages, waits for running handlers up to `drainTimeout`, and requeues the rest. It may be called
    * more than once, and from a handler. A handler that awaits it waits for itself; it is abandoned after `drainTimeout`.
    */
   async close(): Promise<void> {

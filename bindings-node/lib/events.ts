@@ -85,7 +85,7 @@ export interface PublishFailed extends AboutMessage<'publish_failed'> {
   readonly error: string
 }
 
-/** A copy could not be stored for a long time, so the message went back to its queue. */
+/** A copy could not be stored for a long time, so the message was requeued. */
 export type Requeued = AboutMessage<'requeued'>
 
 /** The connection or the channel was lost. Unacknowledged messages are delivered again. */

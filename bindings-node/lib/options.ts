@@ -100,7 +100,7 @@ export interface ConsumerOptions {
    * messages. Off by default: such a name is refused.
    */
   reservedName?: boolean
-  /** How long closing waits for running handlers; their messages then go back to the queue. 30 seconds by default, at most 365 days. */
+  /** How long closing waits for running handlers; their messages are requeued then. 30 seconds by default, at most 365 days. */
   drainTimeout?: Duration
   /** Crashes of its consumer after which a message is parked as `delivery-limit`; 10 by default. */
   crashLimit?: number

@@ -202,7 +202,7 @@ export class Workers {
     return this.#ready[0]
   }
 
-  /** The messages of a batch. After an error here they are returned to the queue, because nobody else knows them. */
+  /** The messages of a batch. After an error here they are requeued, because nobody else knows them. */
   #read(batch: Batch): Message[] {
     try {
       return messages(this.#plan.queue, batch)

@@ -48,7 +48,7 @@ pub enum Arrivals {
     Ended,
 }
 
-/// Messages on their way to JavaScript. If they do not get there, they are returned: nobody else knows them.
+/// Messages on their way to JavaScript. If they do not get there, they are requeued: nobody else knows them.
 struct Taken<'a> {
     inner: &'a retryrmq::Subscription,
     tokens: Vec<Token>,
@@ -151,7 +151,7 @@ impl Subscription {
         readable
     }
 
-    /// Returns messages that no handler has started.
+    /// Requeues messages that no handler has started.
     #[napi(catch_unwind)]
     pub fn give_back(&self, tokens: &[f64]) {
         self.inner

@@ -44,7 +44,7 @@ impl Subscription {
     }
 }
 
-/// Messages on their way to Python. If they do not get there, for example because memory runs out, they are returned: nobody else knows
+/// Messages on their way to Python. If they do not get there, for example because memory runs out, they are requeued: nobody else knows
 /// them.
 struct Taken<'a> {
     intake: &'a Intake,
@@ -109,7 +109,7 @@ impl Subscription {
         }
     }
 
-    /// Returns messages that no handler has started.
+    /// Requeues messages that no handler has started.
     fn give_back(&self, messages: Vec<PyRef<'_, Message>>) {
         if self.0.subscription.is_here() {
             self.0

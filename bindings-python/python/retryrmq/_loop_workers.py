@@ -181,7 +181,7 @@ class LoopWorkers:
                 task.cancel()
 
     def let_go(self) -> None:
-        """The event loop was closed while handlers were running. They will never end, so their messages go back to the queue as unstarted.
+        """The event loop was closed while handlers were running. They will never end, so their messages are requeued as unstarted.
         May be called from any thread."""
         with contextlib.suppress(Exception):  # in a forked child nothing can be settled
             self._hand_over()
@@ -248,7 +248,7 @@ class LoopWorkers:
             raise
 
     def _interrupted(self, task: _Worker) -> None:
-        """Ctrl-C does not end an attempt. The worker's message goes back as unstarted; other handlers may finish."""
+        """Ctrl-C does not end an attempt. The worker's message is requeued as unstarted; other handlers may finish."""
         broken = "interrupted by Ctrl-C" if self._deadline is None else self._broken
         self._hand_over()  # the event loop may never run again
         self.close()

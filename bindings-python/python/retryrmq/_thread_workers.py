@@ -90,7 +90,7 @@ class ThreadWorkers:
         self._look_for_the_end()
 
     def stop(self) -> None:
-        """Ends now. A thread that handles a message cannot be stopped; its message goes back to the queue."""
+        """Ends now. A thread that handles a message cannot be stopped; its message is requeued."""
         self._subscription.abandon()
         with self._counting:
             if not self._all_gone.done():

@@ -200,7 +200,7 @@ class Client(_Connected, AsyncOnly):
         return BlockingClient(self._native)
 
     async def close(self) -> None:
-        """Closes both connections. Close the consumers first, so that they drain: what a consumer still holds goes back to its queue."""
+        """Closes both connections. Close the consumers first, so that they drain: what a consumer still holds is requeued."""
         await pump().answer(self._native.close())
 
     async def __aenter__(self) -> Client:
@@ -237,7 +237,7 @@ class BlockingClient(_Connected):
         return BlockingParkedMessages(self._native, queue)
 
     def close(self) -> None:
-        """Closes both connections. Close the consumers first, so that they drain: what a consumer still holds goes back to its queue."""
+        """Closes both connections. Close the consumers first, so that they drain: what a consumer still holds is requeued."""
         self._native.close().wait()
 
     def __enter__(self) -> BlockingClient:

@@ -24,7 +24,7 @@ from .record import Stats
 
 #: How long closing waits until the listener got the last events, in seconds.
 _TELLING = 1.0
-#: How many messages an iteration takes at once. The others stay where they can be returned to the queue.
+#: How many messages an iteration takes at once. The others stay where they can be requeued.
 _AT_ONCE = 16
 
 
@@ -84,7 +84,7 @@ class _Subscribed:
         return subscription
 
     def _end(self, abandon: bool) -> Subscription | None:
-        """Starts to close. Messages that were taken and not handed out go back to the queue."""
+        """Starts to close. Messages that were taken and not handed out are requeued."""
         self._closed = True
         subscription = self._subscription
         if subscription is None:
@@ -206,7 +206,7 @@ class Consumer(_Subscribed, AsyncOnly):
             await until_done(self._mailbox.done, _TELLING)
 
     async def close(self) -> None:
-        """Drains: takes no more messages, waits for running handlers up to ``drain_timeout``, and returns the rest to the queue.
+        """Drains: takes no more messages, waits for running handlers up to ``drain_timeout``, and requeues the rest.
 
         A call from its own handler, or from a task of that handler, does not wait: the consumer ends after that handler.
         """
@@ -328,7 +328,7 @@ class BlockingConsumer(_Subscribed):
                 self._mailbox.done.result(_TELLING)
 
     def close(self) -> None:
-        """Drains: takes no more messages, waits for running handlers up to ``drain_timeout``, and returns the rest to the queue.
+        """Drains: takes no more messages, waits for running handlers up to ``drain_timeout``, and requeues the rest.
 
         A call from its own handler does not wait: the consumer ends after that handler.
         """

@@ -113,7 +113,7 @@ class PublishFailed(_MessageEvent):
 
 @dataclass(frozen=True)
 class Requeued(_MessageEvent):
-    """A copy could not be stored for a long time, so the message went back to its queue."""
+    """A copy could not be stored for a long time, so the message was requeued."""
 
     name = "requeued"
 

@@ -95,7 +95,7 @@ class ConsumerOptions(TypedDict, total=False):
     #: messages. Off by default: such a name is refused.
     reserved_name: bool
     #: How long closing waits for running handlers: 30 seconds by default, at most 365 days. Coroutines that still run then are cancelled,
-    #: and their messages go back to the queue.
+    #: and their messages are requeued.
     drain_timeout: Duration
     #: Crashes of its consumer after which a message is parked as ``delivery-limit``; 10 by default.
     crash_limit: int

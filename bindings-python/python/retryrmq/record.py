@@ -46,7 +46,7 @@ class Stats:
     detoured: int
     #: Redeliveries of handled messages, acknowledged and not handled again.
     already_handled: int
-    #: Messages returned to their queue.
+    #: Messages requeued.
     requeued: int
     #: Settlements without effect, because the message was already settled or belongs to a lost connection.
     stale: int

@@ -61,7 +61,7 @@ pub struct ClientOptions {
     pub wait: bool,
     /// Whether the client ends when the broker refuses the login or the virtual host after a connection was lost. On: the consumers end,
     /// and [`Consumer::run`] returns the error. Off, the default: the client keeps trying, and reports it with
-    /// [`Event::LoginRefused`](crate::Event) and [`Client::health`]. Unacknowledged messages go back to their queues either way.
+    /// [`Event::LoginRefused`](crate::Event) and [`Client::health`]. Unacknowledged messages are requeued either way.
     pub end_when_refused: bool,
 }
 
@@ -433,8 +433,8 @@ impl Client {
         self.examine(plan, Mode::Apply).await
     }
 
-    /// Closes both connections. Close the consumers first, so that they drain: what a consumer still holds goes back to its queue, and
-    /// counts as delivered.
+    /// Closes both connections. Close the consumers first, so that they drain: what a consumer still holds is requeued, and counts as
+    /// delivered.
     pub async fn close(&self) {
         self.0.looks.close().await;
         self.0.consuming.close().await;

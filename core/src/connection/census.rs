@@ -2,7 +2,7 @@
 //!
 //! A passive declaration of a quorum queue without a leader answers 0 messages and 0 consumers, and no error (fact 80). So that answer is
 //! believed only for other types, and for a quorum queue that proves it. The proof is `basic.get`: from an empty queue it needs the leader
-//! and a majority, and leaves no trace; without them it is not answered, or refused. If it returns a message, that is put back at once. Any
+//! and a majority, and leaves no trace; without them it is not answered, or refused. If it returns a message, that is requeued at once. Any
 //! other answer came from a leader.
 
 use std::{sync::Arc, time::Duration};

@@ -1,6 +1,6 @@
 //! When a consumer may be cancelled.
 //!
-//! If a quorum queue has sent messages that the channel has not passed on when its consumer is cancelled, they go back to the queue. Before
+//! If a quorum queue has sent messages that the channel has not passed on when its consumer is cancelled, they are requeued. Before
 //! RabbitMQ 4.3 that counts as a delivery, as a crash does (fact 58). So a consumer is cancelled only when nothing can be on its way to it:
 //! when all its places are occupied, or when the queue is empty. Until then nothing is settled, because that would free a place.
 

@@ -15,7 +15,7 @@ pub(super) enum Task {
     Defer,
     /// Its copy was tried for long enough: back to its queue.
     GiveBack,
-    /// It was held for long enough without having run: return it to its queue.
+    /// It was held for long enough without having run: requeue it.
     HoldNoLonger,
 }
 

@@ -203,7 +203,7 @@ impl Inbox {
             .unwrap_or_else(|poison| poison.into_inner())
     }
 
-    /// Returns messages that were taken and not started.
+    /// Gives back messages that were taken and not started; they are requeued.
     pub(super) fn give_back(&self, tokens: impl IntoIterator<Item = Token>) {
         self.end_all(tokens.into_iter().map(|token| (token, Ending::Unstarted)));
     }

@@ -28,7 +28,7 @@ struct Answers {
 ///
 /// It is a [`Stream`]; [`next`](Self::next) needs no trait. It ends after [`close`](Self::close), or when its client ends.
 ///
-/// If it is dropped, it takes no more messages. Messages that were not handed out go back to the queue. Those that were can still be
+/// If it is dropped, it takes no more messages. Messages that were not handed out are requeued. Those that were can still be
 /// answered within the [`drain_timeout`](crate::Consumer::drain_timeout).
 #[must_use = "messages are taken from their queue meanwhile"]
 pub struct Messages {
@@ -54,7 +54,7 @@ impl Messages {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }
 
-    /// Drains: takes no more messages, returns those not handed out to the queue, and waits for the answers of the others, up to the
+    /// Drains: takes no more messages, requeues those not handed out, and waits for the answers of the others, up to the
     /// [`drain_timeout`](crate::Consumer::drain_timeout). Returns when everything is settled.
     pub async fn close(self) {
         self.answers.subscription.close();

@@ -142,7 +142,7 @@ impl Consumer {
     }
 
     /// Sets how long closing waits for running handlers: 30 seconds by default, at most 365 days. After that, the messages of handlers that
-    /// still run go back to the queue.
+    /// still run are requeued.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;
         self
@@ -190,7 +190,7 @@ impl Consumer {
         self
     }
 
-    /// Whether unstarted messages always go back to the queue unchanged (AMQP `basic.nack` with requeue). Off by default: when a requeue
+    /// Whether unstarted messages are always requeued (AMQP `basic.nack`), which keeps them unchanged. Off by default: when a requeue
     /// would look like a crash to the next consumer, a copy goes to the queue instead, and headers that the broker wrote on the original,
     /// such as `x-death`, are lost. Turn it on for a queue whose messages need these headers and which has no delivery limit.
     pub fn put_back_whole(mut self, put_back_whole: bool) -> Self {
@@ -493,7 +493,7 @@ impl Consumer {
     }
 
     /// Handles messages until `end` resolves, then drains: it takes no more messages, waits for running handlers up to the
-    /// [`drain_timeout`](Self::drain_timeout), and returns the rest to the queue. Otherwise as [`start`](Self::start).
+    /// [`drain_timeout`](Self::drain_timeout), and requeues the rest. Otherwise as [`start`](Self::start).
     ///
     /// ```no_run
     /// # async fn example(rmq: retryrmq::Client) -> retryrmq::Result<()> {

@@ -128,20 +128,19 @@ impl Subscription {
             .is_some_and(|patience| message.retries() >= patience || message.mended().is_some())
     }
 
-    /// Returns messages that were taken but not started, mostly while closing. They go back to their queue, and the return does not count
-    /// as a crash.
+    /// Requeues messages that were taken but not started, mostly while closing. That does not count as a crash.
     pub fn give_back(&self, tokens: impl IntoIterator<Item = Token>) {
         self.inbox.give_back(tokens);
     }
 
-    /// Starts to close: no more messages come, running handlers may finish, and everything else goes back to the queue. Returns at once;
+    /// Starts to close: no more messages come, running handlers may finish, and everything else is requeued. Returns at once;
     /// see [`wait_closed`](Self::wait_closed).
     pub fn close(&self) {
         self.inbox.close();
     }
 
-    /// Ends now, without waiting for running handlers. Outcomes settled so far are still carried out. All other messages go back to the
-    /// queue as if this process had crashed, and that counts as a delivery.
+    /// Ends now, without waiting for running handlers. Outcomes settled so far are still carried out. All other messages are requeued as if
+    /// this process had crashed, and that counts as a delivery.
     pub fn abandon(&self) {
         self.inbox.abandon();
     }

@@ -35,8 +35,8 @@ use crate::{
 /// It holds each message it has shown, unacknowledged, until it ends; no other walk sees them meanwhile. RabbitMQ allows that for 30
 /// minutes by default (`consumer_timeout`). After that the messages are back in their places and the walk is over.
 ///
-/// If it is dropped without `close`, the messages go back as well, a moment later. A quorum queue may then put them behind those that an
-/// earlier walk had seen.
+/// If it is dropped without `close`, the messages are requeued as well, a moment later. A quorum queue may then put them behind those that
+/// an earlier walk had seen.
 pub struct Browse {
     pub(super) queue: Arc<str>,
     pub(super) parking: String,

@@ -1,8 +1,8 @@
 //! A walk through one waiting queue that removes messages for good.
 //!
-//! AMQP cannot address a message in the middle of a queue: all are consumed, and the others are put back. They keep their order and their
+//! AMQP cannot address a message in the middle of a queue: all are consumed, and the others are requeued. They keep their order and their
 //! time. But a quorum queue counts each return, and that count may move with the message to the work queue, where it looks like a crash. So
-//! the walk ends, without removing anything, at a message that was already put back too often.
+//! the walk ends, without removing anything, at a message that was already requeued too often.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub struct Erasure {
     connection: Connection,
     supply: Supply,
     last: u64,
-    /// How often a message may have been put back before.
+    /// How often a message may have been requeued before.
     most: u32,
     uncounted: bool,
     /// The queue is classic, and does not count returns.
@@ -27,7 +27,7 @@ pub struct Erasure {
 
 impl Parked {
     /// Starts a walk through a waiting queue of the same work queue (AMQP `basic.consume`); `None` if that queue does not exist. `most` is
-    /// how often a message may have been put back before, since it began to wait.
+    /// how often a message may have been requeued before, since it began to wait.
     ///
     /// # Errors
     /// - [`ErrorKind::AccessRefused`] without permission to read the queue
@@ -68,7 +68,7 @@ impl Erasure {
     /// error and fingerprint are those of its last failure, because nobody has given it up.
     ///
     /// # Errors
-    /// [`ErrorKind::StrategyRefused`] at a message that was put back too often, and those of a lost connection. Nothing was removed then.
+    /// [`ErrorKind::StrategyRefused`] at a message that was requeued too often, and those of a lost connection. Nothing was removed then.
     pub async fn next(&mut self) -> Result<Option<Record>> {
         if !self.supply.expect().await? {
             self.others = self.supply.others(self.others, self.classic).await?;

@@ -65,7 +65,7 @@ impl Parked {
     /// runs at the same time. In a quorum queue with more than two thousand messages the order may change if they are looked at again and
     /// again, or if a walk is killed.
     ///
-    /// Looking loses no message, whatever the delivery limit of the queue is and however the walk ends. A message that was put back before
+    /// Looking loses no message, whatever the delivery limit of the queue is and however the walk ends. A message that was requeued before
     /// is replaced by a confirmed copy before it is held again, which needs `write` permission on the default exchange. There are four
     /// exceptions:
     ///

@@ -1,4 +1,4 @@
-//! How a walk renews messages that it must not put back: as fresh copies, in order if possible.
+//! How a walk renews messages that it must not requeue: as fresh copies, in order if possible.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(250);
 
 impl Browse {
-    /// In a queue of moderate size, all messages that were put back before are renewed first. So none of them is held, and they keep their
+    /// In a queue of moderate size, all messages that were requeued before are renewed first. So none of them is held, and they keep their
     /// order.
     pub(super) async fn begin(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.begun, true) {
@@ -94,7 +94,7 @@ impl Browse {
         Ok(left)
     }
 
-    /// Takes everything that was looked at before, so that all of it is put back together and in order.
+    /// Takes everything that was looked at before, so that all of it is requeued together and in order.
     pub(super) async fn rejoin(&mut self) -> Result<()> {
         let mut farther = 0;
         while self.wear.keeps_order() && self.supply.is_among_the_seen() && farther < NEAR {
@@ -126,7 +126,7 @@ impl Browse {
     }
 
     /// Renews what was looked at before, including deliveries that were not handed out. The consumer is cancelled by then; otherwise each
-    /// settlement would make room for a message that would be put back unseen, and counted.
+    /// settlement would make room for a message that would be requeued unseen, and counted.
     pub(super) async fn refresh(&mut self) -> Result<()> {
         if self.wear.counts() {
             for delivery in self.supply.end().await? {

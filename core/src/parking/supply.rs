@@ -446,7 +446,7 @@ impl Supply {
         Ok(std::mem::take(&mut self.ahead))
     }
 
-    /// Puts back everything held up to delivery tag `last`, by `basic.nack`, the one way that RabbitMQ 4.3 does not count.
+    /// Requeues everything held up to delivery tag `last`, by `basic.nack`, the one way that RabbitMQ 4.3 does not count.
     ///
     /// # Errors
     /// Those of a lost connection: the queue then has it back, too.
@@ -459,7 +459,7 @@ impl Supply {
         ask(Doing::Settling, nacked).await
     }
 
-    /// Puts back what is held, and does not wait until the queue has it: a message with a time to live may leave the queue at once.
+    /// Requeues what is held, and does not wait until the queue has it: a message with a time to live may leave the queue at once.
     pub(crate) async fn leave(self) {
         self.linger().await;
         self.channel.close().await;
@@ -479,11 +479,11 @@ impl Supply {
         self.pace = self.pace.max(since.elapsed());
     }
 
-    /// Puts back what is held, and waits a moment until the queue has it and no longer counts us as a consumer. Otherwise the next walk
+    /// Requeues what is held, and waits a moment until the queue has it and no longer counts us as a consumer. Otherwise the next walk
     /// would not find it, and would count us among the `others`. After a lost connection there is nothing to wait for.
     pub(super) async fn give_back(self, connection: &Connection, others: u32) {
         self.linger().await;
-        // They are put back in this order.
+        // They are requeued in this order.
         for channel in self.earlier {
             channel.close().await;
         }

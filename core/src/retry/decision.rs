@@ -99,7 +99,7 @@ pub(crate) fn admit(state: &RetryState, limits: &Limits) -> Admission {
     }
 }
 
-/// Whether an unstarted message must go back to its queue as a copy with its crashes unchanged.
+/// Whether an unstarted message must go to its queue as a copy with its crashes unchanged.
 ///
 /// A requeue keeps the message's place at the head, but the next reader sees it as a crash: classic queues mark it as redelivered, quorum
 /// queues before 4.3 count it. So only the first returns are requeues, too few to make the message a suspect; later ones are copies.

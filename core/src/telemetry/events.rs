@@ -109,7 +109,7 @@ pub enum Event {
         /// Why it could not be stored.
         error: String,
     },
-    /// A copy could not be stored for a long time, so the message went back to its queue.
+    /// A copy could not be stored for a long time, so the message was requeued.
     #[non_exhaustive]
     Requeued {
         /// The work queue.

@@ -96,7 +96,7 @@ counters! {
     rejected = "messages_rejected": "Messages rejected because the consumer has no retries.",
     detoured = "messages_detoured": "Messages that came back without an answer, sent on a detour so that the crash is counted.",
     already_handled = "messages_already_handled": "Redeliveries of handled messages, acknowledged and not handled again.",
-    requeued = "messages_requeued": "Messages returned to their queue.",
+    requeued = "messages_requeued": "Messages requeued.",
     stale = "stale_settlements": "Settlements without effect, because the message was already settled or belongs to a lost connection.",
     publish_failures = "publish_failures": "Copies that could not be stored at once.",
     reconnects = "consumer_reconnects": "How often the consumer resumed after a lost connection.",

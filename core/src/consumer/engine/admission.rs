@@ -101,7 +101,7 @@ impl Engine {
     }
 
     /// Keeps a message that may not run now. The message of a narrow consumer stays, so that no more come; what a wide consumer still
-    /// brings goes back.
+    /// brings is requeued.
     pub(super) fn keep(&mut self, token: Token, now: Now) {
         if self.drain.is_none() && self.intake.is_narrow() {
             self.spare(token, now);
@@ -111,7 +111,7 @@ impl Engine {
     }
 
     /// Holds a message until it may run. A pause may begin meanwhile, and last longer than `consumer_timeout`. A message that was held
-    /// before goes back at the time scheduled then.
+    /// before is requeued at the time scheduled then.
     fn spare(&mut self, token: Token, now: Now) {
         let Some(entry) = self.entries.get_mut(token) else {
             return;

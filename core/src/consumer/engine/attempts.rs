@@ -124,7 +124,7 @@ impl Engine {
         }
     }
 
-    /// Returns a message to its queue, as soon as it would not come again at once.
+    /// Requeues a message, as soon as it would not come again at once.
     pub(super) fn give_back_soon(&mut self, token: Token) {
         let current = self.channel.as_ref().map(|channel| channel.session);
         match self.entries.get_mut(token) {
@@ -136,8 +136,8 @@ impl Engine {
         }
     }
 
-    /// Returns the messages that are to go back, in the order in which they came, because a quorum queue delivers them in the order of
-    /// their returns.
+    /// Requeues messages in the order in which they came, because a quorum queue delivers them in the order in which they were
+    /// requeued.
     pub(super) fn return_what_can(&mut self, now: Now, out: &mut Commands) {
         let quiet = if self.drain.is_some() {
             self.intake.is_closed()
@@ -161,7 +161,7 @@ impl Engine {
         }
     }
 
-    /// Returns an unstarted message to its queue so that it does not count as a crash.
+    /// Requeues an unstarted message, or a copy of it, so that it does not count as a crash.
     pub(super) fn put_back(&mut self, token: Token, now: Now, out: &mut Commands) {
         let Some(entry) = self.entries.get_mut(token) else {
             return;

@@ -5,13 +5,13 @@ use std::time::Duration;
 use super::super::{Delivery, Token};
 use crate::{BasicProperties, telemetry::Event};
 
-/// How a message goes back to the broker.
+/// How a message is requeued or rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Return {
     /// To the queue, counted: `basic.reject` with requeue, because RabbitMQ 4.3 does not count a `basic.nack`.
     Requeue,
     /// To the queue, unstarted: `basic.nack` with requeue, which RabbitMQ 4.3 does not count. Other queues mark the message; if that
-    /// matters, a copy goes back instead.
+    /// matters, a copy goes to the queue instead.
     Unstarted,
     /// To the queue's dead-letter route, or dropped if there is none: `basic.reject`.
     Reject,

@@ -118,7 +118,7 @@ impl Engine {
         let (tries, purpose) = (copying.tries, copying.purpose);
         self.complain(error, received.message_id(), out);
         match purpose {
-            // Its own queue is full or gone: it goes back as it is, and is marked.
+            // Its own queue is full or gone: it is requeued as it is, and is marked.
             Purpose::PutBack => self.give_back(token, Return::Unstarted, out),
             _ if draining && (error.is_permanent() || tries >= TRIES_IN_PLACE) => {
                 self.give_back_soon(token);

@@ -30,7 +30,7 @@ impl Engine {
         out.add(Command::EndIntake);
         out.add(Command::Recall);
         self.suspect = None;
-        // Messages that wait for another try at their copies go back as well: a restart may come before a try succeeds.
+        // Messages that wait for another try at their copies are requeued as well: a restart may come before a try succeeds.
         let mut kept: Vec<_> = self
             .entries
             .iter()
@@ -57,8 +57,8 @@ impl Engine {
         }
     }
 
-    /// At the end of the drain, messages that still wait for their copies go back by `basic.nack`. Closing the channel would return them,
-    /// too, but every broker counts that, and 4.3 does not count a `basic.nack`.
+    /// At the end of the drain, messages that still wait for their copies are requeued by `basic.nack`. Closing the channel would requeue
+    /// them, too, but every broker counts that, and 4.3 does not count a `basic.nack`.
     pub(crate) fn give_back_the_rest(&mut self, out: &mut Commands) {
         let mut waiting: Vec<_> = self
             .entries

@@ -55,7 +55,7 @@ pub(super) enum Held {
     Spare,
     /// The suspect, until nothing else is unsettled.
     Suspect,
-    /// It goes back to its queue once it would not come again at once.
+    /// It is requeued once it would not come again at once.
     Returning,
     /// Deferred by its handler without waiting queues: this copy then goes to the tail of its queue.
     Deferred(Box<Copying>),

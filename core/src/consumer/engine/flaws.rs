@@ -15,7 +15,7 @@ pub(crate) enum Flaw {
     CancelsFirst,
     /// Counts every return that the queue has counted as a crash.
     TrustsTheCount,
-    /// A walk through a parking queue puts back everything, as if no queue counted that.
+    /// A walk through a parking queue requeues everything, as if no queue counted that.
     TrustsTheLimit,
     /// A walk acknowledges before the fresh copy is confirmed.
     LetsGoFirst,

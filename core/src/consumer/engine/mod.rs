@@ -122,7 +122,7 @@ pub(crate) struct Engine {
     drain: Option<Drain>,
     /// Messages that the narrow consumer brought while nothing might run.
     spares: Vec<Token>,
-    /// Messages that go back to their queue as soon as they would not come again at once.
+    /// Messages that are requeued as soon as they would not come again at once.
     returning: Vec<Token>,
     /// How many messages are on a detour.
     detours: usize,

@@ -1,4 +1,4 @@
-//! The end of a delivery: acknowledged, returned, or back in its queue after a loss.
+//! The end of a delivery: acknowledged, requeued, or back in its queue after a loss.
 
 use super::{
     super::Token,
@@ -36,7 +36,7 @@ impl Engine {
         }
     }
 
-    /// Returns it to the queue, or to its dead-letter route.
+    /// Requeues it, or rejects it to its dead-letter route.
     pub(super) fn give_back(&mut self, token: Token, how: Return, out: &mut Commands) {
         let Some(entry) = self.remove(token) else {
             return;

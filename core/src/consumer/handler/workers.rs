@@ -24,8 +24,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Drains: takes no more messages, waits for running handlers up to the [`drain_timeout`](crate::Consumer::drain_timeout), and returns
-    /// the rest to the queue. Returns when everything is settled.
+    /// Drains: takes no more messages, waits for running handlers up to the [`drain_timeout`](crate::Consumer::drain_timeout), and requeues
+    /// the rest. Returns when everything is settled.
     pub async fn close(&self) {
         self.subscription.close();
         self.subscription.wait_closed().await;

@@ -460,7 +460,7 @@ impl Channel {
         }
     }
 
-    /// Closes the channel. Unacknowledged messages go back to the queue.
+    /// Closes the channel. Unacknowledged messages are requeued.
     pub(super) async fn close(self) {
         if let Some(settled) = self.settled.filter(|_| self.is_open()) {
             sleep_until(settled + LINGER).await;
