@@ -58,7 +58,7 @@ async fn bytes_of(file: &Path, patience: Duration, most: u64) -> io::Result<Vec<
 pub fn read_blocking(file: &Path, patience: Duration) -> io::Result<String> {
     let (tell, told) = mpsc::sync_channel(1);
     begin(file, patience, MOST, move |bytes| {
-        let _ = tell.send(bytes); // the caller may have gone
+        let _ = tell.send(bytes); // who asked may have gone
     })?;
     match told.recv_timeout(patience) {
         Ok(bytes) => text(bytes?),

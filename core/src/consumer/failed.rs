@@ -106,8 +106,8 @@ impl Failed {
         Ok((failed, handover))
     }
 
-    /// The failure that the consumer of a message that was [handed over](Self::handed_over) wrote on it. Copies made from it keep it
-    /// unchanged.
+    /// The failure that stands on a message that was [handed over](Self::handed_over), as its consumer wrote it down. What follows from
+    /// it keeps that as it is.
     #[must_use]
     pub fn failure(&self) -> Failure {
         let table = self.received.properties.headers().as_ref();
