@@ -14,14 +14,14 @@ pub(crate) struct Capabilities {
     /// A message rejected into a dead-letter route is not lost while the broker runs, and is counted in `x-death` by queue and reason (1,
     /// 8). LavinMQ drops what the target queue rejects.
     pub(crate) dead_letters_safely: bool,
-    /// Quorum queues can delay returned messages (`x-delayed-retry-*`), from RabbitMQ 4.3 on.
+    /// Quorum queues can delay requeued messages (`x-delayed-retry-*`), from RabbitMQ 4.3 on.
     pub(crate) delays_returns: bool,
     /// RabbitMQ's delayed-message plugin can run there. Whether it does shows when its exchange is declared. LavinMQ has such an exchange
     /// built in, but how safe messages in it are was not measured.
     pub(crate) runs_delayed_exchange: bool,
     /// How often a quorum queue delivers a message again before it drops it, by default (5).
     pub(crate) delivery_limit: Option<u32>,
-    /// The delivery count includes dead-letter rounds, and starts again after a return (6): quorum queues of RabbitMQ 4.0 to 4.2.
+    /// The delivery count includes dead-letter rounds, and starts again after a requeue (6): quorum queues of RabbitMQ 4.0 to 4.2.
     pub(crate) counts_hold_rounds: bool,
     /// A classic queue marks a message as redelivered when it returns from a dead-letter loop (7): RabbitMQ 4.3. If unknown, it is assumed:
     /// a retry must not look like a crash.

@@ -1,10 +1,10 @@
 //! One walk through a parking queue. It holds the messages unacknowledged until it ends.
 //!
-//! A quorum queue puts returned messages *behind* those that were returned earlier, and before those that were never delivered. So the
+//! A quorum queue puts requeued messages *behind* those that were requeued earlier, and before those that were never delivered. So the
 //! messages of a short walk would end up behind the rest of what an earlier, longer walk had seen. Before it ends, a walk therefore takes
 //! all of those too.
 //!
-//! Returns are counted. If that count is limited, even by a policy that no client can see, messages that were only looked at are dropped.
+//! Requeues are counted. If that count is limited, even by a policy that no client can see, messages that were only looked at are dropped.
 //! [`Wear`] decides when a message is replaced by a fresh copy instead.
 
 use std::{
@@ -203,7 +203,7 @@ impl Browse {
 
     /// Whether there is a next message. It is then the first of the queue.
     pub(super) async fn expect(&mut self) -> Result<bool> {
-        // While nothing can be published, messages held would be returned, and counted, if the walk is interrupted.
+        // While nothing can be published, messages held would be requeued, and counted, if the walk is interrupted.
         if self.wear.counts() && self.supply.asks_for_more() {
             self.copies.may_publish().await?;
         }

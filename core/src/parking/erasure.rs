@@ -1,8 +1,8 @@
 //! A walk through one waiting queue that removes messages for good.
 //!
 //! AMQP cannot address a message in the middle of a queue: all are consumed, and the others are requeued. They keep their order and their
-//! time. But a quorum queue counts each return, and that count may move with the message to the work queue, where it looks like a crash. So
-//! the walk ends, without removing anything, at a message that was already requeued too often.
+//! time. But a quorum queue counts each requeue, and that count may move with the message to the work queue, where it looks like a crash.
+//! So the walk ends, without removing anything, at a message that was already requeued too often.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct Erasure {
     /// How often a message may have been requeued before.
     most: u32,
     uncounted: bool,
-    /// The queue is classic, and does not count returns.
+    /// The queue is classic, and does not count requeues.
     classic: bool,
     others: u32,
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{consumer::Received, retry::encoded_size};
 
-/// The most bytes kept for messages that must be renewed at the end. Above it, messages that were returned before are renewed before they
+/// The most bytes kept for messages that must be renewed at the end. Above it, messages that were requeued before are renewed before they
 /// are shown, and held without their bodies.
 pub(super) const KEPT: usize = 64 * 1024 * 1024;
 /// The memory that a message takes besides its body and headers.

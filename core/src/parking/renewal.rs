@@ -75,7 +75,7 @@ impl Browse {
         Ok(())
     }
 
-    /// Renews a wave. Messages whose copies the broker refuses are shown as they are. Those whose copies it cannot take now are returned.
+    /// Renews a wave. Messages whose copies the broker refuses are shown as they are. This returns those whose copies it cannot take now.
     async fn put_back(&mut self, wave: Vec<Record>) -> Result<Vec<Record>> {
         let stale = wave
             .iter()

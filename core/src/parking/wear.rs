@@ -1,8 +1,8 @@
 //! Decides when a message that is only looked at must be replaced by a fresh copy.
 //!
-//! A quorum queue counts how often a message was returned, also when a walk's process is killed, and drops it above a limit. That limit may
-//! be an argument, a default, or a policy that no client can see. So the count must not grow. A message that was returned once is renewed
-//! before it is returned again: a confirmed copy goes to the tail, then the original is acknowledged. One that was returned twice, which
+//! A quorum queue counts how often a message was requeued, also when a walk's process is killed, and drops it above a limit. That limit may
+//! be an argument, a default, or a policy that no client can see. So the count must not grow. A message that was requeued once is renewed
+//! before it is requeued again: a confirmed copy goes to the tail, then the original is acknowledged. One that was requeued twice, which
 //! happens only after walks that were killed, is renewed before it is shown.
 //!
 //! The copies go to the tail. With up to [`NEAR`] messages all of them are renewed together, before anything else, which keeps their order.
@@ -52,7 +52,7 @@ pub(crate) enum Move {
 /// What applies to one walk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wear {
-    /// The queue counts returns, as far as can be seen.
+    /// The queue counts requeues, as far as can be seen.
     counts: bool,
     near: bool,
     /// The walk already keeps as many messages as it may that must be renewed at its end.
@@ -79,7 +79,7 @@ impl Wear {
         self.near
     }
 
-    /// Whether the whole queue is renewed, if this is its first message. Returned messages come first.
+    /// Whether the whole queue is renewed, if this is its first message. Requeued messages come first.
     pub(crate) fn all_at_once<'a>(self, first: impl Into<Seen<'a>>) -> bool {
         self.near && self.at_the_end(first)
     }
@@ -110,7 +110,7 @@ impl Wear {
         }
     }
 
-    /// Whether it is renewed instead of returned.
+    /// Whether it is renewed instead of requeued.
     pub(crate) fn at_the_end<'a>(self, delivery: impl Into<Seen<'a>>) -> bool {
         self.counts && returns(delivery.into()) >= 1
     }
@@ -121,7 +121,7 @@ pub(crate) fn may_go(stored: Option<bool>) -> bool {
     stored == Some(true) || flaws::has(Flaw::LetsGoFirst)
 }
 
-/// How often it was returned. On a first delivery the header is whatever its publisher wrote.
+/// How often it was requeued. On a first delivery the header is whatever its publisher wrote.
 fn returns(seen: Seen<'_>) -> u32 {
     let table = seen.properties.headers().as_ref();
     table

@@ -102,7 +102,8 @@ pub(crate) fn admit(state: &RetryState, limits: &Limits) -> Admission {
 /// Whether an unstarted message must go to its queue as a copy with its crashes unchanged.
 ///
 /// A requeue keeps the message's place at the head, but the next reader sees it as a crash: classic queues mark it as redelivered, quorum
-/// queues before 4.3 count it. So only the first returns are requeues, too few to make the message a suspect; later ones are copies.
+/// queues before 4.3 count it. So a message is requeued only the first few times, which alone never make it a suspect. After that it goes
+/// back as a copy.
 /// `nack_is_uncounted`: whether quorum queues do not count a `basic.nack`.
 #[must_use]
 pub(crate) fn returns_as_copy(

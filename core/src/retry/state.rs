@@ -16,7 +16,7 @@ pub(crate) enum Counting {
         /// Whether a classic queue marks a message as redelivered when it returns from such a round (RabbitMQ 4.3).
         looks_redelivered: bool,
     },
-    /// In the broker's `x-delivery-count`: every return is a retry.
+    /// In the broker's `x-delivery-count`: every requeue is a retry.
     Deliveries,
 }
 
@@ -25,7 +25,7 @@ pub(crate) enum Counting {
 pub(crate) enum Past {
     /// It was not. Counts in its headers came with it.
     None,
-    /// It was. The type of its queue is unknown, or one that counts returns.
+    /// It was. The type of its queue is unknown, or one that counts requeues.
     Returned,
     /// It was, by a classic queue, which counts nothing. Counts in its headers came with it.
     Uncounted,
@@ -132,8 +132,8 @@ impl RetryState {
             // A crash cannot be told from a retry here. The retries limit both.
             Counting::Deliveries => counted,
         };
-        // A quorum queue counts its returns; a classic queue passes on whatever count the message has. A message that is not our copy may
-        // have brought a count along, from the quorum queue that dead-lettered it or from its publisher. So from the second return on, or
+        // A quorum queue counts requeues; a classic queue passes on whatever count the message has. A message that is not our copy may
+        // have brought a count along, from the quorum queue that dead-lettered it or from its publisher. So from the second requeue on, or
         // with a death in another queue, we count the crash ourselves.
         let foreign = !table.contains_key(headers::PROTOCOL)
             && (returns.is_some_and(|returns| returns > 1)

@@ -1,4 +1,4 @@
-//! `native`: the delayed retry of RabbitMQ 4.3's quorum queues. A returned message waits `min × delivery count`, at most `max`, and comes
+//! `native`: the delayed retry of RabbitMQ 4.3's quorum queues. A requeued message waits `min × delivery count`, at most `max`, and comes
 //! back at the head.
 
 use super::{

@@ -204,7 +204,7 @@ impl Engine {
         }
     }
 
-    /// Whether a message is to be parked because of a single return that its queue counted.
+    /// Whether a message is to be parked because of a single requeue that its queue counted.
     fn is_one_too_many(&self, state: &RetryState, admission: Admission) -> bool {
         let limit = self.options.limits.crashes;
         admission == Admission::Park(ParkReason::DeliveryLimit)

@@ -1,4 +1,4 @@
-//! The drain: take nothing more, let running handlers finish, return the rest.
+//! The drain: take nothing more, let running handlers finish, requeue the rest.
 
 use std::time::Duration;
 

@@ -128,7 +128,7 @@ pub(in crate::consumer) enum Consequence {
     Copy(Box<Copying>),
     /// The same, after it was held for a while.
     Later(std::time::Duration, Box<Copying>),
-    /// Return it to the broker.
+    /// Requeue it, or reject it.
     Return(Return, Event),
 }
 

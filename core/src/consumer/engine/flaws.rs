@@ -13,7 +13,7 @@ pub(crate) enum Flaw {
     LosesItsPlace,
     /// Cancels a consumer before it consumes anew.
     CancelsFirst,
-    /// Counts every return that the queue has counted as a crash.
+    /// Counts every requeue that the queue has counted as a crash.
     TrustsTheCount,
     /// A walk through a parking queue requeues everything, as if no queue counted that.
     TrustsTheLimit,

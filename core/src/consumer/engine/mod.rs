@@ -74,7 +74,7 @@ pub(crate) struct Setup {
     pub(crate) counting: Counting,
     /// Whether quorum queues do not count a `basic.nack`, as in RabbitMQ 4.3.
     pub(crate) nack_is_uncounted: bool,
-    /// Whether the work queue is known to be a classic one, which counts no returns.
+    /// Whether the work queue is known to be a classic one, which counts no requeues.
     pub(crate) is_classic: bool,
     /// Whether a classic queue may not serve its next active consumer for a while, as in RabbitMQ 3.10.
     pub(crate) queues_sleep: bool,
@@ -128,7 +128,7 @@ pub(crate) struct Engine {
     detours: usize,
     /// How many messages of this channel occupy their places in the prefetch for long.
     places_taken: usize,
-    /// At most how many messages the queue sent to a consumer of ours and took back when that was cancelled. The queue counted each return
+    /// At most how many messages the queue sent to a consumer of ours and took back when that was cancelled. The queue counted each requeue
     /// as it counts a crash.
     returned_unseen: usize,
     /// Until when those may still be coming back.

@@ -12,12 +12,12 @@ use crate::{
     types::{AMQPValue, ShortString},
 };
 
-/// A message, and how often it was returned.
+/// A message, and how often it was requeued.
 struct Queued {
     message: Arrival,
-    /// Returns of any kind.
+    /// Requeues of any kind.
     acquired: i64,
-    /// Returns that count.
+    /// Requeues that count.
     deliveries: i64,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Queue {
     /// Keyed by arrival time, then in the order in which they were sent.
     coming: BTreeMap<(Duration, u64), Queued>,
     sent: u64,
-    /// Returned messages; they stand in front.
+    /// Requeued messages; they come first.
     returned: VecDeque<Queued>,
     /// By delivery tag, with its consumer.
     held: BTreeMap<u64, (u64, Queued)>,
@@ -121,7 +121,7 @@ impl Queue {
         }
     }
 
-    /// A consumer returns a message, or rejects it for good.
+    /// A consumer requeues a message, or rejects it for good.
     pub(super) fn give_back(&mut self, tag: u64, how: Return) {
         let Some((_, mut queued)) = self.held.remove(&tag) else {
             return;
