@@ -31,8 +31,8 @@ export interface ConnectOptions {
   /** A function that returns the login, instead of the user and password of the URL. */
   credentials?: Credentials
   /**
-   * Keeps trying while the broker cannot be reached; off by default. A broker that answers and refuses is an error at once. The
-   * process stays alive meanwhile.
+   * Tries until a broker that cannot be reached yet is there; off by default. One that refuses is not waited for. The process
+   * stays alive meanwhile.
    */
   wait?: boolean
   /**
@@ -91,7 +91,7 @@ export class Client {
     const subscribing = bridge().ask<Subscription>((ticket) =>
       asked(() => this.#native.subscribe(bridge().native, ticket, planned.native, id, listening)),
     )
-    // The first messages and events may arrive before the answer is read.
+    // The first messages may be on their way before the answer is read, and something to tell with them.
     const told: Told[] = []
     bridge().subscribe(id, { arrived: () => {}, told: (event) => void told.push(event), dry: () => {} })
     const consuming = subscribing.then(
@@ -253,7 +253,7 @@ export class Client {
 const UNHEARD = ['SIGKILL', 'SIGSTOP']
 const KNOWN = ['appVersion', 'queueType', 'credentials', 'wait', 'endWhenRefused', 'signal']
 
-/** Connections that are being made. Garbage collection would stop them. */
+/** Those who try to connect: they give up when nobody has them any more. */
 const connecting = new Set<Connecting>()
 
 /** One URL, or several in the form that the native half reads. */

@@ -21,7 +21,7 @@ use crate::{
     shared::Answer,
 };
 
-/// A connection that is being made. It is given up when its environment ends.
+/// Somebody who tries to connect. Given up with the environment that wanted the connection, if not before.
 #[napi]
 pub struct Connecting(Option<AbortHandle>);
 

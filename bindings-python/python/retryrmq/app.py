@@ -43,9 +43,13 @@ class App(AsyncOnly):
 
         app.run()
 
-    The arguments are those of :func:`connect`, with one other default: ``wait`` is on, so the app keeps trying while the broker cannot be
-    reached. A broker that answers and refuses is an error. With ``end_when_refused`` the app also ends with that error when the broker
-    refuses the login or the virtual host after a connection was lost; otherwise it keeps trying.
+    Without ``url`` the environment variable ``RETRYRMQ_URL`` is used. Of several hosts
+    (``amqp://user:password@one,two,three/vhost``, or a list of URLs) any will do. ``app_version`` appears in the history of
+    failed messages; ``queue_type`` is that of the queues in which messages wait and are parked, quorum unless it says classic.
+    A broker that cannot be reached yet is waited for, unless ``wait`` is off; one that refuses is an error. With
+    ``end_when_refused`` the app ends with that error also when the broker refuses its login or its virtual host after
+    a connection was lost; otherwise it goes on trying. ``credentials`` is a function that is called at every
+    connection and gives the login, as for :func:`connect`.
     """
 
     def __init__(

@@ -263,7 +263,7 @@ impl Link {
         }
     }
 
-    /// The error with which it ended by itself, if it did.
+    /// Whether it ended by itself, and why.
     pub(crate) fn end(&self) -> Option<Error> {
         match &*self.state.borrow() {
             State::Closed(Some(trouble)) => Some(trouble.error()),

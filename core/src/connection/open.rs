@@ -416,7 +416,7 @@ impl Unopened {
     }
 }
 
-/// The error for a connection that is hung up because its channel numbers are used up.
+/// The error for a connection that is hung up because its channels are spent.
 fn spent(error: Error) -> Error {
     let message = "the connection has no channel left: each request that the broker refuses costs one for good, of those that it \
                    allows (`channel_max`); a new connection has all of them again";

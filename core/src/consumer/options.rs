@@ -198,7 +198,8 @@ impl Consumer {
         self
     }
 
-    /// Sets the limits on crashes and deferrals. If `suspect` is larger than `crashes`, `crashes` is used for both.
+    /// The bounds on crashes and deferrals. If fewer crashes park a message than make it a suspect, it is a suspect from that
+    /// number on.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = Limits {
             suspect: limits.suspect.min(limits.crashes),

@@ -35,8 +35,8 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Dropping a half-done subscribe would leave a consumer that nobody reads from, and whose messages nobody handles. So subscribing
-    /// always runs to its end; if nobody waits for it any more, the subscription is then closed.
+    /// Given up in the middle, subscribing would leave a consumer on the client's connection that nobody reads from, and that
+    /// swallows messages. So it goes on to its end, where a subscription that nobody waits for any more is closed.
     pub(super) async fn open(options: Consumer, client: Client) -> Result<Self> {
         match tokio::spawn(Self::opened(options, client)).await {
             Ok(opened) => opened,

@@ -82,7 +82,7 @@ impl Record {
         (record.mark, alike)
     }
 
-    /// Whether a consumer of this library parked it. Otherwise the broker dead-lettered it, or another library put it there.
+    /// Whether a consumer of ours parked it. The rest the broker dead-lettered, or another library put there.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.ours

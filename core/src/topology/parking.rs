@@ -65,7 +65,7 @@ pub(crate) async fn inspect_parking(
     }
 }
 
-/// Logs a warning if an existing parking queue differs from ours.
+/// Warns where a parking queue was there already, and is not like ours.
 pub(crate) async fn warn_of_parking(connection: &Connection, findings: &[Finding]) {
     let taken_as_it_is = findings.iter().find_map(|finding| match &finding.item {
         Item::Queue { name, .. }
