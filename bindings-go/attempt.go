@@ -10,18 +10,18 @@ import (
 
 // An attempt that has failed, or that may fail without its handler, by its deadline.
 //
-// It counts among those that run until none of people's code runs for it any more: not the handler, not what is asked of its
-// error, not the log. So nothing of that holds up the end for longer than the drain timeout.
+// It counts as running until no user code runs for it any more: the handler, methods of its error, log handlers. So none of these holds up the
+// end for longer than the drain timeout.
 type attempt struct {
 	w *workers
 	m *Message
-	// With the lock of the workers: goroutines that run people's code for it,
+	// Guarded by the lock of the workers: goroutines that run user code for it,
 	inside int
-	// whether one of them settles it, the handler's or that of the deadline,
+	// whether one of them settles it (the handler's, or that of the deadline),
 	begun bool
 	// and whether it is settled.
 	settled bool
-	// Settles it when what is asked of its error takes too long.
+	// Settles it if methods of its error take too long.
 	last *time.Timer
 }
 
@@ -50,7 +50,7 @@ func (w *workers) attempt(m *Message) {
 	w.acknowledge(m)
 }
 
-// With the lock, which it may give up for a while.
+// The caller holds the lock, which this may release for a while.
 func (w *workers) acknowledge(m *Message) {
 	w.acks.Add(m.token)
 	if w.acks.Len() >= mostAcks {
@@ -64,7 +64,7 @@ func (w *workers) failed(m *Message, err error) {
 	a.failed(err)
 }
 
-// As attempt, with a deadline: what comes first, the handler's end or the deadline, ends the attempt.
+// As attempt, with a deadline: the handler's end or the deadline, whichever is first, ends the attempt.
 func (w *workers) attemptWithin(m *Message) {
 	a := &attempt{w: w, m: m, inside: 1}
 	defer a.leave()
@@ -87,7 +87,7 @@ func (w *workers) attemptWithin(m *Message) {
 	a.returned(limit.counts(err))
 }
 
-// The handler has returned; nobody hears of it if the deadline came first.
+// The handler has returned. This has no effect if the deadline came first.
 func (a *attempt) returned(err error) {
 	w := a.w
 	w.mu.Lock()
@@ -107,11 +107,11 @@ func (a *attempt) returned(err error) {
 	a.failed(err)
 }
 
-// As long may take what is asked of an error that came at its deadline; or as long as the handler, if that may take longer.
+// How long methods of an error may take that was returned at the deadline; or as long as the handler timeout, if that is longer.
 const longestJudgement = 10 * time.Second
 
-// The deadline has come. A handler that still runs has failed. What is asked of its error, or of the one with which it has just
-// returned, is people's code as well: that has its time, too, and then the message goes on without it.
+// The deadline has come. A handler that still runs has failed. Methods of its error, or of the one it has just returned, are user code as well.
+// They get a limited time; then the message is settled without them.
 func (a *attempt) overdue(late *tooLong) {
 	w := a.w
 	w.mu.Lock()
@@ -132,7 +132,7 @@ func (a *attempt) overdue(late *tooLong) {
 	a.failed(late)
 }
 
-// What is asked of its error takes too long.
+// Methods of its error take too long.
 func (a *attempt) giveUp(late *tooLong) {
 	w := a.w
 	w.mu.Lock()
@@ -147,14 +147,14 @@ func (a *attempt) giveUp(late *tooLong) {
 	a.settle(&native.Ending{What: native.Retry, Error: late.Error(), ErrorType: late.ErrorType()})
 }
 
-// Another goroutine is about to run people's code for an attempt that is not settled: there is one that does so already, since
-// none leaves before it is. With the lock.
+// Another goroutine is about to run user code for an attempt that is not settled. One already does, because none leaves before it is settled. The
+// caller holds the lock.
 func (a *attempt) enter() {
 	a.w.all.Add(1)
 	a.inside++
 }
 
-// The goroutine runs no more of people's code for it.
+// The goroutine runs no more user code for it.
 func (a *attempt) leave() {
 	w := a.w
 	w.mu.Lock()
@@ -170,12 +170,12 @@ func (a *attempt) leave() {
 // Ends an attempt that failed.
 func (a *attempt) failed(err error) {
 	ending := &native.Ending{What: native.Retry, Error: errGoexit.Error(), ErrorType: plainType}
-	// Deferred for the case that an error's method or a function of Fatal ends this goroutine.
+	// Deferred, because an error's method or a function of Fatal may end this goroutine.
 	defer func() { a.settle(ending) }()
 	ending = a.w.judge.ending(err, a.m.mayPark)
 }
 
-// Settles it, once, and tells the log.
+// Settles it, once, and logs it.
 func (a *attempt) settle(ending *native.Ending) {
 	a.w.mu.Lock()
 	first := !a.settled
@@ -192,7 +192,7 @@ func (a *attempt) settle(ending *native.Ending) {
 	}
 	log := a.w.judge.log
 	settle(a.m, ending, a.w.subscription.Settle, log)
-	// What failed and what follows, the native half says; the chain of causes and the stack of a panic are Go's alone.
+	// The native half logs what failed and what follows; only Go has the chain of causes and the stack of a panic.
 	if ending.What != native.Defer {
 		attributes := []any{"message", a.m, "error", short(ending.Error)}
 		if ending.Stack != "" {

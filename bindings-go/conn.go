@@ -10,8 +10,8 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-// Conn is a connection to a broker: consumers, publishing and parked messages all start here. When it is lost, it is re-made in
-// the background. It may be used by many goroutines.
+// Conn is a client of one broker or cluster: it consumes, publishes and gives access to parked messages. It holds two connections, one to
+// consume and acknowledge, one to publish; each is re-made in the background when it is lost. Many goroutines may use it at the same time.
 type Conn struct {
 	client *native.Client
 	asker  *asker
@@ -20,13 +20,13 @@ type Conn struct {
 	log    *journal
 
 	mu sync.Mutex
-	// Closed when the end was asked for.
+	// Closed when Close was called.
 	closing chan struct{}
 	// Closed at the end.
 	closed chan struct{}
 	// Calls in progress that need the client, consumers among them.
 	calls sync.WaitGroup
-	// Consumers by queue, any of which tells the numbers of all, and the last numbers of queues without any.
+	// Consumers by queue; any of them has the counters of all. And the last counters of queues without a consumer.
 	consuming map[string][]*native.Subscription
 	stats     map[string]Stats
 }
@@ -36,25 +36,25 @@ type DialOption func(*dialling)
 
 type dialling struct {
 	native.Dialling
-	// Whether there is a function that is asked for the login.
+	// Whether a function gives the login.
 	asks   bool
 	ask    func(context.Context) (Login, error)
 	logger *slog.Logger
 }
 
-// AppVersion is the version of your application, which the history of a failed message shows.
+// AppVersion sets the version of your application, for the history of failed messages.
 func AppVersion(version string) DialOption { return func(d *dialling) { d.AppVersion = version } }
 
 // QueueTypeName names the type of a queue.
 type QueueTypeName string
 
-// The types of the queues in which messages wait and are parked.
+// The types of waiting and parking queues.
 const (
 	Quorum  QueueTypeName = "quorum"
 	Classic QueueTypeName = "classic"
 )
 
-// QueueType is the type of the queues in which messages wait and are parked; Quorum by default.
+// QueueType sets the type of the waiting and parking queues; Quorum by default.
 func QueueType(name QueueTypeName) DialOption {
 	return func(d *dialling) { d.QueueType = string(name) }
 }
@@ -63,13 +63,13 @@ func QueueType(name QueueTypeName) DialOption {
 // does [Conn.Consume] where the broker went again or its queues have no leaders yet. A broker that refuses is not waited for.
 func Wait() DialOption { return func(d *dialling) { d.Wait = true } }
 
-// EndWhenRefused ends the connection when the broker refuses its login or its virtual host after it was lost: Consume returns that
-// error, [ErrAuthenticationFailed] or [ErrVhostNotFound]. Without it the connection goes on trying, and [EventLoginRefused] and
-// [Conn.Trouble] say so.
+// EndWhenRefused ends the connection when the broker refuses the login or the virtual host after a connection was lost: Consume returns that
+// error, [ErrAuthenticationFailed] or [ErrVhostNotFound]. Without it the connection keeps trying, and [EventLoginRefused] and [Conn.Trouble]
+// report it.
 func EndWhenRefused() DialOption { return func(d *dialling) { d.EndWhenRefused = true } }
 
-// DialEnv connects to the address in the environment variable RETRYRMQ_URL, or without it to amqp://localhost, as every
-// language and the command do without an address. Otherwise it is as [Dial].
+// DialEnv is as [Dial], with the URL from the environment variable RETRYRMQ_URL. If it is not set, the URL is amqp://localhost. The command and
+// the other languages use the same default.
 func DialEnv(ctx context.Context, options ...DialOption) (*Conn, error) {
 	url := strings.TrimSpace(os.Getenv("RETRYRMQ_URL"))
 	if url == "" {
@@ -78,12 +78,16 @@ func DialEnv(ctx context.Context, options ...DialOption) (*Conn, error) {
 	return Dial(ctx, url, options...)
 }
 
-// Dial connects. The address is amqp://user:password@host:port/vhost, or amqps:// with TLS; what is left out is guest, guest,
-// localhost, 5672 (5671 with TLS) and /. Of several hosts, as in amqp://user:password@one,two:5673,three/vhost, or several such
-// addresses with commas between them, any will do. Its parameters are heartbeat (seconds), connection_timeout (milliseconds), name,
-// passwordfile and userfile (read at every connection), and with TLS cacertfile, certfile, keyfile (PEM files),
-// server_name_indication and auth_mechanism=external. [WithCredentials] gives the login instead. When ctx ends before, the
-// attempt is given up.
+// Dial connects to the broker at url: amqp://user:password@host:port/vhost, or amqps:// for TLS. The defaults are guest, guest, localhost, 5672
+// (5671 with TLS) and /. A URL may have several hosts of a cluster, as in amqp://user:password@one,two:5673,three/vhost, and several URLs may be
+// separated by commas; any host that answers is used.
+//
+// The query parameters are heartbeat (seconds), connection_timeout (milliseconds), name, passwordfile and userfile (files, read for every
+// connection), and with TLS cacertfile, certfile, keyfile (PEM files), server_name_indication and auth_mechanism=external. [WithCredentials]
+// replaces the login of the URL.
+//
+// It returns [ErrInvalidURL], [ErrUnreachable], [ErrAuthenticationFailed], [ErrVhostNotFound], [ErrTLSFailed] or [ErrTimeout], or the error of
+// ctx if that ends first. Once connected, a lost connection is re-made in the background.
 func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error) {
 	if err := checkContext(ctx); err != nil {
 		return nil, err
@@ -100,7 +104,7 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 	}
 	for _, text := range [][2]string{{"url", url}, {"AppVersion", d.AppVersion}, {"QueueType", d.QueueType}} {
 		if err := checkText(text[0], text[1]); err != nil {
-			if text[0] == "url" { // without quoting it: it may hold a password
+			if text[0] == "url" { // not quoted: it may contain a password
 				err = &Error{Code: ErrInvalidURL.Code, Message: "the broker's address is not valid UTF-8"}
 			}
 			return nil, err
@@ -138,9 +142,9 @@ func dial(ctx context.Context, d *native.Dialling) (*native.Client, error) {
 	return client, ours(err)
 }
 
-// Close ends all consumers as if their contexts had ended, waits for them, and closes the connection. A loop over [Conn.Parked]
-// ends with [ErrClosed], and may call Close itself. A handler and a listener of [OnEvent] must not, since Close would wait for
-// them: have them cancel the context of Consume instead. Handlers that still run may publish. A second call waits for the first. It returns nil.
+// Close ends all consumers as if their contexts had ended, waits for them, and closes both connections. Handlers that still run may publish
+// meanwhile. A loop over [Conn.Parked] ends with [ErrClosed], and may call Close itself. A handler and a function of [OnEvent] must not call it,
+// because Close waits for them; cancel the context of Consume instead. A second call waits for the first. It returns nil.
 func (c *Conn) Close() error {
 	if c == nil || c.client == nil {
 		return errNotDialled
@@ -172,7 +176,7 @@ var errNotDialled = badOption("this is no connection; retryrmq.Dial makes one")
 // Begins a call that needs the client.
 func (c *Conn) enter() error { return c.begin(false) }
 
-// As enter, also while the consumers of a closing connection drain: what their handlers publish belongs to what they handle.
+// As enter, also while the consumers of a closing connection drain: their handlers may still publish.
 func (c *Conn) enterToPublish() error { return c.begin(true) }
 
 func (c *Conn) begin(whileDraining bool) error {
@@ -195,7 +199,7 @@ func (c *Conn) begin(whileDraining bool) error {
 
 func (c *Conn) leave() { c.calls.Done() }
 
-// A context that also ends when the connection is closed; whyEnded tells.
+// A context that also ends when the connection is closed; see whyEnded.
 func (c *Conn) whileOpen(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := make(chan struct{})
@@ -212,7 +216,7 @@ func (c *Conn) whileOpen(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// ErrClosed in place of err when that comes of the end of such a context by Close.
+// ErrClosed instead of err, if Close ended the context.
 func whyEnded(ctx context.Context, err error) error {
 	if err != nil && context.Cause(ctx) == ErrClosed {
 		return ErrClosed
@@ -220,7 +224,7 @@ func whyEnded(ctx context.Context, err error) error {
 	return err
 }
 
-// Stats are the numbers of a queue since the connection was made; zero for one that was never consumed by it.
+// Stats returns the counters of a queue since the connection was made. They are zero for a queue that it never consumed.
 func (c *Conn) Stats(queue string) Stats {
 	if c == nil {
 		return Stats{}
@@ -233,8 +237,9 @@ func (c *Conn) Stats(queue string) Stats {
 	return c.stats[queue]
 }
 
-// MetricsText is the counters of all queues in the OpenMetrics text format, which Prometheus reads: to mount in the service's
-// own endpoint, with the Content-Type "application/openmetrics-text; version=1.0.0; charset=utf-8".
+// MetricsText returns all metrics of this connection in the OpenMetrics text format, which Prometheus reads. Serve it with the Content-Type
+// "application/openmetrics-text; version=1.0.0; charset=utf-8". The number of parked messages is as old as the previous call. It is empty after
+// [Conn.Close].
 func (c *Conn) MetricsText() string {
 	if c.enter() != nil {
 		return ""
@@ -243,10 +248,11 @@ func (c *Conn) MetricsText() string {
 	return c.client.MetricsText()
 }
 
-// Healthy says whether both connections, the one that consumes and the one that publishes, are open: for a health check.
+// Healthy reports whether both connections are open, the consuming and the publishing one. It is for a health check; nothing is sent to the
+// broker.
 func (c *Conn) Healthy() bool { return c.Trouble() == "" }
 
-// Trouble is why a connection is not open: what the last try to re-make it met. It is empty while all is well.
+// Trouble returns why a connection is not open: the error of the last try to re-make it. It is empty if both are open.
 func (c *Conn) Trouble() string {
 	err := c.enter()
 	if err == nil {
@@ -259,7 +265,7 @@ func (c *Conn) Trouble() string {
 	return ours(err).Error()
 }
 
-// Reconnects is how often the connection was re-made.
+// Reconnects returns how often a connection was lost and re-made.
 func (c *Conn) Reconnects() int {
 	if c.enter() != nil {
 		return 0
@@ -268,7 +274,7 @@ func (c *Conn) Reconnects() int {
 	return int(c.client.Reconnects())
 }
 
-// Server is what the broker said of itself: product and version.
+// Server returns what the broker said about itself when it was connected: product and version.
 func (c *Conn) Server() (product, version string) {
 	if c.enter() != nil {
 		return "", ""
@@ -277,7 +283,7 @@ func (c *Conn) Server() (product, version string) {
 	return c.client.Server()
 }
 
-// String names it, without the address.
+// String names the broker, without its address.
 func (c *Conn) String() string {
 	product, version := c.Server()
 	return "retryrmq connection to " + product + " " + version

@@ -10,21 +10,22 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-// Handler handles a message. nil acknowledges it; an error is a failed attempt, and so is a panic. An error made by [After],
-// [Permanent], [Defer] or [Park], wrapped or not, says what else is to become of the message.
+// Handler handles a message. nil acknowledges it. An error or a panic is a failed attempt: the message is retried, and parked in the end. An
+// error made by [After], [Permanent], [Defer] or [Park], wrapped or not, decides otherwise.
 //
-// The context has the values of Consume's, and the handler timeout as its deadline. It does not end with Consume's context, so
-// that what runs may finish; it ends when the drain timeout has passed, and [context.Cause] then is an [ErrTimeout].
+// The context has the values of Consume's context, and the handler timeout as its deadline. It does not end with Consume's context, so that
+// running handlers can finish. It ends when the drain timeout is over; [context.Cause] is then an [ErrTimeout].
 type Handler func(ctx context.Context, m *Message) error
 
-// Consume handles the messages of a queue until ctx ends; then it lets running handlers finish, gives back the rest, and
-// returns nil. It returns an error when the subscription is refused, [ErrClosed] when the connection was closed, and why the
-// connection ended by itself, see [EndWhenRefused]. When handlers are still running at the drain timeout, they are left behind,
-// and the error is [ErrTimeout]: messages that they have not settled are the broker's again. Those of handlers that are past their
-// [HandlerTimeout] are settled already. The drain timeout holds for all your code that the end would wait for: the methods of errors,
-// functions of [Fatal], [OnEvent] and [OnReady], and log handlers.
+// Consume handles the messages of a queue until ctx ends. Then it drains: it waits for running handlers, requeues the other messages, and returns
+// nil. Any number of consumers may run on one connection, also for the same queue.
 //
-// Any number of consumers may run on one connection, also for the same queue.
+// It returns an error if the broker refuses the consumer (no message was taken then), [ErrClosed] if the connection was closed, and the error
+// with which the connection ended by itself, see [EndWhenRefused].
+//
+// It returns [ErrTimeout] if handlers still run after the drain timeout. They are abandoned, and their unsettled messages are requeued.
+// Messages of handlers that ran longer than their [HandlerTimeout] are settled already. The drain timeout limits all of your code that Consume
+// waits for: methods of errors, functions of [Fatal], [OnEvent] and [OnReady], and log handlers.
 func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, options ...Option) error {
 	if err := checkContext(ctx); err != nil {
 		return err
@@ -44,14 +45,14 @@ func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, optio
 	until := time.Now()
 	announcing := &announcement{ready: plan.ready, done: make(chan struct{})}
 	err = c.consume(ctx, queue, handler, plan, checked, announcing, &until)
-	// After leave: a function of OnReady may call Close, which waits for that.
+	// After leave: a function of OnReady may call Close, which waits for leave.
 	if !announcing.wait(rest(until)) && err == nil {
 		err = stillRuns("OnReady", queue)
 	}
 	return err
 }
 
-// As Consume, whose call this is: until says when its drain is over.
+// The call of Consume; until says when its drain is over.
 func (c *Conn) consume(ctx context.Context, queue string, handler Handler, plan *plan, checked *native.Options, announcing *announcement,
 	until *time.Time) error {
 	if err := c.enter(); err != nil {
@@ -74,7 +75,7 @@ func (c *Conn) consume(ctx context.Context, queue string, handler Handler, plan 
 	return err
 }
 
-// As long what is left of a drain may take: those who listen hear of the end even if it took all the time.
+// The rest of the drain timeout, and at least enough for listeners to get the last events.
 func rest(until time.Time) time.Duration { return max(time.Until(until), lastWords) }
 
 func stillRuns(option, queue string) error {
@@ -132,14 +133,14 @@ func (c *Conn) run(ctx context.Context, queue string, announcing *announcement, 
 	return err
 }
 
-// Those whom [OnReady] has told that the subscription stands, on a goroutine of their own.
+// The functions of [OnReady], on a goroutine of their own.
 type announcement struct {
 	ready []func()
 	begun bool
 	done  chan struct{}
 }
 
-// Tells them, and has handlers begin then.
+// Calls them, and then starts the handlers.
 func (a *announcement) begin(handlers func(), log *journal) {
 	if len(a.ready) == 0 {
 		handlers()
@@ -148,7 +149,7 @@ func (a *announcement) begin(handlers func(), log *journal) {
 	a.begun = true
 	go func() {
 		defer close(a.done)
-		defer handlers() // also when one of them ends the goroutine
+		defer handlers() // also if one of them ends the goroutine
 		for _, f := range a.ready {
 			if gone := safely(f); gone != nil {
 				log.sayLater(slog.LevelError, "retryrmq: a function of OnReady panicked", "panic", short(gone.text()), "stack", gone.stack)
@@ -157,10 +158,10 @@ func (a *announcement) begin(handlers func(), log *journal) {
 	}()
 }
 
-// Waits for them; false when that takes longer than it may.
+// Waits for them; false if they take longer than the limit.
 func (a *announcement) wait(limit time.Duration) bool { return !a.begun || within(limit, a.done) }
 
-// Handlers run after the drain timeout, some of which have not settled their messages.
+// The error for handlers that still run after the drain timeout. Some of them have not settled their messages.
 func leftBehind(queue string, left, unsettled int) error {
 	said := fmt.Sprintf("the drain timeout has left %s of %q running", counting(left, "handler"), queue)
 	if unsettled > 0 {

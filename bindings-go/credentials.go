@@ -13,18 +13,18 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-// Login is who logs in at the broker, see [WithCredentials]. Printed, logged or written as JSON it does not show the password.
+// Login is a user and a password, see [WithCredentials]. Printed, logged or written as JSON, it does not show the password.
 type Login struct {
-	// User is the user; it may be empty where the password is an OAuth 2 token, from which RabbitMQ reads who it is for.
+	// User is the user. It may be empty with an OAuth 2 token, because RabbitMQ reads the user from the token.
 	User string
 	// Password is the password, or a token.
 	Password string
-	// ExpiresIn is how long from now the broker takes the password; before that the function is asked again, and the open connection
-	// renewed. With 0 a password has no end, except a token that is a JWT and says it itself (exp).
+	// ExpiresIn is how long from now the broker accepts the password. Before that time ends, the function is called again and the open
+	// connections are renewed. 0 means that it does not expire; if a token is a JWT, its lifetime is read from exp.
 	ExpiresIn time.Duration
 }
 
-// String names the user.
+// String returns the user, without the password.
 func (l Login) String() string {
 	if l.ExpiresIn != 0 {
 		return fmt.Sprintf("login of %q (expires in %v)", l.User, l.ExpiresIn)
@@ -32,42 +32,43 @@ func (l Login) String() string {
 	return fmt.Sprintf("login of %q", l.User)
 }
 
-// GoString is the same.
+// GoString is as String.
 func (l Login) GoString() string { return l.String() }
 
-// Format is the same for every verb: %d of a struct would show its texts as well.
+// Format prints the same for every verb: %d of a struct would show its texts.
 func (l Login) Format(f fmt.State, _ rune) { _, _ = fmt.Fprint(f, l.String()) }
 
-// LogValue is what slog shows of it.
+// LogValue is the form that slog logs, without the password.
 func (l Login) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("user", l.User), slog.Duration("expires_in", l.ExpiresIn))
 }
 
-// MarshalText is the same: what is logged as JSON may have a Login in it.
+// MarshalText is as String: a value that is logged as JSON may contain a Login.
 func (l Login) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// WithCredentials calls ask for the login, instead of taking that of the address: whenever one of the two connections is opened
-// or re-made, and again before a password ends, with which the open connection is renewed.
+// WithCredentials calls ask for the login, instead of using that of the URL. It is called whenever one of the two connections is opened or
+// re-made, and again before a password expires, to renew the open connections.
 //
-// It is called on a goroutine of its own, and at times on two at once. Its context has the values of Dial's, and ends when nobody waits for
-// the answer any more: after 20 seconds, with the context of [Dial] while that connects, and with [Conn.Close]. An error, a panic, or no
-// answer in time is a login that failed: Dial returns it as [ErrAuthenticationFailed]; a connection that was lost goes on trying, and
-// [Conn.Trouble] tells, also with [EndWhenRefused], since it is not the broker that refuses. The text of an error is part of that: keep
-// secrets out of it.
+// ask runs on a goroutine of its own, sometimes on two at the same time. Its context has the values of Dial's context. It ends after 20 seconds,
+// with the context of [Dial] while that connects, and with [Conn.Close].
 //
-// [Conn.Close] waits a second at most for an ask whose context has ended. While eight of them have not returned, no further one is called.
+// If ask returns an error, panics, or does not answer in time, the login has failed. Dial then returns [ErrAuthenticationFailed]. After a lost
+// connection it is tried again, even with [EndWhenRefused], because the broker has not refused anything; [Conn.Trouble] says why. The text of
+// the error is shown and logged, so it must not contain a secret.
+//
+// [Conn.Close] waits at most a second for a call whose context has ended. While eight calls have not returned, ask is not called again.
 func WithCredentials(ask func(ctx context.Context) (Login, error)) DialOption {
 	return func(d *dialling) { d.asks, d.ask = true, ask }
 }
 
 const (
-	// As many calls of a function may run at a time. Two or three are needed; more have been left behind, each of them for ever perhaps.
+	// The most calls of the function that may run at a time. Two or three are needed; further ones hang, perhaps for ever.
 	mostAsked = 8
-	// As long the end waits for those whose contexts have ended.
+	// How long the end waits for calls whose contexts have ended.
 	lastAnswer = time.Second
 )
 
-// Whom the native half asks who logs in.
+// Answers the native half's questions for the login.
 type asker struct {
 	ask    func(context.Context) (Login, error)
 	number uint64
@@ -80,11 +81,11 @@ type asker struct {
 	open map[uint64]context.CancelFunc
 	// Calls of the function.
 	running int
-	// Closed when there are none any more, after the end.
+	// Closed when no call runs any more, after the end.
 	idle chan struct{}
 }
 
-// A function for one connection; without one it is nil.
+// The asker of one connection; nil without a function.
 func newAsker(ctx context.Context, d *dialling) *asker {
 	if !d.asks {
 		return nil
@@ -96,7 +97,7 @@ func newAsker(ctx context.Context, d *dialling) *asker {
 	return a
 }
 
-// Hears of a question, or of its end, on the goroutine that fetches all news: it must not wait.
+// Gets a question, or the end of one, on the goroutine that fetches all news. It must not wait.
 func (a *asker) asked(question uint64, over bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -122,7 +123,7 @@ func (a *asker) asked(question uint64, over bool) {
 func (a *asker) answer(ctx context.Context, question uint64) {
 	var login *native.Login
 	why := "it ended its goroutine (runtime.Goexit)"
-	// Deferred for the case that it did.
+	// Deferred, so that it also runs after runtime.Goexit.
 	defer func() {
 		native.Answer(question, login, why)
 		a.answered(question)
@@ -141,12 +142,12 @@ func (a *asker) answered(question uint64) {
 	}
 }
 
-// Calls the function: a login, or why there is none.
+// Calls the function. Returns a login, or why there is none.
 func (a *asker) call(ctx context.Context) (*native.Login, string) {
 	var login Login
 	var err error
 	if gone := safely(func() { login, err = a.ask(ctx) }); gone != nil {
-		// What it panicked with may hold the secret, unless the runtime says it.
+		// The value of the panic may contain the secret, unless it comes from the runtime.
 		if said, ok := gone.value.(runtime.Error); ok {
 			return nil, "it panicked: " + short(valid(said.Error()))
 		}
@@ -161,7 +162,7 @@ func (a *asker) call(ctx context.Context) (*native.Login, string) {
 	return &native.Login{User: login.User, Password: login.Password, ExpiresIn: uint64(login.ExpiresIn)}, ""
 }
 
-// What is wrong with it, without quoting it.
+// The error for a login that cannot work. It does not quote the login.
 func (l *Login) check() *Error {
 	switch {
 	case l.User == "" && l.Password == "":
@@ -176,7 +177,7 @@ func (l *Login) check() *Error {
 	return checkSpan("ExpiresIn", l.ExpiresIn)
 }
 
-// Nobody is asked any more, and no answer is waited for; what still runs has its context ended.
+// Ends: no further calls, no waiting for answers; the contexts of running calls end.
 func (a *asker) end() {
 	if a == nil {
 		return

@@ -1,6 +1,6 @@
-// Package retryrmq is the way to retry messages on RabbitMQ: when a handler fails, the message leaves the head of its queue,
-// waits in the broker, and returns at the tail of that queue only, counted, until it succeeds or is parked with a readable
-// record of why. With [DLX] nothing is lost, whatever crashes.
+// Package retryrmq retries messages on RabbitMQ. When a handler fails, its message waits in the broker and comes back at the tail of its
+// queue. Each retry is counted. In the end the message is handled, or parked with a record of why. With [DLX] no message is lost when a
+// consumer or the connection fails.
 //
 //	conn, err := retryrmq.Dial(ctx, "amqp://localhost")
 //	...
@@ -8,8 +8,8 @@
 //		return ship(ctx, m.Body) // nil acknowledges, an error retries
 //	}, retryrmq.DLX(), retryrmq.Retry(retryrmq.Exponential(time.Second, 5*time.Minute)))
 //
-// A handler may be called more than once for the same message (at least once); [Message.MessageID] and [Message.Attempt] help to
-// notice.
+// Delivery is at least once: a handler may be called more than once for the same message. [Message.MessageID] and [Message.Attempt] help to
+// notice that.
 //
-// The work is done by a library in Rust, which Python, Node and Rust services share; it is linked in through cgo.
+// A library in Rust does the work, the same one as in the Python, Node and Rust packages. It is linked through cgo.
 package retryrmq

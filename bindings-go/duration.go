@@ -2,7 +2,7 @@ package retryrmq
 
 import "time"
 
-// What is wrong with a duration of an option. Nothing here waits less than a millisecond: who says so has left the unit out.
+// The error for a duration of an option that cannot work. Nothing here waits less than a millisecond, so a shorter time has no unit.
 func checkSpan(option string, d time.Duration) *Error {
 	switch {
 	case d < 0:

@@ -10,22 +10,23 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-// Error is every error of this package. None of them means that a message was lost.
+// Error is the type of every error of this package. None of them means that a delivered message was lost: what was not acknowledged stays in its
+// queue.
 //
 // Compare with [errors.Is] and the sentinels below, or look at the code, which is the same in every language.
 type Error struct {
-	// Code names the kind.
+	// Code is the code of the error, the same in every language.
 	Code string
 	// Message is one sentence that names what to change. It never contains a password.
 	Message string
-	// Detail is what stands behind it, for a log; often empty.
+	// Detail is its cause, for a log; often empty.
 	Detail string
 }
 
-// Error is the message.
+// Error returns the message.
 func (e *Error) Error() string { return "retryrmq: " + e.Message }
 
-// Is says whether target is an *Error with the same code.
+// Is reports whether target is an *Error with the same code.
 func (e *Error) Is(target error) bool {
 	other, ok := target.(*Error)
 	return ok && other.Code == e.Code
@@ -33,41 +34,42 @@ func (e *Error) Is(target error) bool {
 
 // One of each kind, for errors.Is.
 var (
-	// ErrInvalidURL: the broker's address cannot be used.
+	// ErrInvalidURL: the broker's address cannot be used: unknown scheme, missing host, port out of range.
 	ErrInvalidURL = kind("invalid_url", "the broker's address cannot be used")
-	// ErrInvalidOption: an option has a value that cannot work; nothing was subscribed or published.
+	// ErrInvalidOption: an option has a value that cannot work. Nothing was subscribed or published.
 	ErrInvalidOption = kind("invalid_option", "an option has a value that cannot work")
-	// ErrInvalidPolicy: a retry policy or a rule cannot be read or cannot work.
+	// ErrInvalidPolicy: a retry policy or a rule cannot be parsed, or cannot work.
 	ErrInvalidPolicy = kind("invalid_policy", "a retry policy cannot be read or cannot work")
-	// ErrUnreachable: nothing answers at the address, or what answers does not speak AMQP 0-9-1.
+	// ErrUnreachable: nothing answers at the address, or it does not speak AMQP 0-9-1.
 	ErrUnreachable = kind("unreachable", "nothing answers at the broker's address")
-	// ErrAuthenticationFailed: the broker refuses the user or the password, or the function of [WithCredentials] or a file gives none.
+	// ErrAuthenticationFailed: the broker refused the user or the password (AMQP 403), or a password file or the function of [WithCredentials]
+	// failed.
 	ErrAuthenticationFailed = kind("authentication_failed", "the broker refuses the user or the password")
-	// ErrTLSFailed: the TLS handshake failed, or a certificate file holds no certificate.
+	// ErrTLSFailed: the TLS handshake failed, or a certificate file contains no certificate.
 	ErrTLSFailed = kind("tls_failed", "the TLS handshake failed")
-	// ErrVhostNotFound: the virtual host does not exist.
+	// ErrVhostNotFound: the virtual host does not exist (AMQP 530 while connecting).
 	ErrVhostNotFound = kind("vhost_not_found", "the virtual host does not exist")
-	// ErrQueueNotFound: the queue does not exist and may not be declared.
+	// ErrQueueNotFound: the queue does not exist and may not be declared (AMQP 404).
 	ErrQueueNotFound = kind("queue_not_found", "the queue does not exist")
-	// ErrMismatch: a queue or exchange exists with other arguments.
+	// ErrMismatch: a queue or exchange exists with other arguments (AMQP 406).
 	ErrMismatch = kind("mismatch", "a queue or exchange exists with other arguments")
-	// ErrAccessRefused: the user lacks a permission; the message names the pattern that is missing.
+	// ErrAccessRefused: the user lacks a permission (AMQP 403). The message names the missing permission pattern.
 	ErrAccessRefused = kind("access_refused", "the user lacks a permission")
-	// ErrStrategyRefused: the broker or the queue cannot serve the chosen strategy safely; the message names one that can.
+	// ErrStrategyRefused: this broker or this queue cannot serve the chosen strategy safely. The message names one that can.
 	ErrStrategyRefused = kind("strategy_refused", "the broker cannot serve the chosen strategy")
-	// ErrUnroutable: no queue takes a message with this exchange and routing key.
+	// ErrUnroutable: no queue takes a message with this exchange and routing key (AMQP basic.return). It was not stored.
 	ErrUnroutable = kind("unroutable", "no queue takes the message")
-	// ErrNotConfirmed: the broker did not confirm a message; publish it again after a pause.
+	// ErrNotConfirmed: the broker rejected a publish (AMQP basic.nack). Publish it again after a pause.
 	ErrNotConfirmed = kind("not_confirmed", "the broker did not confirm the message")
-	// ErrTooLarge: the message does not fit: a name above 255 bytes, or headers above one frame.
+	// ErrTooLarge: the message does not fit: a name longer than 255 bytes, headers larger than one frame, or a body larger than the broker allows.
 	ErrTooLarge = kind("too_large", "the message does not fit")
-	// ErrTimeout: the broker, or a handler at the end, took too long.
+	// ErrTimeout: the broker did not answer in time, the nodes of a queue are away, or a handler ran longer than the drain timeout.
 	ErrTimeout = kind("timeout", "it took too long")
-	// ErrConnectionLost: the connection was lost; it is re-made in the background.
+	// ErrConnectionLost: the connection was lost. It is re-made in the background.
 	ErrConnectionLost = kind("connection_lost", "the connection was lost")
 	// ErrClosed: the connection was closed.
 	ErrClosed = kind("closed", "the connection was closed")
-	// ErrBroker: any other refusal by the broker; the message quotes it.
+	// ErrBroker: any other refusal by the broker. The message quotes it.
 	ErrBroker = kind("broker_error", "the broker refused")
 )
 
@@ -77,7 +79,7 @@ func badOption(format string, args ...any) *Error {
 	return &Error{Code: ErrInvalidOption.Code, Message: fmt.Sprintf(format, args...)}
 }
 
-// An error of the native half as one of ours; everything else stays as it is.
+// Turns an error of the native half into one of ours; other errors stay as they are.
 func ours(err error) error {
 	var refusal *native.Refusal
 	if errors.As(err, &refusal) {
@@ -86,7 +88,7 @@ func ours(err error) error {
 	return err
 }
 
-// Sentences of the native half name options as all languages do; here they are those of Go.
+// Sentences of the native half use the core's names of options; these replace them by Go's.
 var (
 	goOptions = strings.NewReplacer("`dlx`", "`DLX`", "`fatal`", "`Fatal`", "`park`", "`NoParking`", "`retry`", "`Retry`", "`strategy`", "`Strategy`", "`rules`", "`Rules`",
 		"`prefetch`", "`Prefetch`", "`concurrency`", "`Concurrency`", "`handler_timeout`", "`HandlerTimeout`", "`pause`", "`Pause`",
@@ -114,7 +116,7 @@ func checkContext(ctx context.Context) error {
 	return nil
 }
 
-// The native half takes texts to be UTF-8, unseen.
+// The native half does not check that texts are UTF-8.
 func checkText(option, text string) error {
 	if !utf8.ValidString(text) {
 		return badOption("`%s` is not valid UTF-8: %q", option, head(text))

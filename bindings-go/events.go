@@ -8,62 +8,62 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-// EventName names what happened.
+// EventName is the name of an event, the same in every language.
 type EventName string
 
-// What can happen.
+// The names of events.
 const (
-	// EventRetried: a failed message is on its way to wait; its original is acknowledged.
+	// EventRetried: a failed message waits for its next attempt. Its copy is confirmed, its original acknowledged.
 	EventRetried EventName = "retried"
-	// EventDeferred: a message was deferred by its handler.
+	// EventDeferred: a handler deferred a message.
 	EventDeferred EventName = "deferred"
 	// EventParked: a message was parked.
 	EventParked EventName = "parked"
-	// EventHandedOver: with the strategy Service, a failed message was handed over to the service, whose policy decides; its original is
+	// EventHandedOver: with the strategy Service, a failed message was handed over to the service, whose policy decides. Its original is
 	// acknowledged.
 	EventHandedOver EventName = "handed_over"
-	// EventRejected: without DLX, a failed message was rejected; the queue's own dead-lettering decides.
+	// EventRejected: without DLX, a failed message was rejected without requeue. The queue's own dead-lettering decides.
 	EventRejected EventName = "rejected"
-	// EventDetoured: a message that was with a consumer when that went away takes a detour, so that the crash is counted.
+	// EventDetoured: a message came back without an answer from its consumer. A copy takes a short wait, so that the crash is counted.
 	EventDetoured EventName = "detoured"
-	// EventAlreadyHandled: a redelivery of a message that was handled before the connection dropped was acknowledged, not run again.
+	// EventAlreadyHandled: a message that was handled before the connection was lost came again. It was acknowledged and not handled again.
 	EventAlreadyHandled EventName = "already_handled"
-	// EventReplayed: a message that was replayed from the parking queue arrived.
+	// EventReplayed: a message that was replayed from the parking queue arrived, and will be handled again.
 	EventReplayed EventName = "replayed"
-	// EventPublishFailed: a copy could not be stored; it is tried again, and the original is still unacknowledged.
+	// EventPublishFailed: a copy could not be stored. It is tried again; the original is still unacknowledged.
 	EventPublishFailed EventName = "publish_failed"
-	// EventRequeued: copies could not be stored for long; the message goes back to its queue.
+	// EventRequeued: a copy could not be stored for a long time, so the message was requeued.
 	EventRequeued EventName = "requeued"
-	// EventDisconnected: the connection was lost; what was unacknowledged comes again.
+	// EventDisconnected: the connection or the channel was lost. Unacknowledged messages are delivered again.
 	EventDisconnected EventName = "disconnected"
-	// EventLoginRefused: the connection was lost, and the broker refuses the login or the virtual host now. It is tried again;
-	// somebody has to change the login or the virtual host.
+	// EventLoginRefused: the connection was lost, and the broker now refuses the login or the virtual host. The client keeps trying; somebody
+	// must change one of them.
 	EventLoginRefused EventName = "login_refused"
-	// EventReconnected: consuming again after a loss.
+	// EventReconnected: the consumer consumes again after a loss.
 	EventReconnected EventName = "reconnected"
-	// EventPaused: too large a share of attempts failed; no messages are taken for a while.
+	// EventPaused: too many attempts failed, so the consumer takes no messages for a while.
 	EventPaused EventName = "paused"
-	// EventResumed: the probe message succeeded; messages are taken again.
+	// EventResumed: the probe message succeeded, so the consumer takes messages again.
 	EventResumed EventName = "resumed"
 )
 
-// Event is something that an operator or a test would want to know. What an event does not say is empty or zero.
+// Event is what happened to a message or a consumer, for operators and tests. A field that an event does not have is empty or zero.
 type Event struct {
-	// Name is what happened.
+	// Name says what happened.
 	Name EventName
 	// Queue is the work queue.
 	Queue string
-	// MessageID is the message's, if it is about one and its publisher gave it an id.
+	// MessageID is the message's id, if the event is about a message and its publisher gave it one.
 	MessageID string
-	// Attempt is the attempt that failed.
+	// Attempt is the number of the attempt that failed.
 	Attempt int
 	// Delay is how long the message waits, or the consumer pauses.
 	Delay time.Duration
-	// Reason is why it was parked.
+	// Reason is why the message was parked.
 	Reason string
-	// Error is what went wrong.
+	// Error is the error.
 	Error string
-	// Crashes is how many there were so far.
+	// Crashes is the number of the message's crashes so far.
 	Crashes int
 }
 
@@ -75,16 +75,16 @@ func newEvent(t native.Told) Event {
 // The most events that wait for a listener.
 const eventRoom = 10_000
 
-// Hears of an event; false when there was no room for it.
+// Gets an event; false if there was no room for it.
 type listener func(Event) (heard bool)
 
-// The listeners of one consumer, on a goroutine of their own: they may do what they like, also publish.
+// The listeners of one consumer, on a goroutine of their own, so that they may block, and publish.
 type listeners struct {
 	number uint64
 	events chan Event
 	ended  chan struct{}
 	log    *journal
-	// Nobody waits for them any more.
+	// Consume no longer waits for them.
 	left atomic.Bool
 }
 
@@ -104,7 +104,7 @@ func listen(tell []listener, log *journal) *listeners {
 	return l
 }
 
-// Tells one event to those who are left of that, and then all others to all.
+// Passes one event to the listeners that are left, and then all further events to all.
 func (l *listeners) run(tell []listener, event Event, left []listener) {
 	over := false
 	defer func() {
@@ -140,7 +140,7 @@ func (l *listeners) tell(f listener, event Event) {
 	}
 }
 
-// Ends after everything that was told so far; false when that takes longer than it may.
+// Ends after all events so far were passed on; false if that takes longer than the limit.
 func (l *listeners) end(limit time.Duration) bool {
 	if l == nil {
 		return true

@@ -9,21 +9,21 @@ import (
 
 var errTooLong = errors.New("the handler timeout has passed")
 
-// The time that a handler may take, for a consumer and for its simulation.
+// The handler timeout, for a consumer and for a simulation.
 type limit struct {
 	span  time.Duration
 	until time.Time
 }
 
-// A limit that begins now, and the context of the handler.
+// A limit that starts now, and the context of the handler.
 func newLimit(ctx context.Context, span time.Duration) (context.Context, context.CancelFunc, limit) {
 	l := limit{span, time.Now().Add(span)}
 	ctx, cancel := context.WithDeadlineCause(ctx, l.until, errTooLong)
 	return ctx, cancel, l
 }
 
-// What a handler that returned err just now has said. At its deadline and later that is not what it returned, whatever it is:
-// whether it did not look at its context or was told by it makes no difference.
+// The error of a handler that returned err just now. From the deadline on it is always a timeout, whether the handler ignored its context or
+// returned because of it.
 func (l limit) counts(err error) error {
 	if time.Now().Before(l.until) {
 		return err
@@ -45,7 +45,7 @@ func written(d time.Duration) string {
 	return fmt.Sprintf("%dms", ms)
 }
 
-// A handler that took longer than it may.
+// The error of a handler that ran longer than its timeout.
 type tooLong struct{ limit time.Duration }
 
 func (t *tooLong) Error() string     { return "the handler took longer than " + written(t.limit) }

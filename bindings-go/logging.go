@@ -13,9 +13,9 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-// SetLogger has this package log to l, and so all connections of the process that have no [Logger] of their own; nil silences it. Without
-// it, it logs to [slog.Default]. Whether l wants lines below INFO is asked here and by [Dial]. The stack of a handler's failure, at DEBUG, is
-// logged on the handler's goroutine, everything else on one of this package; [Conn.Close] waits for that, five seconds at most.
+// SetLogger sets the logger of this package, for all connections of the process without a [Logger] of their own; nil turns logging off. The
+// default is [slog.Default]. SetLogger and [Dial] ask l whether it wants lines below INFO. The stack of a handler's failure, at DEBUG, is logged
+// on the handler's goroutine, everything else on a goroutine of this package; [Conn.Close] waits for that for at most five seconds.
 func SetLogger(l *slog.Logger) {
 	l = orSilent(l)
 	debug := wantsDebug(l)
@@ -28,8 +28,8 @@ func SetLogger(l *slog.Logger) {
 	}
 }
 
-// Logger has a connection log to l, whatever [SetLogger] says; nil silences it. Lines of the native half, such as those about failed
-// attempts and lost connections, go to the loggers of all connections that are open, to each logger once.
+// Logger sets the logger of one connection, instead of that of [SetLogger]; nil turns its logging off. Lines of the native half, such as those
+// about failed attempts and lost connections, go to the loggers of all open connections, once to each logger.
 func Logger(l *slog.Logger) DialOption { return func(d *dialling) { d.logger = orSilent(l) } }
 
 var silent = slog.New(slog.DiscardHandler)
@@ -41,7 +41,7 @@ func orSilent(l *slog.Logger) *slog.Logger {
 	return l
 }
 
-// Where lines go: a logger, with those on their way to it from where nobody may wait for people's log handlers.
+// A logger, and the lines that wait for it. Some goroutines must not wait for log handlers, which are user code.
 type journal struct {
 	chosen atomic.Pointer[slog.Logger]
 
@@ -49,7 +49,7 @@ type journal struct {
 	waiting []line
 	// How many lines had no room, and how many events.
 	lost, missed uint64
-	// Closed when nothing waits any more; nil when nobody writes.
+	// Closed when no line waits any more; nil if no goroutine writes.
 	written chan struct{}
 }
 
@@ -60,10 +60,10 @@ type line struct {
 	attributes []any
 }
 
-// The journal of the package: that of all who have none of their own.
+// The journal of the package, for connections without a logger of their own.
 var common journal
 
-// The journals of connections, by their own loggers, with how many there are; nil stands for the package's.
+// The journals of connections, by logger, with the number of connections; nil stands for the package's.
 var journals = struct {
 	sync.Mutex
 	open map[*slog.Logger]*shared
@@ -78,7 +78,7 @@ type shared struct {
 
 const (
 	lineRoom = 1000
-	// As long the end waits for people's code that nothing else bounds.
+	// How long the end waits for user code that has no other limit.
 	lastWords = 5 * time.Second
 )
 
@@ -90,7 +90,7 @@ func init() {
 			attributes = append(attributes, short(field))
 		}
 		text := "retryrmq: " + l.Text
-		// Lines of attempts quote errors and ids; of others, names of queues are fields.
+		// Lines about attempts quote errors and ids. In other lines the names of queues are fields.
 		if l.Room != "attempt" && !strings.HasPrefix(l.Text, "attempt ") {
 			text = "retryrmq: " + goOptions.Replace(l.Text)
 		}
@@ -105,7 +105,7 @@ func init() {
 	}
 }
 
-// Opens the journal of a connection, and keeps the news coming that go there, until release. The logger is nil for the package's.
+// Opens the journal of a connection, and keeps fetching news for it until release. A nil logger stands for the package's.
 func hold(own *slog.Logger) *journal {
 	debug := wantsDebug(orDefault(own))
 	journals.Lock()
@@ -126,7 +126,7 @@ func hold(own *slog.Logger) *journal {
 	return entry.journal
 }
 
-// Lets go of both. Of the last connection with this logger, everything is logged after this, unless the logger takes too long.
+// Releases both. After the last connection with this logger, it waits until everything is logged, unless the logger takes too long.
 func release(own *slog.Logger) {
 	native.Release()
 	journals.Lock()
@@ -143,7 +143,7 @@ func release(own *slog.Logger) {
 	}
 }
 
-// Those of all open connections, or the package's; one for each logger.
+// The journals of all open connections, or the package's; one per logger.
 func openJournals() []*journal {
 	journals.Lock()
 	defer journals.Unlock()
@@ -160,7 +160,7 @@ func openJournals() []*journal {
 	return all
 }
 
-// Tells the native half which lines somebody wants. With the lock of the journals.
+// Tells the native half which lines are wanted. The caller holds the lock of the journals.
 func wantLines() {
 	debug := false
 	for _, entry := range journals.open {
@@ -183,7 +183,7 @@ func orDefault(own *slog.Logger) *slog.Logger {
 
 func wantsDebug(l *slog.Logger) bool { return l.Enabled(context.Background(), slog.LevelDebug) }
 
-// As much of a text as a log line needs, and as the record of a parked message keeps; and as much of a stack.
+// The most of a text, and of a stack, that a log line shows; as much as the record of a parked message keeps.
 const (
 	mostText  = 1024
 	mostStack = 4096
@@ -198,7 +198,7 @@ func cut(text string, most int) string {
 	return text
 }
 
-// Logs, on a goroutine that people's code may hold up or end. A log handler that panics costs its line.
+// Logs, on a goroutine that user code may hold up or end. If a log handler panics, its line is lost.
 func (j *journal) say(level slog.Level, message string, attributes ...any) {
 	gone := safely(func() { j.logger().Log(context.Background(), level, message, attributes...) })
 	if gone != nil {
@@ -220,7 +220,7 @@ func (j *journal) sayLater(level slog.Level, message string, attributes ...any) 
 	j.startWriting()
 }
 
-// Says that events were dropped; soon, and once for as many as were.
+// Logs that events were dropped; a moment later, and once for all of them.
 func (j *journal) warnMissed(count uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -245,7 +245,7 @@ func (j *journal) flush() {
 	}
 }
 
-// Waits for done; false when that takes longer than it may.
+// Waits for done; false if that takes longer than the limit.
 func within(limit time.Duration, done <-chan struct{}) bool {
 	over := time.NewTimer(limit)
 	defer over.Stop()
@@ -266,7 +266,7 @@ func within(limit time.Duration, done <-chan struct{}) bool {
 func (j *journal) write() {
 	over := false
 	defer func() {
-		if !over { // a log handler has ended this goroutine: another one takes over
+		if !over { // a log handler has ended this goroutine; another one continues
 			go j.write()
 		}
 	}()

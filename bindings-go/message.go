@@ -11,33 +11,33 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-// Message is a message as its handler sees it. It may be kept, and so may each of its parts: the texts keep nothing else, and the body
-// no more than the headers.
+// Message is a message as its handler gets it. It may be kept, and so may its parts: a kept text holds no other memory, a kept body only that
+// of the headers.
 type Message struct {
-	// Body is as it was published.
+	// Body is the body, as it was published.
 	Body []byte
-	// Exchange is the one it was first published to; empty for the default exchange.
+	// Exchange is the exchange the message was first published to; empty for the default exchange.
 	Exchange string
-	// RoutingKey is the one it was first published with.
+	// RoutingKey is the routing key the message was first published with.
 	RoutingKey string
-	// MessageID is what its publisher called it; often empty.
+	// MessageID is the id that the publisher gave it; empty without one.
 	MessageID string
-	// Queue is the one it came from.
+	// Queue is the work queue it came from.
 	Queue string
-	// Attempt counts from 1, the first delivery.
+	// Attempt is the number of this attempt: 1 on first delivery.
 	Attempt int
-	// Retries is how many attempts failed: Attempt − 1.
+	// Retries is how many attempts failed before this one: Attempt − 1.
 	Retries int
-	// FirstFailedAt is when the first attempt failed, to the second; zero if none did.
+	// FirstFailedAt is when the first attempt failed, in whole seconds; zero if none has failed.
 	FirstFailedAt time.Time
-	// LastError is why the last attempt failed.
+	// LastError is the error of the last failed attempt; empty if none has failed.
 	LastError string
-	// Replays is how often it was replayed from the parking queue.
+	// Replays is how often the message was replayed from the parking queue.
 	Replays int
-	// Redelivered says whether the broker delivered it before.
+	// Redelivered reports whether the broker has delivered this message before (AMQP redelivered).
 	Redelivered bool
-	// Mended is what had to be mended before it could be read: names that are not UTF-8, tables nested without end; mostly empty. Where
-	// the handler fails on such a message, it is parked as undecodable at once.
+	// Mended is what had to be repaired before the message could be read, such as names that are not UTF-8 or tables nested too deeply;
+	// mostly empty. If the handler fails on such a message, it is parked as undecodable at once.
 	Mended string
 
 	token      uint64
@@ -48,13 +48,13 @@ type Message struct {
 	table      Table
 }
 
-// Headers are all headers, the broker's and this library's among them. They are read at the first call.
+// Headers returns all headers. They include the headers of the broker and the x-retry-* headers of this library. The first call reads them.
 func (m *Message) Headers() Table {
 	m.once.Do(func() { m.table = readTable(m.headers) })
 	return m.table
 }
 
-// Properties are the AMQP properties of a message, without its headers. What is not set is empty or zero.
+// Properties are the AMQP properties of a message, without its headers. A property that is not set is empty or zero.
 type Properties struct {
 	ContentType, ContentEncoding   string
 	CorrelationID, ReplyTo         string
@@ -92,21 +92,21 @@ func (m *Message) Properties() Properties {
 	return p
 }
 
-// Failure is one failed attempt, as a message's history tells it.
+// Failure is one failed attempt in a message's history.
 type Failure struct {
-	// Attempt counts from 1.
+	// Attempt is the number of the attempt; 1 is the first delivery.
 	Attempt int
-	// At is when, to the second.
+	// At is when it failed, in whole seconds.
 	At time.Time
-	// Error is why, on one line.
+	// Error is the error, one line.
 	Error string
-	// Host is where the consumer ran.
+	// Host is the host name of the consumer.
 	Host string
-	// AppVersion is the version of the consuming application, if it told one.
+	// AppVersion is the version of the consuming application, as given with [AppVersion]; empty if it was not.
 	AppVersion string
 }
 
-// History is the last failures, ten at most, oldest first.
+// History returns the last failures, at most ten, oldest first.
 func (m *Message) History() []Failure {
 	entries, err := native.History(m.headers)
 	if err != nil {
@@ -119,12 +119,12 @@ func (m *Message) History() []Failure {
 	return history
 }
 
-// String names it, without its body.
+// String names the message, without its body.
 func (m *Message) String() string {
 	return fmt.Sprintf("message %q of %q (attempt %d, %d bytes)", m.MessageID, m.Queue, m.Attempt, len(m.Body))
 }
 
-// LogValue is what slog shows of it.
+// LogValue is the form that slog logs, without the body.
 func (m *Message) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("queue", m.Queue), slog.String("id", m.MessageID), slog.Int("attempt", m.Attempt),
 		slog.Int("bytes", len(m.Body)))
@@ -138,7 +138,7 @@ const (
 
 var errShortBatch = errors.New("retryrmq: a batch is cut short; this is a mistake in retryrmq")
 
-// Reads a batch. The messages have memory of their own each: a handler may keep one of them for long, and must not keep the others by it.
+// Reads a batch. Each message has its own memory: a handler may keep one for long, and that must not keep the others.
 func readBatch(batch []byte, queue string) ([]*Message, error) {
 	if len(batch) == 0 {
 		return nil, nil
@@ -170,7 +170,7 @@ func readMessage(b []byte, queue string) (*Message, error) {
 type batchReader struct {
 	rest []byte
 	bad  bool
-	// Of the message before, which often has the same ones.
+	// Those of the message before; the next one often has the same.
 	exchange, routingKey string
 }
 
@@ -200,7 +200,7 @@ func (r *batchReader) uint64() uint64 {
 
 func (r *batchReader) block() []byte { return r.take(int(r.uint32())) }
 
-// A text; the one before if it is the same.
+// A text. If it equals the one before, that one is reused.
 func (r *batchReader) text(before *string) string {
 	if b := r.block(); string(b) != *before {
 		*before = string(b)

@@ -7,10 +7,11 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-// Option is an option of [Conn.Consume]. What is not said is the library's default, the same in every language.
+// Option is an option of [Conn.Consume]. Without an option its default applies, the same in every language. An option that cannot work is an
+// [ErrInvalidOption] or [ErrInvalidPolicy] of Consume; no message was taken then.
 type Option func(*plan) error
 
-// A consumer to be.
+// A consumer that is not running yet.
 type plan struct {
 	given native.Given
 	fatal []func(error) bool
@@ -35,8 +36,8 @@ func newPlan(queue string, options []Option) (*plan, error) {
 	return p, nil
 }
 
-// DLX has failed messages retried and parked. Without it a failure is rejected without requeue, so that the queue's own
-// dead-lettering decides.
+// DLX retries and parks failed messages. Without it a failed message is rejected without requeue, and the queue's own dead-lettering
+// decides; without a dead-letter exchange the broker drops it.
 func DLX() Option {
 	return func(p *plan) error {
 		p.given["dlx"] = true
@@ -44,7 +45,7 @@ func DLX() Option {
 	}
 }
 
-// Retry is the policy for failures that no rule is about; exponential(1s, factor=4, max=5m, retries=5) by default.
+// Retry sets the policy for failures that no rule matches. The default is exponential(1s, factor=4, max=5m, retries=5). It needs [DLX].
 func Retry(policy Policy) Option {
 	return func(p *plan) error {
 		read, err := policy.read()
@@ -58,19 +59,19 @@ type StrategyName string
 
 // How failed messages wait.
 const (
-	// RetryQueues: a confirmed copy waits in a queue per delay. Works with every queue, on every broker; the default.
+	// RetryQueues: a confirmed copy waits in one queue per delay. It works with every queue, on every supported broker. The default.
 	RetryQueues StrategyName = "retry-queues"
-	// DeadLetter: the client rejects, the broker's dead-lettering does the rest; one fixed delay.
+	// DeadLetter: the client rejects the message, and the broker dead-letters it into the waiting queue. There is one fixed delay.
 	DeadLetter StrategyName = "dead-letter"
-	// Native: the delayed retry of quorum queues, RabbitMQ 4.3 and later; linear delays, back at the head.
+	// Native: the delayed retry of quorum queues, from RabbitMQ 4.3 on. Delays are linear, and a message returns to the head of its queue.
 	Native StrategyName = "native"
-	// DelayedExchange: through the delayed-message plugin, for brokers before 4.3 that have it.
+	// DelayedExchange: a copy waits in an exchange of the delayed-message plugin, for brokers before 4.3 that have it.
 	DelayedExchange StrategyName = "delayed-exchange"
-	// Service: a confirmed copy with the failure goes to `retryrmq serve`, whose policy decides when it comes back and when it is parked.
+	// Service: a confirmed copy, with its failure, goes to `retryrmq serve`, whose policy decides when it returns and when it is parked.
 	Service StrategyName = "service"
 )
 
-// Strategy is how failed messages wait.
+// Strategy sets how failed messages wait; [RetryQueues] by default.
 func Strategy(name StrategyName) Option {
 	return func(p *plan) error {
 		p.given["strategy"] = name
@@ -81,7 +82,7 @@ func Strategy(name StrategyName) Option {
 	}
 }
 
-// Rules choose another policy; the first that holds decides.
+// Rules adds rules that choose another policy. The first rule that matches decides. It needs [DLX].
 func Rules(rules ...Rule) Option {
 	return func(p *plan) error {
 		all, _ := p.given["rules"].([]any)
@@ -99,7 +100,7 @@ func Rules(rules ...Rule) Option {
 	}
 }
 
-// Prefetch is how many messages may be unacknowledged at a time, 1 to 65535; 64 by default.
+// Prefetch sets how many messages may be unacknowledged at a time (AMQP basic.qos): 1 to 65535, 64 by default.
 func Prefetch(n int) Option {
 	return func(p *plan) error {
 		if n < 1 || n > math.MaxUint16 {
@@ -110,8 +111,8 @@ func Prefetch(n int) Option {
 	}
 }
 
-// Priority says which consumers of the queue come first: while one of a higher priority has room in its [Prefetch], it gets the
-// messages. It may be negative; 0 by default.
+// Priority sets the priority among the consumers of the queue (x-priority): while a consumer of a higher priority has room in its [Prefetch],
+// it gets all messages. It may be negative; 0 by default.
 func Priority(n int) Option {
 	return func(p *plan) error {
 		if n < math.MinInt32 || n > math.MaxInt32 {
@@ -122,18 +123,18 @@ func Priority(n int) Option {
 	}
 }
 
-// Concurrency is how many handlers run at a time; 16 by default.
+// Concurrency sets how many handlers run at a time; 16 by default.
 func Concurrency(n int) Option {
 	return counted("Concurrency", "concurrency", n, 100_000)
 }
 
-// HandlerTimeout is how long a handler may take; longer is a failed attempt. The handler's context ends then, with this as
-// its deadline; a handler that does not look at it still takes its place among the concurrent ones. No limit by default.
+// HandlerTimeout sets how long a handler may run, at most 365 days. It is the deadline of the handler's context; at the deadline the attempt
+// has failed. A handler that ignores its context still counts in [Concurrency] until it returns. No limit by default.
 func HandlerTimeout(d time.Duration) Option {
 	return lasting("HandlerTimeout", "handler_timeout", d)
 }
 
-// NoParking drops messages that are given up instead of parking them.
+// NoParking drops messages that are given up, instead of parking them: they are acknowledged and lost. It needs [DLX].
 func NoParking() Option {
 	return func(p *plan) error {
 		p.given["park"] = false
@@ -141,9 +142,9 @@ func NoParking() Option {
 	}
 }
 
-// Pause stops taking messages for d when more than the share failures of the last window attempts failed: then the messages
-// are not the problem. After it one message is taken as a probe, whose success ends the pause and whose failure renews it. A
-// zero stands for the default: 0.5, 20, 30 seconds.
+// Pause stops taking messages for the time d when more than the share failures (0 to 1) of the last window attempts failed. After the pause,
+// one message is taken as a probe: if it succeeds, the consumer resumes; if it fails, the next pause begins. A zero stands for the default:
+// 0.5, 20, 30 seconds. Without this option there is no pause.
 func Pause(failures float64, window int, d time.Duration) Option {
 	return func(p *plan) error {
 		budget := native.Given{}
@@ -170,9 +171,9 @@ func Pause(failures float64, window int, d time.Duration) Option {
 	}
 }
 
-// OnEvent tells f of every event, one after the other, on a goroutine of its own that ends with the consumer. Events that
-// come while 10 000 others wait for f are dropped, with a warning. Consume waits for f at its end, for what is left of the drain timeout
-// and five seconds at least, and so does [Conn.Close]: f must not call Close.
+// OnEvent calls f with every event, one after the other, on a goroutine of its own that ends with the consumer. If 10 000 events wait for f,
+// further ones are dropped, with a warning in the log. At its end, Consume waits for f up to the rest of the drain timeout, and at least five
+// seconds. So does [Conn.Close]: f must not call Close.
 func OnEvent(f func(Event)) Option {
 	return func(p *plan) error {
 		if f == nil {
@@ -186,8 +187,8 @@ func OnEvent(f func(Event)) Option {
 	}
 }
 
-// Events sends every event to ch, as signal.Notify does: without waiting, so give it room; events without room are dropped,
-// with a warning. The channel is not closed, and must not be before Consume returns.
+// Events sends every event to ch. As signal.Notify, it does not wait, so give the channel a buffer. If the buffer is full, events are dropped,
+// with a warning in the log. The channel is not closed; do not close it before Consume returns.
 func Events(ch chan<- Event) Option {
 	return func(p *plan) error {
 		if ch == nil {
@@ -205,9 +206,9 @@ func Events(ch chan<- Event) Option {
 	}
 }
 
-// OnReady calls f when the subscription stands, before the first message: a consumer's queue exists then, and a service may say
-// that it is ready. It runs on a goroutine of its own, and may call [Conn.Close]; Consume waits for it at its end, as long as for those of
-// [OnEvent]. A panic of it is logged as an error.
+// OnReady calls f when the broker has accepted the consumer, before the first message. The queue exists then, and a service can report that it
+// is ready. f runs on a goroutine of its own, and may call [Conn.Close]. At its end, Consume waits for f as long as for those of [OnEvent]. A
+// panic in f is logged as an error.
 func OnReady(f func()) Option {
 	return func(p *plan) error {
 		if f == nil {
@@ -218,10 +219,12 @@ func OnReady(f func()) Option {
 	}
 }
 
-// Fatal says which errors no retry can mend: where f is true, the message is parked at once. Of several, any decides. An f that
-// panics says nothing: the attempt has failed, and the panic is logged as an error. It is called on the goroutines of handlers, many
-// at a time; one that does not return holds up its message, or with a [HandlerTimeout] that message's next attempt. Of an error that
-// wraps itself it is not asked. For a single error there is [Permanent].
+// Fatal defines errors that no retry can fix: if f returns true, the message is parked at once as fatal. It needs [DLX]. It may be given
+// several times; any of the functions can decide. For a single error there is [Permanent].
+//
+// f is called on the goroutines of handlers, many at a time. If it panics, it decides nothing, and the panic is logged as an error. If it does
+// not return, its message is held up, or with a [HandlerTimeout] the next attempt of that message. It is not called for an error that wraps
+// itself.
 func Fatal(f func(error) bool) Option {
 	return func(p *plan) error {
 		if f == nil {
@@ -232,7 +235,7 @@ func Fatal(f func(error) bool) Option {
 	}
 }
 
-// NoDeclare makes no queues: they must exist already, and the user needs no permission to configure.
+// NoDeclare creates no queues: they must exist already, and the user needs no configure permission.
 func NoDeclare() Option {
 	return func(p *plan) error {
 		p.given["declare"] = false
@@ -240,8 +243,8 @@ func NoDeclare() Option {
 	}
 }
 
-// ReservedName consumes a queue although its name is one that waiting and parking queues have, such as orders.parked: that takes
-// away what is parked. Without it such a name is refused. To look at parked messages or replay them, use [Conn.Parked].
+// ReservedName allows a queue whose name is reserved for waiting and parking queues, such as orders.parked. Consuming it removes the parked
+// messages. Without this option such a name is refused. To look at parked messages or replay them, use [Conn.Parked].
 func ReservedName() Option {
 	return func(p *plan) error {
 		p.given["reserved_name"] = true
@@ -249,17 +252,18 @@ func ReservedName() Option {
 	}
 }
 
-// DrainTimeout is how long the end waits for running handlers, and for all else of your code; 30 seconds by default.
+// DrainTimeout sets how long Consume waits at its end for running handlers and for all other code of yours: 30 seconds by default, at most
+// 365 days. After that, unsettled messages are requeued.
 func DrainTimeout(d time.Duration) Option {
 	return lasting("DrainTimeout", "drain_timeout", d)
 }
 
-// CrashLimit is after how many crashes of its consumer a message is parked; 10 by default.
+// CrashLimit sets after how many crashes of its consumer a message is parked as delivery-limit; 10 by default.
 func CrashLimit(n int) Option {
 	return counted("CrashLimit", "crash_limit", n, 1_000_000)
 }
 
-// DeferLimit is after how many deferrals a message is parked; 1000 by default.
+// DeferLimit sets after how many deferrals a message is parked as exhausted; 1000 by default.
 func DeferLimit(n int) Option {
 	return counted("DeferLimit", "defer_limit", n, 1_000_000)
 }

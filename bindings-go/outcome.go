@@ -11,11 +11,11 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-// A handler's error that says what is to become of the message.
+// An error of a handler that decides what happens to the message.
 type signal interface {
 	error
 	end(*native.Ending)
-	// What went wrong; nil for those that are all there is to say.
+	// The failure behind it; nil if there is none.
 	cause() error
 }
 
@@ -24,14 +24,14 @@ type after struct {
 	delay time.Duration
 }
 
-// After is err with a delay: the attempt failed, and the message comes back in d, whatever the policy says. It counts as a
-// retry. It works through any wrapping, and errors.Is and errors.As see err through it.
+// After returns err with a delay: the attempt failed; retry after d, whatever the policy's delay is. It counts as a retry; if no retries are
+// left, the message is parked. Without [DLX] the message is rejected. It may be wrapped, and errors.Is and errors.As find err in it.
 //
-// After(nil, d) is nil, and nil ACKNOWLEDGES the message, so that After(ship(m), d) may be returned as it is. To have a message
-// come back without an error of your own, give it one, After(errors.New("busy"), d), or use [Defer].
+// After(nil, d) is nil, and nil ACKNOWLEDGES the message, so After(ship(m), d) may be returned directly. To retry without an error of your own,
+// make one, as in After(errors.New("busy"), d), or use [Defer].
 //
-// Of a delay below a millisecond that is not 0, such as After(err, 5), the unit was left out: the policy decides, and the error says so.
-// One that is computed, such as time.Until(then), may be so short; max(time.Until(then), time.Millisecond) is not.
+// A delay shorter than a millisecond and not 0, such as After(err, 5), has no unit: then the policy decides on the delay, and the error says
+// so. A computed delay, such as time.Until(then), can be that short; use max(time.Until(then), time.Millisecond).
 func After(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -51,7 +51,7 @@ func (a *after) end(ending *native.Ending) {
 
 type permanent struct{ err error }
 
-// Permanent is err, marked as one that no retry can mend: the message is parked at once, as fatal.
+// Permanent returns err, marked as one that no retry can fix: the message is parked at once as fatal. Without [DLX] it is rejected.
 //
 // Permanent(nil) is nil, and nil ACKNOWLEDGES the message. To park one without an error, use [Park].
 func Permanent(err error) error {
@@ -68,8 +68,10 @@ func (p *permanent) end(ending *native.Ending) { ending.What = native.Fatal }
 
 type deferral struct{ delay time.Duration }
 
-// Defer says: not now. The message comes back in d, and no attempt is spent. It is never nil, and neither is what Park gives. Below a
-// millisecond d is treated as that of [After]: a failed attempt, except without [DLX], where only the log says so.
+// Defer returns an error that defers the message: it is delivered again after d, and uses up no attempt. After [DeferLimit] deferrals it is
+// parked. Without [DLX] the consumer holds the message, for at most a minute, and puts a copy at the tail of its queue. The error is never nil.
+//
+// A d shorter than a millisecond and not 0 has no unit: then the attempt has failed. Without [DLX] it is only logged.
 func Defer(d time.Duration) error { return &deferral{d} }
 
 func (d *deferral) Error() string { return fmt.Sprintf("deferred for %v", d.delay) }
@@ -83,7 +85,8 @@ func (d *deferral) end(ending *native.Ending) {
 
 type parking struct{ reason string }
 
-// Park gives the message up: it is parked now, with this reason for people to read.
+// Park returns an error that parks the message now as requested. The reason is written into its record, for people to read. Without [DLX] the
+// message is rejected. The error is never nil.
 func Park(reason string) error { return &parking{reason} }
 
 func (p *parking) Error() string             { return p.reason }
@@ -93,7 +96,7 @@ func (p *parking) end(ending *native.Ending) { ending.What = native.Park }
 // What decides about a failed attempt: the options of its consumer.
 type judge struct {
 	fatal []func(error) bool
-	// Whether anybody asks what an error is.
+	// Whether rules need the types of an error.
 	kinds bool
 	dlx   bool
 	log   *journal
@@ -103,12 +106,11 @@ func newJudge(plan *plan, options *native.Options, log *journal) judge {
 	return judge{fatal: plan.fatal, kinds: options.HasRules, dlx: plan.given["dlx"] != nil, log: log}
 }
 
-// The end of an attempt that returned err. A signal counts wherever it stands in the chain; of several, the outermost.
+// The end of an attempt that returned err. A signal may stand anywhere in the chain; the outermost one decides.
 //
-// Everything that err is asked here runs people's code, which may panic: it is enough that err is a nil pointer. What cannot be
-// had then is left out, and the rest is said all the same.
+// Every method of err is user code and may panic, for example because err is a nil pointer. Whatever cannot be read then is left out.
 //
-// Only a parked message keeps a stack, so that it is not worked out for one that cannot be parked.
+// Only a parked message keeps a stack, so none is made for a message that cannot be parked.
 func (j *judge) ending(err error, mayPark bool) *native.Ending {
 	ending := &native.Ending{What: native.Retry}
 	subject := err
@@ -151,8 +153,8 @@ func (j *judge) ending(err error, mayPark bool) *native.Ending {
 	return ending
 }
 
-// What is wrong with the delay that a handler chose, if its unit was left out. Then it is none: the attempt has failed, and the policy
-// decides. Except that without DLX a failure may drop the message, and a deferral does not.
+// The error for a chosen delay without a unit. Then the attempt has failed, and the policy decides on the delay. Without DLX a failure may drop
+// the message, so a deferral stays a deferral.
 func (j *judge) bareDelay(ending *native.Ending) *Error {
 	if ending.Delay == nil || !isBare(time.Duration(*ending.Delay)) {
 		return nil
@@ -167,7 +169,7 @@ func (j *judge) bareDelay(ending *native.Ending) *Error {
 	return bare
 }
 
-// The outermost signal, as errors.As would find it.
+// The outermost signal, found as errors.As would.
 func signalIn(all []error) (found signal) {
 	for _, err := range all {
 		if said, ok := err.(signal); ok {
@@ -184,7 +186,7 @@ func signalIn(all []error) (found signal) {
 	return nil
 }
 
-// Whether one of the functions of [Fatal] says so. One that panics says nothing.
+// Whether one of the functions of [Fatal] returns true. One that panics decides nothing.
 func (j *judge) isFatal(err error) (yes bool) {
 	for _, says := range j.fatal {
 		if gone := safely(func() { yes = says(err) }); gone != nil {
@@ -197,8 +199,7 @@ func (j *judge) isFatal(err error) (yes bool) {
 	return false
 }
 
-// Hands an ending over. One that the native half cannot read would leave its message with the consumer for ever: a plain
-// failure goes instead.
+// Passes an ending to the native half. If that cannot read it, a plain failure is sent instead; otherwise the message would stay unsettled.
 func settle(m *Message, ending *native.Ending, hand func(uint64, *native.Ending) error, log *journal) {
 	refused := hand(m.token, ending)
 	if refused == nil {
@@ -214,7 +215,7 @@ func settle(m *Message, ending *native.Ending, hand func(uint64, *native.Ending)
 	}
 }
 
-// What it says; people's Error methods may do anything.
+// The text of an error. A user's Error method may panic.
 func text(err error) (said string) {
 	if safely(func() { said = err.Error() }) != nil {
 		return fmt.Sprintf("<the text of %T cannot be had: its Error method panics>", err)
@@ -225,20 +226,20 @@ func text(err error) (said string) {
 	return said
 }
 
-// ErrorTyper is an error that names its own type, for rules and for the record of a parked message. Others go by the name
-// of their Go type.
+// ErrorTyper is an error that names its own type, for rules and for the record of a parked message. Other errors have the name of their Go
+// type.
 type ErrorTyper interface {
 	error
-	// ErrorType is the name, such as "NotFound"; with an empty one, the error goes by its Go type.
+	// ErrorType returns the name, such as "NotFound". If it is empty, the name of the Go type is used.
 	ErrorType() string
 }
 
-// The names of what err is and wraps: first the one that says most, then all, also with their packages.
+// The names of err and of the errors it wraps: first the most telling one, then all, also with their packages.
 func typeNames(err error) []string {
 	var all, telling []string
 	for _, err := range asMany(err) {
 		if timesOut(err) {
-			all = append(all, "TimeoutError") // as Python calls it, so that one rule does for all languages
+			all = append(all, "TimeoutError") // Python's name, so that one rule works in all languages
 		}
 		if name := ownName(err); name != "" {
 			telling = append(telling, name)
@@ -287,15 +288,15 @@ func ownName(err error) (name string) {
 }
 
 const (
-	// Who is wrapped deeper than this is wrapped without end.
+	// An error that is wrapped deeper than this is taken to wrap itself.
 	deepestWrapped = 1000
 	// The most errors that are searched for a signal.
 	mostWrapped = 100_000
-	// And so many are named and shown.
+	// The most errors that are named and shown.
 	mostNamed = 100
 )
 
-// err and everything that it wraps, outermost first, and whether that comes to an end: an error may wrap itself.
+// err and everything that it wraps, outermost first, and whether that is all: an error may wrap itself.
 func unwrapped(err error) (all []error, ends bool) {
 	var walk func(err error, depth int) bool
 	walk = func(err error, depth int) bool {
@@ -326,7 +327,7 @@ func unwrapped(err error) (all []error, ends bool) {
 	return all, ends
 }
 
-// Those of them that are worth a name.
+// The errors that are named and shown.
 func asMany(err error) []error {
 	all, _ := unwrapped(err)
 	return all[:min(len(all), mostNamed)]
@@ -339,7 +340,7 @@ func isWrapper(err error) bool {
 
 var errorString = reflect.TypeOf(errors.New(""))
 
-// Whether a type's name says anything: those that errors.New, fmt.Errorf and errors.Join make do not.
+// Whether a type's name is useful: those of errors.New, fmt.Errorf and errors.Join are not.
 func tells(t reflect.Type) bool {
 	if t == errorString {
 		return false
@@ -377,5 +378,5 @@ func chain(err error) string {
 	return strings.Join(lines, "\nwraps ")
 }
 
-// The native half takes texts to be UTF-8, unseen.
+// The native half does not check that texts are UTF-8.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }

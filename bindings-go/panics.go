@@ -17,7 +17,7 @@ type panicked struct {
 
 func (p *panicked) Error() string { return "panic: " + p.text() }
 
-// What was panicked with, as far as that can be said.
+// The value of the panic as text, as far as it can be shown.
 func (p *panicked) text() (said string) {
 	if safely(func() { said = shown(p.value) }) != nil {
 		said = fmt.Sprintf("<a %T, whose text cannot be had>", p.value)
@@ -31,15 +31,15 @@ func (p *panicked) Unwrap() error {
 	return err
 }
 
-// ErrorType is what the record of a parked message says.
+// ErrorType returns the error type for the record of a parked message.
 func (p *panicked) ErrorType() string { return "panic" }
 
 var errGoexit = errors.New("the handler ended its goroutine (runtime.Goexit, or t.FailNow in a test)")
 
-// For a deferred function of a goroutine that ends: how.
+// How a goroutine ends, for a deferred function.
 func goexit() error { return &panicked{errGoexit, ownFrames(string(debug.Stack()))} }
 
-// Calls a handler. A panic is an error; the end of its goroutine ends the caller's.
+// Calls a handler. A panic becomes an error. If the handler ends its goroutine, it ends the caller's.
 func call(ctx context.Context, handler Handler, m *Message) (err error) {
 	returned := false
 	defer func() {
@@ -53,7 +53,7 @@ func call(ctx context.Context, handler Handler, m *Message) (err error) {
 	return err
 }
 
-// Calls people's code that is no handler; a panic of it is what comes back.
+// Calls user code that is not a handler. Returns its panic, if there is one.
 func safely(f func()) (gone *panicked) {
 	returned := false
 	defer func() {
@@ -67,7 +67,7 @@ func safely(f func()) (gone *panicked) {
 	return nil
 }
 
-// As fmt shows it, unless it would never come to an end: that is no panic, but the end of the process.
+// As fmt shows it, unless that would never end: a stack overflow is not a panic, it ends the process.
 func shown(value any) string {
 	switch value.(type) {
 	case nil:
@@ -128,7 +128,7 @@ func comesToAnEnd(v reflect.Value, depth int, budget *int) bool {
 	return true
 }
 
-// Only the frames of the handler: without those of the recovery above and of the worker below.
+// Only the frames of the handler, without those of the recovery above and the worker below.
 func ownFrames(stack string) string {
 	const ours = "github.com/retryrmq/retryrmq/bindings-go."
 	lines := strings.Split(stack, "\n")

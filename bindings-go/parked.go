@@ -14,50 +14,49 @@ import (
 const (
 	// ReasonExhausted: no retries are left, or no deferrals.
 	ReasonExhausted = "exhausted"
-	// ReasonFatal: no retry could mend its error.
+	// ReasonFatal: no retry can fix its error.
 	ReasonFatal = "fatal"
-	// ReasonRequested: its handler asked for it, see [Park].
+	// ReasonRequested: a handler asked for it, see [Park], or an operator did.
 	ReasonRequested = "requested"
-	// ReasonDeliveryLimit: its consumers crashed too often.
+	// ReasonDeliveryLimit: it crashed its consumers too often, or the broker's delivery limit was reached.
 	ReasonDeliveryLimit = "delivery-limit"
 	// ReasonUndecodable: it cannot be read as AMQP.
 	ReasonUndecodable = "undecodable"
-	// ReasonExpired: it was in its queue for longer than its time to live.
+	// ReasonExpired: its time to live ran out, and the broker dead-lettered it.
 	ReasonExpired = "expired"
-	// ReasonTooOld: it is older than [Policy.MaxAge] allows.
+	// ReasonTooOld: its next attempt would be later than [Policy.MaxAge] allows.
 	ReasonTooOld = "too-old"
-	// ReasonRejected: a consumer rejected it.
+	// ReasonRejected: another consumer rejected it, and the broker dead-lettered it.
 	ReasonRejected = "rejected"
-	// ReasonOverflow: its queue was full.
+	// ReasonOverflow: its queue was full, and the broker dead-lettered it.
 	ReasonOverflow = "overflow"
 )
 
-// ParkedMessage is a parked message and the record of why. A consumer of this library parked it, or the broker.
+// ParkedMessage is a parked message, and the record of why it was parked. A consumer of this library parked it, or the broker.
 type ParkedMessage struct {
 	// Message is the message itself.
 	Message *Message
-	// Reason is one of exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old, rejected and overflow, as
-	// [ReasonExhausted] and so on; empty when nobody left one.
+	// Reason is why it was parked: exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old, rejected or overflow, see
+	// [ReasonExhausted] and so on. Empty if neither a consumer nor the broker left a reason.
 	Reason string
-	// ParkedAt is when, to the second.
+	// ParkedAt is when it was parked, in whole seconds.
 	ParkedAt time.Time
 	// Error is the last failure, one line.
 	Error string
-	// ErrorType is the name of its type.
+	// ErrorType is the name of the error's type; empty if unknown.
 	ErrorType string
-	// Stack is the stack of a panic, or the chain of causes.
+	// Stack is the stack of a panic, or the chain of causes; empty if there is none.
 	Stack string
-	// Fingerprint is sixteen digits that equal failures share.
+	// Fingerprint is sixteen hexadecimal digits that equal failures share.
 	Fingerprint string
-	// Attempts is how many were made; 0 when the broker parked it and they were not counted.
+	// Attempts is how many attempts were made; 0 if the broker parked it and nothing counted.
 	Attempts int
-	// ByBroker says whether the broker dead-lettered it.
+	// ByBroker reports whether the broker dead-lettered it. Otherwise a consumer of this library parked it.
 	ByBroker bool
-	// Home is the queue that it belongs to and is replayed to: the one whose parking queue this is, or another one out of which
-	// the broker dead-lettered it.
+	// Home is the queue to which it is replayed: the work queue of this parking queue, or another queue from which the broker dead-lettered it.
 	Home string
-	// Mark is sixteen hexadecimal digits that name this one message, wherever it stands: of its id, its body and the record of
-	// its parking. Only messages that are equal in all of these share it.
+	// Mark is sixteen hexadecimal digits that identify this one message. They are computed from its id, its body and the record of its parking,
+	// so only messages that are equal in all of these share it.
 	Mark string
 
 	number uint64
@@ -65,14 +64,17 @@ type ParkedMessage struct {
 	walk   *native.Walk
 }
 
-// Replay sends the message back to the tail of its Home, its retries counted from the start. It works until the loop
-// that showed the message ends. When ctx ends before, its error is returned, and the message may be replayed all the same: what
-// was begun comes to its end, so that it is never in both queues.
+// Replay publishes a copy of the message to the tail of its Home queue, and acknowledges the parked one after the confirm. The copy's retries
+// count from the start. The first replay to a queue takes two seconds. Call it before the loop that showed the message ends.
+//
+// It returns [ErrUnroutable] if the queue does not exist, and the errors of publishing: the message stays parked. After [ErrConnectionLost] it is
+// still parked, and may also be in the work queue. If ctx ends first, its error is returned; the replay is still completed, so that the message
+// is not in both queues.
 func (p *ParkedMessage) Replay(ctx context.Context) error {
 	return p.settle(ctx, (*native.Walk).Replay)
 }
 
-// ReplayTo is as [ParkedMessage.Replay], to a queue of your choice.
+// ReplayTo is as [ParkedMessage.Replay], to a queue of your choice. It returns [ErrInvalidOption] for a waiting or parking queue.
 func (p *ParkedMessage) ReplayTo(ctx context.Context, queue string) error {
 	if err := checkText("queue", queue); err != nil {
 		return err
@@ -82,8 +84,8 @@ func (p *ParkedMessage) ReplayTo(ctx context.Context, queue string) error {
 	})
 }
 
-// Drop drops the message for good. It works until the loop that showed the message ends. When ctx ends before, its error is
-// returned, and the message may be dropped all the same.
+// Drop drops the message for good (AMQP basic.ack). Call it before the loop that showed the message ends. If ctx ends first, its error is
+// returned, and the message may still be dropped.
 func (p *ParkedMessage) Drop(ctx context.Context) error { return p.settle(ctx, (*native.Walk).Discard) }
 
 func (p *ParkedMessage) settle(ctx context.Context, begin func(*native.Walk, uint64) (*native.Operation, error)) error {
@@ -107,17 +109,17 @@ func (p *ParkedMessage) settle(ctx context.Context, begin func(*native.Walk, uin
 	return ours(op.Wait(ctx))
 }
 
-// ParkedWalk is what is known of a loop over parked messages beside them; see [Watch].
+// ParkedWalk is the state of a loop over parked messages; see [Watch].
 type ParkedWalk struct {
-	// Remaining is how many messages were there when the loop began and have not been seen yet.
+	// Remaining is how many messages were ready when the loop began and were not shown yet.
 	Remaining int
-	// Others is how many others were taking messages out of the parking queue when the loop began, other loops among them. This
-	// loop does not see the messages that they hold, and the broker does not tell how many those are.
+	// Others is how many other consumers the parking queue had when the loop began. Other loops are among them. This loop does not see the
+	// messages they hold, and the broker does not tell how many those are.
 	Others int
-	// Missed is how many messages were there when the loop began, and were taken by others before they came.
+	// Missed is how many messages were ready when the loop began, and were taken by others before this loop came to them.
 	Missed int
-	// Warning is what is wrong with the parking queue, as far as a client can see, or empty: a queue made by somebody else may
-	// drop what is parked. Policies cannot be seen.
+	// Warning is what is wrong with the parking queue, as far as a client can see; empty if nothing is. A queue that somebody else declared may
+	// drop parked messages. Policies cannot be seen.
 	Warning string
 }
 
@@ -126,7 +128,7 @@ type ParkedOption func(*parkedOptions) error
 
 type parkedOptions struct{ watch []*ParkedWalk }
 
-// Watch keeps walk as it is with the loop: from its begin, before each message, to its end.
+// Watch updates walk with the state of the loop: at its begin, before each message, and at its end.
 func Watch(walk *ParkedWalk) ParkedOption {
 	return func(options *parkedOptions) error {
 		if walk == nil {
@@ -148,7 +150,7 @@ func (o *parkedOptions) look(walk *native.Walk) error {
 	return err
 }
 
-// Parked iterates over the messages parked for a queue, those that are there when the loop begins:
+// Parked iterates over the messages that are parked for a queue when the loop begins:
 //
 //	for parked, err := range conn.Parked(ctx, "orders") {
 //		if err != nil {
@@ -161,11 +163,12 @@ func (o *parkedOptions) look(walk *native.Walk) error {
 //		}
 //	}
 //
-// What is neither replayed nor dropped is back in its place when the loop ends. An error ends the loop, and is its last
-// value; after [Conn.Close], which the loop's body may call, that is [ErrClosed].
+// When the loop ends, messages that were neither replayed nor dropped are back in their places. An error ends the loop, and is its last value:
+// [ErrQueueNotFound] if nothing was ever parked, [ErrAccessRefused] without permission to read the queue or to publish, [ErrClosed] after
+// [Conn.Close], which the loop's body may call.
 //
-// A loop holds the messages that it may still show: another loop over the same queue at the same time, in whatever process,
-// does not see them, and may see none; [Watch] tells.
+// A loop holds the messages it has shown, and some that it will show next. Another loop over the same queue at the same time, in any process,
+// does not see them, and may see none; see [Watch].
 func (c *Conn) Parked(ctx context.Context, queue string, options ...ParkedOption) iter.Seq2[*ParkedMessage, error] {
 	return func(yield func(*ParkedMessage, error) bool) {
 		if err := c.parked(ctx, queue, options, yield); err != nil && !errors.Is(err, errBroken) {
@@ -219,11 +222,11 @@ func (c *Conn) parked(ctx context.Context, queue string, options []ParkedOption,
 	if err != nil {
 		return ours(whyEnded(open, err))
 	}
-	// The end of the walk may come after that of the connection.
+	// The walk may end after the connection.
 	hold(c.logger)
 	defer release(c.logger)
 	defer func() {
-		// Also when ctx has ended: what was shown goes back to its place by this.
+		// Also if ctx has ended: this puts the messages back in their places.
 		op, closeErr := walk.Close()
 		if closeErr == nil {
 			closeErr = op.Wait(context.WithoutCancel(ctx))
@@ -264,7 +267,7 @@ func (c *Conn) parked(ctx context.Context, queue string, options []ParkedOption,
 			return err
 		}
 		parked.conn, parked.walk = c, walk
-		// Close waits for this goroutine, except while people's code runs: that may be what calls it.
+		// Close waits for this goroutine, except while user code runs, because that may call Close.
 		c.leave()
 		entered = false
 		if !yield(parked, nil) {

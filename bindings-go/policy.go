@@ -11,15 +11,15 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-// Policy says when a failed message is tried again, and when it is parked instead. Its methods give changed copies:
+// Policy says when a failed message is retried, and when it is parked instead. Its methods return changed copies:
 //
 //	retryrmq.Exponential(time.Second, 5*time.Minute).Retries(8).Jitter(0.2)
 //
-// What is not given is the library's default, the same in every language: Policy{}.Retries(3) is the default policy with three
-// retries. Times are rounded up to milliseconds; in one that is shorter, as in Fixed(5), the unit was left out. A policy that cannot
-// work is refused by [Conn.Consume], or by [Policy.Check].
+// Values that are not given have the library's defaults, the same in every language: Policy{}.Retries(3) is the default policy with three
+// retries. Times are rounded up to milliseconds. A time shorter than a millisecond, as in Fixed(5), is an error, because its unit is missing.
+// [Policy.Check] and [Conn.Consume] return [ErrInvalidPolicy] for a policy that cannot work.
 type Policy struct {
-	text   string // as it was parsed; then the rest is empty
+	text   string // the parsed text; the other fields are empty then
 	shape  string
 	delays []time.Duration
 	named  []setting
@@ -28,16 +28,17 @@ type Policy struct {
 // A part of a policy that has a name.
 type setting struct {
 	name, value string
-	// What it was written as, if it is a duration.
+	// The duration it was made from, if it is one.
 	span time.Duration
 }
 
 func (s setting) String() string { return s.name + "=" + s.value }
 
-// Fixed waits equally long each time.
+// Fixed waits the same time before every retry; 5 retries by default.
 func Fixed(delay time.Duration) Policy { return Policy{shape: "fixed", delays: []time.Duration{delay}} }
 
-// Linear waits step longer each time; a zero stands for the default, a second.
+// Linear waits longer by step before each further retry, up to 5 minutes; 5 retries by default. A step of zero stands for the default, a
+// second.
 func Linear(first, step time.Duration) Policy {
 	policy := Policy{shape: "linear", delays: []time.Duration{first}}
 	if step == 0 {
@@ -46,58 +47,60 @@ func Linear(first, step time.Duration) Policy {
 	return policy.lasting("step", step)
 }
 
-// List waits these times, one after the other; there are as many retries unless Retries says otherwise.
+// List waits these times, one after the other. By default there are as many retries as delays; with more retries the last delay repeats.
 func List(delays ...time.Duration) Policy {
 	return Policy{shape: "list", delays: append([]time.Duration(nil), delays...)}
 }
 
-// Exponential waits four times as long each time, unless Factor says otherwise, and most at most, which must not be less than
-// first.
+// Exponential waits first before the first retry, and four times as long before each further one, up to most; 5 retries by default. most must
+// not be shorter than first. [Policy.Factor] changes the four.
 func Exponential(first, most time.Duration) Policy {
 	return Policy{shape: "exponential", delays: []time.Duration{first}}.lasting("max", most)
 }
 
-// ParsePolicy reads a policy's text, the same in every language, such as
+// ParsePolicy parses the text form of a policy, which is the same in every language:
 //
 //	exponential(1s, factor=4, max=5m, retries=5, jitter=0.2)
+//
+// It returns [ErrInvalidPolicy] for any other text.
 func ParsePolicy(text string) (Policy, error) {
 	if text == "" {
-		// The zero Policy is the default, which nobody meant who reads one from somewhere.
+		// The zero Policy is the default, but an empty text is more likely a mistake.
 		return Policy{}, &Error{Code: ErrInvalidPolicy.Code, Message: "the retry policy is empty; leave it out for the default"}
 	}
 	policy := Policy{text: text}
 	return policy, policy.Check()
 }
 
-// Retries is how many retries there are before the message is parked; attempts are one more.
+// Retries sets how many retries a message gets before it is parked. Attempts are one more.
 func (p Policy) Retries(n int) Policy { return p.with("retries", strconv.Itoa(n)) }
 
-// Factor is by how much the delay of an exponential policy grows.
+// Factor sets by what each further delay of an exponential policy is multiplied: 1, or at least 1.001.
 func (p Policy) Factor(factor float64) Policy {
 	return p.with("factor", strconv.FormatFloat(factor, 'g', -1, 64))
 }
 
-// Max is the longest delay of a linear policy.
+// Max sets the longest delay of a linear or exponential policy.
 func (p Policy) Max(most time.Duration) Policy { return p.lasting("max", most) }
 
-// Jitter spreads each delay by this share, 0 to 0.9; 0.2 is up to a fifth earlier.
+// Jitter sets how far delays are spread, 0 to 0.9: each is multiplied by 1 − share, 1 − share/2 or 1, at random.
 func (p Policy) Jitter(share float64) Policy {
 	return p.with("jitter", strconv.FormatFloat(share, 'g', -1, 64))
 }
 
-// MaxAge parks a message whose next attempt would come later than this after its first failure.
+// MaxAge sets the greatest age: a message is parked as too-old if its next attempt would be later than this after its first failure.
 func (p Policy) MaxAge(age time.Duration) Policy { return p.lasting("max_age", age) }
 
-// AgeFromPublication counts MaxAge from the message's timestamp, where its publisher set one.
+// AgeFromPublication counts MaxAge from the message's AMQP timestamp, if its publisher set one.
 func (p Policy) AgeFromPublication() Policy { return p.with("age_from", "published") }
 
-// Check says what is wrong with it, if anything is.
+// Check returns [ErrInvalidPolicy] if the policy cannot work.
 func (p Policy) Check() error {
 	_, err := p.read()
 	return err
 }
 
-// Delays are the delays of its retries, the first thousand; none if it cannot be read.
+// Delays returns the delays before its retries, without jitter, at most the first thousand. It returns none for a policy that cannot work.
 func (p Policy) Delays() []time.Duration {
 	read, err := p.read()
 	if err != nil {
@@ -110,7 +113,7 @@ func (p Policy) Delays() []time.Duration {
 	return delays
 }
 
-// String is its text in full, as every language reads it.
+// String returns its full text form, which is the same in every language.
 func (p Policy) String() string {
 	read, err := p.read()
 	if err != nil {
@@ -134,7 +137,7 @@ func (p Policy) read() (native.Policy, error) {
 // The zero policy is the default one.
 func (p Policy) isZero() bool { return p.shape == "" && p.text == "" && p.named == nil }
 
-// Whether a unit was left out, which rounding up would hide.
+// The error for a missing unit, which rounding up would hide.
 func (p Policy) checkSpans() error {
 	bare := func(what string, d time.Duration) error {
 		err := bareNumber(what, d)
@@ -171,11 +174,11 @@ func (p Policy) set(part setting) Policy {
 	return p
 }
 
-// The text for the native half: what was parsed with what was added, or all from the parts.
+// The text for the native half: the parsed text with additions, or a text made from the parts.
 func (p Policy) written() string {
 	if p.shape == "" {
 		if p.text == "" && p.named != nil {
-			p.text = Policy{}.String() // what is not said is the default's
+			p.text = Policy{}.String() // the rest has the defaults
 		}
 		shape, inner, opened := strings.Cut(strings.TrimSpace(p.text), "(")
 		inner, closed := strings.CutSuffix(inner, ")")
@@ -208,7 +211,7 @@ func (p Policy) saysAgain(part string) bool {
 	return named && slices.ContainsFunc(p.named, func(entry setting) bool { return entry.name == strings.TrimSpace(name) })
 }
 
-// In whole milliseconds, since nothing waits more exactly; up, since nothing is early.
+// In whole milliseconds, the unit of the broker; rounded up, so that no retry is early.
 func milliseconds(d time.Duration) string {
 	whole := d / time.Millisecond
 	if whole*time.Millisecond < d {
@@ -217,25 +220,25 @@ func milliseconds(d time.Duration) string {
 	return strconv.FormatInt(int64(whole), 10) + "ms"
 }
 
-// Rule chooses another policy for some failures. All its conditions must hold; those that are empty do.
+// Rule chooses another policy for some failures. All its conditions must match; an empty condition matches everything.
 type Rule struct {
-	// RoutingKey is a topic pattern for the key of the first publication: eu.*, orders.#
+	// RoutingKey is a topic pattern for the original routing key: eu.*, orders.#
 	RoutingKey string
-	// Headers are headers and their values, in which * stands for any text.
+	// Headers are names and values of headers. * in a value matches any text.
 	Headers map[string]string
-	// Error is a pattern for the name of the error's type, or of one that it wraps: *Timeout
+	// Error is a pattern for the type name of the error, or of one that it wraps: *Timeout
 	Error string
-	// Retry is the policy.
+	// Retry is the policy for messages that match.
 	Retry Policy
 
 	text string
 }
 
-// ParseRule reads a rule's text, the same in every language, such as
+// ParseRule parses the text form of a rule, which is the same in every language:
 //
 //	routing_key=eu.#, error=*Timeout => fixed(5s, retries=3)
 //
-// The fields of such a rule are empty, and must stay so; String shows what it says.
+// It returns [ErrInvalidPolicy] for any other text. The fields of a parsed rule are empty, and must stay empty; String returns its text.
 func ParseRule(text string) (Rule, error) {
 	if text == "" {
 		return Rule{}, &Error{Code: ErrInvalidPolicy.Code, Message: "the rule is empty; write it like error=*Timeout => fixed(1s)"}
@@ -253,7 +256,7 @@ func ParseRule(text string) (Rule, error) {
 	return rule, nil
 }
 
-// String is its text, as every language reads it.
+// String returns its text form, which is the same in every language.
 func (r Rule) String() string {
 	if r.text != "" {
 		return r.text
@@ -271,7 +274,7 @@ func (r Rule) String() string {
 	return strings.Join(conditions, ", ") + " => " + r.Retry.String()
 }
 
-// As the core reads it.
+// In the form that the core reads.
 func (r Rule) native() (any, error) {
 	if r.text != "" {
 		if r.RoutingKey != "" || r.Headers != nil || r.Error != "" || !r.Retry.isZero() {

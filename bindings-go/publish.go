@@ -7,24 +7,24 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-// Publishing is a message to publish. Its zero values are the safe ones: persistent, and an error if no queue takes it.
+// Publishing is a message to publish. Its zero values are the safe ones: the message is persistent, and it is an error if no queue takes it.
 type Publishing struct {
-	// Exchange is where to; empty is the default exchange, by which the routing key is the name of a queue.
+	// Exchange is the exchange. Empty is the default exchange, for which the routing key is the name of a queue.
 	Exchange string
-	// RoutingKey is the name of a queue, or whatever the exchange makes of it.
+	// RoutingKey is the name of a queue, or a routing key for the exchange.
 	RoutingKey string
-	// Body is any bytes.
+	// Body is the body, any bytes.
 	Body []byte
-	// Headers are any that AMQP can say.
+	// Headers are the headers.
 	Headers Table
-	// Delay delivers the message later; only through the default exchange, and only to a queue that exists: otherwise the error
-	// is [ErrQueueNotFound], and not ErrUnroutable.
+	// Delay delivers the message after this time, at most 365 days. Only through the default exchange, and without Expiration. The queue must
+	// exist; otherwise the error is [ErrQueueNotFound], not [ErrUnroutable].
 	Delay time.Duration
-	// Optional: it is no error when no queue takes the message (AMQP's mandatory, switched off).
+	// Optional: it is not an error if no queue takes the message (AMQP mandatory off).
 	Optional bool
-	// Transient: the message does not survive a restart of the broker.
+	// Transient: the message does not survive a restart of the broker (AMQP delivery-mode 1).
 	Transient bool
-	// MessageID is the message's id, by which a redelivery of a handled message is recognised.
+	// MessageID is the message's id. A consumer recognises a redelivery of a handled message by it.
 	MessageID string
 	// ContentType is a MIME type such as application/json.
 	ContentType string
@@ -34,12 +34,11 @@ type Publishing struct {
 	CorrelationID string
 	// ReplyTo is for replies.
 	ReplyTo string
-	// Expiration: the broker drops (or dead-letters) the message when it has waited that long in a queue, in milliseconds,
-	// rounded up; 0 for never.
+	// Expiration: after this time in a queue the broker drops or dead-letters the message. Rounded up to milliseconds; 0 for never.
 	Expiration time.Duration
 	// Priority is 0 to 255.
 	Priority uint8
-	// Timestamp is kept to the second.
+	// Timestamp is the time of publication. AMQP keeps whole seconds.
 	Timestamp time.Time
 	// Type is the application's name for the kind of message.
 	Type string
@@ -49,8 +48,11 @@ type Publishing struct {
 	UserID string
 }
 
-// Publish publishes a message and waits until the broker has confirmed it. When ctx ends before, its error is returned, and
-// the message may be published all the same.
+// Publish publishes a message and waits until the broker has confirmed it (publisher confirms).
+//
+// [ErrUnroutable] means that no queue takes it; [ErrTooLarge], [ErrAccessRefused] and [ErrInvalidOption] mean that something must change first:
+// it was not stored then. After [ErrNotConfirmed], [ErrTimeout] or [ErrConnectionLost] it may have been stored: publish it again. If ctx ends
+// first, its error is returned, and the message may still be published.
 func (c *Conn) Publish(ctx context.Context, message Publishing) error {
 	if err := checkContext(ctx); err != nil {
 		return err

@@ -7,9 +7,9 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-// Simulation is a queue and its consumer without a broker, on a clock of their own: the policy, the rules, the limits and the
-// headers are the real ones, and waiting takes no time. Package retryrmqtest makes tests of it. Nobody is told of events: the
-// functions of [OnEvent] and [OnReady] are not called, and the channel of [Events] stays empty.
+// Simulation is a simulated queue and its consumer, for tests without a broker. Policy, rules, limits and headers work as in a real consumer;
+// the clock is simulated, so waiting takes no time. Package retryrmqtest is a simpler interface. There are no events: functions of [OnEvent]
+// and [OnReady] are not called, and the channel of [Events] stays empty.
 type Simulation struct {
 	queue      string
 	handler    Handler
@@ -21,25 +21,25 @@ type Simulation struct {
 
 // Step is one attempt of a [Simulation].
 type Step struct {
-	// Index is which message it was, 0 the first that was published.
+	// Index is the index of the message; 0 is the first that was published.
 	Index int
-	// Message is what the handler was given.
+	// Message is the message, as the handler got it.
 	Message *Message
-	// At is when it began, on the simulation's clock.
+	// At is when the attempt began, on the simulated clock.
 	At time.Duration
-	// Became is what became of the message: acked, retried, deferred, parked, dropped or rejected, as [BecameAcked] and so on.
+	// Became is what happened to the message: acked, retried, deferred, parked, dropped or rejected, see [BecameAcked] and so on.
 	Became string
 	// Err is what the handler returned, or its panic.
 	Err error
-	// Delay is how long the message waits then.
+	// Delay is how long the message waits then; 0 if it does not wait.
 	Delay time.Duration
-	// Reason is why it was given up, as [ReasonExhausted] and so on.
+	// Reason is why it was parked or dropped, see [ReasonExhausted] and so on.
 	Reason string
-	// Parked is the parked message with its record, as an operator would find it.
+	// Parked is the parked message, with its record; nil if it was not parked.
 	Parked *Message
 }
 
-// What becomes of a message, as Step.Became says it.
+// The values of Step.Became: what happened to a message.
 const (
 	BecameAcked    = "acked"
 	BecameRetried  = "retried"
@@ -49,15 +49,16 @@ const (
 	BecameRejected = "rejected"
 )
 
-// Whether NewSimulation made it: a nil or a zero one has nothing behind it.
+// Whether NewSimulation made it: a nil or zero Simulation cannot be used.
 func (s *Simulation) isMade() bool { return s != nil && s.simulation != nil }
 
 var errNotMade = badOption("this is no simulation; retryrmq.NewSimulation makes one")
 
-// The header by which a simulation knows its messages.
+// The header by which a simulation recognises its messages.
 const simulated = "retryrmq-simulated"
 
-// NewSimulation makes an empty queue, consumed by handler. It must be closed.
+// NewSimulation makes an empty queue and its consumer. The options are those of [Conn.Consume], and so are the errors for options that cannot
+// work. Close it at the end.
 func NewSimulation(queue string, handler Handler, options ...Option) (*Simulation, error) {
 	if handler == nil {
 		return nil, badOption("the handler is nil")
@@ -79,7 +80,7 @@ func NewSimulation(queue string, handler Handler, options ...Option) (*Simulatio
 		limit: time.Duration(checked.HandlerTimeout), simulation: simulation}, nil
 }
 
-// Publish publishes to the queue, by whatever exchange and routing key; an empty routing key is the queue's name.
+// Publish publishes to the queue. Every exchange and routing key leads to it; an empty routing key is the queue's name.
 func (s *Simulation) Publish(message Publishing) error {
 	if !s.isMade() {
 		return errNotMade
@@ -100,11 +101,10 @@ func (s *Simulation) Publish(message Publishing) error {
 	return ours(s.simulation.Publish(outgoing))
 }
 
-// Step has the handler handle the next message; the clock moves on to its arrival. It is false when there is none.
+// Step runs the handler on the next message; the clock moves on to its arrival. It returns false if there is none.
 //
-// Nothing else is simulated: what the handler does takes the time it takes, and the handler timeout is real. A handler that ends
-// its goroutine, by [runtime.Goexit] or t.FailNow, ends the one that called Step: there is no other. When ctx has ended, no
-// handler is called, and its error is returned.
+// Only the broker is simulated: whatever the handler does is real, and so is the handler timeout. The handler runs on the caller's goroutine, so
+// [runtime.Goexit] or t.FailNow in it ends that. If ctx has ended, the handler is not called, and the error of ctx is returned.
 func (s *Simulation) Step(ctx context.Context) (Step, bool, error) {
 	if err := checkContext(ctx); err != nil {
 		return Step{}, false, err
@@ -153,14 +153,14 @@ func (s *Simulation) attempt(ctx context.Context, m *Message) error {
 	return limit.counts(call(ctx, s.handler, m))
 }
 
-// Takes our mark away: nobody else has it.
+// Removes our mark from the message.
 func (s *Simulation) unmark(m *Message) int {
 	index, _ := m.Headers()[simulated].(int64)
 	delete(m.table, simulated)
 	return int(index)
 }
 
-// Elapsed is how much time has passed on the simulation's clock.
+// Elapsed returns how far the simulated clock has moved.
 func (s *Simulation) Elapsed() time.Duration {
 	if !s.isMade() {
 		return 0
@@ -168,7 +168,7 @@ func (s *Simulation) Elapsed() time.Duration {
 	return time.Duration(s.simulation.Elapsed())
 }
 
-// Close frees it.
+// Close frees the simulation.
 func (s *Simulation) Close() {
 	if s.isMade() {
 		s.simulation.Free()

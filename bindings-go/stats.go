@@ -1,6 +1,6 @@
 package retryrmq
 
-// Stats are the numbers of a queue since its connection was made.
+// Stats are the counters of a queue since its connection was made. All consumers of the queue on that connection share them.
 type Stats struct {
 	// Delivered: messages delivered to the consumer.
 	Delivered uint64
@@ -10,7 +10,7 @@ type Stats struct {
 	Failed uint64
 	// Retried: messages sent to wait for another attempt.
 	Retried uint64
-	// Deferred: messages deferred by their handler.
+	// Deferred: messages that a handler deferred.
 	Deferred uint64
 	// Parked: messages parked.
 	Parked uint64
@@ -18,19 +18,19 @@ type Stats struct {
 	HandedOver uint64
 	// Rejected: messages rejected because the consumer has no retries.
 	Rejected uint64
-	// Detoured: messages that were with a consumer when it went away, sent on a counted detour.
+	// Detoured: messages that came back without an answer, sent on a detour so that the crash is counted.
 	Detoured uint64
-	// AlreadyHandled: redeliveries of handled messages, acknowledged without running them again.
+	// AlreadyHandled: redeliveries of handled messages, acknowledged and not handled again.
 	AlreadyHandled uint64
-	// Requeued: messages given back to their queue.
+	// Requeued: messages requeued.
 	Requeued uint64
-	// Stale: settlements of messages that were already settled or belong to a lost connection.
+	// Stale: settlements without effect, because the message was already settled or belongs to a lost connection.
 	Stale uint64
 	// PublishFailures: copies that could not be stored at once.
 	PublishFailures uint64
-	// Reconnects: times the consumer came back after a loss.
+	// Reconnects: how often the consumer resumed after a lost connection.
 	Reconnects uint64
-	// Pauses: times the consumer paused because too many attempts failed.
+	// Pauses: how often the consumer paused because too many attempts failed.
 	Pauses uint64
 	// Outstanding: messages delivered and not settled yet.
 	Outstanding uint64

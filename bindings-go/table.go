@@ -10,9 +10,9 @@ import (
 
 // Table is an AMQP table: the headers of a message, or a value in them.
 //
-// Every AMQP type has one of Go's: bool, int8, uint8, int16, uint16, int32, uint32, int64, float32, float64, [Decimal],
-// string, []byte, time.Time (whole seconds), []any, Table and nil. A message shows them so, and what is published with these
-// types arrives with them. Publishing also takes int, uint and uint64, which become 64-bit integers, and map[string]any.
+// Every AMQP type has a Go type: bool, int8, uint8, int16, uint16, int32, uint32, int64, float32, float64, [Decimal], string, []byte, time.Time
+// (whole seconds), []any, Table and nil. A value that is published with one of these types arrives with the same type. Publishing also takes
+// int, uint and uint64, which become 64-bit integers, and map[string]any.
 type Table map[string]any
 
 // Decimal is AMQP's decimal number: Value × 10^-Scale.
@@ -21,7 +21,7 @@ type Decimal struct {
 	Value uint32
 }
 
-// Deeper nesting is refused.
+// The deepest nesting; deeper tables are refused.
 const tableDepth = 32
 
 func appendTable(out []byte, table map[string]any, path string, depth int) ([]byte, error) {
@@ -125,7 +125,7 @@ func appendNested(out []byte, tag byte, write func([]byte) ([]byte, error)) ([]b
 	return out, nil
 }
 
-// Reads what the native half wrote; of what cannot be read, nothing.
+// Reads what the native half wrote; nil if it cannot be read.
 func readTable(b []byte) Table {
 	table := make(Table)
 	r := tableReader{b}
@@ -200,7 +200,7 @@ func (r *tableReader) value() any {
 	return nil
 }
 
-// Seconds since 1970, as far as Go's clock goes.
+// Seconds since 1970 as a time, at most the last one that Go can show.
 func unix(seconds uint64) time.Time {
 	const farthest = 253_402_300_799 // the end of the year 9999
 	return time.Unix(int64(min(seconds, farthest)), 0).UTC()

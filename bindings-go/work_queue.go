@@ -7,16 +7,14 @@ import (
 	"time"
 )
 
-// WorkQueue is what the queue itself is made with when it is missing: a word, or exactly these arguments, none of them if the map is
-// empty. A queue that exists is taken as it is. Everybody else who declares the queue must use the same arguments, or is
-// refused with 406.
+// WorkQueue sets how the work queue is created if it is missing: a word, or a map with exactly its arguments, empty for none. An existing queue
+// is used as it is. Everyone who declares the queue must use the same arguments; others are refused with 406.
 //
-//	retryrmq.WorkQueue(retryrmq.Classic)                         // or Quorum, the default: what the broker gives up on is parked
+//	retryrmq.WorkQueue(retryrmq.Classic)                         // or Quorum, the default: messages the broker gives up on are parked
 //	retryrmq.WorkQueue(retryrmq.Table{"x-max-priority": 10})     // as its publisher declares it
-//	retryrmq.WorkQueue(retryrmq.Existing)                        // never made: without it, Consume returns ErrQueueNotFound
+//	retryrmq.WorkQueue(retryrmq.Existing)                        // never created: if it is missing, Consume returns ErrQueueNotFound
 //
-// Arguments are strings, whole numbers and booleans; times in them are milliseconds, as RabbitMQ has them. It needs [DLX], except
-// with Existing.
+// Arguments are strings, whole numbers and booleans. Times in them are in milliseconds, as in RabbitMQ. It needs [DLX], except with Existing.
 func WorkQueue[W ~string | ~map[string]any](what W) Option {
 	return func(p *plan) error {
 		text, err := workQueueText(reflect.ValueOf(what))
@@ -28,10 +26,10 @@ func WorkQueue[W ~string | ~map[string]any](what W) Option {
 // WorkQueueName is a word of [WorkQueue].
 type WorkQueueName string
 
-// Existing has a work queue never made.
+// Existing means that the work queue is never created.
 const Existing WorkQueueName = "existing"
 
-// What every language writes: the word, or a JSON object.
+// The text form, the same in every language: the word, or a JSON object.
 func workQueueText(what reflect.Value) (string, error) {
 	if what.Kind() == reflect.String {
 		return what.String(), checkText("WorkQueue", what.String())

@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// The most acknowledgements that are handed over at once.
+	// The most acknowledgements passed to the core at once.
 	mostAcks = 32
-	// As long a thread waits for messages at once.
+	// How long a thread waits for messages at a time.
 	waitSlice = 60_000
-	// As long may what was taken or handled lie about while a handler takes long.
+	// How long taken or handled messages may wait while a handler takes long.
 	patience = time.Millisecond
 )
 
 // The goroutines of one consumer.
 //
-// They share what was taken, so that no message waits behind a handler while another goroutine has nothing to do. One of them
-// at a time, with nothing else left to do, fetches more, and waits for it in a thread. While handlers are quick one goroutine
-// does it all; the timer notices when one is not, and wakes another.
+// They share the messages that were taken, so that no message waits behind a handler while another goroutine is idle. One of them at a time,
+// when it has nothing else to do, fetches more messages, and waits for them in a thread. While handlers are quick, one goroutine does it all; the
+// timer notices a slow handler, and wakes another goroutine.
 type workers struct {
 	queue        string
 	handler      Handler
@@ -31,7 +31,7 @@ type workers struct {
 	drain        time.Duration
 	most         int
 	subscription *native.Subscription
-	// For handlers without a deadline of their own; cancelled when nobody waits for them any more.
+	// For handlers without a deadline; cancelled when Consume no longer waits for them.
 	handling context.Context
 	cancel   context.CancelCauseFunc
 	all      sync.WaitGroup
@@ -85,7 +85,7 @@ func (w *workers) start() {
 	}
 }
 
-// No more messages; what has begun may finish, the rest goes back.
+// Takes no more messages; running handlers may finish, the rest is requeued.
 func (w *workers) close() {
 	w.until = time.Now().Add(w.drain)
 	w.subscription.Close()
@@ -100,9 +100,9 @@ func (w *workers) close() {
 
 var errDrained = &Error{Code: ErrTimeout.Code, Message: "the drain timeout has passed"}
 
-// The end, after the subscription's. What is left of the drain is for handlers whose messages are settled, because they are past
-// their deadlines, or are the broker's again, because the connection is lost, and for what is asked and told of their errors: how
-// many attempts hold people's code all the same, and how many of them have not settled their messages.
+// The end, after that of the subscription. For the rest of the drain it waits for handlers that still run although their messages are settled
+// (after their deadline) or back in the queue (after a lost connection), and for methods of their errors. Returns how many attempts still run
+// user code, and how many of them have not settled their messages.
 func (w *workers) end() (left, unsettled int) {
 	w.mu.Lock()
 	w.closing, w.ended = true, true
@@ -120,7 +120,7 @@ func (w *workers) end() (left, unsettled int) {
 	w.mu.Unlock()
 	w.cancel(errDrained)
 	if left == 0 {
-		<-gone // nobody is in people's code any more, or will be: who is left is about to end
+		<-gone // no goroutine runs user code any more, or will; the rest are about to end
 	}
 	return left, unsettled
 }
@@ -136,7 +136,7 @@ func (w *workers) giveBack(messages []*Message) {
 	w.subscription.GiveBack(tokens)
 }
 
-// Another goroutine, if one may be of use. With the lock.
+// Starts another goroutine, if it can be of use. The caller holds the lock.
 func (w *workers) wake() {
 	if w.idle > 0 {
 		w.work.Signal()
@@ -151,7 +151,7 @@ func (w *workers) loop() {
 	defer w.all.Done()
 	over := false
 	defer func() {
-		if !over { // people's code has ended this goroutine: another one takes over
+		if !over { // user code has ended this goroutine; another one continues
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.alive--
@@ -174,13 +174,13 @@ func (w *workers) loop() {
 	}
 }
 
-// The next message; nil at the end. With the lock, which it may give up for a while.
+// The next message; nil at the end. The caller holds the lock, which this may release for a while.
 func (w *workers) next() *Message {
 	for {
 		switch {
 		case len(w.ready) > 0:
 			m := w.ready[0]
-			w.ready[0] = nil // what is handled is nobody's here
+			w.ready[0] = nil // do not keep a handled message
 			w.ready = w.ready[1:]
 			if (w.batches.quick || w.acks.Len() > 0) && !w.timed {
 				w.watch()
@@ -204,7 +204,7 @@ func (w *workers) next() *Message {
 	}
 }
 
-// Fetches messages, and waits for them if it must. Hands over acknowledgements on the way.
+// Fetches messages, and waits for them if it must. Passes acknowledgements to the core in the same call.
 func (w *workers) take() {
 	w.taking = true
 	acks, size := w.acks, w.batches.size
@@ -233,7 +233,7 @@ func (w *workers) take() {
 	w.ready = messages
 }
 
-// Hands over the acknowledgements. With the lock, which it gives up for the time.
+// Passes the acknowledgements to the core. The caller holds the lock, which this releases meanwhile.
 func (w *workers) flush() {
 	if w.acks.Len() == 0 {
 		return
@@ -246,13 +246,13 @@ func (w *workers) flush() {
 	w.spare = acks[:0]
 }
 
-// Has somebody look soon: this handler may be the first that takes long, and the only one that runs. With the lock.
+// Sets the timer: this handler may be slow, and the only one that runs. The caller holds the lock.
 func (w *workers) watch() {
 	w.timed, w.handledAt = true, w.handled
 	w.timer.Reset(patience)
 }
 
-// Looks after what lies about: if no handler has come to an end since the last look, they are not quick.
+// Passes on waiting messages and acknowledgements: if no handler has ended since the last look, they are slow.
 func (w *workers) look() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -269,20 +269,20 @@ func (w *workers) look() {
 	}
 }
 
-// How many messages to take next: few while handlers are slow, so that none waits here that another consumer could have, and
-// few are run for nothing after a lost connection; more while they are quick.
+// How many messages to take next. Few while handlers are slow, so that none waits here that another consumer could handle, and few run for nothing
+// after a lost connection. More while they are quick.
 type batches struct {
 	size int
-	// Handlers take so little that waking another goroutine takes longer.
+	// Handlers so quick that waking another goroutine would take longer.
 	quick bool
-	// The last one: when, how many, and whether there may have been more.
+	// The last batch: when, how many, and whether there may have been more.
 	at    time.Time
 	count int
 	full  bool
 }
 
 const (
-	// The most messages that are taken at once.
+	// The most messages taken at once.
 	mostTaken = 64
 	// A batch that took longer was too large.
 	quickBatch = time.Millisecond

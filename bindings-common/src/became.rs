@@ -1,17 +1,17 @@
-//! What became of a simulated message.
+//! What happened to a simulated message.
 
 use std::time::Duration;
 
 use retryrmq::{Message, ParkReason, Step};
 
-/// A step of a simulation, in one shape for all of them.
+/// A step of a simulation, in one shape for every step.
 #[derive(Clone, Debug)]
 pub struct Became {
-    /// `acked`, `retried`, `deferred`, `parked`, `dropped`, `rejected`, or `stale` for one that was settled before.
+    /// `acked`, `retried`, `deferred`, `parked`, `dropped`, `rejected`, or `stale` for a message that was settled before.
     pub what: &'static str,
     /// How long it waits.
     pub delay: Option<Duration>,
-    /// Why it was given up.
+    /// Why it was parked or dropped.
     pub reason: Option<&'static str>,
     /// The parked message.
     pub parked: Option<Message>,

@@ -1,4 +1,4 @@
-//! The end of an attempt, as a language's half says it.
+//! The end of an attempt, as a language's half reports it.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use crate::Refusal;
 pub enum Ended {
     /// Handled.
     Ack,
-    /// Failed: once more, later.
+    /// Failed, to be retried.
     Retry,
     /// Given up by the handler.
     Park,
-    /// Failed in a way that no retry can mend.
+    /// Failed in a way that no retry can fix.
     Fatal,
-    /// Put off.
+    /// Deferred.
     Defer,
 }
 
 impl Ended {
-    /// By the first letter of its name, in small letters.
+    /// By the first letter of its name, in lower case.
     #[must_use]
     pub fn from_letter(letter: u8) -> Option<Self> {
         Some(match letter {
@@ -38,7 +38,7 @@ impl Ended {
     /// The outcome for the core.
     ///
     /// # Errors
-    /// `invalid_option` for a deferral without a delay: it would come back at once, again and again. Nothing is settled then.
+    /// `invalid_option` for a deferral without a delay: it would come back at once, again and again. Then nothing is settled.
     pub fn outcome(self, failure: Failure, delay: Option<Duration>) -> Result<Outcome, Refusal> {
         let parked = |reason, failure| Outcome::Park { reason, failure };
         Ok(match self {

@@ -1,8 +1,8 @@
-//! Errors as they cross a boundary: a code, a sentence, and what stands behind it.
+//! Errors as they cross a boundary: a code, a sentence, and the cause.
 
 use std::error::Error as _;
 
-/// A chain of causes can be a circle.
+/// The most causes that are followed: a chain of causes can be circular.
 const MOST_CAUSES: usize = 8;
 
 /// Why something was refused or failed.
@@ -17,7 +17,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// One that no error of the core stands behind.
+    /// A refusal without an error of the core.
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -31,7 +31,7 @@ impl Refusal {
         Self::new("invalid_option", message)
     }
 
-    /// What was begun and has come to no end, as by a panic in the middle of it.
+    /// The error for an operation that did not end, for example because it panicked.
     #[must_use]
     pub fn broken() -> Self {
         Self::new(

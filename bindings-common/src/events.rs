@@ -1,13 +1,13 @@
-//! Events on their way to listeners: a bounded queue, from which a language's half fetches them.
+//! Events for listeners: a bounded queue, from which a language's half fetches them.
 
 use std::collections::VecDeque;
 
 use retryrmq::Event;
 
-/// How many events can wait for a listener; more are dropped and counted.
+/// How many events can wait for a listener. Further ones are dropped and counted.
 pub const EVENTS: usize = 10_000;
 
-/// Events that nobody has fetched yet, each with the number of its listener.
+/// Events that were not fetched yet, each with the number of its listener.
 #[derive(Debug)]
 pub struct Events<L> {
     waiting: VecDeque<(L, Event)>,
@@ -15,7 +15,7 @@ pub struct Events<L> {
 }
 
 impl<L> Events<L> {
-    /// None.
+    /// An empty queue.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -24,7 +24,7 @@ impl<L> Events<L> {
         }
     }
 
-    /// Adds one, or counts it where there is no room.
+    /// Adds an event, or counts it if there is no room.
     pub fn put(&mut self, listener: L, event: &Event) {
         if self.waiting.len() < EVENTS {
             self.waiting.push_back((listener, event.clone()));
@@ -33,13 +33,13 @@ impl<L> Events<L> {
         }
     }
 
-    /// Whether there is nothing to tell.
+    /// Whether there are no events and no dropped ones.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// All that wait, and how many were dropped since the last call.
+    /// All waiting events, and how many were dropped since the last call.
     pub fn take(&mut self) -> (VecDeque<(L, Event)>, u32) {
         (
             std::mem::take(&mut self.waiting),

@@ -1,4 +1,4 @@
-//! What the bindings of retryrmq say the same way, so that it is said once.
+//! The code that all bindings of retryrmq share.
 //!
 //! ```text
 //! Python ─┐                                      ┌─► retryrmq
@@ -6,8 +6,8 @@
 //! Go     ─┘                                      └─► this crate: options, ends, errors, walks, … ─► retryrmq
 //! ```
 //!
-//! A native half converts what its language gave into the plain values of this crate, calls, and converts back. Nothing in here
-//! knows a language, and nothing is on the way of a message that is handled.
+//! A native half converts the values of its language into the plain values of this crate, calls it, and converts the results. This crate
+//! knows no language, and handled messages do not pass through it.
 
 mod became;
 mod end;

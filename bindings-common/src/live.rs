@@ -1,4 +1,4 @@
-//! How many native objects are alive: what a test of leaks asks.
+//! How many native objects are alive, for tests of leaks.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -28,12 +28,12 @@ kinds! {
     Question = "questions",
 }
 
-/// One living object; counted for as long as it is.
+/// One living object. It is counted until it is dropped.
 #[derive(Debug)]
 pub struct Alive(Kind);
 
 impl Alive {
-    /// One more of this kind.
+    /// Counts one more object of this kind.
     #[must_use]
     pub fn new(kind: Kind) -> Self {
         ALIVE[kind as usize].fetch_add(1, Ordering::Relaxed);
@@ -47,7 +47,7 @@ impl Drop for Alive {
     }
 }
 
-/// The living native objects of this process by kind.
+/// The number of living native objects of this process, by kind.
 pub fn living() -> impl Iterator<Item = (&'static str, i64)> {
     NAMES
         .iter()

@@ -1,4 +1,4 @@
-//! Something that takes time: begun here and now, finished on the process's runtime.
+//! Asynchronous operations: started here, finished on the process's runtime.
 
 use std::{
     future::Future,
@@ -9,7 +9,7 @@ use std::{
 
 use tokio::task::AbortHandle;
 
-/// The one that waits for the end. If this is dropped without one, as by a panic in the middle of the work, it is told so.
+/// The callback for the end. If it is dropped without a result, for example after a panic, it is called with `None`.
 struct Owing<T, F: FnOnce(Option<T>)>(Option<F>, std::marker::PhantomData<fn(T)>);
 
 impl<T, F: FnOnce(Option<T>)> Owing<T, F> {
@@ -28,12 +28,12 @@ impl<T, F: FnOnce(Option<T>)> Drop for Owing<T, F> {
     }
 }
 
-/// Begins `work` on the process's runtime. Its first steps are made here and now, so that operations begin in the order in which
-/// they were asked for. `end` is told what came of it, once, or `None` when it broke off. What goes on can be given up by the
-/// handle, which is not there when the work was done at once.
+/// Starts `work` on the process's runtime. Its first steps run on this thread, so that operations start in the order of the calls. `end` is
+/// called once with the result, or with `None` if the work broke off. The handle can give the work up; it is `None` if the work was done at
+/// once.
 ///
 /// # Errors
-/// Those of [`retryrmq::runtime`]; nothing was begun, and `end` is told so.
+/// Those of [`retryrmq::runtime`]. Then nothing was started, and `end` was called with `None`.
 pub fn begin<T, F, E>(work: F, end: E) -> retryrmq::Result<Option<AbortHandle>>
 where
     T: Send + 'static,

@@ -1,4 +1,4 @@
-//! The options of a consumer, as a language's façade writes them. What is not given is the core's to decide.
+//! The options of a consumer, as a language's façade writes them. The core has the defaults.
 
 use std::{collections::BTreeMap, str::FromStr, time::Duration};
 
@@ -67,7 +67,7 @@ impl PauseGiven {
     }
 }
 
-/// What a consumer was told: each is the option of `Consumer` with that name; durations are in seconds.
+/// The given options. Each is the option of `Consumer` with that name; durations are in seconds.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Given {
@@ -82,7 +82,7 @@ struct Given {
     handler_timeout: Option<f64>,
     park: Option<bool>,
     pause: Option<PauseGiven>,
-    /// Whether the language's half knows errors that no retry can mend; it is that half that asks.
+    /// Whether the language's half has errors that no retry can fix. That half checks them.
     fatal: bool,
     declare: Option<bool>,
     work_queue: Option<String>,
@@ -97,11 +97,11 @@ struct Given {
 pub struct Options {
     /// The consumer, without a client.
     pub consumer: Consumer,
-    /// Whether the kinds of an error matter to somebody.
+    /// Whether rules need the types of an error.
     pub has_rules: bool,
 }
 
-/// Why options cannot work, and which option that is about, if the sentence does not name it itself.
+/// Why options cannot work, and the name of the option if the sentence does not contain it.
 #[derive(Debug)]
 pub struct Refused {
     /// The option.
@@ -142,16 +142,16 @@ fn span(option: &str, given: Option<f64>) -> Result<Option<Duration>, Refused> {
 }
 
 impl Options {
-    /// Reads and checks them; nothing is asked of a broker. `given` is a JSON object: the options that were said by their names in
-    /// [`table`](crate::table), texts for a policy, a strategy and a work queue, seconds for durations. A rule is its text, or an object
-    /// with `policy` and its conditions `routing_key`, `headers` and `error`; `pause` is an object with `failures`, `window` and
-    /// `duration`; `fatal` says whether the language has errors that no retry can mend.
+    /// Reads and checks the options, without a broker. `given` is a JSON object with the options under their names in
+    /// [`table`](crate::table): texts for a policy, a strategy and a work queue, seconds for durations. A rule is its text, or an object
+    /// with `policy` and its conditions `routing_key`, `headers` and `error`. `pause` is an object with `failures`, `window` and
+    /// `duration`. `fatal` says whether the language has errors that no retry can fix.
     ///
-    /// So a new option is named here and where people type it, and not on the way between.
+    /// So a new option is named only here and where users write it, not in between.
     ///
     /// # Errors
-    /// As [`Consumer::validate`], those of reading policies, rules, strategies and arguments, and `invalid_option` where the object is none
-    /// that this version knows.
+    /// As [`Consumer::validate`], those of parsing policies, rules, strategies and arguments, and `invalid_option` for an object that this
+    /// version does not know.
     pub fn read(given: &str) -> Result<Self, Refused> {
         let given: Given = serde_json::from_str(given)
             .map_err(|why| Refusal::option(format!("the options cannot be read: {why}")))?;
@@ -185,7 +185,7 @@ impl Given {
             reserved_name: self.reserved_name,
             retry: parsed("retry", self.retry)?,
             strategy: parsed("strategy", self.strategy)?,
-            // What is wrong with its text, the core says with the option's name.
+            // The core's error about its text names the option.
             work_queue: self.work_queue.map(|text| text.parse()).transpose().map_err(Refusal::from)?,
             pause: self.pause.map(PauseGiven::read).transpose()?,
         }

@@ -1,4 +1,4 @@
-//! A message on its way out, from plain values.
+//! A message to publish, from plain values.
 
 use std::time::Duration;
 
@@ -37,11 +37,11 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// The message for the core. `names` are what the language calls `message_id`, `content_type`, `content_encoding`,
-    /// `correlation_id`, `reply_to`, `type`, `app_id` and `user_id`, in this order.
+    /// The message for the core. `names` are the language's names for `message_id`, `content_type`, `content_encoding`, `correlation_id`,
+    /// `reply_to`, `type`, `app_id` and `user_id`, in this order.
     ///
     /// # Errors
-    /// `invalid_option` for a text above 255 bytes; nothing is published.
+    /// `invalid_option` for a text longer than 255 bytes. Nothing is published then.
     pub fn message(self, names: [&str; 8]) -> Result<Publish, Refusal> {
         type Set = fn(BasicProperties, ShortString) -> BasicProperties;
         let texts: [(Option<String>, Set); 8] = [
@@ -70,7 +70,7 @@ impl Outgoing {
             properties = properties.with_headers(headers);
         }
         if let Some(expiration) = self.expiration {
-            // Up to whole milliseconds: nothing is dropped before its time, and 0 would be at once.
+            // Rounded up to whole milliseconds: a message must not expire early, and 0 would be at once.
             let ms = expiration.as_nanos().div_ceil(1_000_000).to_string();
             properties = properties.with_expiration(ms.into());
         }

@@ -1,25 +1,25 @@
-//! A policy as people write it.
+//! A policy in text form.
 
 use std::time::Duration;
 
 use retryrmq::{Error, Policy};
 
-/// How many delays are shown.
+/// The most delays that are listed.
 const MOST_DELAYS: u32 = 1_000;
 
-/// A policy, read and written in its full form.
+/// A policy in its full form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyText {
     /// Its full form.
     pub text: String,
     /// How many retries it has.
     pub retries: u32,
-    /// The delays before them, the first thousand.
+    /// The delays before its retries, at most the first thousand.
     pub delays: Vec<Duration>,
 }
 
 impl PolicyText {
-    /// Reads a policy; the default one without a text.
+    /// Parses a policy; without a text, it is the default one.
     ///
     /// # Errors
     /// `invalid_policy`.

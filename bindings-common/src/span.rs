@@ -1,18 +1,18 @@
-//! Times as languages have them.
+//! Times and durations of languages.
 
 use std::time::{Duration, SystemTime};
 
 use crate::Refusal;
 
-/// Seconds as a duration. `option` names them in errors.
+/// Seconds as a duration. `option` names it in errors.
 ///
 /// # Errors
-/// `invalid_option` for a negative number, one that is none, and one that is too large.
+/// `invalid_option` for a negative number, one that is not a number, and one that is too large.
 pub fn seconds(option: &str, seconds: f64) -> Result<Duration, Refusal> {
     Duration::try_from_secs_f64(seconds).map_err(|_| refused(option, &format!("{seconds} seconds")))
 }
 
-/// Milliseconds as a duration. `option` names them in errors.
+/// Milliseconds as a duration. `option` names it in errors.
 ///
 /// # Errors
 /// As [`seconds`].
@@ -26,7 +26,7 @@ fn refused(option: &str, value: &str) -> Refusal {
     ))
 }
 
-/// A duration in nanoseconds, the longest that there is at most.
+/// A duration in nanoseconds, at most the largest number.
 #[must_use]
 pub fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)

@@ -1,6 +1,6 @@
-//! What every language restates of the core, as data: options with their defaults, events with their fields, the codes of errors,
-//! the reasons to park, the levels of the log. `table.json` is its text, which the tests of each language read; a test here holds it
-//! to the core, and the tables of the READMEs to it.
+//! What every language repeats of the core, as data: options with their defaults, events with their fields, error codes, reasons to park,
+//! log levels. `table.json` is its text form, which the tests of each language read. A test here compares it with the core, and the tables
+//! of the READMEs with it.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use retryrmq::{
 
 use crate::EVENTS;
 
-/// The options of a consumer in the order that they have everywhere, with their defaults as text; empty where there is none.
+/// The options of a consumer, in the same order everywhere, with their defaults as text; empty if there is none.
 #[must_use]
 pub fn options() -> Vec<(&'static str, String)> {
     let (usual, limits, pause) = (Consumer::new("orders"), Limits::default(), Pause::default());
@@ -47,7 +47,7 @@ pub fn options() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The events, each with the names of what it says.
+/// The events, each with the names of its fields.
 #[must_use]
 pub fn events() -> Vec<(&'static str, Vec<&'static str>)> {
     Event::one_of_each()
@@ -71,7 +71,7 @@ fn said(facts: &Facts<'_>) -> Vec<&'static str> {
     .collect()
 }
 
-/// The levels at which the log tells of attempts, by what follows from them.
+/// The levels at which attempts are logged, by what follows.
 pub const LEVELS: [(&str, &str); 4] = [
     ("retried", "info"),
     ("parked", "warn"),
@@ -79,7 +79,7 @@ pub const LEVELS: [(&str, &str); 4] = [
     ("rejected", "info"),
 ];
 
-/// All of it, as `table.json` has it.
+/// All of it, in the form of `table.json`.
 #[must_use]
 pub fn json() -> String {
     let quoted = |text: &str| format!("{text:?}");
@@ -93,7 +93,7 @@ pub fn json() -> String {
             .into_iter()
             .map(|(name, value)| format!("    {}: {value}", quoted(name)))
             .collect();
-        // A String takes it.
+        // Writing to a String cannot fail.
         let _ = write!(
             out,
             "  {}: {{\n{}\n  }}{end}\n",

@@ -91,7 +91,7 @@ impl Walk {
         }
     }
 
-    /// Ends the walk: what it holds and was neither replayed nor dropped is put back.
+    /// Ends the walk: messages that were neither replayed nor dropped are requeued.
     pub fn close(&self) -> impl Future<Output = Result<(), Refusal>> + Send + use<> {
         let browse = Arc::clone(&self.browse);
         async move {

@@ -14,37 +14,37 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go"
 )
 
-// End is where a message ended.
+// End is how a message ended.
 type End struct {
-	// Index is which message, 0 the first.
+	// Index is the index of the message; 0 is the first.
 	Index int
 	// Became is acked, parked, dropped or rejected.
 	Became string
 	// At is when its last attempt began, on the virtual clock.
 	At time.Duration
-	// Reason is why it was given up.
+	// Reason is why it was parked or dropped.
 	Reason string
-	// Message is the parked message with its record, as an operator would find it; nil if it was not parked.
+	// Message is the parked message, with its record; nil if it was not parked.
 	Message *retryrmq.Message
 }
 
-// Result is what happened: every attempt in order, and where each message ended.
+// Result is what happened: every attempt in order, and how each message ended.
 type Result struct {
 	// Attempts are all calls of the handler.
 	Attempts []retryrmq.Step
 	// Ends are in the order of the messages.
 	Ends []End
-	// Elapsed is the time that all of it took, on the virtual clock.
+	// Elapsed is how long all of it took, on the virtual clock.
 	Elapsed time.Duration
 }
 
-// Acked are the messages that were handled.
+// Acked returns the messages that were handled.
 func (r *Result) Acked() []End { return r.ended(retryrmq.BecameAcked) }
 
-// Parked are the messages that were parked.
+// Parked returns the messages that were parked.
 func (r *Result) Parked() []End { return r.ended(retryrmq.BecameParked) }
 
-// AttemptsOf are the attempts at one of the messages.
+// AttemptsOf returns the attempts at the message with this index.
 func (r *Result) AttemptsOf(index int) (attempts []retryrmq.Step) {
 	for _, attempt := range r.Attempts {
 		if attempt.Index == index {
@@ -63,14 +63,15 @@ func (r *Result) ended(became string) (ends []End) {
 	return ends
 }
 
-// A handler that never lets go of its messages would keep a simulation going for ever.
+// The most attempts: a handler that defers its messages again and again would never end.
 const mostAttempts = 100_000
 
-// Simulate has handler handle messages, one at a time, until every one of them has ended. The options are those of
-// retryrmq.Conn.Consume. Waiting takes no time: the clock jumps to the next arrival. Nothing else is simulated: what the
-// handler does takes the time it takes, and the handler timeout is real. Functions of retryrmq.OnEvent and OnReady are not called,
-// and the channel of retryrmq.Events stays empty. A handler that ends its goroutine, by runtime.Goexit or t.FailNow, ends the
-// caller's. When ctx ends, so does the simulation, with its error.
+// Simulate runs handler on messages, one at a time, until every message has ended. The options are those of retryrmq.Conn.Consume, and so are the
+// errors for options that cannot work.
+//
+// Waiting takes no time: the clock jumps to the next arrival. Only the broker is simulated: whatever the handler does is real, and so is the
+// handler timeout. Functions of retryrmq.OnEvent and OnReady are not called, and the channel of retryrmq.Events stays empty. The handler runs on
+// the caller's goroutine, so runtime.Goexit or t.FailNow in it ends that. When ctx ends, the simulation ends with the error of ctx.
 func Simulate(ctx context.Context, queue string, handler retryrmq.Handler, messages []retryrmq.Publishing,
 	options ...retryrmq.Option) (*Result, error) {
 	simulation, err := retryrmq.NewSimulation(queue, handler, options...)

@@ -1,4 +1,4 @@
-/** The bridge of this environment: what native threads have to tell is fetched here, once for all that is there. */
+/** The bridge of this environment. It fetches the news of native threads, all that is there in one call. */
 
 import { AsyncResource } from 'node:async_hooks'
 
@@ -15,21 +15,21 @@ interface Waiting {
 export interface Subscribed {
   arrived(): void
   told(event: Told): void
-  /** The event loop has run dry: the process is about to end. */
+  /** The event loop is empty: the process is about to end. */
   dry(): void
 }
 
 /** How an operation is waited for. */
 interface Asking {
-  /** The process may end before. */
+  /** Whether the process may end before. */
   idle?: boolean
-  /** Called at the end, whichever it is; by a promise's `finally`, one that nobody awaits would be rejected twice. */
+  /** Called at the end, after success or failure. A `finally` instead would make a second, unhandled rejection. */
   settled?: () => void
 }
 
 const DAY = 86_400_000
 
-/** What lives as long as the environment must not keep the asynchronous context of whoever happened to connect first. */
+/** The bridge lives as long as the environment, so it must not keep the asynchronous context of the first connect. */
 const outside = new AsyncResource('RetryRmqBridge')
 
 class Bridge {
@@ -43,11 +43,11 @@ class Bridge {
 
   constructor() {
     this.native = new native.Bridge(() => this.#news())
-    // Again each time that something has kept the loop going after all.
+    // It is emitted again each time that something has kept the loop going.
     process.on('beforeExit', () => each([...this.#subscribed.values()], (subscribed) => subscribed.dry()))
   }
 
-  /** Begins an operation and waits for what it brings; until then the process stays alive, unless it is idle. */
+  /** Starts an operation and waits for its answer. The process stays alive until then, unless the operation is idle. */
   ask<T>(begin: (ticket: number) => void, { idle = false, settled }: Asking = {}): Promise<T> {
     const ticket = ++this.#numbers
     begin(ticket)
@@ -77,7 +77,7 @@ class Bridge {
     return ++this.#numbers
   }
 
-  /** From now on the subscription with this number has somebody to tell; who that is stays alive. */
+  /** Registers the listener of the subscription with this number. It stays alive until it is unregistered. */
   subscribe(id: number, subscribed: Subscribed): void {
     this.#subscribed.set(id, subscribed)
   }
@@ -86,7 +86,7 @@ class Bridge {
     this.#subscribed.delete(id)
   }
 
-  /** From now on `asked` is told of questions to its number, until nobody can ask it any more. */
+  /** Registers `asked` for questions, until there can be no more, and returns its number. */
   asks(asked: (question: number) => void): number {
     const number = this.number()
     this.#asked.set(number, asked)
@@ -97,7 +97,7 @@ class Bridge {
     this.#asked.delete(number)
   }
 
-  /** Keeps the process alive until it is released as often. Native threads never do that by themselves. */
+  /** Keeps the process alive until `release` was called as often. Native threads never keep it alive by themselves. */
   hold(): void {
     if (this.#holders++ === 0) this.#keeper.ref()
   }
@@ -133,8 +133,7 @@ class Bridge {
 }
 
 /**
- * Tells all of them, whatever one does: what is told here is told once. An error goes to whoever hears uncaught ones, as if
- * it had been thrown here.
+ * Calls `tell` with all of them, even if it throws for one, because news comes only once. An error becomes an uncaught one.
  */
 function each<T>(all: readonly T[] | undefined, tell: (one: T) => void): void {
   for (const one of all ?? []) {

@@ -1,4 +1,4 @@
-/** The client: consumers, publishing and parked messages all start here. */
+/** The client: it consumes, publishes and gives access to parked messages. */
 
 import { constants } from 'node:os'
 import { inspect } from 'node:util'
@@ -24,11 +24,11 @@ import { type Body, type PublishOptions, outgoing } from './publish.js'
 
 /** The options of {@link connect}. */
 export interface ConnectOptions {
-  /** The version of the application, as the history of failed messages shows it. */
+  /** The version of your application, for the history of failed messages. */
   appVersion?: string
-  /** The type of the queues in which messages wait and are parked; quorum unless it says classic. */
+  /** The type of the waiting and parking queues; `quorum` by default. */
   queueType?: QueueType
-  /** Gives the login, instead of the URL: called at every connection, and before a password with an end is over. */
+  /** A function that returns the login, instead of the user and password of the URL. */
   credentials?: Credentials
   /**
    * Tries until a broker that cannot be reached yet is there; off by default. So does {@link Client.consume} then, where the broker went
@@ -36,20 +36,20 @@ export interface ConnectOptions {
    */
   wait?: boolean
   /**
-   * Ends the client when the broker refuses its login or its virtual host after a connection was lost: `closed` of its consumers
-   * rejects, and so does {@link Client.run}. Off by default: it goes on trying.
+   * Ends the client when the broker refuses the login or the virtual host after a connection was lost: `closed` of its consumers
+   * rejects, and so does {@link Client.run}. Off by default: the client keeps trying.
    */
   endWhenRefused?: boolean
-  /** Gives up connecting when it aborts. */
+  /** A signal that stops connecting when it aborts. */
   signal?: AbortSignal
 }
 
 let clientOf: (connected: NativeClient, credentials: number | undefined) => Client
 
 /**
- * A connection to a broker. A lost connection is re-made in the background for as long as the client lives.
+ * A client of one broker or cluster. It holds two connections; each is re-made in the background when it is lost.
  *
- * It keeps no process alive by itself; its consumers do, and so does whatever is being waited for.
+ * The client itself does not keep the process alive. Its consumers do, and so do calls that wait for an answer.
  */
 export class Client {
   readonly #native: NativeClient
@@ -60,11 +60,11 @@ export class Client {
   /** Publishes that the broker has not answered yet. */
   #publishing = 0
   #published: () => void = () => {}
-  /** Nothing is published any more: the handlers, which may publish until then, have drained. */
+  /** The handlers have drained, and nothing can be published any more. */
   #drained = false
-  /** Why it ended by itself. */
+  /** The error with which it ended by itself. */
   #refused: Error | undefined
-  /** The function that says who logs in. */
+  /** The number of the function that returns the login. */
   readonly #credentials: number | undefined
 
   private constructor(connected: NativeClient, credentials: number | undefined) {
@@ -74,10 +74,12 @@ export class Client {
   }
 
   /**
-   * Starts consuming: `handler` is called with every message; returning acknowledges, throwing retries (`dlx: true`), or
-   * does what {@link retryAfter}, {@link park} or {@link defer} says. Resolves once the broker has accepted the consumer, before
-   * the first handler begins, and rejects with what it refuses; no message was taken then. Options that cannot work throw at
-   * once. `consume<Order>(…)` says what `message.json()` returns.
+   * Starts a consumer that calls `handler` with every message. If the handler returns, the message is acknowledged. If it throws, the
+   * message is retried (with `dlx: true`), or treated as {@link retryAfter}, {@link park} or {@link defer} says.
+   *
+   * Resolves when the broker has accepted the consumer, before the first handler begins. Rejects with the error if the broker refuses
+   * something; then no message was taken. Throws at once for options that cannot work. `consume<Order>(…)` sets the type that
+   * `message.json()` returns.
    */
   consume<Body = unknown>(options: ConsumerOptions, handler: Handler<Body>): Promise<Consumer> {
     const planned = plan(options, handler)
@@ -118,11 +120,14 @@ export class Client {
   }
 
   /**
-   * Publishes a message, and resolves when the broker has confirmed it.
+   * Publishes a message, and resolves when the broker has confirmed it (publisher confirms).
    *
-   * Rejects with {@link UnroutableError} when no queue takes it. After {@link NotConfirmedError}, {@link BrokerTimeoutError} or
-   * {@link ConnectionLostError} it may or may not have been stored. Messages that are published one after the other are sent
-   * in that order, also when they are not awaited in between. While the client closes, handlers may still publish.
+   * Rejects with {@link UnroutableError} if no queue takes it, and with {@link TooLargeError} or {@link AccessRefusedError} if something
+   * must change first: it was not stored then. After {@link NotConfirmedError}, {@link BrokerTimeoutError} or
+   * {@link ConnectionLostError} it may have been stored: publish it again. Throws at once for options that cannot work.
+   *
+   * Messages are sent in the order of the calls, also when they are not awaited one by one. While the client closes, handlers may
+   * still publish.
    */
   publish(routingKey: string, body: Body, options: PublishOptions = {}): Promise<void> {
     const message = outgoing(routingKey, body, options)
@@ -135,43 +140,45 @@ export class Client {
     return publishing
   }
 
-  /** The messages parked for `queue`. */
+  /** The messages parked for the work queue `queue`, in `<queue>.parked`. */
   parked(queue: string): ParkedMessages {
     return parkedOf(this.#native, queue, () => this.#drained)
   }
 
-  /** Whether both connections, the one that consumes and the one that publishes, are open: for a health check. */
+  /** Whether both connections are open, the consuming and the publishing one. For a health check; nothing is sent to the broker. */
   healthy(): boolean {
     return this.trouble() === null
   }
 
-  /** Why a connection is not open: what the last try to re-make it met. `null` while all is well. */
+  /** Why a connection is not open: the error of the last try to re-make it. `null` if both are open. */
   trouble(): string | null {
     return this.#native.trouble()
   }
 
-  /** How often a connection was re-made. */
+  /** How often a connection of this client was lost and re-made. */
   get reconnects(): number {
     return this.#native.reconnects
   }
 
-  /** What the broker said of itself. */
+  /** What the broker said about itself when the client connected. */
   get server(): { product: string; version: string } {
     return { product: this.#native.product, version: this.#native.version }
   }
 
   /**
-   * All counters in the OpenMetrics text format, which Prometheus reads. Serve them as
-   * `application/openmetrics-text; version=1.0.0; charset=utf-8`.
+   * All metrics of this client in the OpenMetrics text format, which Prometheus reads. Serve them with the content type
+   * `application/openmetrics-text; version=1.0.0; charset=utf-8`. The number of parked messages is as old as the previous call.
    */
   metricsText(): string {
     return this.#native.metricsText()
   }
 
   /**
-   * Keeps the process alive, whatever its consumers do, until SIGINT or SIGTERM, or until the client is closed; then drains every consumer and closes the
-   * connection. A second signal ends the process at once. A worker thread hears no signals. Rejects when the client has ended by
-   * itself, see `endWhenRefused`, which its consumers notice: without any it waits for a signal.
+   * Keeps the process alive until SIGINT or SIGTERM, or until the client is closed. Then it drains every consumer and closes the
+   * connections. A second signal ends the process at once. Worker threads get no signals.
+   *
+   * Rejects with the error if the client has ended by itself, see `endWhenRefused`. Consumers notice that; without consumers it waits
+   * for a signal.
    */
   run(signals: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM']): Promise<void> {
     if (!Array.isArray(signals)) throw new InvalidTypeError(`\`signals\` must be an array of names, not ${kind(signals)}`)
@@ -210,8 +217,8 @@ export class Client {
   }
 
   /**
-   * Drains every consumer, waits for the answers to what was published, then closes the connection. May be called twice, and
-   * by a handler; a handler that waits for it waits for itself, and is given up on at `drainTimeout`.
+   * Drains every consumer, waits for the confirms of published messages, and closes the connections. It may be called more than once,
+   * and from a handler. A handler that awaits it waits for itself; it is abandoned after `drainTimeout`.
    */
   close(): Promise<void> {
     this.#closing ??= this.#close()
@@ -225,7 +232,7 @@ export class Client {
         if (end.status === 'rejected') log('error', `a consumer did not end as it should: ${end.reason}`)
       }
       this.#drained = true
-      // The broker answers, or the core gives up on it: either comes in time.
+      // Either the broker answers, or the core stops waiting for it.
       if (this.#publishing > 0) await new Promise<void>((resolve) => (this.#published = resolve))
       await bridge().ask<undefined>((ticket) => this.#native.close(bridge().native, ticket))
     } finally {
@@ -245,21 +252,26 @@ export class Client {
   }
 }
 
-/** Signals that end or stop a process whoever wants to hear them. */
+/** Signals that no process can handle. */
 const UNHEARD = ['SIGKILL', 'SIGSTOP']
 const KNOWN = ['appVersion', 'queueType', 'credentials', 'wait', 'endWhenRefused', 'signal']
 
 /** Those who try to connect, or to subscribe: they give up when nobody has them any more. */
 const connecting = new Set<Connecting>()
 
-/** One URL, or several as the native half reads them. */
+/** One URL, or several in the form that the native half reads. */
 function urlText(url: unknown): string {
   return Array.isArray(url) ? Array.from(url as unknown[], (one) => string('url', one)).join(',') : string('url', url)
 }
 
 /**
- * Connects to the broker at `url` (`amqp://user:password@host:5672/vhost`), or at `RETRYRMQ_URL`, or on this machine. Of several
- * hosts (`amqp://user:password@one,two,three/vhost`, or an array of URLs) any will do.
+ * Connects to the broker at `url`, such as `amqp://user:password@host:5672/vhost`. Without it, it uses the environment variable
+ * `RETRYRMQ_URL`, and without that `amqp://localhost`. A URL may have several hosts of a cluster
+ * (`amqp://user:password@one,two,three/vhost`), and `url` may be an array of URLs; the client uses any host that answers.
+ *
+ * Rejects with {@link UnreachableError}, {@link AuthenticationFailedError}, {@link VhostNotFoundError}, {@link TlsFailedError} or
+ * {@link BrokerTimeoutError}. Throws at once for an unusable URL or option. Once connected, a lost connection is re-made in the
+ * background.
  *
  *     const rmq = await connect('amqp://localhost')
  *     await rmq.consume({ queue: 'orders', dlx: true }, async (msg) => { … })
@@ -299,7 +311,7 @@ export function connect(url?: string | readonly string[], options: ConnectOption
   return signal === undefined ? connected : unlessAborted(connected, signal, () => tries?.giveUp())
 }
 
-/** What is being made, unless the signal is first; then whatever still comes of it is closed. */
+/** The result, unless the signal aborts first. Then a late result is closed. */
 function unlessAborted<T extends { close(): Promise<void> }>(
   making: Promise<T>,
   signal: AbortSignal,

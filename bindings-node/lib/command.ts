@@ -1,11 +1,11 @@
 #!/usr/bin/env node
-/** `npx retryrmq`: becomes the command, as far as Node can. */
+/** `npx retryrmq`: runs the command, and passes on signals and the exit status. */
 
 import { spawn } from 'node:child_process'
 
 import { platforms } from './platform.js'
 
-/** Signals that end a program, all of which mean the command. */
+/** Signals that end a program. They are passed on to the command. */
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const
 /** Signals of the keyboard, which a terminal sends to all processes in its foreground. */
 const OF_THE_KEYBOARD: readonly NodeJS.Signals[] = ['SIGINT', 'SIGQUIT']

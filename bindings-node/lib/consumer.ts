@@ -12,23 +12,23 @@ import type { Plan } from './options.js'
 import { isThenable, shown, stack } from './outcome.js'
 import { Workers } from './workers.js'
 
-/** A subscription that was accepted, and what its consumer needs beside it. @internal */
+/** An accepted subscription, and what else its consumer needs. @internal */
 export interface Subscribed {
   id: number
   subscription: Subscription
   listening: Listening
-  /** What happened before there was anybody to be told. */
+  /** Events that came before there was a listener. */
   told: Told[]
-  /** Its client is closing already. */
+  /** Whether its client is closing already. */
   closing: boolean
-  /** Throws why the client ended by itself, if it did. */
+  /** Throws the error with which the client ended by itself, if it did. */
   checkEnd: () => void
 }
 
 /** The consumer of a subscription. @internal */
 export let consumerOf: (plan: Plan, subscribed: Subscribed) => Consumer
 
-/** The numbers of a queue's consumers since their client was made. */
+/** The counters of a queue since its client was made. All consumers of the queue on that client share them. */
 export interface Stats {
   /** Messages delivered to the consumer. */
   delivered: number
@@ -38,7 +38,7 @@ export interface Stats {
   failed: number
   /** Messages sent to wait for another attempt. */
   retried: number
-  /** Messages deferred by their handler. */
+  /** Messages that a handler deferred. */
   deferred: number
   /** Messages parked. */
   parked: number
@@ -46,39 +46,39 @@ export interface Stats {
   handedOver: number
   /** Messages rejected because the consumer has no retries. */
   rejected: number
-  /** Messages that were with a consumer when it went away, sent on a counted detour. */
+  /** Messages that came back without an answer, sent on a detour so that the crash is counted. */
   detoured: number
-  /** Redeliveries of handled messages, acknowledged without running them again. */
+  /** Redeliveries of handled messages, acknowledged and not handled again. */
   alreadyHandled: number
-  /** Messages given back to their queue. */
+  /** Messages requeued. */
   requeued: number
-  /** Settlements of messages that were already settled or belong to a lost connection. */
+  /** Settlements without effect, because the message was already settled or belongs to a lost connection. */
   stale: number
   /** Copies that could not be stored at once. */
   publishFailures: number
-  /** Times the consumer came back after a loss. */
+  /** How often the consumer resumed after a lost connection. */
   reconnects: number
-  /** Times the consumer paused because too many attempts failed. */
+  /** How often the consumer paused because too many attempts failed. */
   pauses: number
   /** Messages delivered and not settled yet. */
   outstanding: number
 }
 
 /**
- * A running consumer, made by `consume`. It emits {@link Events}: `consumer.on('parked', (event) => …)`.
+ * A running consumer; {@link Client.consume} makes it. It emits {@link Events}: `consumer.on('parked', (event) => …)`.
  *
- * It runs until it is closed, whether or not anybody keeps it; `await using` closes it at the end of a block. The process stays
- * alive for it, unless {@link Consumer.unref} says otherwise.
+ * It runs until it is closed, even if no variable refers to it. `await using` closes it at the end of a block. It keeps the process
+ * alive until {@link Consumer.unref} is called.
  */
 export class Consumer extends EventEmitter<Events> {
   /** The work queue. */
   readonly queue: string
   /**
-   * Resolves at the end, without asking for it. To wait for it does not keep the process alive; the consumer does, see
-   * {@link Consumer.unref}. Rejects when the client has ended by itself, see `endWhenRefused`.
+   * Resolves when the consumer has ended; does not close it. Waiting for it does not keep the process alive, but the consumer does, see
+   * {@link Consumer.unref}. Rejects with the error if the client has ended by itself, see `endWhenRefused`.
    */
   readonly closed: Promise<void>
-  /** The end, whatever it came by. */
+  /** Resolves at the end, whatever the cause. */
   readonly #end: Promise<void>
   readonly #subscription: Subscription
   readonly #workers: Workers
@@ -87,7 +87,7 @@ export class Consumer extends EventEmitter<Events> {
   /** Handlers and listeners run in the asynchronous context in which `consume` was called. */
   readonly #context = new AsyncResource('RetryRmqConsumer')
   #ended = false
-  /** It keeps the process alive. */
+  /** Whether it keeps the process alive. */
   #held = false
 
   private constructor(plan: Plan, { id, subscription, listening, told, closing, checkEnd }: Subscribed) {
@@ -104,7 +104,7 @@ export class Consumer extends EventEmitter<Events> {
       told: (told) => void (early === undefined ? tell(told) : early.push(told)),
       dry: () => this.#drain(),
     })
-    // Once whoever waits for this consumer has it, for handlers to use, and has listeners at it.
+    // Later, so that the caller of `consume` has this consumer, and its listeners on it, before the first handler runs.
     setImmediate(() => {
       early = undefined
       told.forEach(tell)
@@ -122,20 +122,20 @@ export class Consumer extends EventEmitter<Events> {
     }
     this.#end = bridge().ask<undefined>((ticket) => subscription.waitClosed(bridge().native, ticket), { idle: true, settled })
     this.closed = this.#end.then(checkEnd)
-    this.closed.catch(() => {}) // whoever does not wait for it need not hear of it
-    // Whoever gave up in the meantime wants no handler to begin.
+    this.closed.catch(() => {}) // no unhandled rejection if nobody waits for it
+    // If the caller has aborted meanwhile, no handler may begin.
     if (closing || plan.signal?.aborted === true) abort()
   }
 
-  /** The numbers of this queue since its client was made. */
+  /** The counters of this queue since its client was made. */
   stats(): Stats {
     const numbers = this.#subscription.stats()
     return Object.fromEntries(numbers.map(([name, number]) => [camel(name), number])) as unknown as Stats
   }
 
   /**
-   * Has the process stay alive for as long as this consumer runs, which is so unless `keepAlive: false` or {@link Consumer.unref}
-   * says otherwise. Returns the consumer.
+   * Keeps the process alive while this consumer runs. That is the default, unless `keepAlive: false` was given. It undoes
+   * {@link Consumer.unref}. Returns the consumer.
    */
   ref(): this {
     if (!this.#held && !this.#ended) {
@@ -146,9 +146,9 @@ export class Consumer extends EventEmitter<Events> {
   }
 
   /**
-   * Lets the process end while this consumer runs, when nothing else keeps it alive. Then the consumer is closed as by
-   * {@link Consumer.close}: what was handled is settled before the process is gone, and what runs may finish for `drainTimeout`. Not
-   * so after `process.exit()` or an uncaught error, which are a crash. Returns the consumer.
+   * Lets the process end while this consumer runs, if nothing else keeps it alive. The consumer is then closed as by
+   * {@link Consumer.close}: handled messages are settled first, and running handlers may finish within `drainTimeout`. `process.exit()`
+   * and an uncaught error do not close it; they are a crash. Returns the consumer.
    */
   unref(): this {
     if (this.#held) {
@@ -159,8 +159,8 @@ export class Consumer extends EventEmitter<Events> {
   }
 
   /**
-   * Drains: takes no more messages, lets handlers finish (for `drainTimeout` at most), settles, gives the rest back. May be
-   * called twice, and by a handler; a handler that waits for it waits for itself, and is given up on at `drainTimeout`.
+   * Drains: takes no more messages, waits for running handlers up to `drainTimeout`, and requeues the rest. It may be called
+   * more than once, and from a handler. A handler that awaits it waits for itself; it is abandoned after `drainTimeout`.
    */
   async close(): Promise<void> {
     if (this.#ended) return
@@ -173,12 +173,12 @@ export class Consumer extends EventEmitter<Events> {
     }
   }
 
-  /** As {@link close}, for nobody who waits: whether it fails, `closed` tells. */
+  /** As {@link close}, without a promise. Its error is that of `closed`. */
   #drain(): void {
     this.close().catch(() => {})
   }
 
-  /** Ends now: handlers are not waited for, their `signal` aborts, and what they hold comes again. */
+  /** Ends now, without waiting for handlers: their `signal` aborts, and their messages are delivered again. */
   stop(): void {
     if (this.#ended) return
     this.#workers.stop()
@@ -194,7 +194,7 @@ export class Consumer extends EventEmitter<Events> {
   static {
     disposable(this)
     consumerOf = (plan, subscribed) => new Consumer(plan, subscribed)
-    // Not by `newListener`, which `removeAllListeners` forgets. `once` and `prependOnceListener` come by these, too.
+    // Not with `newListener`, which `removeAllListeners` removes. `once` and `prependOnceListener` use these methods, too.
     for (const method of ['on', 'addListener', 'prependListener'] as const) {
       const add = EventEmitter.prototype[method]
       Object.defineProperty(this.prototype, method, {
@@ -218,7 +218,7 @@ export class Consumer extends EventEmitter<Events> {
       failed(name, 'threw', error)
     }
     try {
-      // The pair of name and event fits, which a union of pairs does not say.
+      // The name and the event belong together, but the types cannot express that.
       ;(this as EventEmitter).emit(name, event)
     } catch (error) {
       failed(name, 'threw', error)
@@ -235,7 +235,7 @@ function failed(name: string, how: string, error: unknown): void {
   log('error', `a listener of ${name} ${how}: ${stack(error) ?? shown(error)}`)
 }
 
-/** Has `await using` close it, where there is a symbol for that: before Node 18.18 there is none. @internal */
+/** Makes `await using` close it, if Node has the symbol for that (18.18 and later). @internal */
 export function disposable(Class: { readonly prototype: { close(): Promise<void> } }): void {
   if (typeof Symbol.asyncDispose !== 'symbol') return
   Object.defineProperty(Class.prototype, Symbol.asyncDispose, {

@@ -1,4 +1,4 @@
-/** Logins from a function that is called at every connection. */
+/** Logins from a function that is called for every connection. */
 
 import { AsyncResource } from 'node:async_hooks'
 
@@ -8,23 +8,23 @@ import { InvalidOptionError, InvalidTypeError, kind } from './errors.js'
 import { onlyKnown, string } from './options.js'
 import { message } from './outcome.js'
 
-/** A user, a password or token, and how long that is good for. */
+/** A user, a password or token, and how long it is valid. */
 export interface Login {
-  /** May be empty with an OAuth 2 token, which itself says who it is for. */
+  /** May be empty with an OAuth 2 token, because the token names the user. */
   user: string
-  /** A password, or a token. The end of a token that is a JWT is read from its `exp`. */
+  /** A password, or a token. If the token is a JWT, its lifetime is read from `exp`. */
   password: string
-  /** How long from now the broker takes it; before that the function is called again, and the connection renewed. */
+  /** How long from now the broker accepts it. Before that time ends, the function is called again and the connections are renewed. */
   expiresIn?: Duration
 }
 
 /**
- * Gives the login. It is called at every connection, so twice by `connect` and again after a loss, and before a
- * password with an end is over. What it returns is used at once and not kept.
+ * A function that returns the login. It is called for every connection: twice by `connect`, again after a loss, and before a password
+ * expires. The login is used at once and not kept.
  *
- * If it throws, rejects, returns something else or takes longer than 20 seconds, the login has failed: `connect`
- * rejects with an {@link AuthenticationFailedError}, and a lost connection is tried again, with another call. The
- * texts of its errors are shown and logged; no password should be in them.
+ * If the function throws, rejects, returns something else or takes longer than 20 seconds, the login has failed. `connect` then rejects
+ * with an {@link AuthenticationFailedError}; a lost connection is tried again, with another call. The texts of its errors are shown and
+ * logged, so they must not contain a password.
  */
 export type Credentials = () => Login | PromiseLike<Login>
 
@@ -32,7 +32,7 @@ const KNOWN = ['user', 'password', 'expiresIn']
 /** The most of an error's text that is shown. */
 const MOST_TEXT = 1024
 
-/** Has the bridge ask this function; its number there. It runs in the asynchronous context of whoever calls this. @internal */
+/** Registers the function with the bridge, and returns its number. It runs in the asynchronous context of this call. @internal */
 export function asking(credentials: unknown): number {
   if (typeof credentials !== 'function') {
     throw new InvalidTypeError(`\`credentials\` must be a function that returns { user, password }, not ${kind(credentials)}`)
@@ -52,7 +52,7 @@ async function answer(credentials: Credentials, question: number): Promise<void>
   }
 }
 
-/** The login, read once: its getters may be anything. No value is in what this throws. */
+/** Reads the login once, because getters may do anything. Its errors contain no value. */
 function read(login: unknown): { user: string; password: string; expiresIn: number | undefined } {
   if (typeof login !== 'object' || login === null || Array.isArray(login)) {
     throw new InvalidTypeError(`it must return { user, password }, not ${kind(login)}`)
@@ -75,7 +75,7 @@ function lifetime(expiresIn: Duration): number {
   }
 }
 
-/** What an error says. What is thrown and is none may be the login itself, so nothing of it is shown. */
+/** The message of an error. A thrown value that is not an error may be the login itself, so it is not shown. */
 function why(thrown: unknown): string {
   return (message(thrown) ?? `it threw ${kind(thrown)}`).slice(0, MOST_TEXT)
 }

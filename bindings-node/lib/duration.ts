@@ -6,15 +6,15 @@ import { native } from './native.js'
 /** Milliseconds, or a text such as `"250ms"`, `"1s"`, `"5m"` or `"1h30m"`. */
 export type Duration = number | string
 
-/** A thousand years, as the core has it for texts. What is longer is as good as that, and would fit no clock. */
+/** A thousand years, the core's limit for texts. Longer durations are cut to it. */
 const LONGEST = 3.2e13
 
-/** The duration in milliseconds, or the longest there is. @internal */
+/** The duration in milliseconds, at most the longest one. @internal */
 export function bounded(ms: number): number {
   return Math.min(ms, LONGEST)
 }
 
-/** The duration in milliseconds; throws at the call, naming the option. @internal */
+/** The duration in milliseconds. Throws with the name of the option. @internal */
 export function milliseconds(value: Duration, option: string): number {
   if (typeof value === 'string') return asked(() => native.parseDuration(value), option)
   if (typeof value !== 'number') {
@@ -33,10 +33,10 @@ export function text(value: Duration, option: string): string {
   return `${Math.round(milliseconds(value, option))}ms`
 }
 
-/** The longest time that Node can wait, 24.8 days; a timer that is set to a longer one fires at once. */
+/** The longest timer of Node, 24.8 days. A longer one would fire at once. */
 const LONGEST_TIMER = 2 ** 31 - 1
 
-/** A timer for any duration, or for the longest there can be. @internal */
+/** A timer for any duration, at most the longest one. @internal */
 export function timer(ms: number, then: () => void): NodeJS.Timeout {
   return setTimeout(then, Math.min(ms, LONGEST_TIMER))
 }
@@ -48,7 +48,7 @@ const UNITS = [
   ['s', 1000],
 ] as const
 
-/** Milliseconds for people, in the largest unit that leaves no remainder: as in every language. @internal */
+/** Milliseconds as text, in the largest unit that leaves no remainder, as in every language. @internal */
 export function written(ms: number): string {
   const whole = Math.round(ms)
   const unit = UNITS.find(([, length]) => whole >= length && whole % length === 0)

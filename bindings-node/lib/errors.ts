@@ -2,7 +2,7 @@
 
 const BRAND = Symbol.for('retryrmq.error')
 
-/** The kinds of errors, the same in every language. */
+/** The codes of errors, the same in every language. */
 export type ErrorCode =
   | 'invalid_url'
   | 'invalid_option'
@@ -29,12 +29,13 @@ interface ErrorOptions {
 }
 
 /**
- * The base of every error of this package. None of them means that a message was lost.
+ * The base of every error of this package. None of them means that a delivered message was lost: what was not acknowledged stays in
+ * its queue.
  *
- * Errors about options are `TypeError`s or `RangeError`s as well; `instanceof RetryRmqError` holds for all.
+ * Errors about options are also `TypeError`s or `RangeError`s. `instanceof RetryRmqError` is true for all.
  */
 export class RetryRmqError extends Error {
-  /** The kind, the same in every language. */
+  /** The code of the error, the same in every language. */
   readonly code: ErrorCode = 'error'
   /** @internal */
   declare readonly [BRAND]: true
@@ -49,7 +50,7 @@ export class RetryRmqError extends Error {
   }
 }
 
-/** An option has a value that cannot work; nothing was subscribed or published. */
+/** An option has a value that cannot work. Nothing was subscribed or published. */
 export class InvalidOptionError extends RangeError {
   readonly code = 'invalid_option'
   /** @internal */
@@ -60,7 +61,7 @@ export class InvalidOptionError extends RangeError {
   }
 }
 
-/** An option has a value of a type that cannot work; nothing was subscribed or published. */
+/** An option has a value of a wrong type. Nothing was subscribed or published. */
 export class InvalidTypeError extends TypeError {
   readonly code = 'invalid_option'
   /** @internal */
@@ -71,7 +72,7 @@ export class InvalidTypeError extends TypeError {
   }
 }
 
-/** A retry policy or rule cannot be read or cannot work. */
+/** A retry policy or a rule cannot be parsed, or cannot work. */
 export class InvalidPolicyError extends RangeError {
   readonly code = 'invalid_policy'
   /** @internal */
@@ -82,7 +83,7 @@ export class InvalidPolicyError extends RangeError {
   }
 }
 
-/** The broker's address cannot be used. */
+/** The broker's address cannot be used: unknown scheme, missing host, port out of range. */
 export class InvalidUrlError extends RangeError {
   readonly code = 'invalid_url'
   /** @internal */
@@ -93,57 +94,57 @@ export class InvalidUrlError extends RangeError {
   }
 }
 
-/** Nothing answers at the address, or what answers does not speak AMQP 0-9-1. */
+/** Nothing answers at the address, or it does not speak AMQP 0-9-1. */
 export class UnreachableError extends RetryRmqError {
   override readonly code = 'unreachable'
 }
 
-/** The broker refuses the user or the password, or the function that says them has failed. */
+/** The broker refused the user or the password (AMQP 403), or a password file or the `credentials` function failed. */
 export class AuthenticationFailedError extends RetryRmqError {
   override readonly code = 'authentication_failed'
 }
 
-/** The TLS handshake failed, or a certificate file holds no certificate. */
+/** The TLS handshake failed, or a certificate file contains no certificate. */
 export class TlsFailedError extends RetryRmqError {
   override readonly code = 'tls_failed'
 }
 
-/** The virtual host does not exist. */
+/** The virtual host does not exist (AMQP 530 while connecting). */
 export class VhostNotFoundError extends RetryRmqError {
   override readonly code = 'vhost_not_found'
 }
 
-/** The queue does not exist and may not be declared. */
+/** The queue does not exist and may not be declared (AMQP 404). */
 export class QueueNotFoundError extends RetryRmqError {
   override readonly code = 'queue_not_found'
 }
 
-/** A queue or exchange exists with other arguments. */
+/** A queue or exchange exists with other arguments (AMQP 406). */
 export class MismatchError extends RetryRmqError {
   override readonly code = 'mismatch'
 }
 
-/** The user lacks a permission; the text names the pattern that is missing. */
+/** The user lacks a permission (AMQP 403). The text names the missing permission pattern. */
 export class AccessRefusedError extends RetryRmqError {
   override readonly code = 'access_refused'
 }
 
-/** The broker or the queue cannot serve the chosen strategy safely; the text names one that can. */
+/** This broker or this queue cannot serve the chosen strategy safely. The text names one that can. */
 export class StrategyRefusedError extends RetryRmqError {
   override readonly code = 'strategy_refused'
 }
 
-/** No queue takes a message with this exchange and routing key. */
+/** No queue takes a message with this exchange and routing key (AMQP `basic.return`). It was not stored. */
 export class UnroutableError extends RetryRmqError {
   override readonly code = 'unroutable'
 }
 
-/** The broker did not confirm a message: publish it again after a pause. */
+/** The broker rejected a publish (AMQP `basic.nack`). Publish it again after a pause. */
 export class NotConfirmedError extends RetryRmqError {
   override readonly code = 'not_confirmed'
 }
 
-/** The message does not fit: a name above 255 bytes, or headers above one frame. */
+/** The message does not fit: a name longer than 255 bytes, headers larger than one frame, or a body larger than the broker allows. */
 export class TooLargeError extends RangeError {
   readonly code = 'too_large'
   /** @internal */
@@ -154,22 +155,22 @@ export class TooLargeError extends RangeError {
   }
 }
 
-/** The broker did not answer in time. */
+/** The broker did not answer in time, or the queue exists and its nodes are away. */
 export class BrokerTimeoutError extends RetryRmqError {
   override readonly code = 'timeout'
 }
 
-/** The connection was lost; it is re-made in the background. */
+/** The connection was lost. It is re-made in the background. */
 export class ConnectionLostError extends RetryRmqError {
   override readonly code = 'connection_lost'
 }
 
-/** The client or consumer was closed. */
+/** The client or the consumer was closed. */
 export class ClosedError extends RetryRmqError {
   override readonly code = 'closed'
 }
 
-/** Any other refusal by the broker; the text quotes it. */
+/** Any other refusal by the broker. The text quotes it. */
 export class BrokerError extends RetryRmqError {
   override readonly code = 'broker_error'
 }
@@ -184,7 +185,7 @@ for (const Class of [
   InvalidUrlError,
   TooLargeError,
 ]) {
-  // Not of the error itself, where it would be shown with it.
+  // On the prototype: a property of the error itself would be shown with it.
   Object.defineProperty(Class.prototype, BRAND, { value: true })
 }
 
@@ -209,7 +210,7 @@ const CLASSES: { readonly [Code in Exclude<ErrorCode, 'error'>]: Made } & { read
   broker_error: BrokerError,
 }
 
-/** A name of the core as it is written here: `handler_timeout` is `handlerTimeout`. @internal */
+/** A name of the core in this language: `handler_timeout` becomes `handlerTimeout`. @internal */
 export function camel(name: string): string {
   return name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
 }
@@ -217,7 +218,7 @@ export function camel(name: string): string {
 /** Errors that may name options. */
 const ABOUT_OPTIONS = ['invalid_option', 'queue_not_found', 'strategy_refused']
 
-/** A text in which the names of options are as they are written here; those of queues may look alike. */
+/** A text of the core with the option names of this language. A queue may have the name of an option, so those are left alone. */
 function ours(message: string): string {
   return message.replace(/(?<!\bqueue )`(?:handler_timeout|drain_timeout|reserved_name|work_queue)`/g, camel)
 }
@@ -233,7 +234,7 @@ export function refused(code: string, message: string, detail: string): Error {
   return detail === '' ? new Class(text) : new Class(text, { cause: new Error(detail) })
 }
 
-/** The error, with the stack of the call that it is the answer to: its own would begin where answers are read. @internal */
+/** Gives the error the stack of the call that failed. Its own stack would begin where answers are read. @internal */
 export function calledAt(error: Error, stack: unknown): Error {
   const frames = typeof stack === 'string' ? stack.indexOf('\n    at ') : -1
   if (frames >= 0) error.stack = `${error.name}: ${error.message}${(stack as string).slice(frames)}`
@@ -248,8 +249,8 @@ interface Thrown {
 }
 
 /**
- * Whether it is an error of the native half. That makes errors of the main realm, also for who runs in another one, as tests
- * do under Jest: they are no `instanceof Error` there.
+ * Whether it is an error of the native half. The native half makes errors of the main realm. Code in another realm, such as a test under
+ * Jest, cannot recognise them by `instanceof Error`.
  */
 function isNative(thrown: unknown): thrown is Thrown {
   if (typeof thrown !== 'object' || thrown === null) return false
@@ -257,7 +258,7 @@ function isNative(thrown: unknown): thrown is Thrown {
   return typeof message === 'string' && typeof code === 'string' && known(code) !== undefined
 }
 
-/** Calls the native half; what it throws becomes an error of this package. @internal */
+/** Calls the native half, and turns its errors into errors of this package. @internal */
 export function asked<T>(call: () => T, about?: string): T {
   try {
     return call()
@@ -268,12 +269,12 @@ export function asked<T>(call: () => T, about?: string): T {
   }
 }
 
-/** The error of whoever asks something of a closed client. @internal */
+/** The error for calls on a closed client. @internal */
 export function clientClosed(): ClosedError {
   return new ClosedError('the client was closed; connect another one')
 }
 
-/** What something is, for an error about its type. @internal */
+/** The type of a value, for an error about it. @internal */
 export function kind(value: unknown): string {
   if (value === null) return 'null'
   if (Array.isArray(value)) return 'an array'

@@ -1,4 +1,4 @@
-/** Events: what happened to which message, as typed values. */
+/** Events: what happened to a message or a consumer, as typed values. */
 
 import { InvalidTypeError } from './errors.js'
 import type { Told } from './native.js'
@@ -27,17 +27,17 @@ interface AboutMessage<Name extends string> extends About<Name> {
   readonly messageId: string | undefined
 }
 
-/** A failed message is on its way to wait; its original is acknowledged. */
+/** A failed message waits for its next attempt. Its copy is confirmed, its original acknowledged. */
 export interface Retried extends AboutMessage<'retried'> {
   /** The attempt that failed; 1 is the first delivery. */
   readonly attempt: number
   /** How long it waits, in milliseconds. */
   readonly delay: number
-  /** Why it failed. */
+  /** The error of this attempt. */
   readonly error: string
 }
 
-/** A message was deferred by its handler. */
+/** A handler deferred a message. */
 export interface Deferred extends AboutMessage<'deferred'> {
   /** How long it waits, in milliseconds. */
   readonly delay: number
@@ -45,74 +45,74 @@ export interface Deferred extends AboutMessage<'deferred'> {
 
 /** A message was parked. */
 export interface Parked extends AboutMessage<'parked'> {
-  /** The last attempt made. */
+  /** The number of the last attempt. */
   readonly attempt: number
-  /** Why. */
+  /** Why it was parked. */
   readonly reason: ParkReason
-  /** The last failure. */
+  /** The error of the last failure. */
   readonly error: string
 }
 
-/** With the strategy `service`: a failed message was handed over to the service, whose policy decides; its original is acknowledged. */
+/** With the strategy `service`: a failed message was handed over to the service, whose policy decides. Its original is acknowledged. */
 export interface HandedOver extends AboutMessage<'handed_over'> {
   /** The attempt that failed; 1 is the first delivery. */
   readonly attempt: number
-  /** Why it failed. */
+  /** The error of this attempt. */
   readonly error: string
 }
 
-/** Without `dlx`: a failed message was rejected; the queue's own dead-lettering decides. */
+/** Without `dlx`: a failed message was rejected without requeue. The queue's own dead-lettering decides. */
 export interface Rejected extends AboutMessage<'rejected'> {
-  /** Why it failed. */
+  /** The error of this attempt. */
   readonly error: string
 }
 
-/** A message that was with a consumer when that went away takes a detour, so that the crash is counted. */
+/** A message came back without an answer from its consumer. A copy takes a short wait, so that the crash is counted. */
 export interface Detoured extends AboutMessage<'detoured'> {
-  /** Crashes so far. */
+  /** Its crashes so far. */
   readonly crashes: number
 }
 
-/** A message that was handled before the connection dropped came again, and was acknowledged without running again. */
+/** A message that was handled before the connection was lost came again. It was acknowledged and not handled again. */
 export type AlreadyHandled = AboutMessage<'already_handled'>
 
-/** A message that was replayed from the parking queue arrived, to be handled again. */
+/** A message that was replayed from the parking queue arrived, and will be handled again. */
 export type Replayed = AboutMessage<'replayed'>
 
-/** A copy could not be stored; it is tried again, and the original is still unacknowledged. */
+/** A copy could not be stored. It is tried again; the original is still unacknowledged. */
 export interface PublishFailed extends AboutMessage<'publish_failed'> {
-  /** Why. */
+  /** Why it could not be stored. */
   readonly error: string
 }
 
-/** Copies could not be stored for long: the message goes back to its queue. */
+/** A copy could not be stored for a long time, so the message was requeued. */
 export type Requeued = AboutMessage<'requeued'>
 
-/** The connection or the channel was lost; what was unacknowledged comes again. */
+/** The connection or the channel was lost. Unacknowledged messages are delivered again. */
 export type Disconnected = About<'disconnected'>
 
 /**
- * The connection was lost, and the broker refuses the login or the virtual host now. It is tried again; somebody has
- * to change the login or the virtual host.
+ * The connection was lost, and the broker now refuses the login or the virtual host. The client keeps trying; somebody must change
+ * one of them.
  */
 export interface LoginRefused extends About<'login_refused'> {
-  /** What the broker refuses. */
+  /** What the broker refused. */
   readonly error: string
 }
 
-/** Consuming again after a loss. */
+/** The consumer consumes again after a loss. */
 export type Reconnected = About<'reconnected'>
 
-/** Too large a share of attempts failed: no messages are taken for a while. */
+/** Too many attempts failed, so the consumer takes no messages for a while. */
 export interface Paused extends About<'paused'> {
-  /** For how long, in milliseconds. */
+  /** How long the pause lasts, in milliseconds. */
   readonly delay: number
 }
 
-/** The probe message succeeded: messages are taken again. */
+/** The probe message succeeded, so the consumer takes messages again. */
 export type Resumed = About<'resumed'>
 
-/** Everything that can happen. */
+/** Every event. */
 export type Event =
   | Retried
   | Deferred
@@ -130,7 +130,7 @@ export type Event =
   | Paused
   | Resumed
 
-/** The events by name, and what their listeners are called with. */
+/** The events by name, with the arguments of their listeners. */
 export type Events = { [Name in Event['name']]: [event: Extract<Event, { name: Name }>] }
 
 const NAMES: { readonly [Name in Event['name']]: true } = {
@@ -150,10 +150,10 @@ const NAMES: { readonly [Name in Event['name']]: true } = {
   paused: true,
   resumed: true,
 }
-/** What every emitter has; `once` of `node:events` listens for errors. */
+/** Events of every emitter; `once` of `node:events` listens for errors. */
 const EVERY = ['error', 'newListener', 'removeListener']
 
-/** Refuses the name of an event that never comes. @internal */
+/** Throws for an unknown event. @internal */
 export function known(name: unknown): void {
   if (typeof name === 'symbol' || EVERY.includes(name as string) || Object.hasOwn(NAMES, name as string)) return
   throw new InvalidTypeError(`there is no event \`${String(name)}\`; the events are ${Object.keys(NAMES).join(', ')}`)
@@ -161,7 +161,7 @@ export function known(name: unknown): void {
 
 const ABOUT_CONSUMERS = new Set(['disconnected', 'login_refused', 'reconnected', 'paused', 'resumed'])
 
-/** The event that was told. @internal */
+/** The event for a report of the native half. @internal */
 export function made(told: Told): Event {
   const { subscription: _, ...facts } = told
   const event = ABOUT_CONSUMERS.has(told.name) ? facts : { messageId: undefined, ...facts }

@@ -3,8 +3,8 @@
 /**
  * Retry messages on RabbitMQ, safely, with one line: `dlx: true`.
  *
- * A handler that returns acknowledges its message; one that throws sends it to wait in the broker, from where it comes back
- * at the tail of its own queue, counted, until it succeeds or is parked with a record that a person can read.
+ * If a handler returns, its message is acknowledged. If it throws, the message waits in the broker and comes back at the tail of its
+ * queue. Each retry is counted. In the end the message is handled, or parked with a record that a person can read.
  *
  * @packageDocumentation
  */

@@ -1,10 +1,10 @@
-/** Where log lines go: to the console if they are warnings, or to a logger of the application's own. */
+/** Where log lines go: warnings and errors to the console, or all lines to a logger of the application. */
 
 import { InvalidTypeError, kind } from './errors.js'
 import { native } from './native.js'
 import { isThenable } from './outcome.js'
 
-/** What a logger must have; `console`, pino and winston do. */
+/** What a logger must have. `console`, pino and winston have it. */
 export interface Logger {
   error(text: string): void
   warn(text: string): void
@@ -22,12 +22,12 @@ const initial: Logger = {
 let current = initial
 
 /**
- * Has this environment (the main thread, or a worker) log to `logger`, or not at all. Unless called, warnings and errors go
- * to the console.
+ * Sets the logger of this environment (the main thread, or a worker); `false` turns logging off. By default warnings and errors go to
+ * the console. Throws {@link InvalidTypeError} if a method is missing.
  *
- * An environment logs its own listeners, and at `debug` the stacks of its handlers' errors. What the native half has to say
- * (attempts that failed and what follows, lost connections), it says once in a process, whichever thread it is about: to the
- * environment that used it first and is still there, mostly the main thread.
+ * Each environment logs the errors of its own listeners and, at `debug`, the stacks of its handlers' errors. The native half logs once
+ * per process, for all threads: failed attempts and what follows, lost connections. Its lines go to the environment that used the
+ * package first and still exists, mostly the main thread.
  */
 export function setLogger(logger: Logger | false): void {
   if (logger === false) {
@@ -45,10 +45,10 @@ export function setLogger(logger: Logger | false): void {
   native.setDebug(true)
 }
 
-/** Control characters, ends of lines, and marks that change the direction of a text. */
+/** Control characters, line ends, and marks that change the direction of text. */
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g
 
-/** A text on one line, that steers no terminal: what publishers choose is in it. @internal */
+/** A text on one line, with escapes for characters that a terminal obeys: publishers choose parts of it. @internal */
 export function escaped(text: string): string {
   return text.replace(UNSEEN, (character) => {
     const short = { '\n': '\\n', '\r': '\\r', '\t': '\\t' }[character]
@@ -56,19 +56,19 @@ export function escaped(text: string): string {
   })
 }
 
-/** A stack, whose lines are its own: those of an error's text are indented. */
+/** A stack. The lines of an error's text are indented, so that they do not look like lines of the log. */
 function lines(text: string): string {
   const [first = '', ...others] = text.split('\n').map(escaped)
   return [first, ...others.map((line) => (/^\s/.test(line) ? line : `    ${line}`))].join('\n')
 }
 
-/** Logs a line; whatever the logger does, nothing else is kept from its work. @internal */
+/** Logs a line. Errors of the logger are ignored. @internal */
 export function log(level: keyof Logger, text: string): void {
   try {
     const returned: unknown = current[level](`retryrmq: ${lines(text)}`)
     // An `async` logger that rejects would end the process.
     if (isThenable(returned)) returned.then(undefined, quiet)
   } catch {
-    // A logger that throws has nobody to tell.
+    // There is nowhere to report a logger that throws.
   }
 }

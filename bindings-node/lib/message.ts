@@ -1,4 +1,4 @@
-/** A message as a handler sees it. Nothing is converted before it is looked at. */
+/** A message as a handler gets it. A value is converted when it is first looked at. */
 
 import { inspect, type InspectOptions } from 'node:util'
 
@@ -6,7 +6,7 @@ import type { Batch } from './native.js'
 import { type Headers, date, readTable } from './values.js'
 import { Reader } from './wire.js'
 
-/** The properties of a message that are set, without the headers. */
+/** The AMQP properties of a message that are set, without the headers. */
 export interface Properties {
   contentType?: string
   contentEncoding?: string
@@ -22,21 +22,21 @@ export interface Properties {
   /** 2 is persistent. */
   deliveryMode?: number
   priority?: number
-  /** To the second; a number of seconds past the end of JavaScript's calendar. */
+  /** In whole seconds. A number of seconds since 1970 if it is beyond JavaScript's calendar. */
   timestamp?: Date | number
 }
 
 /** One failed attempt of a message. */
 export interface HistoryEntry {
-  /** 1 is the first delivery. */
+  /** The number of the attempt; 1 is the first delivery. */
   readonly attempt: number
-  /** To the second. */
+  /** When it failed, in whole seconds. */
   readonly at: Date
-  /** What went wrong, one line. */
+  /** The error, one line. */
   readonly error: string
-  /** The machine it was on. */
+  /** The host name of the consumer. */
   readonly host: string
-  /** The version of the application, if it told. */
+  /** The version of the consuming application, as given to `connect`; empty if it was not. */
   readonly appVersion: string
 }
 
@@ -56,35 +56,35 @@ const TEXTS = [
 const REDELIVERED = 1
 const MAY_PARK = 2
 const OWN_BUFFER = 4
-/** Where the body begins in a record; `src/message.rs` has what is before it. */
+/** Where the body begins in a record; `src/message.rs` lists what is before it. */
 const BODY = 36
 
-/** What a simulated message is told apart by. @internal */
+/** The header with the index of a simulated message. @internal */
 export const MARK = 'retryrmq-simulated'
-/** What a message is settled by. @internal */
+/** The token that settles a message. @internal */
 export let tokenOf: (message: Message) => number
 /** Whether a stack would be kept if this attempt failed. @internal */
 export let mayPark: (message: Message) => boolean
-/** Takes the mark of a simulated message off it. @internal */
+/** Removes and returns the mark of a simulated message. @internal */
 export let unmark: (message: Message) => number
 let made: (queue: string, records: Buffer, at: number, own: Buffer | undefined) => Message
 
 /**
- * A message. When its handler returns, it is acknowledged; when it throws, it is retried.
+ * A message. If its handler returns, it is acknowledged; if the handler throws, it is retried.
  *
- * `Body` is what {@link Message.json} returns. It is a promise of the publisher's: nothing checks it.
+ * `Body` is the type that {@link Message.json} returns. It is not checked.
  */
 export class Message<Body = unknown> {
-  /** The queue it came from. */
+  /** The work queue it came from. */
   readonly queue: string
   readonly #records: Buffer
   readonly #at: number
   readonly #token: number
   readonly #flags: number
   #body: Buffer | undefined
-  /** Of a body that is among the records. */
+  /** The length of a body that is among the records. */
   readonly #length: number
-  /** After the body: exchange, routing key, message id, last error, what was mended, properties, headers, history. */
+  /** The position after the body. There follow exchange, routing key, message id, last error, repairs, properties, headers, history. */
   readonly #rest: number
   #properties = 0
   #headers: Headers | undefined
@@ -101,10 +101,10 @@ export class Message<Body = unknown> {
     this.#rest = at + BODY + this.#length
   }
 
-  /** The body, as it was published. Its memory is its own, and may be transferred to a worker thread. */
+  /** The body, as it was published. It has its own memory, which may be transferred to a worker thread. */
   get body(): Buffer {
     if (this.#body === undefined) {
-      // All messages of a batch are in the same memory: whoever got hold of that could take it away from the others.
+      // A copy: all messages of a batch share one memory, and transferring that would take it away from the others.
       this.#body = Buffer.allocUnsafeSlow(this.#length)
       this.#records.copy(this.#body, 0, this.#at + BODY, this.#rest)
     }
@@ -116,12 +116,12 @@ export class Message<Body = unknown> {
     return this.#length > 0 ? this.#records.toString('utf8', this.#at + BODY, this.#rest) : this.body.toString('utf8')
   }
 
-  /** The body, read as JSON; throws `SyntaxError` when it is none. Its type is not checked. */
+  /** The body, parsed as JSON. Throws `SyntaxError` if it is not JSON. The type `T` is not checked. */
   json<T = Body>(): T {
     return JSON.parse(this.text()) as T
   }
 
-  /** The headers, the broker's and ours among them. */
+  /** The headers. They include the headers of the broker and the `x-retry-*` headers of this library. */
   get headers(): Headers {
     if (this.#headers === undefined) {
       const from = new Reader(this.#records, this.#afterTexts())
@@ -132,66 +132,66 @@ export class Message<Body = unknown> {
     return this.#headers
   }
 
-  /** The properties that are set, without the headers. */
+  /** The AMQP properties that are set, without the headers. */
   get properties(): Properties {
     return readProperties(new Reader(this.#records, this.#afterTexts()))
   }
 
-  /** The exchange it was first published to; empty for the default exchange. */
+  /** The exchange the message was first published to; empty for the default exchange. */
   get exchange(): string {
     return this.#text(0) ?? ''
   }
 
-  /** The routing key it was first published with. */
+  /** The routing key the message was first published with. */
   get routingKey(): string {
     return this.#text(1) ?? ''
   }
 
-  /** The id its publisher gave it. */
+  /** The id that the publisher gave it. */
   get messageId(): string | undefined {
     return this.#text(2)
   }
 
-  /** Which attempt this is: 1 on first delivery. */
+  /** The number of this attempt: 1 on first delivery. */
   get attempt(): number {
     return this.#records.readUInt32LE(this.#at + 16)
   }
 
-  /** How many attempts failed: `attempt - 1`. */
+  /** How many attempts failed before this one: `attempt - 1`. */
   get retries(): number {
     return this.attempt - 1
   }
 
-  /** When the first attempt failed, to the second. */
+  /** When the first attempt failed, in whole seconds; `undefined` if none has failed. */
   get firstFailedAt(): Date | undefined {
     const seconds = this.#records.readDoubleLE(this.#at + 24)
     return Number.isNaN(seconds) ? undefined : new Date(seconds * 1000)
   }
 
-  /** Why the last attempt failed. */
+  /** The error of the last failed attempt; `undefined` if none has failed. */
   get lastError(): string | undefined {
     return this.#text(3)
   }
 
-  /** How often it was replayed from the parking queue. */
+  /** How often the message was replayed from the parking queue. */
   get replays(): number {
     return this.#records.readUInt32LE(this.#at + 20)
   }
 
-  /** Whether the broker delivered it before. */
+  /** Whether the broker has delivered this message before (AMQP `redelivered`). */
   get redelivered(): boolean {
     return (this.#flags & REDELIVERED) !== 0
   }
 
   /**
-   * What had to be mended before it could be read: names that are not UTF-8, tables nested without end. Where the handler fails on
-   * such a message, it is parked as `undecodable` at once.
+   * What had to be repaired before the message could be read, such as names that are not UTF-8 or tables nested too deeply;
+   * `undefined` if nothing. If the handler fails on such a message, it is parked as `undecodable` at once.
    */
   get mended(): string | undefined {
     return this.#text(4)
   }
 
-  /** The last failures, oldest first. */
+  /** The last failures, at most ten, oldest first. */
   get history(): HistoryEntry[] {
     const from = new Reader(this.#records, this.#afterTexts())
     readProperties(from)
@@ -255,7 +255,7 @@ export function messages(queue: string, batch: Batch): Message[] {
   return read
 }
 
-/** What the messages of a batch are settled by. @internal */
+/** The tokens that settle the messages of a batch. @internal */
 export function tokens({ records }: Batch): number[] {
   const read: number[] = []
   for (let at = 0; at < records.length; at += records.readUInt32LE(at)) read.push(records.readDoubleLE(at + 4))

@@ -15,7 +15,7 @@ export interface Bridge {
   refuse(question: number, why: string): void
 }
 
-/** Mostly there is one kind of news alone. @internal */
+/** Mostly there is only one kind of news. @internal */
 export interface News {
   done?: number[]
   brought?: { ticket: number; value: unknown }[]

@@ -1,4 +1,4 @@
-/** The options of a consumer: checked at the call, before anything is asked of a broker. */
+/** The options of a consumer. They are checked at the call, before anything is sent to a broker. */
 
 import { types } from 'node:util'
 
@@ -10,109 +10,109 @@ import { native, type Options } from './native.js'
 import { type ErrorClass, Policy, Rule, type RuleInput, errorClass, inputOf } from './policy.js'
 import { isPlain, named } from './values.js'
 
-/** How failed messages wait; with `service` they are handed over to `retryrmq serve`, whose policy decides. */
+/** How failed messages wait. With `service` they are handed over to `retryrmq serve`, whose policy decides. */
 export type Strategy = 'retry-queues' | 'dead-letter' | 'native' | 'delayed-exchange' | 'service'
 
-/** The type of the queues in which messages wait and are parked. */
+/** The type of the waiting and parking queues. */
 export type QueueType = 'quorum' | 'classic'
 
 /**
- * What a missing work queue is made with: `quorum` or `classic`, and what the broker gives up on goes to the parking queue; or
- * exactly these arguments, `{}` for none. `existing`: it is never made.
+ * How a missing work queue is created. `quorum` or `classic`: of this type, and messages that the broker itself gives up on go to
+ * the parking queue. An object: with exactly these arguments, `{}` for none. `existing`: it is never created.
  */
 export type WorkQueue = 'quorum' | 'classic' | 'existing' | { readonly [argument: string]: string | number | bigint | boolean }
 
-/** What a handler is given besides its message. */
+/** What a handler gets besides its message. */
 export interface Context {
   /**
-   * Aborts when the handler took longer than `handlerTimeout`, or its consumer came to its end without it. Whatever the
-   * handler does then, its attempt has ended.
+   * Aborts when the handler has run longer than `handlerTimeout`, or when its consumer has ended without waiting for it. The
+   * attempt has ended then, whatever the handler still does.
    */
   readonly signal: AbortSignal
 }
 
 /**
- * Handles a message: when it returns, or what it returned resolves, the message is acknowledged; an error retries it. A
- * generator, a function or an array of promises is work that nobody would do, and fails the attempt. `Body` is what
- * `message.json()` returns.
+ * Handles a message. When it returns, or the promise it returned resolves, the message is acknowledged. When it throws or rejects,
+ * the message is retried. A returned generator, function or array of promises is work that would never run, so the attempt has
+ * failed. Other values are ignored. `Body` is what `message.json()` returns.
  */
 export type Handler<Body = unknown> = (message: Message<Body>, context: Context) => unknown
 
 /**
- * The retry budget: when most attempts fail, the messages are not the problem.
+ * The retry budget: when a consumer stops taking messages for a while.
  *
- * More than the share `failures` of the last `window` attempts failed: the consumer stops taking messages for `duration`;
- * then one message is taken as a probe, whose success ends the pause and whose failure renews it.
+ * If more than the share `failures` of the last `window` attempts failed, the consumer takes no messages for `duration`. Then it
+ * takes one message as a probe: if it succeeds, the consumer resumes; if it fails, the next pause begins.
  */
 export interface Pause {
-  /** The share that is too much; 0.5 by default. */
+  /** The share of failed attempts, 0 to 1, above which the consumer pauses; 0.5 by default. */
   failures?: number
-  /** Of how many attempts; 20 by default. */
+  /** How many of the last attempts are counted; 20 by default. */
   window?: number
-  /** For how long; 30 seconds by default. */
+  /** How long a pause lasts; 30 seconds by default. */
   duration?: Duration
 }
 
-/** The options of `consume`, in the order they have in every language. */
+/** The options of `consume`, in the same order as in every language. */
 export interface ConsumerOptions {
   /** The queue to consume. */
   queue: string
-  /** Whether failed messages are retried and parked. Off, a failure is rejected without requeue. Off by default. */
+  /**
+   * Whether failed messages are retried and parked. Off by default: a failed message is rejected without requeue, and the queue's
+   * own dead-lettering decides. Without a dead-letter exchange the broker drops it.
+   */
   dlx?: boolean
-  /** The policy for failures that no rule matches; `exponential(1s, factor=4, max=5m, retries=5)` by default. */
+  /** The policy for failures that no rule matches. The default is `exponential(1s, factor=4, max=5m, retries=5)`. Needs `dlx`. */
   retry?: Policy | string
   /** How failed messages wait; `retry-queues` by default. */
   strategy?: Strategy
-  /** Rules that choose another policy; the first that holds decides. */
+  /** Rules that choose another policy. The first rule that matches decides. Needs `dlx`. */
   rules?: readonly (Rule | string)[]
-  /** How many messages may be unacknowledged at a time, 1 to 65535; 64 by default. */
+  /** How many messages may be unacknowledged at a time (AMQP `basic.qos`): 1 to 65535, 64 by default. */
   prefetch?: number
   /**
-   * Which consumers of the queue come first: while one of a higher priority has room in its `prefetch`, it gets the messages. May be
-   * negative; 0 by default.
+   * The priority among the consumers of the queue (`x-priority`): while a consumer of a higher priority has room in its `prefetch`,
+   * it gets all messages. May be negative; 0 by default.
    */
   priority?: number
   /** How many handlers run at a time; 16 by default. */
   concurrency?: number
-  /** How long a handler may take; longer is a failed attempt. No limit by default. */
+  /** How long a handler may run, at most 365 days. After that the attempt has failed. No limit by default. */
   handlerTimeout?: Duration
-  /** Whether messages that are given up are parked; otherwise they are dropped. On by default. */
+  /** Whether messages that are given up are parked. On by default. Off: they are acknowledged and lost. Needs `dlx`. */
   park?: boolean
-  /** Stops taking messages for a while when too many attempts fail. Off by default. */
+  /** Stops taking messages for a while when too many attempts fail. `true` for the default {@link Pause}. Off by default. */
   pause?: Pause | boolean
-  /** Told of every event. */
+  /** A function that is called with every event. */
   onEvent?: (event: Event) => void
-  /** Error classes that no retry can mend: the message is parked at once. */
+  /** Error classes that no retry can fix: the message is parked at once as `fatal`. Needs `dlx`. */
   fatal?: ErrorClass | readonly ErrorClass[]
-  /** With `dlx`: whether missing queues are made. On by default. */
+  /** Whether missing queues are created. On by default. Off: they must exist, and the user needs no `configure` permission. */
   declare?: boolean
   /**
-   * What the queue itself is made with when it is missing; a quorum queue by default. A queue that exists is taken as
-   * it is. Everybody else who declares the queue must use the same arguments. With `existing` it is never made, and
-   * without it `consume` rejects with a {@link QueueNotFoundError}.
+   * How the work queue is created if it is missing; a quorum queue by default. An existing queue is used as it is. Everyone who
+   * declares the queue must use the same arguments. With `existing` it is never created: `consume` rejects with a
+   * {@link QueueNotFoundError} until somebody else has declared it.
    */
   workQueue?: WorkQueue
   /**
-   * Consumes a queue although its name is one that waiting and parking queues have, such as `orders.parked`: that takes away
-   * what is parked. Off by default, and such a name is refused.
+   * Allows a queue whose name is reserved for waiting and parking queues, such as `orders.parked`. Consuming it removes the parked
+   * messages. Off by default: such a name is refused.
    */
   reservedName?: boolean
-  /** How long closing waits for running handlers; 30 seconds by default. */
+  /** How long closing waits for running handlers; their messages are requeued then. 30 seconds by default, at most 365 days. */
   drainTimeout?: Duration
-  /** Crashes after which a message is parked; 10 by default. */
+  /** Crashes of its consumer after which a message is parked as `delivery-limit`; 10 by default. */
   crashLimit?: number
-  /** Deferrals after which a message is parked; 1000 by default. */
+  /** Deferrals after which a message is parked as `exhausted`; 1000 by default. */
   deferLimit?: number
-  /**
-   * Whether this consumer keeps the process alive for as long as it runs, as a socket does. On by default; `false` is as
-   * `unref()` from the beginning.
-   */
+  /** Whether this consumer keeps the process alive while it runs, as a socket does. On by default. `false` is the same as `unref()`. */
   keepAlive?: boolean
-  /** Closes the consumer when it aborts. */
+  /** A signal that closes the consumer when it aborts. */
   signal?: AbortSignal
 }
 
-/** A consumer to be: everything that is known of it before there is a connection. @internal */
+/** A consumer that is not running yet: all that is known before there is a connection. @internal */
 export interface Plan {
   queue: string
   native: Options
@@ -132,7 +132,7 @@ function whole(option: string, value: unknown, least: number, most: number): num
 }
 
 /**
- * Refuses names that are no options. What is inherited is none of its business: an option may be, and is read by its name.
+ * Throws for unknown options. Inherited properties are not checked: an option may be inherited, and is read by its name.
  *
  * @internal
  */
@@ -154,7 +154,7 @@ export function string(option: string, value: unknown): string {
   return value
 }
 
-/** An abort signal, of whatever realm. @internal */
+/** An abort signal of any realm. @internal */
 export function abortSignal(value: unknown): AbortSignal {
   const signal = value as AbortSignal
   if (typeof value !== 'object' || value === null || typeof signal.addEventListener !== 'function') {
@@ -172,7 +172,7 @@ function policy(value: unknown): string {
 
 function rules(value: unknown): (RuleInput | string)[] {
   if (!Array.isArray(value)) throw new InvalidTypeError(`\`rules\` must be an array of rules or texts, not ${kind(value)}`)
-  // Not by its own `map`, which passes over holes.
+  // Not with its own `map`, which skips holes.
   return Array.from(value as unknown[], (rule) => {
     if (rule instanceof Rule) return inputOf(rule)
     if (typeof rule === 'string') return rule
@@ -196,7 +196,7 @@ function pause(value: unknown): object {
   if (failures !== undefined && !Number.isFinite(failures)) {
     throw new InvalidOptionError(`\`failures\` of \`pause\` cannot be ${failures}; it is a share of the attempts, such as 0.5`)
   }
-  // What is not said is the core's to decide.
+  // The core has the defaults.
   return {
     failures,
     window: window === undefined ? undefined : whole('window', window, 1, 10_000),
@@ -209,7 +209,7 @@ function fatal(value: unknown): readonly ErrorClass[] {
   return classes.map((Class) => errorClass('fatal', Class))
 }
 
-/** The text that every language reads: a word, or the arguments as JSON, in which a bigint is a number like others. */
+/** The text form, the same in every language: a word, or the arguments as JSON. A bigint is a number there. */
 function workQueue(value: unknown): string {
   if (typeof value === 'string') return value
   if (!isPlain(value)) {
@@ -227,17 +227,17 @@ function workQueue(value: unknown): string {
   return `{${all.join(',')}}`
 }
 
-/** As the core counts it. */
+/** In the core's unit. */
 function seconds(value: unknown, option: string): number {
   return milliseconds(value as Duration, option) / 1000
 }
 
-/** The name that the core has for it. */
+/** The core's name of an option. */
 function inCore(option: string): string {
   return option.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
 }
 
-/** What the core reads of an option; what is undefined is its to decide. */
+/** What the core gets for each option. An undefined option has the core's default. */
 const READ = {
   queue: (value: unknown) => string('queue', value),
   dlx: (value: unknown) => flag('dlx', value),

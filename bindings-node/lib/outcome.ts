@@ -1,4 +1,4 @@
-/** What a handler can throw besides errors, and what becomes of what it throws. */
+/** What a handler can throw besides errors, and what happens to the message then. */
 
 import { inspect } from 'node:util'
 
@@ -9,14 +9,14 @@ import type { Writer } from './wire.js'
 
 const BRAND = Symbol.for('retryrmq.signal')
 
-/** Thrown by a handler: the attempt failed, and the message comes back in `delay`, whatever the policy says. */
+/** Throw it in a handler: the attempt failed; retry after `delay`, whatever the policy's delay is. See {@link retryAfter}. */
 export class RetryAfter extends Error {
-  /** Milliseconds. */
+  /** In milliseconds. */
   readonly delay: number
   /** @internal */
   readonly [BRAND] = 'retry'
 
-  /** The `cause` is kept as what went wrong. */
+  /** A `cause` is recorded as the failure. */
   constructor(delay: Duration, message = '', options?: { cause?: unknown }) {
     super(message, options)
     this.delay = milliseconds(delay, 'delay')
@@ -27,7 +27,7 @@ export class RetryAfter extends Error {
   }
 }
 
-/** Thrown by a handler: the message is parked now, with this reason for people to read. */
+/** Throw it in a handler: the message is parked now as `requested`. See {@link park}. */
 export class Park extends Error {
   /** @internal */
   readonly [BRAND] = 'park'
@@ -42,9 +42,9 @@ export class Park extends Error {
   }
 }
 
-/** Thrown by a handler: not now; the message comes back in `delay`, and no attempt is spent. */
+/** Throw it in a handler: the message is delivered again after `delay`, and uses up no attempt. See {@link defer}. */
 export class Defer extends Error {
-  /** Milliseconds. */
+  /** In milliseconds. */
   readonly delay: number
   /** @internal */
   readonly [BRAND] = 'defer'
@@ -61,22 +61,29 @@ export class Defer extends Error {
 }
 
 /**
- * To be thrown: the attempt failed, and the message comes back in `delay`, whatever the policy says. It counts as a retry.
+ * Makes an error to throw: the attempt failed; retry after `delay`, whatever the policy's delay is. It counts as a retry; if no
+ * retries are left, the message is parked. Without `dlx` it is rejected.
  *
  *     throw retryAfter('30s')
- *     throw retryAfter('30s', error)    // keeps the error as what went wrong
+ *     throw retryAfter('30s', error)    // records `error` as the failure
  */
 export function retryAfter(delay: Duration, why?: unknown): RetryAfter {
   if (why === undefined) return new RetryAfter(delay)
   return typeof why === 'string' ? new RetryAfter(delay, why) : new RetryAfter(delay, '', { cause: why })
 }
 
-/** To be thrown: the message is parked now, with this reason for people to read. */
+/**
+ * Makes an error to throw: the message is parked now as `requested`. `reason` is written into its record, for people to read.
+ * Without `dlx` the message is rejected.
+ */
 export function park(reason: string, options?: { cause?: unknown }): Park {
   return new Park(reason, options)
 }
 
-/** To be thrown: not now; the message comes back in `delay`, and no attempt is spent. */
+/**
+ * Makes an error to throw: the message is delivered again after `delay`, and uses up no attempt. After `deferLimit` deferrals it is
+ * parked. Without `dlx` the consumer holds the message, for at most a minute, and puts a copy at the tail of its queue.
+ */
 export function defer(delay: Duration): Defer {
   return new Defer(delay)
 }
@@ -93,25 +100,25 @@ export interface End {
   stack: string | undefined
 }
 
-/** The most of an error's text that crosses; the core keeps less. */
+/** The most of an error's text that is passed to the core, which keeps less. */
 const MOST_TEXT = 65_536
-/** The most of each end of a stack that crosses; the core cuts it from the middle to less. */
+/** The most of each end of a stack that is passed to the core, which cuts more from the middle. */
 const MOST_STACK = 32_768
 const MOST_NAME = 1024
 
-/** How deep causes are followed; they may go round. */
+/** How many causes are followed; they may be circular. */
 const DEPTH = 16
 
-/** Whether it is a signal that was returned and not thrown. @internal */
+/** Whether a value is a signal, for example one that was returned and not thrown. @internal */
 export function isSignal(value: unknown): value is Signal {
   return typeof value === 'object' && value !== null && typeof peek(value, BRAND) === 'string'
 }
 
 /**
- * The end of an attempt that threw. Whatever it threw: getters may throw, proxies may refuse, texts may be none.
+ * The end of an attempt that threw. The thrown value can be anything: getters may throw, proxies may refuse, texts may be missing.
  *
- * A signal counts wherever it stands in the chain of causes. `wanted` says whether anybody wants to know the kinds of the
- * error, and its stack if it is retried.
+ * A signal may stand anywhere in the chain of causes. `wanted` says whether the kinds of the error are needed, and its stack if it is
+ * retried.
  *
  * @internal
  */
@@ -124,7 +131,7 @@ export function judged(
   const what = signal === undefined ? undefined : (peek(signal, BRAND) as Signal[typeof BRAND])
   const delay = askedFor(peek(signal, 'delay'))
   if (what === 'defer' && delay !== undefined) return { what, delay, error: '', type: '', kinds: [], stack: undefined }
-  // What a signal was thrown because of is what went wrong; without that, nothing has a type.
+  // The cause of a signal is the failure. Without a cause there is no error type.
   const cause = signal === thrown ? peek(thrown, 'cause') : undefined
   const subject = cause === undefined ? thrown : cause
   const own = subject === signal
@@ -144,18 +151,18 @@ export function judged(
   } else if (fatal.some((Class) => isA(thrown, Class))) {
     end.what = 'fatal'
   }
-  // Whoever is parked before the last retry has a stack as well.
+  // A message that is parked before its last retry needs the stack, too.
   if (wanted.stack || end.what !== 'retry') end.stack = stack(thrown)
   end.error = end.error.slice(0, MOST_TEXT)
   return end
 }
 
-/** The delay of a signal, which anybody may have written into it. A deferral without one would come back at once for ever. */
+/** The delay of a signal; user code may have changed it. A deferral without a delay would come back at once, for ever. */
 function askedFor(delay: unknown): number | undefined {
   return typeof delay === 'number' && delay >= 0 ? bounded(delay) : undefined
 }
 
-/** The end of an attempt that took longer than its limit, and why its signal aborts. @internal */
+/** The end of an attempt that ran longer than its limit, and the reason with which its signal aborts. @internal */
 export function timedOut(limit: number): { end: End; reason: DOMException } {
   const error = `the handler took longer than ${written(limit)}`
   const end: End = {
@@ -169,7 +176,7 @@ export function timedOut(limit: number): { end: End; reason: DOMException } {
   return { end, reason: new DOMException(error, 'TimeoutError') }
 }
 
-/** Whether it is to be awaited. Its getter may throw. @internal */
+/** Whether a value can be awaited. Its getter may throw. @internal */
 export function isThenable(value: unknown): value is PromiseLike<unknown> {
   if ((typeof value !== 'object' && typeof value !== 'function') || value === null) return false
   return typeof (value as { then?: unknown }).then === 'function'
@@ -189,7 +196,7 @@ export function writeEnd(out: Writer, token: number, end: End | undefined): void
   out.maybe(end.stack)
 }
 
-/** A property, whatever its getter does. */
+/** A property; `undefined` if its getter throws. */
 function peek(from: unknown, key: PropertyKey): unknown {
   if ((typeof from !== 'object' && typeof from !== 'function') || from === null) return undefined
   try {
@@ -204,7 +211,7 @@ function named(from: unknown, key: PropertyKey): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined
 }
 
-/** A name for rules and operators, of which there is no use in more. */
+/** A name for rules and operators, cut to a useful length. */
 function short(from: unknown, key: PropertyKey): string | undefined {
   return named(from, key)?.slice(0, MOST_NAME)
 }
@@ -227,12 +234,12 @@ function causes(thrown: unknown): unknown[] {
   return chain
 }
 
-/** What an error says, if it is one and says something. @internal */
+/** The message of an error, if it has one. @internal */
 export function message(thrown: unknown): string | undefined {
   return named(thrown, 'message')
 }
 
-/** What went wrong, in one text. */
+/** The failure as one text. */
 function line(thrown: unknown): string {
   if (typeof thrown === 'string') return thrown === '' ? 'the handler threw an empty string' : thrown
   if (thrown === undefined || thrown === null) return `the handler threw ${thrown}`
@@ -243,7 +250,7 @@ function errorLike(thrown: unknown): boolean {
   return isA(thrown, Error) || named(thrown, 'stack') !== undefined
 }
 
-/** What is no error, as text. @internal */
+/** A value that is not an error, as text. @internal */
 export function shown(thrown: unknown): string {
   try {
     return inspect(thrown, { depth: 1, customInspect: false, breakLength: Infinity })
@@ -252,7 +259,7 @@ export function shown(thrown: unknown): string {
   }
 }
 
-/** The name that rules and operators know it by. */
+/** The name of an error for rules and operators. */
 function type(thrown: unknown): string {
   const own = short(thrown, 'name')
   if (typeof thrown === 'object' && own !== undefined && own !== 'Error') return own
@@ -261,7 +268,7 @@ function type(thrown: unknown): string {
   return constructor
 }
 
-/** What else it is: the classes it is made from, and its `code`. */
+/** Other names of an error: its base classes, and its `code`. */
 function kinds(thrown: unknown): string[] {
   const names = new Set<string>()
   try {
@@ -272,7 +279,7 @@ function kinds(thrown: unknown): string[] {
       next = Object.getPrototypeOf(next)
     }
   } catch {
-    // a proxy that says nothing of itself
+    // a proxy that refuses
   }
   for (const key of ['name', 'code']) {
     const name = short(thrown, key)
@@ -281,7 +288,7 @@ function kinds(thrown: unknown): string[] {
   return [...names]
 }
 
-/** The stacks of an error, of the errors it gathers, and of its causes. The core cuts it from the middle. @internal */
+/** The stacks of an error, of the errors it contains, and of its causes. The core cuts it from the middle. @internal */
 export function stack(thrown: unknown): string | undefined {
   const told: string[] = []
   const tell = (one: unknown, how: string): void => {
@@ -300,7 +307,7 @@ function ends(text: string): string {
   return text.length <= 2 * MOST_STACK ? text : `${text.slice(0, MOST_STACK)}…${text.slice(-MOST_STACK)}`
 }
 
-/** What an `AggregateError` holds. */
+/** The errors in an `AggregateError`. */
 function gathered(thrown: unknown): unknown[] {
   const errors = peek(thrown, 'errors')
   try {

@@ -1,4 +1,4 @@
-/** Parked messages: read, replayed, dropped. Reading spends nothing and loses nothing. */
+/** Parked messages: read, replayed, dropped. Reading loses no message. */
 
 import { bridge } from './bridge.js'
 import { InvalidTypeError, asked, clientClosed, kind } from './errors.js'
@@ -11,34 +11,33 @@ let recordOf: (queue: string, walk: Walk, record: Record) => ParkedMessage
 /** The messages parked for a queue. @internal */
 export let parkedOf: (client: Client, queue: string, closed: () => boolean) => ParkedMessages
 
-/** A parked message and the record of why. */
+/** A parked message, and the record of why it was parked. */
 export class ParkedMessage {
   /** The message itself: body, headers, and where it was first published. */
   readonly message: Message
-  /** Why; `undefined` when neither we nor the broker left a reason. */
+  /** Why it was parked; `undefined` if neither a consumer nor the broker left a reason. */
   readonly reason: ParkReason | undefined
-  /** When, to the second. */
+  /** When it was parked, in whole seconds. */
   readonly parkedAt: Date | undefined
   /** The last failure, one line. */
   readonly error: string
-  /** The error's type or class; empty when unknown. */
+  /** The error's type or class; empty if unknown. */
   readonly errorType: string
-  /** The stack of the last failure. */
+  /** The stack of the last failure, if there is one. */
   readonly stack: string | undefined
   /** Sixteen hexadecimal digits that equal failures share. */
   readonly fingerprint: string
-  /** Attempts that were made; 0 when the broker parked it and they were not counted. */
+  /** How many attempts were made; 0 if the broker parked it and nothing counted. */
   readonly attempts: number
-  /** Whether the broker dead-lettered it, rather than a consumer of this library parking it. */
+  /** Whether the broker dead-lettered it. Otherwise a consumer of this library parked it. */
   readonly byBroker: boolean
   /**
-   * The queue that it belongs to and is replayed to: the one whose parking queue this is, or another one out of which the
-   * broker dead-lettered it.
+   * The queue to which it is replayed: the work queue of this parking queue, or another queue from which the broker dead-lettered it.
    */
   readonly home: string
   /**
-   * Sixteen hexadecimal digits that name this one message, wherever it stands: of its id, its body and the record of its
-   * parking. Only messages that are equal in all of these share it.
+   * Sixteen hexadecimal digits that identify this one message. They are computed from its id, its body and the record of its parking,
+   * so only messages that are equal in all of these share it.
    */
   readonly mark: string
   readonly #walk: Walk
@@ -63,20 +62,23 @@ export class ParkedMessage {
   }
 
   /**
-   * Sends it back to the tail of its {@link home} queue, its retries counted from the start. The parked one goes after the copy
-   * is confirmed; rejects with {@link UnroutableError} when the queue is gone.
+   * Replays the message: publishes a copy to the tail of its {@link home} queue, and acknowledges the parked one after the confirm. The
+   * copy's retries count from the start. The first replay to a queue takes two seconds.
+   *
+   * Rejects with {@link UnroutableError} if the queue does not exist, and with the errors of publishing: the message stays parked.
+   * After {@link ConnectionLostError} it is still parked, and may also be in the work queue.
    */
   replay(): Promise<void> {
     return bridge().ask<void>((ticket) => asked(() => this.#walk.replay(bridge().native, ticket, this.#record)))
   }
 
-  /** As {@link replay}, to a queue of your choice. */
+  /** As {@link replay}, to a queue of your choice. Rejects with {@link InvalidOptionError} for a waiting or parking queue. */
   replayTo(queue: string): Promise<void> {
     const to = string('queue', queue)
     return bridge().ask<void>((ticket) => asked(() => this.#walk.replayTo(bridge().native, ticket, this.#record, to)))
   }
 
-  /** Drops the message for good. */
+  /** Drops the message for good (AMQP `basic.ack`). */
   drop(): Promise<void> {
     return bridge().ask<void>((ticket) => asked(() => this.#walk.drop(bridge().native, ticket, this.#record)))
   }
@@ -87,13 +89,15 @@ export class ParkedMessage {
 }
 
 /**
- * The messages parked for a queue, as they are when the loop begins:
+ * The messages that are parked for a queue when the loop begins:
  *
  *     for await (const it of rmq.parked('orders')) {
  *       if (it.errorType === 'Timeout') await it.replay()
  *     }
  *
- * At the end of the loop, what was neither replayed nor dropped is back in its place.
+ * The loop holds the messages it has shown. At its end, those that were neither replayed nor dropped are back in their places. The
+ * loop throws {@link QueueNotFoundError} if nothing was ever parked, and {@link AccessRefusedError} without permission to read the queue
+ * or to publish.
  */
 export class ParkedMessages implements AsyncIterable<ParkedMessage> {
   /** The work queue. */
@@ -109,27 +113,27 @@ export class ParkedMessages implements AsyncIterable<ParkedMessage> {
     this.#closed = closed
   }
 
-  /** How many messages were there when the last loop began and have not been seen by it yet. */
+  /** How many messages were ready when the last loop began and were not shown yet. */
   get remaining(): number {
     return this.#walk?.remaining ?? 0
   }
 
   /**
-   * How many others were taking messages out of the parking queue when the last loop began, other loops among them. What they
-   * hold this one does not see; how many messages that are a broker does not tell.
+   * How many other consumers the parking queue had when the last loop began. Other loops are among them. This loop does not see the
+   * messages they hold, and the broker does not tell how many those are.
    */
   get others(): number {
     return this.#walk?.others ?? 0
   }
 
-  /** How many messages were there when the last loop began, and were taken by others before they came. */
+  /** How many messages were ready when the last loop began, and were taken by others before this loop came to them. */
   get missed(): number {
     return this.#walk?.missed ?? 0
   }
 
   /**
-   * What is wrong with the parking queue, as far as a client can see when a loop begins: a queue made by somebody else may drop
-   * what is parked. Policies cannot be seen.
+   * What is wrong with the parking queue, as far as a client can see when a loop begins; `undefined` if nothing is. A queue that
+   * somebody else declared may drop parked messages. Policies cannot be seen.
    */
   get warning(): string | undefined {
     return this.#walk?.warning ?? undefined

@@ -1,7 +1,7 @@
-/** The packages with native files: which are this machine's. Private to this package. */
+/** Which packages have the native files for this machine. Private to this package. */
 
 /**
- * This machine's packages, the likelier first: which C library Linux has is told by which module loads.
+ * The packages for this machine, the likelier first. On Linux the one that loads shows which C library there is.
  * @internal
  */
 export function platforms(): string[] {

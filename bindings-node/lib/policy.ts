@@ -1,4 +1,4 @@
-/** Retry policies and the rules that choose among them. */
+/** Retry policies, and the rules that choose one. */
 
 import { type Duration, text } from './duration.js'
 import { InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
@@ -7,18 +7,18 @@ import { native } from './native.js'
 /**
  * How long a failed message waits, and how often it comes back before it is parked.
  *
- * Made by {@link exponential}, {@link fixed}, {@link linear} or {@link list}, or from the text that every language reads:
+ * Made by {@link exponential}, {@link fixed}, {@link linear} or {@link list}, or from text, which is the same in every language:
  * `new Policy('exponential(1s, factor=4, max=5m, retries=5)')`.
  */
 export class Policy {
   /** The policy as text, in its full form. */
   readonly text: string
-  /** How many retries there are before a message is parked; attempts are one more. */
+  /** How many retries a message gets before it is parked. Attempts are one more. */
   readonly retries: number
-  /** The delay before each retry in milliseconds, before jitter. */
+  /** The delay before each retry in milliseconds, without jitter. */
   readonly delays: readonly number[]
 
-  /** Reads a policy; throws {@link InvalidPolicyError}. */
+  /** Parses a policy. Throws {@link InvalidPolicyError} if it cannot be parsed or cannot work. */
   constructor(text: string) {
     if (typeof text !== 'string') {
       throw new InvalidTypeError(`a policy is a text such as 'fixed(5s, retries=3)', not ${kind(text)}`)
@@ -35,31 +35,31 @@ export class Policy {
   }
 }
 
-/** What every policy may say beside its delays. */
+/** The options of every policy. */
 export interface PolicyOptions {
-  /** How often a message comes back before it is parked; 5 unless said otherwise. */
+  /** How many retries a message gets before it is parked; 5 by default, and for {@link list} as many as delays. */
   retries?: number
-  /** 0 to 0.9: spreads a burst over three delays up to that share shorter. */
+  /** 0 to 0.9; 0 by default. Each delay is multiplied by `1 - jitter`, `1 - jitter / 2` or 1, at random. */
   jitter?: number
-  /** A message whose next attempt would come later than this is parked. */
+  /** A message is parked as `too-old` if its next attempt would be later than this after its first failure. No limit by default. */
   maxAge?: Duration
-  /** What `maxAge` counts from; the first failure unless said otherwise. */
+  /** From when `maxAge` is counted: the first failure by default, or the AMQP timestamp of the message. */
   ageFrom?: 'first-failure' | 'published'
 }
 
 /** Options of {@link exponential}. */
 export interface ExponentialOptions extends PolicyOptions {
-  /** Each delay is that many times the one before; 4 unless said otherwise. */
+  /** By what each further delay is multiplied; 4 by default. */
   factor?: number
-  /** The longest delay; 5 minutes unless said otherwise. */
+  /** The longest delay; 5 minutes by default. */
   max?: Duration
 }
 
 /** Options of {@link linear}. */
 export interface LinearOptions extends PolicyOptions {
-  /** Each delay is that much longer than the one before; as long as the first unless said otherwise. */
+  /** What is added to each further delay; 1 second by default. */
   step?: Duration
-  /** The longest delay. */
+  /** The longest delay; 5 minutes by default. */
   max?: Duration
 }
 
@@ -95,33 +95,33 @@ function policy(name: string, first: string[], options: object, known: string[])
 
 const COMMON = ['retries', 'jitter', 'maxAge', 'ageFrom']
 
-/** Delays that grow by `factor` (4) from `initial` up to `max` (5 minutes); 5 retries. */
+/** Delays that are multiplied by `factor` (4) with each retry, from `initial` (1 second) up to `max` (5 minutes); 5 retries. */
 export function exponential(initial: Duration = '1s', options: ExponentialOptions = {}): Policy {
   return policy('exponential', [text(initial, 'initial')], options, ['factor', 'max', ...COMMON])
 }
 
-/** The same delay every time; 5 retries. */
+/** The same delay before every retry; 5 retries. */
 export function fixed(delay: Duration, options: PolicyOptions = {}): Policy {
   return policy('fixed', [text(delay, 'delay')], options, COMMON)
 }
 
-/** Delays that grow by `step` up to `max`; 5 retries. */
+/** Delays that grow by `step` (1 second) with each retry, from `initial` up to `max` (5 minutes); 5 retries. */
 export function linear(initial: Duration, options: LinearOptions = {}): Policy {
   return policy('linear', [text(initial, 'initial')], options, ['step', 'max', ...COMMON])
 }
 
-/** These delays, one after the other; as many retries as delays, and the last one repeats if there are more. */
+/** These delays, one after the other. By default there are as many retries as delays; with more retries the last delay repeats. */
 export function list(delays: readonly Duration[], options: PolicyOptions = {}): Policy {
   if (!Array.isArray(delays)) throw new InvalidTypeError(`\`delays\` must be an array of durations, not ${kind(delays)}`)
   const texts = (delays as Duration[]).map((delay) => text(delay, 'delays'))
   return policy('list', texts, options, COMMON)
 }
 
-/** Any class: what it is made from is nobody's business here. */
+/** Any class. */
 export type ErrorClass = abstract new (...args: any[]) => unknown
 
 /**
- * A class, to be told from a predicate, which nobody would ever call; most functions that are none have no prototype.
+ * Throws unless the value is a class. A predicate would never be called; most functions that are not classes have no prototype.
  *
  * @internal
  */
@@ -140,20 +140,20 @@ function className(Class: ErrorClass): string {
   throw new InvalidTypeError('`error` of a rule must be a class with a name, by which it is looked for')
 }
 
-/** The conditions of a {@link rule}; all that are given must hold. */
+/** The conditions of a {@link rule}. All given conditions must match. */
 export interface Conditions {
-  /** A topic pattern as in bindings: `"eu.#"`. */
+  /** A topic pattern as in bindings, such as `"eu.#"`, for the original routing key. */
   routingKey?: string
-  /** Headers by name, and their values, in which `*` is any text. */
+  /** Names and values of headers. `*` in a value matches any text. */
   headers?: { readonly [name: string]: string }
   /**
-   * An error class, which stands for its name: errors of that class, of its subclasses, and of every other class of that name.
-   * Or a pattern for the name of a class, or for `error.code`: `"*Timeout"`, `"ECONN*"`.
+   * An error class. Only its name is compared, so it matches errors of that class, of its subclasses, and of any other class of the
+   * same name. Or a pattern for the name of a class or for `error.code`: `"*Timeout"`, `"ECONN*"`.
    */
   error?: ErrorClass | string
 }
 
-/** A rule as the core reads it. @internal */
+/** A rule in the form that the core reads. @internal */
 export interface RuleInput {
   policy: string
   routing_key?: string | undefined
@@ -162,10 +162,10 @@ export interface RuleInput {
 }
 
 let ruleOf: (input: RuleInput) => Rule
-/** A rule as the core reads it. @internal */
+/** The rule in the form that the core reads. @internal */
 export let inputOf: (rule: Rule) => RuleInput
 
-/** Another policy under conditions. Made by {@link rule}. */
+/** A policy for messages that meet conditions. {@link rule} makes it. */
 export class Rule {
   readonly #input: RuleInput
 
@@ -180,7 +180,7 @@ export class Rule {
 }
 
 /**
- * Another policy under conditions; of several rules the first one that holds decides. As text, where texts are taken:
+ * A policy for messages that meet conditions. The first rule whose conditions all match decides. As text:
  * `"routing_key=eu.#, error=*Timeout => fixed(5s, retries=3)"`.
  */
 export function rule(conditions: Conditions, policy: Policy | string): Rule {

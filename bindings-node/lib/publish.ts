@@ -1,4 +1,4 @@
-/** Messages on their way out. */
+/** Messages to publish. */
 
 import { types } from 'node:util'
 
@@ -8,28 +8,28 @@ import { flag, onlyKnown, string } from './options.js'
 import { type HeaderInput, asBytes, isPlain, named, timestamp, writeTable } from './values.js'
 import { Writer } from './wire.js'
 
-/** What a body can be: bytes, in whatever memory, or a text, which becomes UTF-8. */
+/** A body: bytes in any kind of memory, or a text, which is sent as UTF-8. */
 export type Body = string | ArrayBufferView | ArrayBuffer
 
-/** What `publish` takes beside the routing key and the body. */
+/** What `publish` takes besides the routing key and the body. */
 export interface PublishOptions {
-  /** The exchange; the default exchange unless named, by which the routing key is the name of a queue. */
+  /** The exchange. By default the default exchange, for which the routing key is the name of a queue. */
   exchange?: string
   /** The headers, by name. */
   headers?: { readonly [name: string]: HeaderInput }
-  /** Delivers the message later; only through the default exchange. */
+  /** Delivers the message after this time, at most 365 days. Only through the default exchange, and without `expiration`. */
   delay?: Duration
-  /** Whether it is an error when no queue takes the message; on by default. */
+  /** Whether it is an error if no queue takes the message (AMQP `mandatory`). On by default. */
   mandatory?: boolean
-  /** Whether the message survives a restart of the broker; on by default. */
+  /** Whether the message survives a restart of the broker (AMQP `delivery-mode` 2). On by default. */
   persistent?: boolean
-  /** The message's id, by which a redelivery of a handled message is recognised. */
+  /** The message's id. A consumer recognises a redelivery of a handled message by it. */
   messageId?: string
   contentType?: string
   contentEncoding?: string
   correlationId?: string
   replyTo?: string
-  /** The broker drops (or dead-letters) it when it has waited that long in a queue. */
+  /** After this time in a queue the broker drops or dead-letters the message. */
   expiration?: Duration
   /** 0 to 255. */
   priority?: number
@@ -37,7 +37,7 @@ export interface PublishOptions {
   timestamp?: Date
   type?: string
   appId?: string
-  /** The broker refuses another name than that of the connection's user. */
+  /** Must be the name of the connection's user; the broker refuses any other. */
   userId?: string
 }
 
@@ -69,7 +69,7 @@ const MANDATORY = 1
 const PERSISTENT = 2
 const HEADERS = 4
 
-/** A message for the native half; throws naming the option that cannot work. @internal */
+/** A message for the native half. Throws with the name of an option that cannot work. @internal */
 export function outgoing(routingKey: string, body: Body, options: PublishOptions): Buffer {
   if (typeof options !== 'object' || options === null) {
     throw new InvalidTypeError(`the options of publish() must be an object, not ${kind(options)}`)
@@ -111,7 +111,7 @@ export function outgoing(routingKey: string, body: Body, options: PublishOptions
   return out.done()
 }
 
-/** A name that AMQP can carry. */
+/** A name for AMQP: at most 255 bytes. */
 function short(option: string, value: unknown): string {
   const text = string(option, value)
   if (Buffer.byteLength(text) > 255) throw new TooLargeError(`\`${option}\` is longer than 255 bytes`)

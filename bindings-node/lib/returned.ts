@@ -1,13 +1,13 @@
-/** What a handler returned: it does not matter, unless it is work that nobody would ever do. */
+/** Checks what a handler returned. It is ignored, unless it is work that would never run. */
 
 import { types } from 'node:util'
 
 import { isThenable } from './outcome.js'
 
-/** As far is looked into an array of results. */
+/** How many elements of a returned array are checked. */
 const MOST = 1000
 
-/** Why acknowledging would be wrong; `undefined` when it is right. Promises were awaited before. @internal */
+/** Why the message must not be acknowledged; `undefined` if it may. Promises were awaited before. @internal */
 export function undone(value: unknown): TypeError | undefined {
   if (typeof value === 'function') {
     const name = nameOf(value)
@@ -25,8 +25,8 @@ export function undone(value: unknown): TypeError | undefined {
 }
 
 /**
- * Whether it does its work only while somebody iterates over it: a generator whose function was compiled for an engine without
- * generators, or what `iterator.map(…)` returns. Iterators over what is there already have no `return`.
+ * Whether a value does its work only while it is iterated over: the result of `iterator.map(…)`, or a generator that was compiled for an
+ * engine without generators. Iterators over existing values have no `return`.
  */
 function isLazy(value: object): boolean {
   try {
@@ -34,7 +34,7 @@ function isLazy(value: object): boolean {
     if (typeof next !== 'function' || typeof end !== 'function') return false
     return Symbol.iterator in value || Symbol.asyncIterator in value
   } catch {
-    return false // a proxy, or a getter, that does not want to be looked at
+    return false // a proxy or a getter that throws
   }
 }
 
@@ -44,11 +44,11 @@ function amongAll(values: unknown[]): TypeError | undefined {
     for (const value of values.slice(0, MOST)) {
       if (!isThenable(value)) continue
       found = true
-      // The attempt fails already; by itself, its rejection would end the process.
+      // The attempt fails anyway; an unhandled rejection would end the process.
       if (types.isPromise(value)) value.catch(() => {})
     }
   } catch {
-    // a proxy, or a getter, that does not want to be looked at
+    // a proxy or a getter that throws
   }
   if (!found) return undefined
   return new TypeError('the handler returned an array with a promise, which nobody awaits; write `await Promise.all(…)`')

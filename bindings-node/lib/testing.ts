@@ -24,44 +24,45 @@ import { undone } from './returned.js'
 import { isPlain } from './values.js'
 import { Writer } from './wire.js'
 
-/** A body, or a body with anything that `publish` takes. */
+/** A body, or an object with a body and other arguments of `publish`. */
 export type Input = Body | ({ body: Body; routingKey?: string } & PublishOptions)
 
-/** Where a message can end, or how an attempt does. */
+/** What can happen to a message after an attempt. */
 export type Became = 'acked' | 'retried' | 'deferred' | 'parked' | 'dropped' | 'rejected'
 
 /** One call of the handler. */
 export interface Attempt {
-  /** Which of the simulated messages, 0 the first. */
+  /** The index of the message; 0 is the first. */
   readonly index: number
-  /** What the handler was given. */
+  /** The message, as the handler got it. */
   readonly message: Message
-  /** When, on the virtual clock; milliseconds. */
+  /** When the attempt began, on the virtual clock, in milliseconds. */
   readonly at: number
-  /** 1 is the first delivery; a deferral spends none. */
+  /** The number of the attempt; 1 is the first delivery. A deferral uses up none. */
   readonly number: number
-  /** What became of the message. */
+  /** What happened to the message. */
   readonly became: Became
-  /** What the handler threw. */
+  /** What the handler threw, if it threw. */
   readonly error: unknown
-  /** How long the message waits then; milliseconds. */
+  /** How long the message waits then, in milliseconds; `undefined` if it does not wait. */
   readonly delay: number | undefined
 }
 
-/** Where a message ended. */
+/** How a message ended. */
 export interface Ended {
+  /** The index of the message; 0 is the first. */
   readonly index: number
   /** `acked`, `parked`, `dropped` or `rejected`. */
   readonly became: Became
-  /** On the virtual clock; milliseconds. */
+  /** When, on the virtual clock, in milliseconds. */
   readonly at: number
-  /** Why it was given up. */
+  /** Why it was parked or dropped. */
   readonly reason: ParkReason | undefined
-  /** The parked message with its record, as an operator would find it. */
+  /** The parked message, with its record. */
   readonly message: Message | undefined
 }
 
-/** What happened: every attempt in order, and where each message ended. */
+/** The result: every attempt in order, and how each message ended. */
 export interface Simulated {
   readonly attempts: readonly Attempt[]
   /** In the order of the messages. */
@@ -70,22 +71,22 @@ export interface Simulated {
   readonly acked: readonly Ended[]
   /** The messages that were parked. */
   readonly parked: readonly Ended[]
-  /** The time that all of it took, on the virtual clock; milliseconds. */
+  /** How long all of it took, on the virtual clock, in milliseconds. */
   readonly elapsed: number
-  /** The attempts at one of the messages. */
+  /** The attempts at the message with this index. */
   attemptsOf(index: number): readonly Attempt[]
 }
 
-/** A handler that never lets go of its messages would keep a simulation going for ever. */
+/** The most attempts: a handler that defers its messages again and again would never end. */
 const MOST = 100_000
 
 /**
- * Has `handler` handle `messages` as a consumer with these options would, one at a time, until every one of them has ended.
+ * Runs `handler` on messages as a consumer with these options would, one at a time, until every message has ended.
  *
- * Waiting takes no time: the clock jumps to the next arrival. Nothing else is simulated: what a handler awaits or asks takes
- * the time it takes, and `handlerTimeout` is real. Options and messages that cannot work throw at once. What only a broker
- * can tell (missing queues, permissions, routes, crashes) is not checked; `concurrency`, `prefetch`, `pause` and
- * `drainTimeout` have no effect, and `onEvent` is told nothing.
+ * Waiting takes no time: the clock jumps to the next arrival. Only the broker is simulated: whatever the handler awaits or calls is
+ * real, and so is `handlerTimeout`. Throws at once for options and messages that cannot work. What only a broker can tell (missing
+ * queues, permissions, routes, crashes) is not checked. `concurrency`, `prefetch`, `pause` and `drainTimeout` have no effect, and
+ * `onEvent` is not called.
  */
 export function simulate<Body = unknown>(
   options: ConsumerOptions,
@@ -145,20 +146,20 @@ function published(queue: string, input: Input, index: number): Buffer {
   }
   const { body, routingKey = queue, ...options } = isBody ? { body: input } : input
   const { headers = {} } = options
-  // What is no object of headers goes as it is, to be refused by its name.
+  // If it is not an object of headers, it goes on unchanged, and is refused by its name.
   const marked = isPlain(headers) ? { ...headers, [MARK]: index } : headers
   return outgoing(routingKey, body, { ...options, headers: marked })
 }
 
 type Planned = ReturnType<typeof plan>
 
-/** What the handler threw, and how the attempt ended; neither when it was handled. */
+/** What the handler threw, and how the attempt ended; both `undefined` if it was handled. */
 interface Attempted {
   error: unknown
   end: End | undefined
 }
 
-/** Runs the handler, for as long as it may take. */
+/** Runs the handler, up to its timeout. */
 async function attempted(planned: Planned, message: Message): Promise<Attempted> {
   const limit = planned.native.handlerTimeout
   const controller = new AbortController()
@@ -191,7 +192,7 @@ async function handled(planned: Planned, message: Message, context: Context): Pr
   }
 }
 
-/** The native objects of this process that are alive, by kind: for tests that look for leaks. */
+/** The number of living native objects of this process, by kind. For tests of leaks. */
 export function liveObjects(): { [kind: string]: number } {
   return Object.fromEntries(native.live())
 }

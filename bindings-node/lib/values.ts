@@ -5,7 +5,7 @@ import { types } from 'node:util'
 import { InvalidOptionError, InvalidTypeError, kind } from './errors.js'
 import type { Reader, Writer } from './wire.js'
 
-/** What a header of a received message can be. Integers are numbers where that is exact, otherwise bigints. */
+/** The value of a header of a received message. An integer is a number if that is exact, otherwise a bigint. */
 export type HeaderValue =
   | string
   | number
@@ -23,7 +23,7 @@ export interface Headers {
   [name: string]: HeaderValue
 }
 
-/** What a header of a published message can be. `undefined` leaves it out. */
+/** The value of a header of a published message. `undefined` leaves it out. */
 export type HeaderInput =
   | string
   | number
@@ -83,7 +83,7 @@ export function readTable(from: Reader): Headers {
   for (let left = from.u32(); left > 0; left--) {
     const name = from.text()
     const value = readValue(from)
-    // A header may have any name; as an assignment, this one would set the prototype.
+    // A header may have any name; a plain assignment to this one would set the prototype.
     if (name === '__proto__') {
       Object.defineProperty(table, name, { value, enumerable: true, configurable: true, writable: true })
     } else {
@@ -98,7 +98,7 @@ export function date(seconds: number): Date | number {
   return seconds > END ? seconds : new Date(seconds * 1000)
 }
 
-/** A copy with memory of its own: that of a batch, or Node's pool, is also that of others. */
+/** A copy with its own memory: others share that of a batch, or Node's pool. */
 function own(bytes: Buffer): Buffer {
   const copy = Buffer.allocUnsafeSlow(bytes.length)
   bytes.copy(copy)
@@ -213,7 +213,7 @@ function writeObject(out: Writer, value: object, what: string, depth: number): v
     if (depth > DEPTH) throw new InvalidOptionError(`\`${what}\` is nested more than ${DEPTH} levels deep`)
     tag(out, 'A')
     out.u32(value.length)
-    // Not by forEach, which passes over holes.
+    // Not with forEach, which skips holes.
     for (let index = 0; index < value.length; index++) writeValue(out, value[index], `${what}[${index}]`, depth + 1)
     return
   }
@@ -222,14 +222,14 @@ function writeObject(out: Writer, value: object, what: string, depth: number): v
   writeTable(out, value, what, depth)
 }
 
-/** Whether it is an object of names and values, whatever realm it is from. @internal */
+/** Whether a value is a plain object, of any realm. @internal */
 export function isPlain(value: unknown): value is object {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return false
   const prototype: unknown = Object.getPrototypeOf(value)
   return prototype === null || Object.getPrototypeOf(prototype) === null
 }
 
-/** What a value is, by its class where it has one. @internal */
+/** The type of a value, or the name of its class. @internal */
 export function named(value: unknown): string {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return kind(value)
   const { constructor } = value as { readonly constructor?: unknown }
@@ -238,7 +238,7 @@ export function named(value: unknown): string {
   return `${/^[AEIOU]/.test(name) ? 'an' : 'a'} ${name}`
 }
 
-/** The bytes behind a view or a buffer, whatever memory they are in. @internal */
+/** The bytes of a view or a buffer, in any kind of memory. @internal */
 export function asBytes(value: unknown, what: string): Uint8Array | undefined {
   const isView = ArrayBuffer.isView(value)
   if (!isView && !types.isAnyArrayBuffer(value)) return undefined

@@ -1,4 +1,4 @@
-/** The bytes in which messages, outcomes and values cross; the other side is `src/wire.rs`. */
+/** The bytes in which messages, outcomes and values pass between the halves. The other side is `src/wire.rs`. */
 
 const NONE = 0xffff_ffff
 
@@ -69,7 +69,7 @@ export class Writer {
     this.#length += 4 + value.byteLength
   }
 
-  /** What was written; good until the next write. */
+  /** What was written; valid until the next write. */
   done(): Buffer {
     return this.#bytes.subarray(0, this.#length)
   }
@@ -103,7 +103,7 @@ export class Reader {
     return this.bytes.readDoubleLE(this.#past(8))
   }
 
-  /** A 64-bit integer: a number where that is exact. */
+  /** A 64-bit integer: a number if that is exact, otherwise a bigint. */
   i64(): number | bigint {
     const at = this.#past(8)
     const number = this.bytes.readInt32LE(at + 4) * 0x1_0000_0000 + this.bytes.readUInt32LE(at)
@@ -125,7 +125,7 @@ export class Reader {
     return this.bytes.subarray(at, at + length)
   }
 
-  /** Passes over a text that may be left out. */
+  /** Skips a text that may be left out. */
   skip(): void {
     const length = this.u32()
     if (length !== NONE) this.at += length

@@ -1,6 +1,6 @@
 /**
- * Handlers at work. Messages are taken in batches that grow while handlers are quick, so that a fast handler is not slowed
- * down by the way to its messages, and a slow one never has messages wait behind it that somebody else could handle.
+ * Runs handlers. Messages are taken in batches, which grow while handlers are quick: then taking messages does not slow them down. With a
+ * slow handler the batches are small, so that no message waits behind it that another consumer could handle.
  */
 
 import { AsyncResource } from 'node:async_hooks'
@@ -16,24 +16,24 @@ import { type End, isSignal, isThenable, judged, timedOut, writeEnd } from './ou
 import { undone } from './returned.js'
 import { Writer } from './wire.js'
 
-/** The most messages that are taken at once. */
+/** The most messages taken at once. */
 const MOST = 64
-/** A batch that took longer was too large; milliseconds. */
+/** A batch that took longer was too large; in milliseconds. */
 const QUICK = 1
-/** The most acknowledgements that are handed over at once. */
+/** The most acknowledgements passed to the core at once. */
 const ACKS = 32
-/** The most bytes of other outcomes that are handed over at once. */
+/** The most bytes of other outcomes passed to the core at once. */
 const ENDS = 32_768
-/** After as many messages, or as many milliseconds, the event loop has its turn. */
+/** After this number of messages, or of milliseconds, the event loop gets its turn. */
 const STRETCH = 64
 const TURN = 4
 
-/** What a handler is given, one for each message: plain fields, and the signal is made when it is asked for. */
+/** The context of one message: plain fields, and a signal that is made on first use. */
 class Attempt implements Context {
   readonly workers: Workers
   controller: AbortController | undefined = undefined
   timer: NodeJS.Timeout | undefined = undefined
-  /** It came to its end; what the handler still does changes nothing. */
+  /** The attempt has ended; what the handler still does changes nothing. */
   over = false
   /** Why it ended without its handler. */
   reason: unknown = undefined
@@ -52,7 +52,7 @@ class Attempt implements Context {
     return this.controller.signal
   }
 
-  /** Its end, without its handler. */
+  /** Ends the attempt without its handler. */
   give(reason: unknown): void {
     this.over = true
     this.reason = reason
@@ -65,13 +65,13 @@ export class Workers {
   readonly #plan: Plan
   readonly #subscription: Subscription
   readonly #id: number
-  /** Handlers run in this asynchronous context, each in a copy of its own. */
+  /** Handlers run in this asynchronous context, each in its own copy. */
   readonly #context: AsyncResource
   readonly #most: number
   readonly #limit: number | null
-  /** Attempts whose handler or timer has to be told of the end: those with a signal or a time limit. */
+  /** Attempts that must be told of the end, because they have a signal or a timer. */
   readonly #watched = new Set<Attempt>()
-  /** Why nothing that still runs matters any more. */
+  /** Set when the subscription has ended: the results of running handlers no longer matter. */
   gone: ClosedError | undefined
 
   #ready: Message[] = []
@@ -86,7 +86,7 @@ export class Workers {
   #listening = false
   #pumping = false
   #yielding = false
-  /** Nothing begins any more. */
+  /** No attempt may begin any more. */
   #closing = false
   #stopped = false
 
@@ -112,14 +112,14 @@ export class Workers {
     this.arrived()
   }
 
-  /** No more messages; what has begun may finish. */
+  /** Takes no more messages; running handlers may finish. */
   close(): void {
     this.#closing = true
     this.#subscription.close()
     this.#returnTheUnstarted()
   }
 
-  /** The end, now. */
+  /** Ends now. */
   stop(): void {
     this.flush()
     this.#closing = this.#stopped = true
@@ -128,7 +128,7 @@ export class Workers {
     this.#next = 0
   }
 
-  /** The subscription is at its end: whoever still runs is told, and no time limit is waited for. */
+  /** The subscription has ended: aborts the signals of running handlers, and clears all timers. */
   ended(): void {
     this.#closing = this.#stopped = true
     this.gone ??= new ClosedError(`the consumer of ${this.#plan.queue} was closed`)
@@ -139,7 +139,7 @@ export class Workers {
     this.#watched.clear()
   }
 
-  /** Has the attempt told of the end. */
+  /** Registers an attempt that must be told of the end. */
   watch(attempt: Attempt): void {
     this.#watched.add(attempt)
   }
@@ -151,7 +151,7 @@ export class Workers {
     this.#pump()
   }
 
-  /** Hands over the ends of attempts. */
+  /** Passes the ends of attempts to the core. */
   flush(): void {
     if (this.#count === 0 && this.#others.length === 0) return
     const count = this.#count
@@ -164,7 +164,7 @@ export class Workers {
     }
   }
 
-  /** Looks for messages; when there are none, has the bridge say when to look again. Whether there are some. */
+  /** Looks for messages, and returns whether there are some. If not, the bridge says when to look again. */
   #listen(): boolean {
     if (this.#listening || this.#stopped) return false
     const arrivals = this.#subscription.listen(bridge().native, this.#id)
@@ -187,7 +187,7 @@ export class Workers {
 
   #take(): Message | undefined {
     if (this.#next < this.#ready.length) return this.#ready[this.#next++]
-    // Nothing is there before the bridge says so, and every handler that ends comes by here.
+    // There are no messages until the bridge says so, and this is called after every handler.
     if (this.#listening) return undefined
     const batch = this.#subscription.take(this.#size)
     if (batch === null) return undefined
@@ -202,7 +202,7 @@ export class Workers {
     return this.#ready[0]
   }
 
-  /** The messages of a batch; what stops that gives them back, as nobody else knows of them. */
+  /** The messages of a batch. After an error here they are requeued, because nobody else knows them. */
   #read(batch: Batch): Message[] {
     try {
       return messages(this.#plan.queue, batch)
@@ -212,7 +212,7 @@ export class Workers {
     }
   }
 
-  /** Begins as many attempts as may run. */
+  /** Starts as many attempts as may run. */
   #pump(): void {
     if (this.#pumping || this.#yielding || this.#running >= this.#most) return
     this.#pumping = true
@@ -222,12 +222,12 @@ export class Workers {
       through = true
     } finally {
       this.#pumping = false
-      // Who hears the error may keep the process alive, and its messages still want to be handled.
+      // A handler of uncaught errors may keep the process alive; the messages must still be handled then.
       if (!through) this.#pumpLater()
     }
   }
 
-  /** Leaves the turn to the event loop. */
+  /** Gives the event loop its turn. */
   #pumpLater(): void {
     this.#yielding = true
     setImmediate(() => {
@@ -265,7 +265,7 @@ export class Workers {
       this.#failed(message, error)
       return
     }
-    // Not in the same `try`: what goes wrong from here on is no failure of the handler.
+    // Not in the same `try`: an error from here on is not a failure of the handler.
     if (result === undefined) {
       this.#end(attempt)
       this.#returned(message, returned)
@@ -311,7 +311,7 @@ export class Workers {
   }
 
   #returned(message: Message, value: unknown): void {
-    // A signal that was returned and not thrown: to acknowledge would be the opposite of what was meant.
+    // A signal that was returned and not thrown: acknowledging would be the opposite of what was meant.
     if (isSignal(value)) return this.#failed(message, value)
     const error = value === undefined ? undefined : undone(value)
     if (error !== undefined) return this.#failed(message, error)
@@ -324,7 +324,7 @@ export class Workers {
     const parks = mayPark(message)
     const end = judged(error, this.#plan.fatal, { kinds: this.#plan.native.hasRules, stack: parks })
     this.#settle(message, end)
-    // What failed and what follows, the core says; the stack is JavaScript's alone.
+    // The core logs what failed and what follows; only JavaScript has the stack.
     if (end.stack !== undefined) log('debug', `${escaped(this.#plan.queue)}: the stack of ${name(message)}: ${end.stack}`)
   }
 

@@ -1,8 +1,8 @@
-//! What the native half has to tell one environment (the main thread, or a worker): finished operations, messages that
-//! wait, events, log lines. It is woken once for all that is there, and fetches it in one call.
+//! News for one environment (the main thread, or a worker): finished operations, messages that wait, events, log lines. The environment is
+//! woken once for everything, and fetches it in one call.
 //!
-//! The TypeScript half numbers operations and subscriptions, and the numbers are JavaScript's own: a narrower type would
-//! begin anew in a process that lives long, and an answer would find nobody.
+//! The TypeScript half numbers operations and subscriptions with JavaScript numbers. A narrower type would overflow in a process that lives
+//! long, and an answer would not find its operation.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Bridge {
         }
     }
 
-    /// The answer to a question: who logs in, and for how many milliseconds from now the broker takes that.
+    /// Answers a question: the login, and for how many milliseconds from now the broker accepts it.
     #[napi(catch_unwind)]
     pub fn answer(
         &self,
@@ -54,7 +54,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Why there is no answer to a question.
+    /// Says why a question has no answer.
     #[napi(catch_unwind)]
     pub fn refuse(&self, question: f64, why: String) {
         self.shared.answered(question, Err(why));
@@ -63,7 +63,7 @@ impl Bridge {
 
 impl Drop for Bridge {
     fn drop(&mut self) {
-        // The environment is at its end: whoever waits for an answer of it has one now, that there will be none.
+        // The environment ends: everyone who waits for an answer of it gets an error.
         let unanswered = self.shared.lock().questions.end();
         drop(unanswered);
     }

@@ -42,9 +42,9 @@ impl Drop for Connecting {
     }
 }
 
-/// Begins to connect; brings a `Client`. Who logs in is asked of the function with the number `credentials`, if there is one.
+/// Starts to connect; the answer is a `Client`. The login is asked from the function with the number `credentials`, if there is one.
 #[napi(catch_unwind)]
-#[allow(clippy::too_many_arguments)] // of which only one place in the TypeScript half knows
+#[allow(clippy::too_many_arguments)] // only one place in the TypeScript half calls it
 pub fn connect(
     bridge: &Bridge,
     ticket: f64,
@@ -75,7 +75,7 @@ pub fn connect(
     .map(Connecting)
 }
 
-/// Refuses an address that cannot be used, before anything is tried.
+/// Throws for an address that cannot be used. Nothing is tried.
 #[napi(catch_unwind)]
 pub fn check_url(url: String) -> Result<()> {
     url.parse::<retryrmq::Addresses>().map(drop).map_err(thrown)
@@ -87,13 +87,13 @@ pub struct Listening(Arc<AtomicBool>);
 
 #[napi]
 impl Listening {
-    /// Nobody listens yet.
+    /// Without a listener.
     #[napi(constructor, catch_unwind)]
     pub fn new() -> Self {
         Self(Arc::default())
     }
 
-    /// Somebody listens from now on.
+    /// There is a listener from now on.
     #[napi(catch_unwind)]
     pub fn begin(&self) {
         self.0.store(true, Ordering::Relaxed);
@@ -118,7 +118,7 @@ impl Client {
 
 #[napi]
 impl Client {
-    /// Subscribes; brings a `Subscription`. Its events carry `id`.
+    /// Subscribes; the answer is a `Subscription`. Its events carry `id`.
     #[napi(catch_unwind)]
     pub fn subscribe(
         &self,
@@ -150,7 +150,7 @@ impl Client {
         .map(Connecting)
     }
 
-    /// Publishes; done when the broker has confirmed.
+    /// Publishes; done after the broker's confirm.
     #[napi(catch_unwind)]
     pub fn publish(&self, bridge: &Bridge, ticket: f64, message: &[u8]) -> Result<()> {
         let message = publish::read(message)?;
@@ -163,7 +163,7 @@ impl Client {
         )
     }
 
-    /// Walks through the messages parked for a queue; brings a `Walk`.
+    /// Starts a walk through the messages parked for a queue; the answer is a `Walk`.
     #[napi(catch_unwind)]
     pub fn parked(&self, bridge: &Bridge, ticket: f64, queue: String) -> Result<()> {
         let parked = self.inner.parked(queue);
@@ -196,7 +196,7 @@ impl Client {
         self.inner.metrics_text()
     }
 
-    /// Why a connection is not open; `null` when both are.
+    /// Why a connection is not open; `null` if both are.
     #[napi(catch_unwind)]
     pub fn trouble(&self) -> Either<String, Null> {
         match self.inner.health() {
@@ -205,7 +205,7 @@ impl Client {
         }
     }
 
-    /// Throws why the client ended by itself, if it did.
+    /// Throws the error with which the client ended by itself, if it did.
     #[napi(catch_unwind)]
     pub fn check_end(&self) -> Result<()> {
         match self.inner.end() {
@@ -214,19 +214,19 @@ impl Client {
         }
     }
 
-    /// How often a connection was re-made.
+    /// How often a connection was lost and re-made.
     #[napi(getter, catch_unwind)]
     pub fn reconnects(&self) -> f64 {
         self.inner.reconnects() as f64
     }
 
-    /// What the broker said of itself: its product.
+    /// The broker's product.
     #[napi(getter, catch_unwind)]
     pub fn product(&self) -> String {
         self.inner.server().product.clone()
     }
 
-    /// What the broker said of itself: its version.
+    /// The broker's version.
     #[napi(getter, catch_unwind)]
     pub fn version(&self) -> String {
         self.inner.server().version.clone()

@@ -1,5 +1,5 @@
-//! Who logs in, as a function of JavaScript says it. It is not called from here: a question is a piece of news, and its answer a
-//! call of the environment's own.
+//! The login from a JavaScript function. It is not called from here: a question is a piece of news, and the environment answers it with a
+//! call.
 
 use std::sync::{Arc, Weak};
 
@@ -11,7 +11,7 @@ use crate::{
     shared::Shared,
 };
 
-/// A question on its way. Whoever lets go of it, because the answer took too long or is of no use any more, withdraws it.
+/// An open question. Dropping it withdraws it: the answer took too long, or is no longer needed.
 struct Question {
     bridge: Weak<Shared>,
     number: u64,
@@ -26,7 +26,7 @@ impl Drop for Question {
     }
 }
 
-/// A function of an environment, by its number there. Without anybody who might ask it, the environment forgets it.
+/// A function of an environment, by its number there. When nobody can ask it any more, the environment forgets it.
 struct Function {
     bridge: Weak<Shared>,
     number: f64,
@@ -61,7 +61,7 @@ impl Drop for Function {
     }
 }
 
-/// The credentials that the function with this number gives.
+/// The credentials from the function with this number.
 pub(crate) fn asking(bridge: &Arc<Shared>, function: f64) -> Credentials {
     let function = Arc::new(Function {
         bridge: Arc::downgrade(bridge),

@@ -1,4 +1,4 @@
-//! Errors of the core as exceptions of the TypeScript half: a code, a sentence, and what stands behind it.
+//! Errors of the core as exceptions of the TypeScript half: a code, a sentence, and the cause.
 
 use retryrmq_bindings::Refusal;
 
@@ -15,7 +15,7 @@ impl AsRef<str> for Code {
 /// A result whose error is thrown with a code.
 pub(crate) type Result<T> = std::result::Result<T, napi::Error<Code>>;
 
-/// The exception for an error of the core, or for what the bindings refuse.
+/// The exception for an error of the core or of the bindings.
 pub(crate) fn thrown(error: impl Into<Refusal>) -> napi::Error<Code> {
     let error = error.into();
     let mut exception = napi::Error::new(Code(error.code), error.message);
@@ -25,7 +25,7 @@ pub(crate) fn thrown(error: impl Into<Refusal>) -> napi::Error<Code> {
     exception
 }
 
-/// The exception for an error that does not name the option it is about.
+/// The exception for an error that does not name its option.
 pub(crate) fn about(option: &str, error: impl Into<Refusal>) -> napi::Error<Code> {
     let mut refusal = error.into();
     refusal.message = format!("`{option}`: {}", refusal.message);
@@ -37,7 +37,7 @@ pub(crate) fn bad_option(message: impl Into<String>) -> napi::Error<Code> {
     thrown(Refusal::option(message))
 }
 
-/// Bytes that only another version of the TypeScript half can have written.
+/// The error for bytes that only another version of the TypeScript half can have written.
 pub(crate) fn mixed_versions() -> napi::Error<Code> {
     bad_option("the two halves of `retryrmq` are of different versions; install the package again")
 }

@@ -1,12 +1,12 @@
 //! The native half of the Node package `retryrmq`.
 //!
-//! It converts, calls the core and converts back. What JavaScript runs (handlers, listeners, loggers) is run by the
-//! TypeScript half, which is woken at most once for everything that is there, and never kept alive by this half. Messages
-//! and outcomes cross in batches, as bytes that are read only where somebody looks.
+//! It converts values, calls the core, and converts the results. All JavaScript code (handlers, listeners, loggers) is run by the
+//! TypeScript half. That is woken at most once for all news, and never kept alive by this half. Messages and outcomes are passed in
+//! batches, as bytes that are read only when they are used.
 //!
-//! Every function has `catch_unwind`: a panic that left it would end the process, and should be an exception.
+//! Every function has `catch_unwind`: a panic must become an exception, because one that left the function would end the process.
 
-// As a test, which clippy compiles it as with --all-targets, `#[napi]` registers nothing, so nothing is used.
+// In tests `#[napi]` registers nothing, so nothing is used. With --all-targets, clippy compiles this crate as a test.
 #![cfg_attr(test, allow(dead_code))]
 
 mod bridge;

@@ -1,4 +1,4 @@
-//! Log lines of the core on their way to JavaScript.
+//! Log lines of the core, for JavaScript.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -16,7 +16,7 @@ pub struct Line {
     pub text: String,
 }
 
-/// Who reads the lines: the oldest environment that is still there, mostly the main thread.
+/// The reader of the lines is the oldest environment that still exists, mostly the main thread.
 static READERS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 fn readers() -> MutexGuard<'static, Vec<Weak<Shared>>> {
@@ -29,7 +29,7 @@ fn reader() -> Option<Arc<Shared>> {
     readers.first().and_then(Weak::upgrade)
 }
 
-/// Sends log lines to the environment behind this bridge, once those before it are gone.
+/// Adds the environment behind this bridge as a reader, after those before it.
 pub(crate) fn told_to(bridge: &Arc<Shared>) {
     readers().push(Arc::downgrade(bridge));
     lines::catch(|| {
@@ -58,7 +58,7 @@ pub(crate) fn take(bridge: &Arc<Shared>) -> Vec<Line> {
         .collect()
 }
 
-/// Whether lines below `info` are wanted.
+/// Sets whether lines below `info` are kept.
 #[napi(catch_unwind)]
 pub fn set_debug(wanted: bool) {
     lines::want(if wanted { Wanted::Debug } else { Wanted::Info });

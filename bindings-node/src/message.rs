@@ -1,4 +1,4 @@
-//! Messages on their way to JavaScript: one record each, one after the other.
+//! Messages for JavaScript: one record each, one after the other.
 
 use std::time::SystemTime;
 
@@ -8,17 +8,17 @@ use retryrmq::{BasicProperties, Message, Token};
 
 use crate::{errors::Result, values::write_table, wire::Writer};
 
-/// About as much of a record is not its body.
+/// About how many bytes of a record are not its body.
 const AROUND_BODY: usize = 128;
 
-/// A longer body travels in a buffer of its own, so that who keeps one message does not keep the batch.
+/// A longer body has its own buffer, so that keeping one message does not keep the batch.
 const LARGE: usize = 4096;
 
 const REDELIVERED: u32 = 1;
 const MAY_PARK: u32 = 2;
 const OWN_BUFFER: u32 = 4;
 
-/// Messages: records, and the bodies that are not in them.
+/// Messages: records, and the bodies that are outside the records.
 #[napi(object, object_from_js = false)]
 pub struct Batch<'env> {
     /// The records.
@@ -35,7 +35,7 @@ pub(crate) struct Batches<'env> {
 }
 
 impl<'env> Batches<'env> {
-    /// For these messages, so that there is room for all of them from the start.
+    /// For these messages, with room for all of them from the start.
     pub(crate) fn new<'a>(env: &'env Env, messages: impl Iterator<Item = &'a Message>) -> Self {
         let room = messages.map(|message| AROUND_BODY + message.body().len().min(LARGE));
         Self {
@@ -49,7 +49,7 @@ impl<'env> Batches<'env> {
         let begin = self.out.0.len();
         let body = message.body();
         let own = body.len() > LARGE;
-        self.out.u32(0); // the size, once it is known
+        self.out.u32(0); // the size, written when it is known
         self.out.f64(token.to_u64() as f64);
         let flag = |is: bool, flag: u32| if is { flag } else { 0 };
         self.out.u32(
@@ -104,7 +104,7 @@ impl<'env> Batches<'env> {
     }
 }
 
-/// One message that cannot be settled.
+/// A batch with one message that cannot be settled.
 pub(crate) fn alone<'env>(env: &'env Env, message: &Message) -> Result<Batch<'env>> {
     let mut batch = Batches::new(env, std::iter::once(message));
     batch.add(Token::from_u64(0), message, true)?;

@@ -1,4 +1,4 @@
-//! What the environment fetches, as JavaScript has it: operations that are done, events, questions, lines.
+//! The news that the environment fetches, as JavaScript values: finished operations, events, questions, log lines.
 
 use napi::bindgen_prelude::Either4;
 use napi_derive::napi;
@@ -12,12 +12,12 @@ use crate::{
     subscription::Subscription,
 };
 
-/// An operation that brought something.
+/// An operation with an answer.
 #[napi(object, object_from_js = false)]
 pub struct Brought {
     /// Which operation.
     pub ticket: f64,
-    /// What it brought.
+    /// Its answer.
     pub value: Either4<Client, Subscription, Walk, Record>,
 }
 
@@ -34,10 +34,10 @@ pub struct Refused {
     pub detail: String,
 }
 
-/// Something that happened.
+/// An event.
 #[napi(object, object_from_js = false)]
 pub struct Told {
-    /// Which subscription it is about.
+    /// The number of its subscription.
     pub subscription: f64,
     /// The event's name.
     pub name: &'static str,
@@ -53,7 +53,7 @@ pub struct Told {
     pub reason: Option<&'static str>,
     /// What went wrong.
     pub error: Option<String>,
-    /// Crashes so far.
+    /// The message's crashes so far.
     pub crashes: Option<u32>,
 }
 
@@ -62,29 +62,29 @@ pub struct Told {
 pub struct Question {
     /// Which function.
     pub function: f64,
-    /// What its answer is to name.
+    /// The number that its answer must name.
     pub question: f64,
 }
 
-/// Everything since the last call. What there is none of is left out: mostly there is one kind alone, many times a second.
+/// All news since the last call. Empty kinds are left out: mostly there is only one kind, many times a second.
 #[napi(object, object_from_js = false)]
 #[derive(Default)]
 pub struct News {
-    /// Operations that are done and brought nothing.
+    /// Operations that are done and have no answer.
     pub done: Option<Vec<f64>>,
-    /// Operations that brought something.
+    /// Operations with an answer.
     pub brought: Option<Vec<Brought>>,
     /// Operations that failed.
     pub refused: Option<Vec<Refused>>,
-    /// Subscriptions to look at.
+    /// Subscriptions with messages.
     pub ready: Option<Vec<f64>>,
     /// What happened.
     pub events: Option<Vec<Told>>,
     /// Events that were dropped because nobody fetched them.
     pub missed: Option<u32>,
-    /// Who logs in?
+    /// Questions for a login.
     pub questions: Option<Vec<Question>>,
-    /// Functions that nobody will ask any more.
+    /// Functions that nobody can ask any more.
     pub forgotten: Option<Vec<f64>>,
     /// Lines for the log.
     pub lines: Option<Vec<Line>>,

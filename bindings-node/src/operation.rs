@@ -1,4 +1,4 @@
-//! Something that takes time: begun at once, announced by the bridge when it is done.
+//! Asynchronous operations. They start at once, and the bridge announces their ends.
 
 use std::{future::Future, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::{
     shared::{Answer, Shared},
 };
 
-/// Begins `work`. The answer comes with this ticket, whatever happens: somebody waits, and the process stays alive for it.
+/// Starts `work`. There is always an answer with this ticket: somebody waits for it, and it keeps the process alive.
 pub(crate) fn begin<T, E, F>(
     bridge: &Arc<Shared>,
     ticket: f64,
@@ -26,7 +26,7 @@ where
     attempt(bridge, ticket, work, answer).map(drop)
 }
 
-/// As [`begin`], for work that may be given up; there is nothing to give up when it was done at once.
+/// As [`begin`], for work that can be given up. Returns `None` if it was done at once.
 pub(crate) fn attempt<T, E, F>(
     bridge: &Arc<Shared>,
     ticket: f64,

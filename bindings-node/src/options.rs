@@ -12,13 +12,13 @@ fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
-/// Reads a duration such as `"5m"`; milliseconds.
+/// Parses a duration such as `"5m"`; returns milliseconds.
 #[napi(catch_unwind)]
 pub fn parse_duration(text: String) -> Result<f64> {
     retryrmq::parse_duration(&text).map(ms).map_err(thrown)
 }
 
-/// A policy, read and written in its full form.
+/// A policy in its full form.
 #[napi(object, object_from_js = false)]
 pub struct PolicyText {
     /// Its full form.
@@ -49,7 +49,7 @@ pub struct Options {
 
 #[napi]
 impl Options {
-    /// Checks all that was said of them, one JSON object.
+    /// Reads and checks all options, as one JSON object.
     #[napi(constructor, catch_unwind)]
     pub fn new(given: String) -> Result<Self> {
         let options =
@@ -75,7 +75,7 @@ impl Options {
         self.consumer.limit().map(ms)
     }
 
-    /// Whether the kinds of an error matter to somebody.
+    /// Whether rules need the types of an error.
     #[napi(getter, catch_unwind)]
     pub fn has_rules(&self) -> bool {
         self.has_rules

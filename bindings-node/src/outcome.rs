@@ -10,10 +10,10 @@ use crate::{
     wire::Reader,
 };
 
-/// Reads a token and the end of its attempt. What makes no sense there is a failed attempt: those behind it end as they should.
+/// Reads a token and the end of its attempt. An end that makes no sense is a failed attempt, so that the ends behind it can still be read.
 ///
 /// # Errors
-/// When the bytes are none of an end. Where the next one begins, nobody knows then.
+/// If the bytes are not an end. Then nobody knows where the next one begins.
 pub(crate) fn read(from: &mut Reader<'_>) -> Result<(Token, Outcome)> {
     let token = token(from.f64()?);
     let what = from.u8()?;
@@ -38,7 +38,7 @@ pub(crate) fn read(from: &mut Reader<'_>) -> Result<(Token, Outcome)> {
         .map(|ms| retryrmq_bindings::milliseconds("delay", ms))
         .transpose();
     let outcome = match delay {
-        // Refused is only a deferral, which has no failure.
+        // Only a deferral can be refused, and it has no failure.
         Ok(delay) => ended
             .outcome(failure, delay)
             .unwrap_or_else(|why| failed(Failure::default(), why)),
@@ -47,7 +47,7 @@ pub(crate) fn read(from: &mut Reader<'_>) -> Result<(Token, Outcome)> {
     Ok((token, outcome))
 }
 
-/// An attempt that failed by what its handler threw, or by what cannot be done about that.
+/// A failed attempt: by its handler's error, or by what is wrong with its end.
 fn failed(failure: Failure, why: Refusal) -> Outcome {
     let failure = match failure.error.as_str() {
         "" => Failure::new(why.message),
@@ -60,7 +60,7 @@ fn failed(failure: Failure, why: Refusal) -> Outcome {
 }
 
 pub(crate) fn token(number: f64) -> Token {
-    // Any integer is safe; what is no integer becomes one that names nothing.
+    // Any integer is safe; other numbers become a token that names nothing.
     Token::from_u64(number as u64)
 }
 

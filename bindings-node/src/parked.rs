@@ -30,7 +30,7 @@ impl Walk {
 
 #[napi]
 impl Walk {
-    /// Brings the next `Record`, or nothing at the end.
+    /// The next `Record`; nothing at the end.
     #[napi(catch_unwind)]
     pub fn next(&self, bridge: &Bridge, ticket: f64) -> Result<()> {
         begin(&bridge.shared, ticket, self.inner.next(), |record| {
@@ -38,13 +38,13 @@ impl Walk {
         })
     }
 
-    /// Sends a record back to the tail of the queue that it belongs to.
+    /// Replays a record to the tail of its own queue.
     #[napi(catch_unwind)]
     pub fn replay(&self, bridge: &Bridge, ticket: f64, record: &Record) -> Result<()> {
         self.replay_to(bridge, ticket, record, record.inner.home.clone())
     }
 
-    /// Sends a record to the tail of this queue.
+    /// Replays a record to the tail of this queue.
     #[napi(catch_unwind)]
     pub fn replay_to(
         &self,
@@ -72,19 +72,19 @@ impl Walk {
         })
     }
 
-    /// How many messages were there when the walk began and have not been seen yet.
+    /// How many messages were ready when the walk began and were not shown yet.
     #[napi(getter, catch_unwind)]
     pub fn remaining(&self) -> u32 {
         self.inner.remaining()
     }
 
-    /// How many others took messages out of the parking queue when the walk began.
+    /// How many other consumers the parking queue had when the walk began.
     #[napi(getter, catch_unwind)]
     pub fn others(&self) -> u32 {
         self.inner.others()
     }
 
-    /// How many messages others took before they came.
+    /// How many messages others took before this walk came to them.
     #[napi(getter, catch_unwind)]
     pub fn missed(&self) -> u32 {
         self.inner.missed()
@@ -104,12 +104,12 @@ pub struct Record {
     _alive: Alive,
 }
 
-/// What a record says.
+/// The fields of a record.
 #[napi(object, object_from_js = false)]
 pub struct Entry {
     /// Why it was parked.
     pub reason: Option<&'static str>,
-    /// When, in seconds since 1970; NaN when nobody wrote it down.
+    /// When it was parked, in seconds since 1970; NaN if unknown.
     pub parked_at: f64,
     /// The last failure, one line.
     pub error: String,
@@ -117,15 +117,15 @@ pub struct Entry {
     pub error_type: String,
     /// The stack of the last failure.
     pub stack: Option<String>,
-    /// What equal failures share.
+    /// The mark that equal failures share.
     pub fingerprint: String,
-    /// Attempts that were made.
+    /// How many attempts were made.
     pub attempts: u32,
     /// Whether the broker dead-lettered it.
     pub by_broker: bool,
-    /// The queue that it belongs to.
+    /// The queue to which it is replayed.
     pub home: String,
-    /// What names this one message.
+    /// The mark of this one message.
     pub mark: String,
 }
 
@@ -146,7 +146,7 @@ impl Record {
         alone(env, &self.inner.message())
     }
 
-    /// What it says.
+    /// Its fields.
     #[napi(catch_unwind)]
     pub fn entry(&self) -> Entry {
         Entry {

@@ -1,4 +1,4 @@
-//! A message on its way out, from the bytes of the TypeScript half.
+//! A message to publish, from the bytes of the TypeScript half.
 
 use retryrmq::Publish;
 use retryrmq_bindings::Outgoing;
@@ -14,7 +14,7 @@ const MANDATORY: u8 = 1;
 const PERSISTENT: u8 = 2;
 const HEADERS: u8 = 4;
 
-/// Reads a message, and refuses what cannot be published.
+/// Reads a message, and refuses one that cannot be published.
 pub(crate) fn read(bytes: &[u8]) -> Result<Publish> {
     let from = &mut Reader::new(bytes);
     let flags = from.u8()?;
@@ -45,7 +45,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Publish> {
     let is_delayed = outgoing.delay.is_some();
     let message = outgoing.message(NAMES).map_err(thrown)?;
     message.validate().map_err(|error| match is_delayed {
-        // What the core says of a delay, it says of the message.
+        // The core's error about a delay names the message; here the option is named.
         true => about("delay", &error),
         false => thrown(error),
     })?;

@@ -1,4 +1,4 @@
-//! The side of a bridge that other threads have: what waits for the environment to fetch it.
+//! The side of a bridge that other threads use: news that waits for the environment to fetch it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,10 +9,10 @@ use napi::{
 use retryrmq_bindings::{Events, Questions, Refusal, Said};
 use tokio::sync::oneshot;
 
-/// Wakes the environment's thread; keeps nobody alive.
+/// Wakes the environment's thread; does not keep it alive.
 pub(crate) type Wake = ThreadsafeFunction<(), (), (), Status, false, true>;
 
-/// What an operation brought.
+/// The answer of an operation.
 pub(crate) enum Answer {
     Nothing,
     Client(retryrmq::Client),
@@ -25,19 +25,19 @@ pub(crate) enum Answer {
 #[derive(Default)]
 pub(crate) struct Waiting {
     pub(crate) finished: Vec<(f64, Answer)>,
-    /// Subscriptions to look at.
+    /// Subscriptions with messages.
     pub(crate) ready: Vec<f64>,
     pub(crate) events: Events<f64>,
-    /// Functions that are to say who logs in, and the numbers of the questions.
+    /// Functions that are asked for the login, with the numbers of the questions.
     pub(crate) asked: Vec<(f64, u64)>,
     pub(crate) questions: Questions,
-    /// Functions that nobody will ask any more.
+    /// Functions that nobody can ask any more.
     pub(crate) forgotten: Vec<f64>,
-    /// The environment was woken and has not come yet.
+    /// The environment was woken and has not fetched its news yet.
     pub(crate) woken: bool,
 }
 
-/// The side of a bridge that other threads have.
+/// The side of a bridge that other threads use.
 pub(crate) struct Shared {
     waiting: Mutex<Waiting>,
     wake: Wake,
@@ -61,7 +61,7 @@ impl Shared {
         let wake = !std::mem::replace(&mut waiting.woken, true);
         drop(waiting);
         if wake {
-            // Fails only when the environment is coming to its end, where nobody waits any more.
+            // Fails only when the environment is ending, and nobody waits any more.
             self.wake.call((), ThreadsafeFunctionCallMode::NonBlocking);
         }
     }
@@ -78,7 +78,7 @@ impl Shared {
         self.tell(|waiting| waiting.events.put(subscription, event));
     }
 
-    /// Has a function asked who logs in; `None` when the environment has come to its end.
+    /// Asks a function for the login; `None` if the environment has ended.
     pub(crate) fn question(&self, function: f64) -> Option<(u64, oneshot::Receiver<Said>)> {
         let mut question = None;
         self.tell(|waiting| {
@@ -101,7 +101,7 @@ impl Shared {
         self.tell(|waiting| waiting.forgotten.push(function));
     }
 
-    /// Hands an answer to whoever still waits for it.
+    /// Passes an answer on, if somebody still waits for it.
     pub(crate) fn answered(&self, question: f64, said: Said) {
         let waits = self.lock().questions.take(question as u64);
         if let Some(waits) = waits {
@@ -109,7 +109,7 @@ impl Shared {
         }
     }
 
-    /// Has the log fetched.
+    /// Announces that there are log lines.
     pub(crate) fn nudge(&self) {
         self.tell(|_| {});
     }

@@ -16,21 +16,21 @@ use crate::{
     wire::Reader,
 };
 
-/// A work queue and its consumer on a clock of their own.
+/// A simulated work queue and its consumer.
 #[napi]
 pub struct Simulation {
     inner: retryrmq::Simulation,
     _alive: Alive,
 }
 
-/// What became of a message.
+/// What happened to a message.
 #[napi(object, object_from_js = false)]
 pub struct Became<'env> {
     /// `acked`, `retried`, `deferred`, `parked`, `dropped`, `rejected` or `stale`.
     pub what: &'static str,
     /// How long it waits, in milliseconds.
     pub delay: Option<f64>,
-    /// Why it was given up.
+    /// Why it was parked or dropped.
     pub reason: Option<&'static str>,
     /// The parked message.
     pub parked: Option<Batch<'env>>,
@@ -55,7 +55,7 @@ impl Simulation {
         self.inner.publish(message).map_err(thrown)
     }
 
-    /// The next message; the clock moves on to its arrival. `null` when there is none.
+    /// The next message. The clock moves on to its arrival. `null` if there is none.
     #[napi(catch_unwind)]
     pub fn next<'env>(&mut self, env: &'env Env) -> Result<Either<Batch<'env>, Null>> {
         let Some(Delivery { token, message, .. }) = self.inner.next() else {

@@ -1,4 +1,4 @@
-//! A running consumer: batches out, ends of attempts in.
+//! A running consumer: batches of messages out, ends of attempts in.
 
 use std::{
     future::Future,
@@ -22,10 +22,10 @@ use crate::{
     wire::Reader,
 };
 
-/// Resolves when there are messages (`true`), or none will come any more (`false`).
+/// Resolves when there are messages (`true`), or no more will come (`false`).
 type Readiness = Pin<Box<dyn Future<Output = bool> + Send>>;
 
-/// Tells the bridge from within whatever thread brings messages: no task in between that would have to be woken itself.
+/// Informs the bridge on the thread that brings messages; a task in between would have to be woken itself.
 struct Knock {
     bridge: Arc<Shared>,
     id: f64,
@@ -37,18 +37,18 @@ impl Wake for Knock {
     }
 }
 
-/// What there is for somebody who listens.
+/// What a look for messages finds.
 #[napi(string_enum = "lowercase")]
 pub enum Arrivals {
-    /// Messages.
+    /// There are messages.
     Some,
-    /// None yet; the bridge will say when to look again.
+    /// There are none yet; the bridge says when to look again.
     None,
-    /// None any more.
+    /// No more will come.
     Ended,
 }
 
-/// What was taken and is on its way to JavaScript. Whatever stops it there gives it back: nobody else knows of it.
+/// Messages on their way to JavaScript. If they do not get there, they are requeued: nobody else knows them.
 struct Taken<'a> {
     inner: &'a retryrmq::Subscription,
     tokens: Vec<Token>,
@@ -88,7 +88,7 @@ impl Subscription {
 
 #[napi]
 impl Subscription {
-    /// The messages that are there, `most` at most; `null` when there are none. Never waits.
+    /// The messages that have arrived, at most `most`; `null` if there are none. Never waits.
     #[napi(catch_unwind)]
     pub fn take<'env>(
         &self,
@@ -112,7 +112,7 @@ impl Subscription {
         Ok(Either::A(batch))
     }
 
-    /// Looks for messages; when there are none, the bridge says when to look again.
+    /// Looks for messages. If there are none, the bridge says when to look again.
     #[napi(catch_unwind)]
     pub fn listen(&mut self, bridge: &Bridge, id: f64) -> Arrivals {
         let mut readiness = self.readiness.take().unwrap_or_else(|| {
@@ -133,8 +133,8 @@ impl Subscription {
         }
     }
 
-    /// Hands over the ends of attempts: the first `count` of `handled` are acknowledged, the others are as written, up to one
-    /// that cannot be read. Nobody knows where the next one begins; what is not settled comes again.
+    /// Settles attempts: the first `count` of `handled` are acknowledged, the others end as written. It stops at one that cannot be read,
+    /// because nobody knows where the next one begins; unsettled messages are delivered again.
     #[napi(catch_unwind)]
     pub fn settle(&self, handled: &[f64], count: u32, others: Option<&[u8]>) -> Result<()> {
         let handled = handled.get(..count as usize).unwrap_or(handled);
@@ -151,20 +151,20 @@ impl Subscription {
         readable
     }
 
-    /// Gives back messages that no handler has started on.
+    /// Requeues messages that no handler has started.
     #[napi(catch_unwind)]
     pub fn give_back(&self, tokens: &[f64]) {
         self.inner
             .give_back(tokens.iter().map(|token| outcome::token(*token)));
     }
 
-    /// Asks for the end.
+    /// Starts to close.
     #[napi(catch_unwind)]
     pub fn close(&self) {
         self.inner.close();
     }
 
-    /// Asks for the end now, without waiting for handlers.
+    /// Ends now, without waiting for handlers.
     #[napi(catch_unwind)]
     pub fn abandon(&self) {
         self.inner.abandon();
@@ -185,7 +185,7 @@ impl Subscription {
         )
     }
 
-    /// The numbers of this queue since the client was made.
+    /// The counters of this queue since the client was made.
     #[napi(catch_unwind)]
     pub fn stats(&self) -> Vec<(&'static str, i64)> {
         self.inner
@@ -199,7 +199,7 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        // Whoever could run its handlers is gone: the end of a worker thread, above all.
+        // Nobody can run its handlers any more, mostly because a worker thread has ended.
         self.inner.abandon();
     }
 }

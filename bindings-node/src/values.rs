@@ -22,7 +22,7 @@ use crate::{
     wire::{Reader, Writer},
 };
 
-/// Deeper nesting is refused on the way out; what comes in was cut off by the core.
+/// Deeper nesting in outgoing values is refused. The core limits incoming values.
 const DEPTH: usize = 32;
 
 pub(crate) fn write_table(out: &mut Writer, table: &FieldTable) {

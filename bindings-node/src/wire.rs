@@ -1,9 +1,9 @@
-//! The bytes in which messages, outcomes and values cross: little-endian numbers, texts and bytes with their length
+//! The bytes in which messages, outcomes and values pass between the halves: little-endian numbers; texts and bytes with their length
 //! before them. Both halves have the same version, so nothing is named and nothing is skipped.
 
 use crate::errors::{Code, mixed_versions};
 
-/// The length of what is not there.
+/// The length of an absent value.
 const NONE: u32 = u32::MAX;
 
 /// Writes for the TypeScript half.
@@ -43,7 +43,7 @@ impl Writer {
         }
     }
 
-    /// Puts a number where room was left for it.
+    /// Writes a number where room was left for it.
     pub(crate) fn fill(&mut self, at: usize, value: u32) {
         self.0[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }
@@ -90,7 +90,7 @@ impl<'a> Reader<'a> {
         self.array().map(f64::from_le_bytes)
     }
 
-    /// A number that may be left out, which is written as NaN.
+    /// A number that may be left out; NaN if it is.
     pub(crate) fn maybe_f64(&mut self) -> Read<Option<f64>> {
         Ok(Some(self.f64()?).filter(|number| !number.is_nan()))
     }

@@ -20,8 +20,8 @@ use crate::{
     subscription::Subscription,
 };
 
-/// Connects; the answer is a `Client`. Nobody else can have it: who lets go of the operation gives it up. Questions for the
-/// login go to `asker` by way of the pump.
+/// Connects; the answer is a `Client`. Dropping the operation stops the tries, because nobody else waits for it. Questions for the login go
+/// to `asker`, through the pump.
 #[pyfunction]
 #[pyo3(signature = (url, app_version, queue_type, wait, end_when_refused, asker))]
 pub(crate) fn connect(
@@ -33,7 +33,7 @@ pub(crate) fn connect(
     end_when_refused: bool,
     asker: Option<(PyRef<'_, Pump>, u64)>,
 ) -> PyResult<Operation> {
-    // First of all: dropped by any error, it lets go of the asker.
+    // First, so that any error drops it and releases the asker.
     let asking = asker.map(|(pump, asker)| Asking::new(Arc::clone(&pump.0), asker));
     let refused = |error: retryrmq::Error| raised(py, error);
     check_url(py, url)?;
@@ -57,7 +57,7 @@ pub(crate) fn connect(
     Ok(connecting.given_up_when_dropped())
 }
 
-/// Refuses an address that cannot be used, before anything is tried.
+/// Raises for an address that cannot be used. Nothing is tried.
 #[pyfunction]
 pub(crate) fn check_url(py: Python<'_>, url: &str) -> PyResult<()> {
     url.parse::<retryrmq::Addresses>()
@@ -65,7 +65,7 @@ pub(crate) fn check_url(py: Python<'_>, url: &str) -> PyResult<()> {
         .map_err(|error| raised(py, error))
 }
 
-/// Refuses a type of queues that there is not.
+/// Raises for an unknown queue type.
 #[pyfunction]
 pub(crate) fn check_queue_type(py: Python<'_>, queue_type: &str) -> PyResult<()> {
     queue_type
@@ -78,7 +78,7 @@ pub(crate) fn check_queue_type(py: Python<'_>, queue_type: &str) -> PyResult<()>
 #[pyclass(frozen, module = "retryrmq._native")]
 pub(crate) struct Client {
     inner: Own<retryrmq::Client>,
-    /// Who is asked for the login, if not the URL.
+    /// Asks for the login, if it is not that of the URL.
     asking: Own<Option<Arc<Asking>>>,
     _alive: Alive,
 }
@@ -102,7 +102,7 @@ impl Client {
 
 #[pymethods]
 impl Client {
-    /// Subscribes; the answer is a `Subscription`. Events go to `listener` by way of the pump.
+    /// Subscribes; the answer is a `Subscription`. Events go to `listener`, through the pump.
     fn subscribe(
         &self,
         py: Python<'_>,
@@ -122,7 +122,7 @@ impl Client {
         Ok(subscribing.given_up_when_dropped())
     }
 
-    /// Publishes; done when the broker has confirmed.
+    /// Publishes; done after the broker's confirm.
     fn publish(&self, py: Python<'_>, message: Outgoing<'_>) -> PyResult<Operation> {
         let message = message.message(py)?;
         let client = self.here(py)?;
@@ -141,7 +141,7 @@ impl Client {
         })
     }
 
-    /// Closes both connections, and lets go of the function that gives the credentials.
+    /// Closes both connections, and releases the function that gives the credentials.
     fn close(&self, py: Python<'_>) -> PyResult<Operation> {
         let client = self.here(py)?;
         let asking = self.asking.clone();
@@ -169,7 +169,7 @@ impl Client {
         Ok(health.err().map(|error| error.to_string()))
     }
 
-    /// Raises why the client ended by itself, if it did.
+    /// Raises the error with which the client ended by itself, if it did.
     fn check_end(&self, py: Python<'_>) -> PyResult<()> {
         match self.here(py)?.end() {
             Some(error) => Err(raised(py, error)),
@@ -177,13 +177,13 @@ impl Client {
         }
     }
 
-    /// How often a connection was re-made.
+    /// How often a connection was lost and re-made.
     #[getter]
     fn reconnects(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.here(py)?.reconnects())
     }
 
-    /// What the broker said of itself: product and version.
+    /// What the broker said about itself: product and version.
     #[getter]
     fn server<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);

@@ -1,4 +1,4 @@
-//! The login by a function of Python's. A question is news, which the Python half fetches; the answer is a call.
+//! The login from a Python function. The Python half fetches a question as news, and answers it with a call.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::pump::Shared;
 const UNANSWERED: &str =
     "it is not called any more, because the client was closed or Python is ending";
 
-/// Asks one asker of the Python half, which is told when nobody can ask it any more.
+/// Asks one asker of the Python half, and says when there will be no more questions.
 pub(crate) struct Asking {
     pump: Arc<Shared>,
     asker: u64,
-    /// A fork may have copied the pump's lock locked.
+    /// A fork may have copied the pump's lock in its locked state.
     pid: u32,
 }
 
@@ -36,7 +36,7 @@ impl Asking {
         })
     }
 
-    /// Has the Python half let go of the function.
+    /// Lets the Python half release the function.
     pub(crate) fn end(&self) {
         if self.pid == std::process::id() {
             self.pump.asked(self.asker, None);

@@ -6,7 +6,7 @@ use pyo3::{
 };
 use retryrmq_bindings::Refusal;
 
-/// The exception for an error of the core, or for what the bindings refuse.
+/// The exception for an error of the core or of the bindings.
 pub(crate) fn raised(py: Python<'_>, error: impl Into<Refusal>) -> PyErr {
     let error = error.into();
     let made = || -> PyResult<PyErr> {

@@ -1,8 +1,7 @@
 //! The native half of the Python package `retryrmq`.
 //!
-//! It converts, calls the core and converts back. What Python code runs (handlers, loggers, listeners, futures) is run by
-//! the Python half; no thread of this half ever takes the interpreter's lock by itself, so the end of the interpreter finds
-//! nobody in it.
+//! It converts values, calls the core, and converts the results. All Python code (handlers, loggers, listeners, futures) is run by the
+//! Python half. No thread of this half takes the interpreter's lock by itself, so none is inside the interpreter when it ends.
 
 mod client;
 mod credentials;

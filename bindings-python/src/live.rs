@@ -1,4 +1,4 @@
-//! How many native objects are alive: what a test of leaks asks.
+//! How many native objects are alive, for tests of leaks.
 
 use std::ops::Deref;
 
@@ -10,7 +10,7 @@ pub(crate) use retryrmq_bindings::{Alive, Kind};
 
 use crate::errors::exception;
 
-/// The living native objects of this process by kind.
+/// The number of living native objects of this process, by kind.
 #[pyfunction]
 pub(crate) fn live(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let counts = PyDict::new(py);
@@ -20,12 +20,12 @@ pub(crate) fn live(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(counts)
 }
 
-/// Something that only the process that made it may end: in a forked child its locks may be held by threads that do not
-/// exist there, so there it is left as it is.
+/// A value that only the process that made it may drop. In a forked child, threads that do not exist there may hold its locks, so there it
+/// is leaked.
 #[derive(Debug)]
 pub(crate) struct Own<T> {
     pid: u32,
-    /// Always there; taken out only by the end.
+    /// `None` only while it is dropped.
     value: Option<T>,
 }
 
@@ -42,7 +42,7 @@ impl<T> Own<T> {
         self.pid == std::process::id()
     }
 
-    /// Raises `ForkedError` with this message where it is not.
+    /// Raises `ForkedError` with this message in another process.
     pub(crate) fn check(&self, py: Python<'_>, message: &str) -> PyResult<()> {
         if self.is_here() {
             return Ok(());

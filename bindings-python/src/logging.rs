@@ -1,4 +1,4 @@
-//! Log lines of the core on their way to Python's `logging`.
+//! Log lines of the core, for Python's `logging`.
 
 use pyo3::pyfunction;
 use retryrmq::lines::{self, Level, Wanted};
@@ -23,7 +23,7 @@ pub(crate) fn take() -> Vec<Line> {
         .collect()
 }
 
-/// Whether lines below INFO are wanted.
+/// Sets whether lines below INFO are kept.
 #[pyfunction]
 pub(crate) fn set_debug(wanted: bool) {
     lines::want(if wanted { Wanted::Debug } else { Wanted::Info });

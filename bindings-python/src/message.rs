@@ -1,4 +1,4 @@
-//! A message as a Python handler sees it. Nothing is converted before it is looked at.
+//! A message as a Python handler gets it. A value is converted when it is first looked at.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -22,13 +22,14 @@ type Entry<'py> = (u32, Bound<'py, PyAny>, String, String, String);
 
 /// A message.
 ///
-/// Returning from its handler acknowledges it, raising retries it. The methods `ack`, `retry`, `park` and `defer` are for
-/// those who iterate over a consumer themselves; they settle at once, and may be awaited or not.
+/// If its handler returns, it is acknowledged; if the handler raises, it is retried. The methods `ack`, `retry`, `park` and `defer` are for
+/// code that iterates over a consumer. They settle the message at once and never fail; awaiting their result is optional. Only the first
+/// one counts.
 #[pyclass(frozen, module = "retryrmq", name = "Message")]
 pub(crate) struct Message {
     pub(crate) inner: retryrmq::Message,
     pub(crate) token: Token,
-    /// Where it is settled; nowhere for one that was parked or is simulated.
+    /// Where it is settled; `None` for a message that was parked or is simulated.
     pub(crate) intake: Option<Arc<Intake>>,
     body: PyOnceLock<Py<PyBytes>>,
     headers: PyOnceLock<Py<PyDict>>,
@@ -67,7 +68,7 @@ impl Message {
 
     /// The body as text.
     ///
-    /// Raises `UnicodeDecodeError` when it is not UTF-8.
+    /// Raises `UnicodeDecodeError` if it is not UTF-8.
     fn text(&self, py: Python<'_>) -> PyResult<String> {
         let body = self.inner.body();
         match std::str::from_utf8(body) {
@@ -78,9 +79,9 @@ impl Message {
         }
     }
 
-    /// The body, read as JSON.
+    /// The body, parsed as JSON.
     ///
-    /// Raises `json.JSONDecodeError` or `UnicodeDecodeError`, both of them `ValueError`s, when it is none.
+    /// Raises `json.JSONDecodeError` or `UnicodeDecodeError` (both are `ValueError`s) if it is not JSON.
     fn json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         LOADS
@@ -93,7 +94,7 @@ impl Message {
             .call1((self.body(py),))
     }
 
-    /// The headers, the broker's and ours among them.
+    /// The headers. They include the headers of the broker and the `x-retry-*` headers of this library.
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         Ok(self
@@ -131,67 +132,68 @@ impl Message {
         Ok(dict)
     }
 
-    /// The exchange it was first published to; empty for the default exchange.
+    /// The exchange the message was first published to; empty for the default exchange.
     #[getter]
     fn exchange(&self) -> &str {
         self.inner.exchange()
     }
 
-    /// The routing key it was first published with.
+    /// The routing key the message was first published with.
     #[getter]
     fn routing_key(&self) -> &str {
         self.inner.routing_key()
     }
 
-    /// The id its publisher gave it.
+    /// The id that the publisher gave it; `None` without one.
     #[getter]
     fn message_id(&self) -> Option<&str> {
         self.inner.message_id()
     }
 
-    /// Which attempt this is: 1 on first delivery.
+    /// The number of this attempt: 1 on first delivery.
     #[getter]
     fn attempt(&self) -> u32 {
         self.inner.attempt()
     }
 
-    /// How many attempts failed: `attempt - 1`.
+    /// How many attempts failed before this one: `attempt - 1`.
     #[getter]
     fn retries(&self) -> u32 {
         self.inner.retries()
     }
 
-    /// When the first attempt failed, to the second, in UTC.
+    /// When the first attempt failed, in whole seconds, in UTC; `None` if none has failed.
     #[getter]
     fn first_failed_at<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         Self::time(py, self.inner.first_failed_at())
     }
 
-    /// Why the last attempt failed.
+    /// The error of the last failed attempt; `None` if none has failed.
     #[getter]
     fn last_error(&self) -> Option<&str> {
         self.inner.last_error()
     }
 
-    /// How often it was replayed from the parking queue.
+    /// How often the message was replayed from the parking queue.
     #[getter]
     fn replays(&self) -> u32 {
         self.inner.replays()
     }
 
-    /// The queue it came from.
+    /// The work queue it came from.
     #[getter]
     fn queue(&self) -> &str {
         self.inner.queue()
     }
 
-    /// Whether the broker delivered it before.
+    /// Whether the broker has delivered this message before (AMQP `redelivered`).
     #[getter]
     fn redelivered(&self) -> bool {
         self.inner.redelivered()
     }
 
-    /// What had to be mended before it could be read; `None` for most. Where the handler fails on it, it is parked.
+    /// What had to be repaired before the message could be read, such as names that are not UTF-8; `None` if nothing. If the handler fails
+    /// on such a message, it is parked as `undecodable` at once.
     #[getter]
     fn mended(&self) -> Option<&str> {
         self.inner.mended()
@@ -215,20 +217,20 @@ impl Message {
             .collect()
     }
 
-    /// The last failures, oldest first.
+    /// The last failures, at most ten, oldest first.
     #[getter]
     fn history<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         PyModule::import(py, "retryrmq._message")?.call_method1(intern!(py, "history"), (slf,))
     }
 
-    /// Acknowledges it: it was handled.
+    /// Acknowledges the message: it was handled.
     fn ack<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         PyModule::import(py, "retryrmq._message")?.call_method1(intern!(py, "ack"), (slf,))
     }
 
-    /// Ends the attempt as failed: it comes back after `delay`, or after the delay of the policy, or is parked.
+    /// Ends the attempt as failed. The message comes back after `delay`, or after the policy's delay; if no retries are left, it is parked.
     #[pyo3(signature = (error=None, *, delay=None))]
     fn retry<'py>(
         slf: &Bound<'py, Self>,
@@ -240,13 +242,13 @@ impl Message {
             .call_method1(intern!(py, "retry"), (slf, error, delay))
     }
 
-    /// Parks it now, with this reason for people to read.
+    /// Parks the message now as `requested`. `reason` is written into its record, for people to read.
     fn park<'py>(slf: &Bound<'py, Self>, reason: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         PyModule::import(py, "retryrmq._message")?.call_method1(intern!(py, "park"), (slf, reason))
     }
 
-    /// Puts it off: it comes back after `delay`, and no attempt is spent.
+    /// Defers the message: it is delivered again after `delay`, and uses up no attempt.
     fn defer<'py>(slf: &Bound<'py, Self>, delay: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         PyModule::import(py, "retryrmq._message")?.call_method1(intern!(py, "defer"), (slf, delay))
@@ -259,7 +261,7 @@ impl Message {
             .is_none_or(|intake| intake.subscription.may_park(&self.inner))
     }
 
-    /// Ends the attempt. Does nothing for a message that cannot be settled (any more).
+    /// Ends the attempt. Does nothing for a message that cannot be settled, or was settled before.
     fn _settle(&self, py: Python<'_>, end: crate::options::End) -> PyResult<()> {
         let outcome = end.outcome(py)?;
         if let Some(intake) = &self.intake
@@ -275,7 +277,7 @@ impl Message {
     }
 
     fn __bool__(&self) -> bool {
-        true // also with an empty body
+        true // also if the body is empty
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -1,4 +1,4 @@
-//! Something that takes time: begun at once, waited for by a thread, or announced to an event loop when it is done.
+//! An asynchronous operation. It starts at once; a thread waits for it, or an event loop is told when it is done.
 
 use std::{
     future::Future,
@@ -19,15 +19,15 @@ use crate::{
     pump::{Pump, Shared as PumpShared},
 };
 
-/// Between two looks at signals, so that Ctrl-C is heard while a thread waits.
+/// How long to wait between two checks for signals, so that Ctrl-C works while a thread waits.
 const SLICE: Duration = Duration::from_millis(200);
 
-/// Makes the answer, once there is somebody to take it.
+/// Makes the answer when somebody takes it.
 type Answer = Box<dyn for<'py> FnOnce(Python<'py>) -> PyResult<Py<PyAny>> + Send>;
 
 enum State {
     Running {
-        /// Several, if somebody waits again after having given up.
+        /// Several, if somebody waits again after an earlier wait ended.
         tell: Vec<(Arc<PumpShared>, u64)>,
     },
     Done(Answer),
@@ -56,21 +56,20 @@ impl Shared {
     }
 }
 
-/// Something that takes time.
+/// An asynchronous operation.
 #[pyclass(frozen, module = "retryrmq._native")]
 pub(crate) struct Operation {
     shared: Arc<Shared>,
-    /// Where it goes on; a forked child has nobody who would finish it.
+    /// The process that runs it. In a forked child nothing would finish it.
     pid: u32,
-    /// What goes on, unless it was done at once.
+    /// The running work; `None` if it was done at once.
     work: Option<AbortHandle>,
     given_up_when_dropped: bool,
     _alive: Alive,
 }
 
 impl Operation {
-    /// Begins `work` on the process's runtime. Its first steps are made here and now, so that operations begin in the order
-    /// in which they were asked for.
+    /// Starts `work` on the process's runtime. Its first steps run on this thread, so that operations start in the order of the calls.
     pub(crate) fn begin<T, E, F, C>(py: Python<'_>, work: F, convert: C) -> PyResult<Self>
     where
         T: Send + 'static,
@@ -86,7 +85,7 @@ impl Operation {
         let owed = Arc::clone(&shared);
         let end = move |result: Option<Result<T, E>>| {
             let given_up = owed.given_up.load(Ordering::Relaxed);
-            // What only a success needs goes at once where there is none: whoever is asked for the login, above all.
+            // What only a success needs is released at once after a failure, above all the login's function.
             let answer: Answer = match result {
                 Some(Ok(value)) => Box::new(move |py| convert(py, value)),
                 Some(Err(error)) => Box::new(move |py| Err(raised(py, error))),
@@ -112,14 +111,14 @@ impl Operation {
 }
 
 impl Operation {
-    /// For work that may take for ever, and is of no use to anybody else.
+    /// For work that may take for ever, and that nobody else needs.
     pub(crate) fn given_up_when_dropped(mut self) -> Self {
         self.given_up_when_dropped = true;
         self
     }
 
     fn stop(&self) {
-        // In a forked child the locks behind it may be held by threads that do not exist there.
+        // In a forked child, threads that do not exist there may hold its locks.
         if let Some(work) = &self.work
             && self.pid == std::process::id()
         {
@@ -128,7 +127,7 @@ impl Operation {
         }
     }
 
-    /// In a forked child nobody would ever finish it.
+    /// Raises in a forked child, where nothing would finish it.
     fn here(&self, py: Python<'_>) -> PyResult<()> {
         if self.pid == std::process::id() {
             return Ok(());
@@ -149,7 +148,7 @@ impl Drop for Operation {
 
 #[pymethods]
 impl Operation {
-    /// Has `pump` announce the end with this ticket; at once if it is done already.
+    /// Lets `pump` announce its end with this ticket; at once if it is done already.
     fn notify(&self, py: Python<'_>, pump: PyRef<'_, Pump>, ticket: u64) -> PyResult<()> {
         self.here(py)?;
         let mut state = self.shared.lock();
@@ -160,7 +159,7 @@ impl Operation {
         Ok(())
     }
 
-    /// Waits, in slices in which signals are heard, and returns the answer or raises. Returns `None` after `seconds`.
+    /// Waits, and checks for signals meanwhile. Returns the answer or raises; returns `None` after `seconds`.
     #[pyo3(signature = (seconds=None))]
     fn wait(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
         self.here(py)?;
@@ -194,14 +193,14 @@ impl Operation {
         }
     }
 
-    /// Breaks it off, if it still runs: whoever waits for it is told that it was given up.
+    /// Cancels it if it still runs. Whoever waits for it gets an error.
     fn give_up(&self, py: Python<'_>) -> PyResult<()> {
         self.here(py)?;
         py.detach(|| self.stop());
         Ok(())
     }
 
-    /// Whether it has come to its end.
+    /// Whether it is done.
     fn done(&self, py: Python<'_>) -> PyResult<bool> {
         self.here(py)?;
         Ok(!matches!(*self.shared.lock(), State::Running { .. }))

@@ -8,7 +8,7 @@ use retryrmq_bindings::{self as common, Ended, PolicyText};
 
 use crate::errors::raised;
 
-/// Reads a duration such as `"5m"`; seconds.
+/// Parses a duration such as `"5m"`; returns seconds.
 #[pyfunction]
 pub(crate) fn parse_duration(py: Python<'_>, text: &str) -> PyResult<f64> {
     retryrmq::parse_duration(text)
@@ -16,7 +16,7 @@ pub(crate) fn parse_duration(py: Python<'_>, text: &str) -> PyResult<f64> {
         .map_err(|error| raised(py, error))
 }
 
-/// Reads a policy and writes it in its full form, with the number of its retries and all its delays in seconds.
+/// Parses a policy. Returns its full form, the number of its retries and all its delays in seconds.
 #[pyfunction]
 pub(crate) fn policy(py: Python<'_>, text: &str) -> PyResult<(String, u32, Vec<f64>)> {
     let read = PolicyText::read(Some(text)).map_err(|error| raised(py, error))?;
@@ -24,7 +24,7 @@ pub(crate) fn policy(py: Python<'_>, text: &str) -> PyResult<(String, u32, Vec<f
     Ok((read.text, read.retries, delays))
 }
 
-/// The policy of a consumer that names none.
+/// The default policy of a consumer.
 #[pyfunction]
 pub(crate) fn default_policy() -> String {
     Policy::default().to_string()
@@ -43,7 +43,7 @@ pub(crate) struct Options {
 
 #[pymethods]
 impl Options {
-    /// What was said of them, as one JSON object.
+    /// Reads the options from one JSON object.
     #[new]
     fn new(py: Python<'_>, given: &str) -> PyResult<Self> {
         let common::Options {
@@ -80,7 +80,7 @@ impl Options {
         self.consumer.last_call().as_secs_f64()
     }
 
-    /// Whether the kinds of an error matter to somebody.
+    /// Whether rules need the base classes of an error.
     #[getter]
     fn has_rules(&self) -> bool {
         self.has_rules

@@ -25,7 +25,7 @@ impl Walk {
         }
     }
 
-    /// In a forked child nobody would answer, and what the walk holds is its parent's.
+    /// Raises in a forked child: nothing would answer there, and the messages belong to the parent's walk.
     fn here(&self, py: Python<'_>) -> PyResult<&retryrmq_bindings::Walk> {
         self.inner.check(
             py,
@@ -37,7 +37,7 @@ impl Walk {
 
 #[pymethods]
 impl Walk {
-    /// The next parked message, as a `Record`, or `None` at the end.
+    /// The next parked message as a `Record`; `None` at the end.
     fn next(&self, py: Python<'_>) -> PyResult<Operation> {
         Operation::begin(py, self.here(py)?.next(), |py, record| match record {
             Some(record) => Record {
@@ -49,13 +49,13 @@ impl Walk {
         })
     }
 
-    /// Sends a record back to the tail of the queue that it belongs to.
+    /// Replays a record to the tail of its own queue.
     fn replay(&self, py: Python<'_>, record: PyRef<'_, Record>) -> PyResult<Operation> {
         let home = record.inner.home.clone();
         self.replay_to(py, record, home)
     }
 
-    /// Sends a record to the tail of this queue.
+    /// Replays a record to the tail of this queue.
     fn replay_to(
         &self,
         py: Python<'_>,
@@ -77,19 +77,19 @@ impl Walk {
         Operation::begin(py, self.here(py)?.close(), |py, ()| Ok(py.None()))
     }
 
-    /// How many messages were there when the walk began and have not been seen yet.
+    /// How many messages were ready when the walk began and were not shown yet.
     #[getter]
     fn remaining(&self) -> u32 {
         self.inner.remaining()
     }
 
-    /// How many others took messages out of the parking queue when the walk began.
+    /// How many other consumers the parking queue had when the walk began.
     #[getter]
     fn others(&self) -> u32 {
         self.inner.others()
     }
 
-    /// How many messages others took before they came.
+    /// How many messages others took before this walk came to them.
     #[getter]
     fn missed(&self) -> u32 {
         self.inner.missed()

@@ -1,11 +1,11 @@
-//! A message on its way out, from plain Python values.
+//! A message to publish, from plain Python values.
 
 use pyo3::{Bound, FromPyObject, PyAny, PyResult, Python};
 use retryrmq::Publish;
 
 use crate::{errors::raised, options::seconds, values};
 
-/// What a message may carry beside its body.
+/// What a message may have besides its body.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Outgoing<'py> {

@@ -1,5 +1,5 @@
-//! What the native half has to tell the Python half: finished operations, events, questions, log lines. A thread of the Python half
-//! fetches them, so that no native thread ever waits for the interpreter.
+//! News from the native half for the Python half: finished operations, events, questions, log lines. A thread of the Python half fetches
+//! them, so that no native thread ever waits for the interpreter.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak},
@@ -18,14 +18,14 @@ use crate::{
     question::{Answer, Question},
 };
 
-/// As often is a lock tried that may never be free again.
+/// How often to try a lock that may stay locked for ever.
 const TRIES: usize = 1_000;
 
 #[derive(Default)]
 struct Waiting {
     finished: Vec<u64>,
     events: Events<u64>,
-    /// By asker; one that nobody can ask any more has no question.
+    /// Keyed by asker. `None`: there will be no more questions for it.
     asked: Vec<(u64, Option<Answer>)>,
     ended: bool,
 }
@@ -41,19 +41,19 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that the operation with this ticket is finished.
+    /// Announces that the operation with this ticket is finished.
     pub(crate) fn finished(&self, ticket: u64) {
         self.lock().finished.push(ticket);
         self.changed.notify_one();
     }
 
-    /// Hands over an event for a listener.
+    /// Adds an event for a listener.
     pub(crate) fn told(&self, listener: u64, event: &retryrmq::Event) {
         self.lock().events.put(listener, event);
         self.changed.notify_one();
     }
 
-    /// Hands over a question, or that there will be none for this asker any more.
+    /// Adds a question for an asker, or `None` if there will be no more.
     pub(crate) fn asked(&self, asker: u64, answer: Option<Answer>) {
         let mut waiting = self.lock();
         if waiting.ended {
@@ -64,10 +64,10 @@ impl Shared {
         self.changed.notify_one();
     }
 
-    /// Has the log fetched.
+    /// Announces that there are log lines.
     pub(crate) fn nudge(&self) {
-        // Whoever is between looking at the log and waiting for news holds the lock, and would miss it. A fork may have copied
-        // that lock locked: it is tried, not waited for.
+        // A thread between looking at the log and waiting for news holds the lock, and would miss this. A fork may have copied the lock
+        // locked, so it is tried and not waited for.
         for _ in 0..TRIES {
             match self.waiting.try_lock() {
                 Err(TryLockError::WouldBlock) => std::thread::yield_now(),
@@ -78,10 +78,10 @@ impl Shared {
     }
 }
 
-/// Who is told that there are lines. Only ever tried, never waited for: a fork may have copied it locked.
+/// The pump that fetches log lines. Its lock is only tried: a fork may have copied it locked.
 static READER: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
 
-/// Sends log lines to the reader of this pump.
+/// Sends log lines to this pump.
 fn told_to(pump: &Arc<Shared>) {
     if let Ok(mut reader) = READER.try_lock() {
         *reader = Arc::downgrade(pump);
@@ -100,7 +100,7 @@ fn told_to(pump: &Arc<Shared>) {
 #[derive(Default)]
 pub(crate) struct Pump(pub(crate) Arc<Shared>);
 
-/// Tickets, events with their listeners, questions with their askers, log lines, events that were dropped.
+/// Tickets, events with their listeners, questions with their askers, log lines, and the number of dropped events.
 type News<'py> = (
     Vec<u64>,
     Vec<(u64, &'static str, Bound<'py, PyDict>)>,
@@ -118,7 +118,7 @@ impl Pump {
         pump
     }
 
-    /// Waits for news, `seconds` at most. `None` once it was ended.
+    /// Waits for news, for at most `seconds`. `None` after the end.
     fn news<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Option<News<'py>>> {
         let deadline = Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 3600.0));
         let (finished, (events, missed), asked, ended, lines) = py.detach(|| {
@@ -167,19 +167,19 @@ impl Pump {
         Ok(Some((finished, events, asked, lines, missed)))
     }
 
-    /// Lets whoever waits for news go.
+    /// Wakes everyone who waits for news.
     fn end(&self) {
         let unasked = {
             let mut waiting = self.0.lock();
             waiting.ended = true;
             std::mem::take(&mut waiting.asked)
         };
-        drop(unasked); // outside of the lock: who waits for the answers is told
+        drop(unasked); // outside the lock: the drop wakes whoever waits for the answers
         self.0.changed.notify_all();
     }
 }
 
-/// What an event says; what it does not say is left out. Seconds for durations.
+/// What an event says, without the fields that it does not have. Durations are in seconds.
 fn facts<'py>(py: Python<'py>, event: &retryrmq::Event) -> PyResult<Bound<'py, PyDict>> {
     let facts = event.facts();
     let dict = PyDict::new(py);

@@ -1,4 +1,4 @@
-//! A question to a function of Python's: who logs in?
+//! A question for a Python function: who logs in?
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,10 +11,10 @@ use crate::{
     options::seconds,
 };
 
-/// Where an answer goes: a login, or why there is none.
+/// The answer: a login, or why there is none.
 pub(crate) type Answer = oneshot::Sender<Result<Login, String>>;
 
-/// Who logs in? To be answered once; one that is dropped is a refusal.
+/// Who logs in? It is answered once; dropping it is a refusal.
 #[pyclass(frozen, module = "retryrmq._native")]
 pub(crate) struct Question {
     answer: Own<Mutex<Option<Answer>>>,
@@ -39,7 +39,7 @@ impl Question {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(answer) = answer {
-            // It comes in vain when nobody waits any more.
+            // Nobody may wait any more.
             let _ = answer.send(result);
         }
     }
@@ -47,7 +47,7 @@ impl Question {
 
 #[pymethods]
 impl Question {
-    /// Who logs in, and for how many seconds the password is good.
+    /// Answers with a login, and for how many seconds the password is valid.
     fn answer(
         &self,
         py: Python<'_>,
@@ -63,7 +63,7 @@ impl Question {
         Ok(())
     }
 
-    /// Says why there is no login.
+    /// Answers that there is no login, and why.
     fn refuse(&self, why: String) {
         self.send(Err(why));
     }

@@ -12,7 +12,7 @@ use crate::{
     publish::Outgoing,
 };
 
-/// What became of a message, the delay in seconds, the reason, the parked message.
+/// What happened to a message, the delay in seconds, the reason, the parked message.
 type Became = (
     &'static str,
     Option<f64>,
@@ -20,7 +20,7 @@ type Became = (
     Option<Py<PyAny>>,
 );
 
-/// A work queue and its consumer on a clock of their own.
+/// A simulated work queue and its consumer.
 #[pyclass(frozen, module = "retryrmq._native")]
 pub(crate) struct Simulation {
     inner: Mutex<retryrmq::Simulation>,
@@ -48,18 +48,18 @@ impl Simulation {
     /// Publishes to the queue.
     fn publish(&self, py: Python<'_>, message: Outgoing<'_>) -> PyResult<()> {
         let message = message.message(py)?;
-        // Raising runs Python code, which may come back here, or let another thread in: the lock is free by then.
+        // Raising may run Python code that comes back here, or lets another thread in. The lock is free by then.
         let published = self.lock().publish(message);
         published.map_err(|error| raised(py, error))
     }
 
-    /// The next message; the clock moves on to its arrival.
+    /// The next message. The clock moves on to its arrival.
     fn next(&self) -> Option<Message> {
         let delivery = self.lock().next()?;
         Some(Message::new(delivery.message, delivery.token, None))
     }
 
-    /// Lets time pass.
+    /// Moves the clock forward.
     fn advance(&self, py: Python<'_>, by: f64) -> PyResult<()> {
         let by = seconds(py, "by", by)?;
         self.lock().advance(by);
@@ -72,7 +72,7 @@ impl Simulation {
         self.lock().elapsed().as_secs_f64()
     }
 
-    /// Ends an attempt: what became of the message, with the delay in seconds, the reason or the parked message.
+    /// Ends an attempt. Returns what happened to the message, with the delay in seconds, the reason or the parked message.
     fn settle(&self, py: Python<'_>, message: PyRef<'_, Message>, end: End) -> PyResult<Became> {
         let outcome = end.outcome(py)?;
         let step = self.lock().settle(message.token, outcome);

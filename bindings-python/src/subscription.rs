@@ -1,4 +1,4 @@
-//! A running consumer: batches out, ends of attempts in.
+//! A running consumer: batches of messages out, ends of attempts in.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ impl Subscription {
         Self(Arc::new(Intake::new(subscription)))
     }
 
-    /// In a forked child nothing ever arrives and nothing ever ends: an error, rather than waiting for it.
+    /// Raises in a forked child, where nothing ever arrives or ends.
     fn here(&self, py: Python<'_>) -> PyResult<()> {
         self.0.subscription.check(
             py,
@@ -44,8 +44,8 @@ impl Subscription {
     }
 }
 
-/// What was taken and is on its way to Python. Whatever stops it there, a lack of memory for example, gives it back: nobody
-/// else knows of it.
+/// Messages on their way to Python. If they do not get there, for example because memory runs out, they are requeued: nobody else knows
+/// them.
 struct Taken<'a> {
     intake: &'a Intake,
     tokens: Vec<Token>,
@@ -67,13 +67,13 @@ impl Drop for Taken<'_> {
 
 #[pymethods]
 impl Subscription {
-    /// The messages that are there, `most` at most. Never waits.
+    /// The messages that have arrived, at most `most`. Never waits.
     fn take<'py>(&self, py: Python<'py>, most: usize) -> PyResult<Bound<'py, PyList>> {
         let batch = self.0.subscription.try_next_batch(most);
         self.messages(py, batch)
     }
 
-    /// Waits for messages, `seconds` at most. Empty when none came, or none will.
+    /// Waits for messages, for at most `seconds`. Empty if none came, or no more will come.
     fn take_blocking<'py>(
         &self,
         py: Python<'py>,
@@ -89,7 +89,7 @@ impl Subscription {
         self.messages(py, batch)
     }
 
-    /// Done when there are messages (`True`), or none will come any more (`False`).
+    /// Done when there are messages (`True`), or no more will come (`False`).
     fn ready(&self, py: Python<'_>) -> PyResult<Operation> {
         self.here(py)?;
         let intake = Arc::clone(&self.0);
@@ -109,7 +109,7 @@ impl Subscription {
         }
     }
 
-    /// Gives back messages that no handler has started on.
+    /// Requeues messages that no handler has started.
     fn give_back(&self, messages: Vec<PyRef<'_, Message>>) {
         if self.0.subscription.is_here() {
             self.0
@@ -118,21 +118,21 @@ impl Subscription {
         }
     }
 
-    /// Asks for the end.
+    /// Starts to close.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.here(py)?;
         self.0.subscription.close();
         Ok(())
     }
 
-    /// Asks for the end now, without waiting for handlers.
+    /// Ends now, without waiting for handlers.
     fn abandon(&self, py: Python<'_>) -> PyResult<()> {
         self.here(py)?;
         self.0.subscription.abandon();
         Ok(())
     }
 
-    /// Whether the end was asked for.
+    /// Whether it was asked to close.
     #[getter]
     fn is_closing(&self) -> bool {
         self.0.subscription.is_closing()
@@ -152,7 +152,7 @@ impl Subscription {
         )
     }
 
-    /// The numbers of this queue since the client was made.
+    /// The counters of this queue since the client was made.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.here(py)?;
         let stats = self.0.subscription.stats();

@@ -26,7 +26,7 @@ use retryrmq::types::{
 
 use crate::errors::{bad_option, exception};
 
-/// Deeper nesting is refused on the way out; what comes in was cut off by the core.
+/// Deeper nesting in outgoing values is refused. The core limits incoming values.
 const DEPTH: usize = 32;
 
 /// A table as a `dict`.
@@ -71,14 +71,14 @@ fn value<'py>(py: Python<'py>, value: &AMQPValue) -> PyResult<Bound<'py, PyAny>>
 }
 
 fn decimal_value<'py>(py: Python<'py>, decimal: &DecimalValue) -> PyResult<Bound<'py, PyAny>> {
-    // From text, which is exact: what computes with decimals rounds to the caller's decimal context.
+    // From text, which is exact: arithmetic would round to the caller's decimal context.
     let text = format!("{}E-{}", decimal.value, decimal.scale);
     PyModule::import(py, "decimal")?
         .getattr(intern!(py, "Decimal"))?
         .call1((text,))
 }
 
-/// Seconds since 1970 as a `datetime` in UTC; as a number where Python's calendar ends.
+/// Seconds since 1970 as a `datetime` in UTC, or as a number beyond Python's calendar.
 pub(crate) fn time(py: Python<'_>, seconds: u64) -> PyResult<Bound<'_, PyAny>> {
     const END_OF_9999: u64 = 253_402_300_799;
     if seconds > END_OF_9999 {
@@ -232,7 +232,7 @@ fn to_decimal(value: &Bound<'_, PyAny>, what: &str) -> PyResult<AMQPValue> {
             ),
         )
     };
-    // Its parts, and nothing computed from it: that would be rounded to the caller's decimal context.
+    // Its parts, without arithmetic, which would round to the caller's decimal context.
     let parts = value.call_method0(intern!(py, "as_tuple"))?;
     let part = |name: &str| parts.getattr(name);
     let exponent: i64 = part("exponent")?.extract().map_err(|_| bad())?;
@@ -276,7 +276,7 @@ fn type_error(what: &str, wanted: &str, got: &Bound<'_, PyAny>) -> PyErr {
     )
 }
 
-/// Python has texts that are in no UTF-8.
+/// A Python text may not be encodable as UTF-8.
 fn not_utf8(py: Python<'_>, what: &str) -> PyErr {
     bad_option(
         py,
@@ -292,7 +292,7 @@ fn kind_of(value: &Bound<'_, PyAny>) -> String {
         .unwrap_or_default()
 }
 
-/// A text as Python writes it.
+/// The `repr` of a text.
 pub(crate) fn repr(py: Python<'_>, text: &str) -> PyResult<String> {
     Ok(PyString::new(py, text).repr()?.to_string())
 }

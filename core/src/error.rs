@@ -9,37 +9,37 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 type Cause = Box<dyn error::Error + Send + Sync>;
 
-/// What went wrong and what to change.
+/// What went wrong, and what to change.
 ///
-/// `Display` is one sentence that names the thing to change and never contains a password, nor a control character or another
-/// that a terminal would obey: those of names are shown as escapes. The cause, if there is
-/// one, is behind [`source`](error::Error::source). No error of this crate means that a message was lost: what was not
-/// acknowledged stays in its queue.
+/// `Display` is one sentence that names the thing to change. It never contains a password. Control characters in names are shown as
+/// escapes, so that a terminal cannot be misled. [`source`](error::Error::source) returns the cause, if there is one.
+///
+/// No error of this crate means that a delivered message was lost: what was not acknowledged stays in its queue.
 pub struct Error(Box<Inner>);
 
 struct Inner {
     kind: ErrorKind,
     message: String,
     source: Option<Cause>,
-    /// Known to come again, whatever its kind says.
+    /// Set when the same call is known to fail again, whatever its kind says.
     permanent: bool,
 }
 
-/// The kinds of [`Error`], each with a [`code`](ErrorKind::code) that is the same in every language.
+/// The kinds of [`Error`]. Each has a [`code`](ErrorKind::code) that is the same in every language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The broker's address cannot be used: unknown scheme, missing host, port out of range.
     InvalidUrl,
-    /// An option has a value that cannot work; nothing was subscribed or published.
+    /// An option has a value that cannot work. Nothing was subscribed or published.
     InvalidOption,
-    /// A retry policy or rule cannot be read or cannot work.
+    /// A retry policy or a rule cannot be parsed, or cannot work.
     InvalidPolicy,
-    /// Nothing answers at the address, or what answers does not speak AMQP 0-9-1.
+    /// Nothing answers at the address, or it does not speak AMQP 0-9-1.
     Unreachable,
-    /// The broker refuses the user or the password (AMQP 403 while connecting).
+    /// The broker refused the user or the password (AMQP 403 while connecting).
     AuthenticationFailed,
-    /// The TLS handshake failed, or a certificate file holds no certificate.
+    /// The TLS handshake failed, or a certificate file contains no certificate.
     TlsFailed,
     /// The virtual host does not exist (AMQP 530 while connecting).
     VhostNotFound,
@@ -47,33 +47,33 @@ pub enum ErrorKind {
     QueueNotFound,
     /// A queue or exchange exists with other arguments (AMQP 406).
     Mismatch,
-    /// The user lacks a permission (AMQP 403); the sentence names the pattern that is missing.
+    /// The user lacks a permission (AMQP 403). The sentence names the missing permission pattern.
     AccessRefused,
-    /// The connected broker or the queue cannot serve the chosen strategy safely; the sentence names one that can.
+    /// This broker or this queue cannot serve the chosen strategy safely. The sentence names one that can.
     StrategyRefused,
-    /// No queue takes a message with this exchange and routing key (AMQP `basic.return`).
+    /// No queue takes a message with this exchange and routing key (AMQP `basic.return`). It was not stored.
     Unroutable,
-    /// The broker did not confirm a publish (AMQP `basic.nack`): try again after a pause.
+    /// The broker rejected a publish (AMQP `basic.nack`). Try again after a pause.
     NotConfirmed,
-    /// The message does not fit: a name above 255 bytes, or headers above one frame.
+    /// The message does not fit: a name longer than 255 bytes, headers larger than one frame, or a body larger than the broker allows.
     TooLarge,
-    /// The broker did not answer in time, or the nodes of a queue that is there are away.
+    /// The broker did not answer in time, or the queue exists and its nodes are away.
     Timeout,
-    /// The connection was lost; it is re-made in the background.
+    /// The connection was lost. It is re-made in the background.
     ConnectionLost,
-    /// The client or consumer was closed.
+    /// The client or the consumer was closed.
     Closed,
-    /// The client was connected before this process was forked; it has to connect itself.
+    /// The client was connected before this process was forked. Connect again in this process.
     Forked,
-    /// Any other refusal by the broker; the sentence quotes it.
+    /// Any other refusal by the broker. The sentence quotes it.
     Broker,
 }
 
-/// The most causes that are shown.
+/// The most causes that `Debug` shows.
 const MOST_CAUSES: usize = 16;
 
 impl ErrorKind {
-    /// All of them.
+    /// All kinds.
     #[doc(hidden)]
     pub const ALL: [Self; 19] = [
         Self::InvalidUrl,
@@ -97,7 +97,7 @@ impl ErrorKind {
         Self::Broker,
     ];
 
-    /// The stable code of this kind, the same in every language, metric and JSON output.
+    /// The stable code of this kind, such as `"queue_not_found"`. It is the same in every language, metric and JSON output.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -123,7 +123,7 @@ impl ErrorKind {
         }
     }
 
-    /// Whether trying the same again later can succeed without anybody changing anything.
+    /// Whether the same call can succeed later although nobody has changed anything.
     #[must_use]
     pub const fn is_transient(self) -> bool {
         matches!(
@@ -132,10 +132,10 @@ impl ErrorKind {
         )
     }
 
-    /// Whether the same will be refused again until somebody changes it, or a permission, a limit or a queue.
+    /// Whether the same call fails again until somebody changes the call, a permission, a limit or a queue.
     ///
-    /// Of some kinds neither this nor [`is_transient`](Self::is_transient) can be said: a queue that is missing may be made
-    /// at any time.
+    /// For some kinds both this and [`is_transient`](Self::is_transient) are `false`: a missing queue, for example, may be created at any
+    /// time.
     #[must_use]
     pub const fn is_permanent(self) -> bool {
         matches!(
@@ -152,7 +152,8 @@ impl ErrorKind {
 }
 
 impl Error {
-    /// Names that strangers chose, and what a broker says of them, stand in many a sentence: a terminal must not obey them.
+    /// Escapes control characters: a message often quotes names that strangers chose, or text of the broker, and a terminal would obey
+    /// them.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let mut message = message.into();
         if let Cow::Owned(shown) = visible::line(&message) {
@@ -171,7 +172,7 @@ impl Error {
         self
     }
 
-    /// The same error in other words.
+    /// The same error with another sentence.
     pub(crate) fn saying(self, message: impl Into<String>) -> Self {
         let mut said = Self::new(self.0.kind, message);
         said.0.permanent = self.0.permanent;
@@ -179,39 +180,38 @@ impl Error {
         said
     }
 
-    /// The same error, known to come again.
+    /// The same error, marked as permanent.
     pub(crate) fn lasting(mut self) -> Self {
         self.0.permanent = true;
         self
     }
 
-    /// Which kind of error this is.
+    /// The kind of this error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The stable code of the kind, such as `"queue_not_found"`.
+    /// The stable code of its kind, such as `"queue_not_found"`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         self.0.kind.code()
     }
 
-    /// Whether trying the same again later can succeed.
+    /// Whether the same call can succeed later although nobody has changed anything.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         self.0.kind.is_transient()
     }
 
-    /// Whether the same will be refused again until somebody changes it, or a permission, a limit, a queue or an exchange:
-    /// a message that is too large for a frame or for the broker, that the user may not publish, or whose exchange does not
-    /// exist.
+    /// Whether the same call fails again until somebody changes the call, a permission, a limit, a queue or an exchange. Examples: a
+    /// message too large for a frame or for the broker, one that the user may not publish, or one for an exchange that does not exist.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         self.0.permanent || self.0.kind.is_permanent()
     }
 
-    /// The same error once more, for every task that waits for the same answer. The cause becomes text.
+    /// A copy of the error, for each task that waits for the same answer. The cause becomes text.
     pub(crate) fn duplicate(&self) -> Self {
         let mut copy = Self::new(self.0.kind, self.0.message.clone());
         copy.0.permanent = self.0.permanent;
@@ -230,11 +230,11 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What a `main` that returns it prints. A cause that the sentence quotes already is not said again.
+        // This is what a `main` prints that returns the error. A cause that the sentence already quotes is not repeated.
         write!(f, "{}: {}", self.code(), self.0.message)?;
         let mut said = self.0.message.clone();
         let mut cause = error::Error::source(self);
-        // A chain of causes can be a circle.
+        // A chain of causes can be circular.
         for _ in 0..MOST_CAUSES {
             let Some(why) = cause else { break };
             let text = visible::line(&why.to_string()).into_owned();
@@ -286,7 +286,7 @@ mod tests {
             let error = Error::new(kind, "");
             assert!(error.is_permanent() && !error.is_transient(), "{error:?}");
         }
-        // A queue that is missing can be made; an exchange that is missing is somebody else's to make.
+        // Anybody may create a missing queue. A missing exchange is its owner's to create.
         let returned = Error::new(ErrorKind::Unroutable, "");
         assert!(!returned.is_permanent() && !returned.is_transient());
         assert!(returned.lasting().duplicate().is_permanent());

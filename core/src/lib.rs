@@ -27,8 +27,8 @@ pub use consumer::{
     retry_after,
 };
 pub use error::{Error, ErrorKind, Result};
-/// AMQP as lapin 4 has it, which is part of this crate's interface: properties, headers and their values are lapin's own types, so a
-/// later major version of lapin is a later major version of this crate. Take them from here, so that yours are the same.
+/// The AMQP types of lapin 4: properties, headers and their values. They are part of this crate's interface, so a new major version of
+/// lapin is a new major version of this crate. Import them from here, so that your version is the same.
 pub use lapin::{BasicProperties, types};
 pub use parking::{Browse, Erasure, Parked, Record, Resend};
 pub use publish::{Publish, StreamEntry, StreamFrom, StreamReader};

@@ -1,7 +1,7 @@
-//! What a file holds that proves who somebody is, within a time and a size.
+//! Reads secrets and certificates from files, within a time and a size.
 //!
-//! A pipe that nobody writes to, or a disk that is away, never answers, and a device never ends. So a thread of its own reads the file, which neither
-//! a runtime nor the end of the process waits for.
+//! A pipe without a writer, or a disk that is away, never answers, and a device never ends. So a separate thread reads the file; neither a
+//! runtime nor the end of the process waits for it.
 
 use std::{
     collections::HashMap,
@@ -15,19 +15,19 @@ use std::{
 
 use tokio::{sync::oneshot, time::timeout};
 
-/// No secret is longer.
+/// The most bytes of a secret.
 const MOST: u64 = 64 * 1024;
 
-/// The certificates of all authorities that a system knows are some hundred KiB.
+/// The most bytes of certificates. Those of all authorities that a system knows are some hundred KiB.
 const MOST_CERTIFICATES: u64 = 16 * 1024 * 1024;
 
-/// The files that are being read, and since when. One that never ends keeps its place here, and no more threads wait for it.
+/// The files being read, and since when. A read that never ends stays in here, and no more threads wait for it.
 static UNDER_WAY: Mutex<Option<HashMap<PathBuf, Instant>>> = Mutex::new(None);
 
-/// Reads the text of a secret.
+/// Reads a secret as text.
 ///
 /// # Errors
-/// Why it cannot be read; [`io::ErrorKind::TimedOut`] when it does not come to its end in time.
+/// Why it cannot be read; [`io::ErrorKind::TimedOut`] if reading takes longer than `patience`.
 pub async fn read(file: &Path, patience: Duration) -> io::Result<String> {
     text(bytes_of(file, patience, MOST).await?)
 }
@@ -43,7 +43,7 @@ pub async fn read_certificates(file: &Path, patience: Duration) -> io::Result<Ve
 async fn bytes_of(file: &Path, patience: Duration, most: u64) -> io::Result<Vec<u8>> {
     let (tell, told) = oneshot::channel();
     begin(file, patience, most, move |bytes| {
-        let _ = tell.send(bytes); // who asked may have gone
+        let _ = tell.send(bytes); // the caller may have gone
     })?;
     match timeout(patience, told).await {
         Ok(bytes) => bytes.map_err(io::Error::other)?,
@@ -51,7 +51,7 @@ async fn bytes_of(file: &Path, patience: Duration, most: u64) -> io::Result<Vec<
     }
 }
 
-/// As [`read`], where nobody can await: the thread of the caller stands still meanwhile, once for a file that never ends.
+/// As [`read`], for callers that cannot await. It blocks the caller's thread; for a file that never ends, only once.
 ///
 /// # Errors
 /// Those of [`read`].
@@ -143,7 +143,7 @@ pub(crate) mod tests {
 
     const PATIENCE: Duration = Duration::from_millis(300);
 
-    /// A pipe that nobody writes to.
+    /// A pipe without a writer.
     pub(crate) fn pipe(name: &str) -> PathBuf {
         let name = format!("retryrmq-{}-{name}", std::process::id());
         let pipe = std::env::temp_dir().join(name);
@@ -164,7 +164,7 @@ pub(crate) mod tests {
         let begun = Instant::now();
         let first = read_blocking(&pipe, PATIENCE).unwrap_err();
         assert!(begun.elapsed() >= PATIENCE);
-        // Its thread waits on, and no other one joins it.
+        // Its thread keeps waiting, and no other one is started.
         let begun = Instant::now();
         for _ in 0..1_000 {
             let again = read_blocking(&pipe, PATIENCE).unwrap_err();

@@ -1,4 +1,4 @@
-//! What may cross and be shared between threads: a change that takes that away does not compile.
+//! Checks at compile time what may cross, and be shared between, threads.
 
 use crate::{
     Addresses, Attempt, Client, ClientOptions, Consumer, Credentials, Decision, Error, Event,

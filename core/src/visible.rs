@@ -1,11 +1,11 @@
-//! Text from strangers, made safe for a terminal.
+//! Makes text from strangers safe for a terminal.
 //!
-//! A header or a body can hold escape sequences that move the cursor, change the title or answer into the shell's
-//! input, and direction marks that make a line read differently from what it says.
+//! A header or a body can contain escape sequences that move the cursor, change the title or answer into the shell's input. Direction marks
+//! can make a line read differently from what it says.
 
 use std::{borrow::Cow, fmt::Write};
 
-/// One line: every control character is shown as an escape, line ends and tabs too.
+/// One line: every control character is shown as an escape, also line ends and tabs.
 #[must_use]
 pub fn line(text: &str) -> Cow<'_, str> {
     escape(text, |_| false)
@@ -30,7 +30,7 @@ fn escape(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
             '\r' => shown.push_str("\\r"),
             '\t' => shown.push_str("\\t"),
             c if u32::from(c) < 0x100 => {
-                let _ = write!(shown, "\\x{:02x}", u32::from(c)); // a String takes it
+                let _ = write!(shown, "\\x{:02x}", u32::from(c)); // writing to a String cannot fail
             }
             c => {
                 let _ = write!(shown, "\\u{{{:x}}}", u32::from(c));
@@ -40,7 +40,7 @@ fn escape(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Characters without a shape that change how others are read: direction marks, separators, invisible ones.
+/// Invisible characters that change how others are read: direction marks, separators, and the like.
 fn is_format(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'

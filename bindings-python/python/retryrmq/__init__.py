@@ -1,7 +1,7 @@
 """Retry messages on RabbitMQ, safely, with one line: ``dlx=True``.
 
-A handler that returns acknowledges its message; one that raises sends it to wait in the broker, from where it comes back at
-the tail of its own queue, counted, until it succeeds or is parked with a record that a person can read::
+If a handler returns, its message is acknowledged. If it raises, the message waits in the broker and comes back at the tail of its queue. Each
+retry is counted. In the end the message is handled, or parked with a record that a person can read::
 
     import retryrmq
 
@@ -69,7 +69,7 @@ from .outcome import Defer, Park, RetryAfter
 from .parking import BlockingParkedMessages, ParkedMessage, ParkedMessages
 from .policy import Policy, Rule, exponential, fixed, linear
 
-# Said twice, for type checkers: it is exported, but not in __all__, where it would hide the builtin.
+# `as list` exports it for type checkers. It is not in __all__, because there it would hide the builtin.
 from .policy import list as list
 from .record import HistoryEntry, Stats
 

@@ -1,4 +1,4 @@
-"""The function that gives the credentials: where it is called, and what becomes of calls that never end."""
+"""The function that gives the credentials: where it is called, and what happens to calls that never end."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .login import Credentials, login_of
 from .options import is_async
 from .outcome import described, trace_of
 
-#: How many calls may hang, for which nobody waits any more, before no more are begun.
+#: How many abandoned calls may hang before no more are started.
 _STUCK = 8
-#: As many characters of what it raised are shown.
+#: How many characters of its error are shown.
 _LONGEST = 500
 
 
@@ -32,11 +32,11 @@ class _Call:
 
     def __init__(self, question: Question) -> None:
         self.question = question
-        #: What awaits its result, if that is to be awaited.
+        #: The task that awaits its result, if that is awaitable.
         self.task: asyncio.Task[Any] | None = None
 
     def cancel(self) -> None:
-        """Nobody waits for it any more. A thread cannot be stopped."""
+        """Cancels the task; nobody waits for the call any more. A thread cannot be stopped."""
         task, self.task = self.task, None
         if task is not None:
             with contextlib.suppress(RuntimeError):  # its event loop is closed, and it has ended
@@ -44,13 +44,12 @@ class _Call:
 
 
 class Asker:
-    """Asks a function who logs in, one call after the other: most people's code is not safe for threads.
+    """Calls a function for the login, one call after the other, because user code is often not thread-safe.
 
-    An ``async def`` runs on the event loop that connects, anything else on a thread: the event loop must not wait for it, nor it
-    for the thread that connects. Without an event loop an ``async def`` gets one of its own, on that thread.
+    An ``async def`` runs on the event loop that connects, any other function on a thread: the event loop must not wait for it, nor it for
+    the thread that connects. Without an event loop, an ``async def`` gets one of its own, on that thread.
 
-    The core stops waiting for an answer after a while. Such a call is cancelled where that is possible, and keeps no later
-    question waiting.
+    The core stops waiting for an answer after a while. Such a call is cancelled if possible, and holds up no later question.
     """
 
     def __init__(self, function: Credentials, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -62,13 +61,13 @@ class Asker:
         self._calls: set[_Call] = set()
 
     def ask(self, question: Question) -> None:
-        """Has the function called for it, at once or when it is its turn."""
+        """Calls the function for this question, at once or when it is its turn."""
         with self._lock:
             self._waiting.append(question)
         self.look()
 
     def look(self) -> None:
-        """Lets go of what nobody waits for any more, and goes on with the next question."""
+        """Abandons calls and questions that nobody waits for, and starts the next question."""
         if not (self._waiting or self._calls):
             return
         with self._lock:
@@ -84,7 +83,7 @@ class Asker:
         self._begin(call)
 
     def end(self) -> None:
-        """Nobody asks any more."""
+        """Refuses all open questions: the client was closed."""
         with self._lock:
             for question in [*self._waiting, *(call.question for call in self._calls)]:
                 question.refuse("the client was closed")
@@ -96,7 +95,7 @@ class Asker:
             if self._loop is not None and is_async(self._function):
                 _call_soon(self._loop, context, self._run, call)
             else:
-                # A daemon: one that never returns must not keep the process alive.
+                # A daemon: a function that never returns must not keep the process alive.
                 threading.Thread(
                     target=context.run, args=(self._run, call), name="retryrmq-credentials", daemon=True
                 ).start()
@@ -149,7 +148,7 @@ class Asker:
                 raise
 
     def _fail(self, call: _Call, error: BaseException) -> None:
-        """The login fails. Never raises: it would wait in vain."""
+        """Refuses the question. Never raises: the question would stay open."""
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
             why = "it was cancelled"
         elif isinstance(error, RetryRmqError):
@@ -158,7 +157,7 @@ class Asker:
             why = described(error)
         call.question.refuse(why[:_LONGEST])
         trace = (type(error), error, trace_of(error))
-        # Not here, which may be the thread that fetches the news: it must not wait for people's log handlers.
+        # Not on this thread: it may be the one that fetches the news, which must not wait for log handlers.
         _lines.write(
             "retryrmq.credentials",
             logging.DEBUG,
@@ -189,6 +188,6 @@ def _call_soon(
 
 
 def _let_go(result: Awaitable[Any]) -> None:
-    """Without a warning that it was never awaited."""
+    """Closes a coroutine, without the warning that it was never awaited."""
     if inspect.iscoroutine(result):
         result.close()

@@ -1,4 +1,4 @@
-"""A hint for ``with`` where ``async with`` is wanted."""
+"""A helpful error for ``with`` instead of ``async with``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .errors import InvalidTypeError
 
 
 class AsyncOnly:
-    """What is entered with ``async with``. Python alone would only say that a protocol is not supported."""
+    """The base of classes for ``async with``. Python's own error would only say that a protocol is not supported."""
 
     __slots__ = ()
 

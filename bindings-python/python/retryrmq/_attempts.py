@@ -1,7 +1,7 @@
-"""What workers on the event loop and workers on threads share: how an attempt ends, and how many messages to take next.
+"""What workers on event loops and workers on threads share: how an attempt ends, and how many messages to take next.
 
-Messages are taken from the core in batches that grow while handlers are quick, so that a fast handler is not slowed down by
-the way to its messages, and a slow one never has messages wait behind it that somebody else could handle.
+Messages are taken from the core in batches, which grow while handlers are quick: then taking messages does not slow them down. With a slow
+handler the batches are small, so that no message waits behind it that another consumer could handle.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from .options import Plan
 
 logger = _logs.logger("retryrmq.handler")
 
-#: The most messages that are taken at once.
+#: The most messages taken at once.
 MOST = 64
-#: As long may handlers take to end, in seconds, once they are cancelled.
+#: How long cancelled handlers may take to end, in seconds.
 GRACE = 1.0
 #: A batch that took longer was too large.
 _QUICK = 0.001
 
 
-#: The attempt in whose context this runs: also in tasks that its handler has begun, and may wait for.
+#: The attempt in whose context this code runs. It is also set in tasks of its handler, because the handler may wait for them.
 within: contextvars.ContextVar[object] = contextvars.ContextVar("retryrmq.within", default=None)
 
 
 def is_ctrl_c(error: BaseException) -> bool:
-    """Whether it is the signal, which met somebody's function by chance and says nothing of it."""
+    """Whether the error is Ctrl-C, which interrupted a function by chance and is not its failure."""
     return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def failed(plan: Plan, message: Message, error: BaseException) -> None:
-    """Ends an attempt that raised. Never raises: a worker that ended by it would leave its messages behind."""
+    """Ends an attempt that raised. Never raises, because that would end the worker and leave its messages unsettled."""
     may_park = message._may_park()
     end = outcome.judged(error, plan.fatal, kinds=plan.native.has_rules, stack=may_park)
     try:
@@ -46,14 +46,14 @@ def failed(plan: Plan, message: Message, error: BaseException) -> None:
         end = outcome.undecided(error, trouble)
         message._settle(end)
     if end[0] != "defer" and logger.isEnabledFor(logging.DEBUG):
-        with contextlib.suppress(BaseException):  # a filter of somebody's logging may raise
-            # What failed and what follows, the core says (`retryrmq.attempt`); the trace is Python's alone.
+        with contextlib.suppress(BaseException):  # a user's logging filter may raise
+            # The core logs what failed and what follows (`retryrmq.attempt`); only Python has the traceback.
             trace = (type(error), error, outcome.trace_of(error))
             logger.debug("%s: the trace of %r", plan.queue, message, exc_info=trace)
 
 
 def timed_out(plan: Plan, message: Message) -> None:
-    """Ends an attempt whose handler took longer than it may; the handler goes on, or is cancelled by the worker."""
+    """Ends an attempt whose handler ran longer than its timeout. The handler goes on, or the worker cancels it."""
     message._settle(outcome.too_late(cast("float", plan.native.handler_timeout)))
 
 

@@ -13,7 +13,7 @@ Duration: TypeAlias = str | timedelta
 
 
 def seconds(value: Duration, option: str) -> float:
-    """The duration in seconds; raises at the call, naming the option."""
+    """The duration in seconds. Raises with the name of the option."""
     if isinstance(value, str):
         try:
             return _native.parse_duration(value)

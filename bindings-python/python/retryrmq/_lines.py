@@ -1,7 +1,7 @@
-"""Lines of the log that must hold up nobody: people's log handlers run for them on a thread of their own.
+"""Log lines whose handlers run on a thread of their own, so that they hold up nothing else.
 
-A log handler may wait for the library, by its own ``publish`` for example, or end the program. On the thread that fetches the
-news, either would stop every consumer on an event loop.
+A log handler may wait for the library, for example in its own ``publish``, or end the program. On the thread that fetches the news, either
+would stop every consumer on an event loop.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from . import _logs
 
-#: How many lines can wait; more are dropped and counted.
+#: How many lines can wait. Further ones are dropped and counted.
 MOST = 10_000
-#: As long does the thread wait for more, in seconds.
+#: How long the thread waits for more lines, in seconds.
 _LINGER = 5.0
-#: As often is it said how many were dropped, in seconds.
+#: How often the number of dropped lines is logged, in seconds.
 _PAUSE = 1.0
 
 
@@ -33,7 +33,7 @@ class _Line(NamedTuple):
 
 
 class Lines:
-    """What waits to be written."""
+    """The lines that wait to be written."""
 
     def __init__(self) -> None:
         self._waiting: deque[_Line] = deque()
@@ -42,11 +42,11 @@ class Lines:
         self._changed = threading.Condition()
         #: Whether there is a thread.
         self._busy = False
-        #: Whether it is about to write a line that no longer waits.
+        #: Whether it is writing a line.
         self._writing = False
 
     def write(self, logger: str, level: int, text: str, *args: object, exc_info: Any = None) -> None:
-        """Has a line written; never waits, never raises."""
+        """Adds a line. Never waits and never raises."""
         with self._changed:
             if len(self._waiting) >= MOST:
                 self._dropped += 1
@@ -63,10 +63,10 @@ class Lines:
                     self._busy = False
 
     def wait(self, seconds: float) -> None:
-        """Until all is written, so many seconds at most."""
+        """Waits until all lines are written, for at most this many seconds."""
         with self._changed:
             self._changed.wait_for(lambda: not (self._busy and (self._waiting or self._writing)), seconds)
-        # Without a thread, as none can be begun once the interpreter ends.
+        # On this thread: none can be started while the interpreter ends.
         while not self._busy and self._waiting:
             _write(*self._waiting.popleft())
 
@@ -90,7 +90,7 @@ class Lines:
     def _say_what_was_dropped(self) -> None:
         now = time.monotonic()
         with self._changed:
-            # At once when there is nothing else to write: who knows when the next line comes.
+            # At once if there is nothing else to write, because the next line may come much later.
             dropped = self._dropped if now - self._said_at >= _PAUSE or not self._waiting else 0
             if not dropped:
                 return
@@ -101,7 +101,7 @@ class Lines:
 
 
 def _write(logger: str, level: int, text: str, args: tuple[object, ...], exc_info: Any) -> None:
-    # Whatever people's filters and handlers raise, also a SystemExit: the next line is written all the same.
+    # Filters and handlers may raise anything, also a SystemExit; the next line must still be written.
     with contextlib.suppress(BaseException):
         _logs.logger(logger).log(level, text, *args, exc_info=exc_info)
 

@@ -1,4 +1,4 @@
-"""Listeners of events: each is told in order and where it belongs, and none holds up anything else."""
+"""Listeners of events: each gets its events in order and on its own thread or loop, and none holds up anything else."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from . import _lines, _logs, events
 
 logger = _logs.logger("retryrmq")
 
-#: Told of an event.
+#: A function that is called with each event.
 Listener = Callable[[events.Event], None]
 
-#: How many events can wait for a listener; more are dropped and counted.
+#: How many events can wait for a listener. Further ones are dropped and counted.
 MOST = 10_000
-#: As long does a thread without events wait for more, in seconds.
+#: How long a thread waits for more events, in seconds.
 _LINGER = 5.0
-#: As often is it said how many were dropped, in seconds.
+#: How often the number of dropped events is logged, in seconds.
 _PAUSE = 1.0
 
 
 class Mailbox:
-    """What waits for one listener."""
+    """The events that wait for one listener."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -35,14 +35,14 @@ class Mailbox:
         self._missed = 0
         self._said_at = 0.0
         self._changed = threading.Condition()
-        #: Whether somebody is telling, or about to.
+        #: Whether events are being passed to the listener, or soon will be.
         self._busy = False
         self._over = False
-        #: Done when the last event was told.
+        #: Done when the listener got the last event.
         self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
 
     def put(self, event: events.Event) -> None:
-        """Has the listener told of it; never waits."""
+        """Adds an event. Never waits."""
         with self._changed:
             if len(self._waiting) >= MOST:
                 self._missed += 1
@@ -65,14 +65,14 @@ class Mailbox:
 
     @property
     def left(self) -> int:
-        """As many events are still to be told."""
+        """How many events the listener has not got yet."""
         return len(self._waiting)
 
     def _begin(self) -> None:
         raise NotImplementedError
 
     def _next(self, wait: float) -> events.Event | None:
-        """The next event; ``None`` when there is none for so many seconds, and then nobody is telling any more."""
+        """The next event; ``None`` if none comes for this many seconds. Then the mailbox is idle."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._over, wait)
             if self._waiting:
@@ -92,12 +92,12 @@ class Mailbox:
             if not missed:
                 return
             self._missed, self._said_at = 0, now
-        # Not here: whoever puts events into mailboxes must not wait for people's log handlers.
+        # Not on this thread: putting an event must not wait for log handlers.
         _lines.write("retryrmq", logging.WARNING, "%d events were dropped: their listener is too slow", missed)
 
 
 class ThreadMailbox(Mailbox):
-    """For a listener that is told on a thread of its own, which is there as long as there are events."""
+    """For a listener on a thread of its own, which lives as long as there are events."""
 
     def _begin(self) -> None:
         thread = threading.Thread(target=self._tell_all, name="retryrmq-events", daemon=True)
@@ -111,15 +111,15 @@ class ThreadMailbox(Mailbox):
         while (event := self._next(_LINGER)) is not None:
             try:
                 self._listener(event)
-            except BaseException:  # also a SystemExit: the next event is told all the same
-                with contextlib.suppress(BaseException):  # log handlers as well
+            except BaseException:  # also a SystemExit: the listener still gets the next event
+                with contextlib.suppress(BaseException):  # a log handler may raise
                     logger.exception("an event listener raised")
             del event
             self._say_what_was_missed(_PAUSE)
 
 
 class LoopMailbox(Mailbox):
-    """For a listener that is told on an event loop."""
+    """For a listener on an event loop."""
 
     def __init__(self, listener: Listener, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(listener)
@@ -132,7 +132,7 @@ class LoopMailbox(Mailbox):
     def _begin(self) -> None:
         try:
             self._loop.call_soon_threadsafe(self._tell_some)
-        except RuntimeError:  # closed: nobody is there to be told
+        except RuntimeError:  # the loop is closed
             with self._changed:
                 self._waiting.clear()
                 self._idle()

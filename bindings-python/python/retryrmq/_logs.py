@@ -1,4 +1,4 @@
-"""Our loggers. What publishers choose (ids, bodies quoted by errors) cannot end a line, or steer a terminal."""
+"""Our loggers. Texts that publishers choose (ids, bodies quoted by errors) cannot end a line, or control a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def escaped(text: str) -> str:
-    """With escapes for what is not printable: line ends, control characters, marks that change the direction of a text."""
+    """The text with escapes for everything that is not printable: line ends, control characters, marks of text direction."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else _escape(character) for character in text)
@@ -20,13 +20,13 @@ def _escape(character: str) -> str:
 
 
 def _trace(info: Any) -> str:
-    """A trace, whose lines are its own: those of an error's text are indented."""
+    """A traceback. The lines of an error's text are indented, so that they do not look like lines of the log."""
     return "".join(map(_traced, traceback.format_exception(*info))).rstrip("\n")
 
 
 def _traced(part: str) -> str:
     lines = "\n".join(map(escaped, part.split("\n")))
-    # What is between two errors of a chain begins with an empty line.
+    # The text between two errors of a chain begins with an empty line.
     return lines if lines.startswith("\n") else re.sub(r"\n(?=\S)", "\n    ", lines)
 
 
@@ -39,7 +39,7 @@ class _Escaping(logging.Filter):
         if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
             try:
                 record.exc_text = _trace(record.exc_info)
-            except Exception:  # people's errors may do anything when they are shown
+            except Exception:  # a user's error may raise when it is shown
                 record.exc_text = f"{record.exc_info[0].__name__}: its trace cannot be shown"
         return True
 
@@ -48,7 +48,7 @@ _ESCAPING = _Escaping()
 
 
 def logger(name: str) -> logging.Logger:
-    """The logger of this name, of whose records nothing breaks out."""
+    """The logger of this name, with escaped records."""
     found = logging.getLogger(name)
-    found.addFilter(_ESCAPING)  # once, however often it is added
+    found.addFilter(_ESCAPING)  # it is added only once
     return found

@@ -1,4 +1,4 @@
-"""Handlers at work on an event loop."""
+"""Runs handlers on an event loop."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ._pump import Pump
 from .errors import ClosedError
 from .options import Plan
 
-#: The most acknowledgements that are handed over at once.
+#: The most acknowledgements passed to the core at once.
 _ACKS = 32
-#: After as many messages in a row, the event loop has its turn.
+#: After this number of messages in a row, the event loop gets its turn.
 _STRETCH = 32
 
 
 class _Worker(asyncio.Task[None]):
-    """A task that tells who cancels it: the handler that it runs right now, or somebody else, the end of the event loop for
-    example. Python alone does not tell that at all before 3.11, and never by whom."""
+    """A task that knows what cancelled it: its current handler, or other code, for example the end of the event loop. Python before 3.11
+    does not tell that a task is cancelled, and no version tells by what."""
 
     from_within = 0
     from_outside = 0
-    #: What its handler has begun with, until the attempt has ended.
+    #: The message of its handler, until the attempt has ended.
     message: Message | None = None
-    #: Of the attempt whose handler runs right now.
+    #: The mark of the current attempt.
     mark: object = None
-    #: It was ended by the garbage collector, and awaits nothing any more.
+    #: The garbage collector has ended it; it must not await anything.
     torn_down = False
 
     def cancel(self, msg: Any = None) -> bool:
@@ -44,7 +44,7 @@ class _Worker(asyncio.Task[None]):
         return super().cancel(msg)
 
     def uncancel(self) -> int:
-        """As a time limit or a group of tasks does, when it was the one that cancelled. There is none in 3.10."""
+        """Called by a timeout or a task group after it cancelled the task. Python 3.10 has no such method."""
         if self.from_outside:
             self.from_outside -= 1
         elif self.from_within:
@@ -53,18 +53,18 @@ class _Worker(asyncio.Task[None]):
         return 0 if before is None else before()
 
     def begin(self, message: Message) -> None:
-        """Another attempt; there is nothing left of the one before."""
+        """Starts another attempt; cancellations of the one before are forgotten."""
         self.from_within = self.from_outside = 0
         self.message = message
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the next attempt would be cancelled for this one."""
+        """Whether a cancellation is left that would affect the next attempt."""
         return bool(self.from_within or self.from_outside)
 
 
 def _is_changed(context: contextvars.Context) -> bool:
-    """Whether something was set since. Values of variables are compared, and their ``__eq__`` may do anything."""
+    """Whether a context variable was set since. The values are compared, and their ``__eq__`` may raise."""
     try:
         return contextvars.copy_context() != context
     except Exception:
@@ -74,8 +74,8 @@ def _is_changed(context: contextvars.Context) -> bool:
 class LoopWorkers:
     """The handlers of one consumer on an event loop.
 
-    Workers are tasks that take one message after the other. A second one is only woken while the handler of the first
-    waits for something, so handlers that are done at once cost no switching at all.
+    Workers are tasks that take one message after the other. Another one is woken only while the handler of the first waits, so handlers that
+    never wait cost no task switches.
     """
 
     def __init__(self, plan: Plan, subscription: Subscription, pump: Pump) -> None:
@@ -93,13 +93,13 @@ class LoopWorkers:
         self._acks: list[Message] = []
         self._idle: deque[asyncio.Future[None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
-        #: What ended a worker, and by it the consumer, when nobody had asked for the end.
+        #: What ended a worker, and with it the consumer, although nobody had closed it.
         self._broken: str | None = None
         self._listening = False
         self._nudged = False
         self._ended = False
         self._stopped = False
-        #: When what has begun must be done.
+        #: When the drain ends.
         self._deadline: float | None = None
         self._all_gone: asyncio.Future[None] = self._loop.create_future()
 
@@ -107,34 +107,34 @@ class LoopWorkers:
         self._spawn()
 
     def close(self) -> None:
-        """No more messages; what has begun may finish."""
-        self._broken = None  # whoever closes wants the end
+        """Takes no more messages; running handlers may finish."""
+        self._broken = None  # the end is wanted now
         self._drain_until()
         self._subscription.close()
         self._return_the_unstarted()
 
     @property
     def is_within(self) -> bool:
-        """Whether this is asked by one of the handlers, or a task of it, for which it may wait: it cannot wait for its own end."""
+        """Whether the caller is one of the handlers, or a task that a handler may wait for: it cannot wait for its own end."""
         if asyncio.current_task() in self._tasks:
             return True
         mark = within.get()
         return mark is not None and any(cast("_Worker", task).mark is mark for task in self._tasks)
 
     def stop(self) -> None:
-        """The end, now."""
+        """Ends now."""
         self._deadline = 0.0
         self._subscription.abandon()
         self._ready.clear()
         self._cancel(None)
 
     async def wait(self) -> None:
-        """Until every handler is done and everything is settled; after the drain without those that are not."""
+        """Waits until every handler is done and everything is settled. After the drain it no longer waits for handlers."""
         closed = asyncio.ensure_future(self._pump.answer(self._subscription.wait_closed()))
         try:
             await asyncio.wait((closed, self._all_gone), return_when=asyncio.FIRST_COMPLETED)
             if closed.done():
-                # A handler whose message was settled before it was done, by itself or by the clock, is still to be waited for.
+                # Handlers whose messages are settled, by themselves or by their timeout, may still run. They are waited for, too.
                 await self._leave()
             else:
                 self._hand_over()
@@ -145,7 +145,7 @@ class LoopWorkers:
             raise ClosedError(f"a worker of {self._plan.queue} was {self._broken}, and the consumer ended by it")
 
     async def _leave(self) -> None:
-        """The subscription is no more: what is left of the drain is for handlers, and then they are cancelled."""
+        """The subscription has ended. Handlers get the rest of the drain, and then are cancelled."""
         self._end()
         left = await self._left(self._drain_until() - time.monotonic())
         if left and not self._stopped:
@@ -162,13 +162,13 @@ class LoopWorkers:
             await self._left(GRACE)
 
     def _drain_until(self) -> float:
-        """The end of the drain, which begins when it is first asked for."""
+        """When the drain ends. The first call starts the drain."""
         if self._deadline is None:
             self._deadline = time.monotonic() + self._plan.native.drain_timeout
         return self._deadline
 
     async def _left(self, seconds: float) -> set[asyncio.Task[None]]:
-        """The handlers that are not done after so many seconds; the one that asks cannot be waited for."""
+        """The handlers that are not done after this many seconds, without the caller."""
         tasks = self._tasks - {cast("asyncio.Task[None] | None", asyncio.current_task())}
         if tasks:
             _, tasks = await asyncio.wait(tasks, timeout=max(seconds, 0.0))
@@ -181,8 +181,8 @@ class LoopWorkers:
                 task.cancel()
 
     def let_go(self) -> None:
-        """The event loop was closed under its handlers, from whatever thread this is seen: they will never end, and what they
-        hold goes back to its queue as if none had begun with it."""
+        """The event loop was closed while handlers were running. They will never end, so their messages are requeued as unstarted.
+        May be called from any thread."""
         with contextlib.suppress(Exception):  # in a forked child nothing can be settled
             self._hand_over()
             held = list(self._ready)
@@ -201,7 +201,7 @@ class LoopWorkers:
             self._ready.clear()
 
     def _spawn(self) -> None:
-        # A context of its own for every worker, so that what a handler sets is gone with it.
+        # Each worker has its own context, so that variables a handler sets end with the worker.
         task = self._context.copy().run(self._begun)
         self._tasks.add(task)
         task.add_done_callback(self._gone)
@@ -221,7 +221,7 @@ class LoopWorkers:
                 self._broken = "cancelled from outside"
             self.stop()
         elif not task.cancelled() and not isinstance(task.exception(), KeyboardInterrupt | None):
-            # Ctrl-C is not logged: it was raised to whoever runs the event loop.
+            # Ctrl-C is not logged: the event loop raises it.
             logger.error("a worker of %s ended", self._plan.queue, exc_info=task.exception())
         if not (self._ended or self._stopped):
             self._spawn()
@@ -231,7 +231,7 @@ class LoopWorkers:
     def _next(self) -> Message | None:
         if not self._ready:
             if self._ended or self._subscription.is_closing:
-                return None  # after the end was asked for, nothing new begins
+                return None  # no new attempts while closing
             batch = self._subscription.take(self._batches.size)
             if not batch:
                 return None
@@ -248,9 +248,9 @@ class LoopWorkers:
             raise
 
     def _interrupted(self, task: _Worker) -> None:
-        """Ctrl-C: no end of an attempt. What the worker holds goes back as if it had not begun, the others may finish."""
+        """Ctrl-C does not end an attempt. The worker's message is requeued as unstarted; other handlers may finish."""
         broken = "interrupted by Ctrl-C" if self._deadline is None else self._broken
-        self._hand_over()  # the event loop may never have its turn again
+        self._hand_over()  # the event loop may never run again
         self.close()
         self._broken = broken
         message, task.message = task.message, None
@@ -279,7 +279,7 @@ class LoopWorkers:
             await self._attempt(message, task)
             task.mark = None
             if task.torn_down or _is_changed(context) or task.is_cancelled:
-                return  # the next worker starts afresh
+                return  # the next worker has a fresh context
             turns += 1
             if turns % _STRETCH == 0:
                 await asyncio.sleep(0)
@@ -337,8 +337,7 @@ class LoopWorkers:
             timer.cancel()
 
     def _is_torn_down(self, task: _Worker) -> bool:
-        """Whether its event loop was closed, and the garbage collector throws handlers out of what they wait for. Whatever comes
-        of that is no end of an attempt."""
+        """Whether its event loop was closed, and the garbage collector ends the waiting handlers. Their errors then do not end an attempt."""
         if asyncio.current_task(self._loop) is task:
             return False
         task.torn_down = True
@@ -346,7 +345,7 @@ class LoopWorkers:
         return True
 
     def _is_the_end(self, error: BaseException, task: _Worker) -> bool:
-        """Whether the handler was cancelled from outside, by the end of the event loop for example."""
+        """Whether the handler was cancelled from outside, for example by the end of the event loop."""
         return self._stopped or (isinstance(error, asyncio.CancelledError) and bool(task.from_outside))
 
     def _acked(self, message: Message) -> None:
@@ -356,7 +355,7 @@ class LoopWorkers:
         acks.append(message)
         if len(acks) >= _ACKS:
             self._subscription.ack(acks)
-            # The call that was asked for finds what comes after these.
+            # The scheduled call will pass on later ones.
             acks.clear()
 
     def _hand_over(self) -> None:
@@ -365,7 +364,7 @@ class LoopWorkers:
             self._acks.clear()
 
     def _nudge(self) -> None:
-        """While a handler waits: another worker, if there is something for it to do, or as soon as there is."""
+        """While a handler waits: wakes another worker if there are messages, or as soon as there are."""
         self._nudged = False
         if self._stopped or self._ended or not (self._idle or len(self._tasks) < self._most):
             return

@@ -1,4 +1,4 @@
-"""What the native ``Message`` leaves to Python: settling by hand, and its history as records."""
+"""The parts of ``Message`` that are written in Python: settling by hand, and the history as records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .record import HistoryEntry
 
 
 class Settled:
-    """It is done; may be awaited, which changes nothing."""
+    """The result of ``ack``, ``retry``, ``park`` and ``defer``. The message is settled already; awaiting this does nothing."""
 
     __slots__ = ()
 
@@ -25,7 +25,7 @@ class Settled:
 _SETTLED = Settled()
 
 
-#: What messages under simulation were settled as by hand, by their identity: the native half has nowhere to settle them.
+#: How simulated messages were settled by hand, by their identity. The native half cannot settle them.
 simulated: dict[int, End | None] = {}
 
 

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 VERSION: str
-#: The usual pause: share of failures, window, duration as text.
+#: The default pause: share of failures, window, duration as text.
 PAUSE: tuple[float, int, str]
 
 def connect(

@@ -1,4 +1,4 @@
-"""The one thread that fetches news from the native half and hands them to event loops, listeners, askers and loggers."""
+"""The thread that fetches news from the native half and passes it to event loops, listeners, askers and loggers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ._native import Operation, Question, Subscription
 
 logger = _logs.logger("retryrmq")
 
-#: Between two looks at the event loops of consumers, in seconds.
+#: How often the event loops of consumers are checked, in seconds.
 _LOOK = 1.0
-#: As long are listeners waited for by the end of the interpreter, in seconds.
+#: How long the end of the interpreter waits for listeners, in seconds.
 _PATIENCE = 2.0
 
 
@@ -32,7 +32,7 @@ class _Awaited(NamedTuple):
     loop: asyncio.AbstractEventLoop
     done: Callable[[Operation], None]
     operation: Operation
-    #: Called on this thread when the loop was closed before the end.
+    #: Called on this thread if the loop was closed first.
     lost: Callable[[], None]
 
 
@@ -44,11 +44,11 @@ class Workers(Protocol):
 
 
 class _Home(NamedTuple):
-    """The event loop on which a consumer lives: gone with it, as nobody would be there to handle its messages."""
+    """The event loop of a consumer. The consumer ends with it, because nothing could handle its messages."""
 
     loop: weakref.ref[asyncio.AbstractEventLoop]
     subscription: weakref.ref[Subscription]
-    #: They know what their handlers hold; there are none for somebody who iterates.
+    #: They know the messages of their handlers; ``None`` for a consumer that is iterated over.
     workers: weakref.ref[Workers] | None
     queue: str
 
@@ -61,19 +61,19 @@ class Pump:
         self._tickets = itertools.count(1)
         self._awaited: dict[int, _Awaited] = {}
         self._mailboxes: dict[int, Mailbox] = {}
-        #: The mailboxes for which nothing more comes, by the operation at whose end.
+        #: Mailboxes that end with an operation, by its ticket.
         self._last_of: dict[int, int] = {}
         self._homes: dict[int, _Home] = {}
-        #: The functions that give credentials, for as long as they may be asked.
+        #: The functions that give credentials, as long as they can be asked.
         self._askers: dict[int, Asker] = {}
         self._debug: bool | None = None
-        #: What must not be left behind by the end of the interpreter.
+        #: Subscriptions that must end before the interpreter does.
         self.running: weakref.WeakSet[Subscription] = weakref.WeakSet()
         self._thread = threading.Thread(target=self._run, name="retryrmq-news", daemon=True)
         self._thread.start()
 
     def follow_level(self) -> None:
-        """Has the core make lines below INFO only while somebody wants them."""
+        """Makes the core keep lines below INFO only while they are wanted."""
         debug = logger.isEnabledFor(logging.DEBUG)
         if debug is not self._debug:
             self._debug = debug
@@ -108,7 +108,7 @@ class Pump:
         return await future
 
     def lives_here(self, subscription: Subscription, workers: Workers | None, queue: str) -> None:
-        """Lets go of the subscription when the running event loop is closed before it."""
+        """Ends the subscription if the running event loop is closed first."""
         loop, at_work = asyncio.get_running_loop(), None if workers is None else weakref.ref(workers)
         self._homes[next(self._tickets)] = _Home(weakref.ref(loop), weakref.ref(subscription), at_work, queue)
 
@@ -132,13 +132,13 @@ class Pump:
             del self._homes[number]
 
     def listen(self, mailbox: Mailbox) -> int:
-        """Has events put into a mailbox; the number names it."""
+        """Registers a mailbox for events, and returns its number."""
         number = next(self._tickets)
         self._mailboxes[number] = mailbox
         return number
 
     def asks(self, asker: Asker) -> int:
-        """Has questions for a login put to an asker; the number names it. The native half says when that is over."""
+        """Registers an asker for questions, and returns its number. The native half says when there will be no more."""
         number = next(self._tickets)
         self._askers[number] = asker
         return number
@@ -156,13 +156,13 @@ class Pump:
             asker.look()
 
     def unlisten(self, number: int) -> None:
-        """Nothing more will come for this mailbox."""
+        """Ends a mailbox."""
         mailbox = self._mailboxes.pop(number, None)
         if mailbox is not None:
             mailbox.end()
 
     def unlisten_after(self, end: Operation, number: int) -> None:
-        """As :meth:`unlisten`, when all that happened until the end of ``end`` is in the mailbox."""
+        """As :meth:`unlisten`, after all events until the end of ``end`` are in the mailbox."""
         ticket = next(self._tickets)
         self._last_of[ticket] = number
         end.notify(self.native, ticket)
@@ -174,7 +174,7 @@ class Pump:
                 return
             _surely(self._look_at_homes)
             _surely(self._look_at_askers)
-            # In a call of its own: what this thread's variables held would live until the next news.
+            # In a separate call: variables of this loop would keep objects alive until the next news.
             _surely(self._handle, *news)
             del news
 
@@ -186,7 +186,7 @@ class Pump:
         lines: list[tuple[str, int, str]],
         missed: int,
     ) -> None:
-        # Before the ends of operations: whoever learns of the end of a consumer has been told what happened until then.
+        # Before the ends of operations: a listener must have all events of a consumer before its end is known.
         for number, name, facts in told:
             self._tell(number, name, facts)
         for number, question in asked:
@@ -217,7 +217,7 @@ class Pump:
             event = events.made(name, facts)
             if event is not None:
                 mailbox.put(event)
-        except BaseException as error:  # without this thread nothing would ever be answered any more
+        except BaseException as error:  # this thread must go on, or nothing would ever be answered again
             _lines.write("retryrmq", logging.ERROR, "the event %r cannot be told", name, exc_info=error)
 
     def let_go(self) -> None:
@@ -248,7 +248,7 @@ class Pump:
 
 
 def _surely(step: Callable[..., None], *args: Any) -> None:
-    """Takes a step; whatever it raises, the thread goes on, without which nothing would ever be answered any more."""
+    """Runs a step. The thread goes on whatever the step raises, or nothing would ever be answered again."""
     try:
         step(*args)
     except BaseException as error:
@@ -264,7 +264,7 @@ def _finish_on(loop: asyncio.AbstractEventLoop, all_awaited: list[_Awaited]) -> 
 
 
 def _finish(all_awaited: list[_Awaited]) -> None:
-    # Emptied, as the thread that fetched the news may still hold the list when the loop is long done with it.
+    # Emptied: the thread that fetched the news may keep the list for long.
     awaited_here = all_awaited[:]
     all_awaited.clear()
     for awaited in awaited_here:

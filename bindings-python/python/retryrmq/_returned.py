@@ -1,4 +1,4 @@
-"""What a handler returned: it does not matter, unless it is work that nobody would ever do."""
+"""Checks what a handler returned. It is ignored, unless it is work that would never run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 from ._message import Settled
 from .outcome import Defer, Park, RetryAfter
 
-#: As far is looked into what holds many results.
+#: How many elements of a returned container are checked.
 _MOST = 1_000
 _METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, *_METHODS)
-#: They call functions, or run iterators, only while somebody iterates over them. Whether somebody has, they do not tell.
+#: They call functions, or run iterators, only while they are iterated over, and do not show whether they were.
 _LAZY = (
     map,
     filter,
@@ -42,10 +42,10 @@ _LAZY = (
 
 
 def check(result: Any, is_async: bool) -> None:
-    """Raises when acknowledging would be wrong: for a coroutine that nobody awaits, a generator or a `map` that nobody runs, a function
-    that nobody calls, a future that is not done. A future that is done is what it came to, and a signal counts as raised.
+    """Raises if the message must not be acknowledged: for a coroutine that nobody awaits, a generator or a `map` that nobody runs, a function
+    that nobody calls, a future that is not done. For a future that is done, its result or error counts. A returned signal counts as raised.
 
-    Only types are asked: what people return may be a proxy that raises whenever it is looked at.
+    It looks only at types, because a returned value may be a proxy that raises at every access.
     """
     kind = type(result)
     if issubclass(kind, RetryAfter | Park | Defer):
@@ -74,7 +74,7 @@ def check(result: Any, is_async: bool) -> None:
 
 
 def is_unawaited(result: Any) -> bool:
-    """Whether its work is done by who awaits it, and nobody has."""
+    """Whether it is an awaitable that nobody has awaited."""
     return issubclass(type(result), Awaitable) and type(result) is not Settled and not _is_over(result)
 
 
@@ -117,7 +117,7 @@ def _is_over(result: Any) -> bool:
 
 
 def _let_go(result: Any) -> None:
-    """Without a warning that it was never awaited: the error says so."""
+    """Closes a coroutine, without the warning that it was never awaited: our error says so."""
     if issubclass(type(result), Coroutine) and not _has_begun(result):
         with contextlib.suppress(BaseException):
             result.close()

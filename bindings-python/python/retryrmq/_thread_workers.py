@@ -1,4 +1,4 @@
-"""Handlers at work on threads."""
+"""Runs handlers on threads."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ._attempts import MOST, Batches, failed, logger, timed_out, within
 from ._native import Message, Subscription
 from .options import Plan
 
-#: Between two looks at the end, for a thread that waits.
+#: How long a thread waits between two checks for the end.
 _SLICE = 0.25
-#: As many threads may be stuck in handlers past their time, for each one that is wanted, before no more are started.
+#: How many threads per worker may be stuck in handlers after their timeout before no more are started.
 _STUCK = 8
 
 
@@ -35,7 +35,7 @@ async def until_done(future: concurrent.futures.Future[None], seconds: float) ->
 
 
 class _Turn:
-    """What a thread handles right now, and until when it may."""
+    """The current message of a thread, and its deadline."""
 
     __slots__ = ("deadline", "message")
 
@@ -47,8 +47,8 @@ class _Turn:
 class ThreadWorkers:
     """The handlers of one consumer on threads of their own.
 
-    A handler past ``handler_timeout`` has failed, but no thread can be stopped: another one takes its place, and it ends
-    when its handler does.
+    When a handler runs longer than ``handler_timeout``, its attempt has failed. A thread cannot be stopped, so another thread takes its
+    place, and the old one ends after its handler.
     """
 
     def __init__(self, plan: Plan, subscription: Subscription) -> None:
@@ -58,39 +58,39 @@ class ThreadWorkers:
         self._subscription = subscription
         self._limit = plan.native.handler_timeout
         self._context = contextvars.copy_context()
-        #: The one that takes a turn out of here, its thread or the watch, ends the attempt.
+        #: Whoever removes a turn, its thread or the watch, ends the attempt.
         self._turns: dict[threading.Thread, _Turn] = {}
-        #: Those that have begun and not ended, and of them those that are stuck past their time.
+        #: The running threads, and those of them whose handlers are past their timeout.
         self._threads: set[threading.Thread] = set()
         self._stuck: set[threading.Thread] = set()
-        #: Of the attempts whose handlers run right now.
+        #: The marks of the running attempts.
         self._marks: set[object] = set()
-        #: Places that nobody took when their threads got stuck.
+        #: How many stuck threads were not replaced.
         self._vacant = 0
         self._counting = threading.Lock()
-        # Alone and without a limit, a thread may take more than it is about to handle.
+        # A single thread without a timeout may take several messages at once.
         alone = plan.native.concurrency == 1 and self._limit is None
         self._most = MOST if alone else 1
-        #: When what has begun must be done.
+        #: When the drain ends.
         self._deadline: float | None = None
-        #: Done when every handler is, but for those that are stuck; or when nobody wants to wait for them.
+        #: Done when every handler is done, except those that are stuck; or when nobody waits for them.
         self._all_gone: concurrent.futures.Future[None] = concurrent.futures.Future()
 
     def start(self) -> None:
-        """Raises when the machine has not enough threads; those that there are end with the subscription."""
+        """Starts the threads. Raises if the machine has not enough of them; the started ones end with the subscription."""
         for _ in range(self._plan.native.concurrency):
             self._spawn()
         if self._limit is not None:
             threading.Thread(target=self._watch, name="retryrmq-limits", daemon=True).start()
 
     def close(self) -> None:
-        """No more messages; what has begun may finish."""
+        """Takes no more messages; running handlers may finish."""
         self._drain_until()
         self._subscription.close()
         self._look_for_the_end()
 
     def stop(self) -> None:
-        """The end, now. A thread that handles a message cannot be stopped; what it holds is the broker's again."""
+        """Ends now. A thread that handles a message cannot be stopped; its message is requeued."""
         self._subscription.abandon()
         with self._counting:
             if not self._all_gone.done():
@@ -98,11 +98,11 @@ class ThreadWorkers:
 
     @property
     def is_within(self) -> bool:
-        """Whether this is asked by one of the handlers, or a task of it, for which it may wait: it cannot wait for its own end."""
+        """Whether the caller is one of the handlers, or a task that a handler may wait for: it cannot wait for its own end."""
         return threading.current_thread() in self._threads or within.get() in self._marks
 
     def wait(self) -> None:
-        """After the end of the subscription: for what is left of the drain, until every handler is done."""
+        """Waits until every handler is done, up to the end of the drain. Called after the end of the subscription."""
         with contextlib.suppress(concurrent.futures.TimeoutError):
             self._all_gone.result(self._left())
         self._leave()
@@ -113,7 +113,7 @@ class ThreadWorkers:
         self._leave()
 
     def _drain_until(self) -> float:
-        """The end of the drain, which begins when it is first asked for."""
+        """When the drain ends. The first call starts the drain."""
         if self._deadline is None:
             self._deadline = time.monotonic() + self._plan.native.drain_timeout
         return self._deadline
@@ -175,13 +175,13 @@ class ThreadWorkers:
 
     def _handle_all(self, batch: list[Message]) -> None:
         for index, message in enumerate(batch):
-            if self._subscription.is_closing:  # then nothing new begins
+            if self._subscription.is_closing:  # no new attempts
                 self._subscription.give_back(batch[index:])
                 return
             self._end(message, self._attempt(message))
 
     def _handle_in_time(self, message: Message, limit: float) -> bool:
-        """Whether this thread is still wanted: nobody has taken its place, or there is another one."""
+        """Handles a message. Returns whether this thread goes on: it was not replaced, or another place is free."""
         me = threading.current_thread()
         self._turns[me] = _Turn(message, limit)
         error = self._attempt(message)
@@ -199,7 +199,7 @@ class ThreadWorkers:
         mark = object()
         self._marks.add(mark)
         try:
-            # A context of its own for every message, so that what a handler sets is gone with it.
+            # Each message has its own context, so that variables a handler sets end with it.
             context = self._context.copy()
             context.run(within.set, mark)
             result = context.run(self._handler, message)
@@ -212,8 +212,7 @@ class ThreadWorkers:
         return None
 
     def _end(self, message: Message, error: BaseException | None) -> None:
-        # At once, and not together with others: nobody knows how long the next handler takes. The core puts acknowledgements
-        # together by itself.
+        # At once, not together with others: the next handler may take long. The core combines acknowledgements itself.
         if error is None:
             self._subscription.ack([message])
         else:
@@ -230,7 +229,7 @@ class ThreadWorkers:
                 timed_out(self._plan, turn.message)
 
     def _replace(self, thread: threading.Thread) -> None:
-        """Another thread for one that is stuck; or its place stays empty until one of them is back."""
+        """Starts another thread for one that is stuck. If there are too many, its place stays free until one comes back."""
         with self._counting:
             if thread in self._threads:  # it may have come back in between
                 self._stuck.add(thread)

@@ -1,4 +1,4 @@
-"""``Unpack``, where Python has it, so that ``typing.get_type_hints`` works on what takes options by name."""
+"""``Unpack``, if Python has it, so that ``typing.get_type_hints`` works on functions that take options by name."""
 
 from __future__ import annotations
 

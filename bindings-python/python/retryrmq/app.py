@@ -1,4 +1,4 @@
-"""The app: handlers by decorator, one call that runs them all until a signal, and drains."""
+"""The app: handlers by decorator, and one call that runs them all until a signal, then drains."""
 
 from __future__ import annotations
 
@@ -69,17 +69,17 @@ class App(AsyncOnly):
         self._address = address(url, app_version, queue_type, wait, end_when_refused, credentials)
         self._plans: list[Plan] = []
         self._client: Client | None = None
-        #: While it is not connected yet, which may take long.
+        #: The connection that is being made, which may take long.
         self._connecting: Operation | None = None
         #: The one that is being started, which may take long as well.
         self._starting: Consumer | None = None
         #: Where it runs, from the first step to the last.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
-        #: It drains, whatever it ends by.
+        #: Whether it drains.
         self._ending = False
         self._consumers: list[Consumer] = []
-        #: Those that are counted, also while they drain; and how it stood with them in the end.
+        #: The consumers that `stats` shows, also while they drain; and their last numbers.
         self._counted: list[Consumer] = []
         self._last: dict[str, Stats] = {}
 
@@ -90,9 +90,10 @@ class App(AsyncOnly):
     def consume(self, queue: str, **options: Unpack[ConsumerOptions]) -> Callable[[_Handler], _Handler]:
         """Makes the decorated function the handler of ``queue``.
 
-        Returning acknowledges the message; raising retries it (``dlx=True``), or does what :class:`RetryAfter`,
-        :class:`Park` or :class:`Defer` says. An ``async def`` runs on the event loop, a ``def`` on a thread. All
-        options are checked at once; :class:`ConsumerOptions` has their list.
+        If the handler returns, the message is acknowledged. If it raises, the message is retried (with ``dlx=True``), or treated as
+        :class:`RetryAfter`, :class:`Park` or :class:`Defer` says. An ``async def`` runs on the event loop, a ``def`` on a thread.
+        :class:`ConsumerOptions` lists the options. They are checked at once: raises :class:`InvalidOptionError` or
+        :class:`InvalidTypeError`.
         """
         plan(queue, None, options)
 
@@ -108,14 +109,14 @@ class App(AsyncOnly):
 
     @property
     def client(self) -> Client:
-        """The connected client, while the app runs."""
+        """The connected client, while the app runs. Raises :class:`ClosedError` otherwise."""
         if self._client is None:
             raise ClosedError("the app is not connected; run it, or enter it with `async with app`")
         return self._client
 
     @property
     def blocking(self) -> BlockingClient:
-        """The connected client for threads, while the app runs: for ``def`` handlers."""
+        """The connected client for threads, for ``def`` handlers, while the app runs."""
         return self.client.blocking
 
     async def publish(self, routing_key: str, body: bytes | str, **options: Unpack[PublishOptions]) -> None:
@@ -127,11 +128,11 @@ class App(AsyncOnly):
         return self.client.parked(queue)
 
     def stats(self) -> dict[str, Stats]:
-        """The numbers of each queue; after the end of the app, the last ones."""
+        """The counters of each queue. After the app has ended, the last ones."""
         return {consumer.queue: consumer.stats() for consumer in self._counted} or self._last
 
     def healthy(self) -> bool:
-        """As :meth:`Client.healthy`; not before the app is connected, and not after its end."""
+        """As :meth:`Client.healthy`. ``False`` before the app is connected and after its end."""
         return self.trouble() is None
 
     def trouble(self) -> str | None:
@@ -144,7 +145,7 @@ class App(AsyncOnly):
         return self.client.metrics_text()
 
     async def __aenter__(self) -> App:
-        """Connects and starts every consumer: for an application that has a life of its own."""
+        """Connects and starts every consumer. For an application that does more than consume."""
         if self._loop is not None:
             raise ClosedError("this app runs already")
         if not self._plans:
@@ -162,7 +163,7 @@ class App(AsyncOnly):
         return self
 
     async def _connect(self) -> Client | None:
-        """The client; none if the app was stopped before there was a broker."""
+        """The client; ``None`` if the app was stopped before it was connected."""
         self._connecting = self._address.begin(asyncio.get_running_loop())
         try:
             return await connected(self._connecting)
@@ -185,7 +186,7 @@ class App(AsyncOnly):
             self._starting = None
         self._consumers.append(consumer)
         self._counted.append(consumer)
-        if self._stopping:  # since it was asked to start
+        if self._stopping:  # while it was starting
             consumer._begin_to_close()
         else:
             logger.info("consuming %s", consumer.queue)
@@ -220,7 +221,7 @@ class App(AsyncOnly):
                 await client.close()
 
     def stop(self) -> None:
-        """Asks the app to drain and end, also while it starts; from any handler, and from any thread."""
+        """Asks the app to drain and end, also while it starts. May be called from any handler and any thread. Returns at once."""
         loop = self._loop
         if loop is None:
             return
@@ -245,7 +246,10 @@ class App(AsyncOnly):
             consumer.stop()
 
     async def serve(self) -> None:
-        """Handles messages until it is cancelled or :meth:`stop` is called, and drains. Installs no signal handlers."""
+        """Handles messages until it is cancelled or :meth:`stop` is called, then drains. Installs no signal handlers.
+
+        Raises as :func:`connect` and :meth:`Consumer.start`.
+        """
         async with self:
             await self.wait_closed()
 
@@ -256,9 +260,10 @@ class App(AsyncOnly):
             self._client._native.check_end()
 
     def run(self, *, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> None:
-        """Handles messages until SIGINT or SIGTERM, and drains; a second signal stops at once, by ``SystemExit(128 + its number)``.
+        """Handles messages until SIGINT or SIGTERM, then drains. A second signal stops at once, with ``SystemExit(128 + its number)``.
 
-        ``loop_factory`` makes the event loop: ``app.run(loop_factory=uvloop.new_event_loop)``.
+        ``loop_factory`` makes the event loop: ``app.run(loop_factory=uvloop.new_event_loop)``. Raises as :func:`connect` and
+        :meth:`Consumer.start`.
         """
         loop = (loop_factory or asyncio.new_event_loop)()
         try:
@@ -308,7 +313,7 @@ def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[No
         heard.append(number)
         if len(heard) == 1:
             logger.info("%s: draining; once more stops at once", signal.Signals(number).name)
-            # Not connected yet: there is nothing to drain.
+            # If it is not connected yet, there is nothing to drain.
             if app._consumers or app._ending:
                 app.stop()
             else:
@@ -344,7 +349,7 @@ def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[No
         for number, handler in before.items():
             if os.name == "posix":
                 loop.remove_signal_handler(number)
-            if handler is not None:  # one that was not installed by Python, which cannot put it back
+            if handler is not None:  # `None`: not installed by Python, which cannot restore it
                 signal.signal(number, handler)
 
 
@@ -353,7 +358,7 @@ def _cancel_the_rest(loop: asyncio.AbstractEventLoop) -> None:
     for task in rest:
         task.cancel()
     if rest:
-        # Not for ever: a task may swallow its cancellation.
+        # With a timeout: a task may ignore its cancellation.
         _, left = loop.run_until_complete(asyncio.wait(rest, timeout=_PATIENCE))
         if left:
             logger.error("%d tasks would not be cancelled; they are left behind", len(left))

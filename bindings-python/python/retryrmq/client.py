@@ -1,4 +1,4 @@
-"""Clients: one for event loops, one for threads, on the same connections."""
+"""Clients: one for event loops, one for threads, over the same connections."""
 
 from __future__ import annotations
 
@@ -33,38 +33,38 @@ from .options import (
 )
 from .parking import BlockingParkedMessages, ParkedMessages
 
-#: The type of the queues in which messages wait and are parked.
+#: The type of the waiting and parking queues.
 QueueType = Literal["quorum", "classic"]
 
 
 class PublishOptions(TypedDict, total=False):
-    """What :meth:`Client.publish` takes beside the routing key and the body."""
+    """What :meth:`Client.publish` takes besides the routing key and the body."""
 
-    #: The exchange; the default exchange unless named, by which the routing key is the name of a queue.
+    #: The exchange. By default the default exchange, for which the routing key is the name of a queue.
     exchange: str
     #: The headers, by name.
     headers: Mapping[str, Any]
-    #: Delivers the message later; only through the default exchange.
+    #: Delivers the message after this time, at most 365 days. Only through the default exchange, and without ``expiration``.
     delay: Duration
-    #: Whether it is an error when no queue takes the message; on by default.
+    #: Whether it is an error if no queue takes the message (AMQP ``mandatory``). On by default.
     mandatory: bool
-    #: Whether the message survives a restart of the broker; on by default.
+    #: Whether the message survives a restart of the broker (AMQP ``delivery-mode`` 2). On by default.
     persistent: bool
-    #: The message's id, by which a redelivery of a handled message is recognised.
+    #: The message's id. A consumer recognises a redelivery of a handled message by it.
     message_id: str | None
     content_type: str
     content_encoding: str
     correlation_id: str
     reply_to: str
-    #: The broker drops (or dead-letters) it when it has waited that long in a queue.
+    #: After this time in a queue the broker drops or dead-letters the message.
     expiration: Duration
     #: 0 to 255.
     priority: int
-    #: With a time zone; AMQP keeps whole seconds.
+    #: With a time zone. AMQP keeps whole seconds.
     timestamp: datetime
     type: str
     app_id: str
-    #: The broker refuses another name than that of the connection's user.
+    #: Must be the name of the connection's user; the broker refuses any other.
     user_id: str
 
 
@@ -135,26 +135,27 @@ class _Connected:
 
     @property
     def server(self) -> dict[str, str]:
-        """What the broker said of itself: ``product`` and ``version``."""
+        """What the broker said about itself when the client connected: ``product`` and ``version``."""
         return self._native.server
 
     @property
     def reconnects(self) -> int:
-        """How often a connection was re-made."""
+        """How often a connection of this client was lost and re-made."""
         return self._native.reconnects
 
     def healthy(self) -> bool:
-        """Whether both connections, the one that consumes and the one that publishes, are open: for a health check."""
+        """Whether both connections are open, the consuming and the publishing one. For a health check; nothing is sent to the broker."""
         return self.trouble() is None
 
     def trouble(self) -> str | None:
-        """Why a connection is not open: what the last try to re-make it met. ``None`` while all is well."""
+        """Why a connection is not open: the error of the last try to re-make it. ``None`` if both are open."""
         return self._native.trouble()
 
     def metrics_text(self) -> str:
-        """All counters in the OpenMetrics text format, which Prometheus reads.
+        """All metrics of this client in the OpenMetrics text format, which Prometheus reads.
 
-        Serve them as ``application/openmetrics-text; version=1.0.0; charset=utf-8``.
+        Serve them with the content type ``application/openmetrics-text; version=1.0.0; charset=utf-8``. The number of parked messages is as
+        old as the previous call.
         """
         return self._native.metrics_text()
 
@@ -163,38 +164,43 @@ class _Connected:
 
 
 class Client(_Connected, AsyncOnly):
-    """A connection to a broker, for an event loop: consumers, publishing and parked messages all start here.
+    """A client of one broker or cluster, for an event loop: it consumes, publishes and gives access to parked messages.
 
-    A lost connection is re-made in the background for as long as the client lives.
+    It holds two connections. Each is re-made in the background when it is lost.
     """
 
     async def publish(self, routing_key: str, body: bytes | str, **options: Unpack[PublishOptions]) -> None:
-        """Publishes a message and waits until the broker has confirmed it.
+        """Publishes a message and waits until the broker has confirmed it (publisher confirms).
 
-        Raises :class:`UnroutableError` when no queue takes it. After :class:`NotConfirmedError`,
-        :class:`BrokerTimeoutError` or :class:`ConnectionLostError` it may or may not have been stored. Messages that are
-        published one after the other are sent in that order, also when they are not awaited in between.
+        Raises :class:`UnroutableError` if no queue takes it; :class:`TooLargeError`, :class:`AccessRefusedError` or
+        :class:`InvalidOptionError` if something must change first. It was not stored then. After :class:`NotConfirmedError`,
+        :class:`BrokerTimeoutError` or :class:`ConnectionLostError` it may have been stored: publish it again.
+
+        Messages are sent in the order of the calls, also when several calls run at the same time.
         """
         operation = self._native.publish(outgoing(routing_key, body, options))
         await pump().answer(operation)
 
     def consume(self, queue: str, handler: Handler | None = None, **options: Unpack[ConsumerOptions]) -> Consumer:
-        """A consumer of ``queue``; nothing is asked of the broker before it is started, entered or iterated over."""
+        """A consumer of ``queue``. Nothing is sent to the broker until it is started, entered or iterated over.
+
+        Raises :class:`InvalidOptionError` or :class:`InvalidTypeError` for an option that cannot work.
+        """
         if handler is None:
             refuse_without_handler(options)
         return Consumer(self._native, plan(queue, handler, options))
 
     def parked(self, queue: str) -> ParkedMessages:
-        """The messages parked for ``queue``."""
+        """The messages parked for the work queue ``queue``, in ``<queue>.parked``. Use it with ``async with``."""
         return ParkedMessages(self._native, queue)
 
     @property
     def blocking(self) -> BlockingClient:
-        """The same connection for threads."""
+        """A client for threads, over the same connections."""
         return BlockingClient(self._native)
 
     async def close(self) -> None:
-        """Closes the connection. Consumers should be closed first; what they hold goes back to its queue."""
+        """Closes both connections. Close the consumers first, so that they drain: what a consumer still holds is requeued."""
         await pump().answer(self._native.close())
 
     async def __aenter__(self) -> Client:
@@ -207,7 +213,7 @@ class Client(_Connected, AsyncOnly):
 
 
 class BlockingClient(_Connected):
-    """A connection to a broker, for threads. Safe to be used by several."""
+    """A client of one broker or cluster, for threads. Several threads may use it at the same time."""
 
     def publish(self, routing_key: str, body: bytes | str, **options: Unpack[PublishOptions]) -> None:
         """As :meth:`Client.publish`."""
@@ -216,7 +222,10 @@ class BlockingClient(_Connected):
     def consume(
         self, queue: str, handler: Handler | None = None, **options: Unpack[ConsumerOptions]
     ) -> BlockingConsumer:
-        """A consumer of ``queue``; nothing is asked of the broker before it is started, entered or iterated over."""
+        """A consumer of ``queue``. Nothing is sent to the broker until it is started, entered or iterated over.
+
+        Raises :class:`InvalidOptionError` or :class:`InvalidTypeError` for an option that cannot work.
+        """
         if handler is not None and is_async(handler):
             raise InvalidTypeError("an `async def` handler needs an event loop; use retryrmq.connect, or an App")
         if handler is None:
@@ -224,11 +233,11 @@ class BlockingClient(_Connected):
         return BlockingConsumer(self._native, plan(queue, handler, options))
 
     def parked(self, queue: str) -> BlockingParkedMessages:
-        """The messages parked for ``queue``."""
+        """The messages parked for the work queue ``queue``, in ``<queue>.parked``. Use it with ``with``."""
         return BlockingParkedMessages(self._native, queue)
 
     def close(self) -> None:
-        """Closes the connection. Consumers should be closed first; what they hold goes back to its queue."""
+        """Closes both connections. Close the consumers first, so that they drain: what a consumer still holds is requeued."""
         self._native.close().wait()
 
     def __enter__(self) -> BlockingClient:
@@ -241,13 +250,13 @@ class BlockingClient(_Connected):
 
 
 class Connecting(AsyncOnly, Coroutine[Any, Any, Client]):
-    """A connection before it is made: await it, enter it with ``async with``, or make a task of it. Nothing is tried before."""
+    """A connection that is not made yet. Await it, enter it with ``async with``, or make a task of it; only then it connects."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
         self._operation: Operation | None = None
         self._client: Client | None = None
-        #: What a caller drives that takes this for a coroutine.
+        #: The coroutine, for callers that use this object as one.
         self._driven: Coroutine[Any, Any, Client] | None = None
 
     def __await__(self) -> Generator[Any, None, Client]:
@@ -261,19 +270,19 @@ class Connecting(AsyncOnly, Coroutine[Any, Any, Client]):
         return self._client
 
     def send(self, value: Any) -> Any:
-        """As a coroutine has it, for ``asyncio.run`` and ``asyncio.create_task``."""
+        """The method of a coroutine, for ``asyncio.run`` and ``asyncio.create_task``."""
         if self._driven is None:
             self._driven = self._connected()
         return self._driven.send(value)
 
     def throw(self, *error: Any) -> Any:
-        """As of a coroutine."""
+        """The method of a coroutine."""
         if self._driven is None:
             self._driven = self._connected()
         return self._driven.throw(*error)
 
     def close(self) -> None:
-        """As of a coroutine."""
+        """The method of a coroutine."""
         if self._driven is not None:
             self._driven.close()
 
@@ -288,7 +297,7 @@ class Connecting(AsyncOnly, Coroutine[Any, Any, Client]):
 
 
 async def connected(operation: Operation) -> Client:
-    """The client; to stop waiting for it ends the tries."""
+    """The client. Cancelling it stops the tries."""
     try:
         return Client(await pump().answer(operation))
     except asyncio.CancelledError:
@@ -297,7 +306,7 @@ async def connected(operation: Operation) -> Client:
 
 
 def _url_text(url: str | Sequence[str]) -> str:
-    """One URL, or several as the native half reads them."""
+    """One URL, or several in the form that the native half reads."""
     if isinstance(url, str):
         return checked_text("url", url)
     if isinstance(url, bytes | bytearray | memoryview) or not isinstance(url, Sequence):
@@ -306,9 +315,9 @@ def _url_text(url: str | Sequence[str]) -> str:
 
 
 def broker_url(url: str | Sequence[str] | None) -> str:
-    """The address that was given, or ``RETRYRMQ_URL``, or the broker on this machine; checked."""
+    """The given URL, or ``RETRYRMQ_URL``, or the broker on this machine; checked."""
     if url is None:
-        # One that is empty is one that is not set, as in every language.
+        # An empty variable counts as not set, as in every language.
         url = os.environ.get("RETRYRMQ_URL", "").strip() or "amqp://localhost"
     text = _url_text(url)
     _native.check_url(text)
@@ -317,7 +326,7 @@ def broker_url(url: str | Sequence[str] | None) -> str:
 
 @dataclass(frozen=True)
 class Address:
-    """Where to connect, and how: everything that is known before it is tried, checked."""
+    """Where and how to connect, checked."""
 
     url: str = field(repr=False)  # with the password
     app_version: str
@@ -327,7 +336,7 @@ class Address:
     credentials: Credentials | None
 
     def begin(self, loop: asyncio.AbstractEventLoop | None) -> Operation:
-        """Begins to connect; from an event loop that is not held up meanwhile, if there is one."""
+        """Starts to connect. ``loop`` is the event loop of an async ``credentials`` function; it is not blocked."""
         news = pump()
         asker = None
         if self.credentials is not None:
@@ -363,24 +372,29 @@ def connect(
     end_when_refused: bool = False,
     credentials: Credentials | None = None,
 ) -> Connecting:
-    """Connects to the broker at ``url`` (``amqp://user:password@host:5672/vhost``), or at ``RETRYRMQ_URL``.
+    """Connects to the broker at ``url``, such as ``amqp://user:password@host:5672/vhost``.
+
+    Without ``url`` it uses the environment variable ``RETRYRMQ_URL``, and without that ``amqp://localhost``.
 
     ::
 
         client = await retryrmq.connect("amqp://localhost")
         async with retryrmq.connect("amqp://localhost") as client: ...
 
-    Of several hosts (``amqp://user:password@one,two,three/vhost``, or a list of URLs) any will do. ``app_version`` appears in
-    the history of failed messages; ``queue_type`` is that of the queues in which messages wait and are parked, quorum unless it
-    says classic. With ``wait`` a broker that cannot be reached yet is tried until it can; one that refuses is an error. With
-    ``end_when_refused`` the client ends when the broker refuses its login or its virtual host after a connection was lost, and
-    whatever runs its consumers raises that; without, it is tried for ever.
+    - ``url``: one URL, one with several hosts of a cluster (``amqp://user:password@one,two,three/vhost``), or a list of URLs. The client
+      uses any host that answers.
+    - ``app_version``: the version of your application, for the history of failed messages.
+    - ``queue_type``: the type of the waiting and parking queues, ``quorum`` (the default) or ``classic``.
+    - ``wait``: keeps trying while the broker cannot be reached. A broker that answers and refuses is an error at once.
+    - ``end_when_refused``: ends the client when the broker refuses the login or the virtual host after a connection was lost. Its
+      consumers then raise that error. Otherwise the client keeps trying.
+    - ``credentials``: a ``def`` or ``async def`` that returns a :class:`Login` or a tuple of user and password. It replaces the login of the
+      URL. It is called for every connection, and again before the password expires. An ``async def`` runs on this event loop, a ``def`` on
+      a thread. If it raises, or does not answer within 20 seconds, the login fails: here with :class:`AuthenticationFailedError`, even
+      with ``wait``. After a lost connection it is tried again, even with ``end_when_refused``, and :meth:`Client.trouble` says why.
 
-    ``credentials`` is a function, a ``def`` or an ``async def``, that returns a :class:`Login` or a tuple of user and password. It
-    is asked at every connection, whatever the URL says, and again before its password ends. An ``async def`` runs on this event
-    loop, a ``def`` on a thread. Where it raises, or has no answer within 20 seconds, the login fails: here with
-    :class:`AuthenticationFailedError`, also with ``wait``; after a connection was lost it is tried again, also with
-    ``end_when_refused``, and :meth:`Client.trouble` says why.
+    Raises :class:`InvalidUrlError`, :class:`UnreachableError`, :class:`AuthenticationFailedError`, :class:`VhostNotFoundError`,
+    :class:`TlsFailedError` or :class:`BrokerTimeoutError`. Once connected, a lost connection is re-made in the background.
     """
     return Connecting(address(url, app_version, queue_type, wait, end_when_refused, credentials))
 
@@ -394,6 +408,6 @@ def connect_blocking(
     end_when_refused: bool = False,
     credentials: Credentials | None = None,
 ) -> BlockingClient:
-    """Connects as :func:`connect`, for threads. An ``async def`` of ``credentials`` runs on an event loop of its own."""
+    """As :func:`connect`, for threads. An ``async def`` as ``credentials`` runs on an event loop of its own."""
     where = address(url, app_version, queue_type, wait, end_when_refused, credentials)
     return BlockingClient(where.begin(None).wait())

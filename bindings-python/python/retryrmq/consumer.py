@@ -1,4 +1,4 @@
-"""Consumers without an app: run a handler, or iterate and settle by hand."""
+"""Consumers without an app: run a handler, or iterate over messages and settle them yourself."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .errors import ClosedError, InvalidTypeError
 from .options import Plan
 from .record import Stats
 
-#: As long does closing wait until the last events are told, in seconds.
+#: How long closing waits until the listener got the last events, in seconds.
 _TELLING = 1.0
-#: As many messages are taken at once for somebody who iterates: the others stay where they can be given back.
+#: How many messages an iteration takes at once. The others stay where they can be requeued.
 _AT_ONCE = 16
 
 
@@ -37,7 +37,7 @@ class _Subscribed:
         self._pump: Pump = pump()
         self._subscription: Subscription | None = None
         self._mailbox: Mailbox | None = None
-        #: The number of the mailbox, as long as events may come.
+        #: The number of the mailbox, as long as events can come.
         self._listener: int | None = None
         self._taken: deque[Message] = deque()
         #: While there is no subscription yet, which may take long.
@@ -50,7 +50,7 @@ class _Subscribed:
         return self._plan.queue
 
     def stats(self) -> Stats:
-        """The numbers of this queue since its client was made."""
+        """The counters of this queue since its client was made. Raises :class:`ClosedError` before the start."""
         return Stats(**self._open().stats())
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class _Subscribed:
 
     @property
     def _has_ended(self) -> bool:
-        """Whether it was closed after it had begun."""
+        """Whether it was started and then closed."""
         return self._closed and self._subscription is not None
 
     def _refuse_closed(self) -> None:
@@ -87,12 +87,12 @@ class _Subscribed:
     def _subscribed(self, subscription: Subscription) -> Subscription:
         self._subscribing, self._subscription = None, subscription
         self._pump.running.add(subscription)
-        if self._listener is not None:  # for those who never say that it is the end
+        if self._listener is not None:  # for consumers that are never closed
             weakref.finalize(subscription, self._pump.unlisten, self._listener).atexit = False
         return subscription
 
     def _end(self, abandon: bool) -> Subscription | None:
-        """Asks for the end; messages that were taken and not yet handed out go back."""
+        """Starts to close. Messages that were taken and not handed out are requeued."""
         self._closed = True
         subscription = self._subscription
         if subscription is None:
@@ -114,7 +114,7 @@ class _Subscribed:
             self._pump.unlisten(self._listener)
 
     def _stop_listening(self) -> None:
-        """Events are still told until the end."""
+        """Stops listening once the consumer has ended; until then the listener still gets events."""
         if self._listener is not None and self._subscription is not None:
             number, self._listener = self._listener, None
             self._pump.unlisten_after(self._subscription.wait_closed(), number)
@@ -123,14 +123,14 @@ class _Subscribed:
 class Consumer(_Subscribed, AsyncOnly):
     """A consumer on an event loop.
 
-    With a handler, ``await consumer.run()`` handles messages until :meth:`close`. Without one, iterate and settle::
+    With a handler, ``await consumer.run()`` handles messages until :meth:`close`. Without one, iterate over messages and settle each::
 
         async with client.consume("orders", dlx=True) as consumer:
             async for msg in consumer:
                 await msg.ack()
 
-    Leaving the block drains: messages that you hold may still be settled, for ``drain_timeout``. Leaving it by an exception
-    does not wait; what was not settled comes again.
+    Leaving the block drains: messages that you hold can still be settled within ``drain_timeout``. An exception that leaves the block does
+    not drain: unsettled messages are delivered again.
     """
 
     _workers: LoopWorkers | ThreadWorkers | None = None
@@ -140,7 +140,11 @@ class Consumer(_Subscribed, AsyncOnly):
         self._starting = asyncio.Lock()
 
     async def start(self) -> Consumer:
-        """Subscribes, and starts handling if there is a handler. Raises what the broker refuses; no message was taken."""
+        """Subscribes, and starts to handle messages if there is a handler.
+
+        Raises :class:`StrategyRefusedError`, :class:`QueueNotFoundError`, :class:`MismatchError`, :class:`AccessRefusedError` or another
+        :class:`RetryRmqError` if the broker refuses something. Then no message was taken.
+        """
         async with self._starting:
             await self._start()
         return self
@@ -181,9 +185,10 @@ class Consumer(_Subscribed, AsyncOnly):
         return ThreadMailbox(listener)
 
     async def run(self) -> None:
-        """Handles messages until the consumer is closed. Cancelled, it drains first.
+        """Handles messages until the consumer is closed. If it is cancelled, it drains first.
 
-        Returns at once if it was closed since :meth:`start`, for example by its own handler.
+        Returns at once if the consumer was started and closed before, for example by its own handler. Raises as :meth:`start`, and the error
+        with which the client ended by itself (``end_when_refused``).
         """
         if self._plan.handler is None:
             raise InvalidTypeError("this consumer has no handler to run; iterate over it, or name one in `consume`")
@@ -197,7 +202,7 @@ class Consumer(_Subscribed, AsyncOnly):
         self._native.check_end()
 
     async def wait_closed(self) -> None:
-        """Waits for the end without asking for it."""
+        """Waits until the consumer has ended. Does not close it."""
         if self._subscription is None:
             return
         if isinstance(self._workers, LoopWorkers):
@@ -211,21 +216,21 @@ class Consumer(_Subscribed, AsyncOnly):
             await until_done(self._mailbox.done, _TELLING)
 
     async def close(self) -> None:
-        """Drains: takes no more messages, lets handlers finish, settles, gives the rest back.
+        """Drains: takes no more messages, waits for running handlers up to ``drain_timeout``, and requeues the rest.
 
-        If its own handler, or a task of that, calls it, it does not wait: the end comes when that handler is done.
+        A call from its own handler, or from a task of that handler, does not wait: the consumer ends after that handler.
         """
         self._begin_to_close()
         if self._end(abandon=False) is not None and not (self._workers is not None and self._workers.is_within):
             await self.wait_closed()
 
     def _begin_to_close(self) -> None:
-        """Asks for the drain that :meth:`close` waits for."""
+        """Starts the drain that :meth:`close` waits for."""
         if self._workers is not None:
             self._workers.close()
 
     def stop(self) -> None:
-        """Ends now: handlers are cancelled, and what they hold comes again."""
+        """Ends now: handlers are cancelled, and their messages are delivered again."""
         if self._workers is not None:
             self._workers.stop()
         self._end(abandon=True)
@@ -259,7 +264,7 @@ class Consumer(_Subscribed, AsyncOnly):
 
 
 class BlockingConsumer(_Subscribed):
-    """A consumer for a thread: iterate and settle, or ``run()`` its handler.
+    """A consumer for a thread: ``run()`` its handler, or iterate over messages and settle each.
 
     ::
 
@@ -275,7 +280,11 @@ class BlockingConsumer(_Subscribed):
         self._starting = threading.Lock()
 
     def start(self) -> BlockingConsumer:
-        """Subscribes, and starts handling if there is a handler. Raises what the broker refuses; no message was taken."""
+        """Subscribes, and starts to handle messages if there is a handler.
+
+        Raises :class:`StrategyRefusedError`, :class:`QueueNotFoundError`, :class:`MismatchError`, :class:`AccessRefusedError` or another
+        :class:`RetryRmqError` if the broker refuses something. Then no message was taken.
+        """
         with self._starting:
             self._start()
         return self
@@ -303,9 +312,10 @@ class BlockingConsumer(_Subscribed):
                     raise
 
     def run(self) -> None:
-        """Handles messages until the consumer is closed, by a handler or another thread; Ctrl-C drains.
+        """Handles messages until a handler or another thread closes the consumer. Ctrl-C drains, then raises ``KeyboardInterrupt``.
 
-        Returns at once when that has happened since :meth:`start`.
+        Returns at once if the consumer was started and closed before. Raises as :meth:`start`, and the error with which the client ended by
+        itself (``end_when_refused``).
         """
         if self._plan.handler is None:
             raise InvalidTypeError("this consumer has no handler to run; iterate over it, or name one in `consume`")
@@ -328,9 +338,9 @@ class BlockingConsumer(_Subscribed):
                 self._mailbox.done.result(_TELLING)
 
     def close(self) -> None:
-        """Drains: takes no more messages, lets handlers finish, settles, gives the rest back.
+        """Drains: takes no more messages, waits for running handlers up to ``drain_timeout``, and requeues the rest.
 
-        If its own handler, or a task of that, calls it, it does not wait: the end comes when that handler is done.
+        A call from its own handler does not wait: the consumer ends after that handler.
         """
         if self._workers is not None:
             self._workers.close()
@@ -339,7 +349,7 @@ class BlockingConsumer(_Subscribed):
             self._wait_closed(subscription)
 
     def stop(self) -> None:
-        """Ends now: what handlers hold comes again."""
+        """Ends now, without waiting for handlers: their messages are delivered again."""
         if self._workers is not None:
             self._workers.stop()
         self._end(abandon=True)

@@ -6,130 +6,133 @@ from typing import ClassVar
 
 
 class RetryRmqError(Exception):
-    """The base of every exception of this package. None of them means that a message was lost."""
+    """The base of every exception of this package.
 
-    #: The kind, the same in every language.
+    None of them means that a delivered message was lost: what was not acknowledged stays in its queue.
+    """
+
+    #: The code of the error, the same in every language.
     code: ClassVar[str] = "error"
-    #: What stands behind it, for a log; often empty.
+    #: Its cause, for a log; often empty.
     detail: str = ""
 
 
 class InvalidUrlError(RetryRmqError, ValueError):
-    """The broker's address cannot be used."""
+    """The broker's address cannot be used: unknown scheme, missing host, port out of range."""
 
     code = "invalid_url"
 
 
 class InvalidOptionError(RetryRmqError, ValueError):
-    """An option has a value that cannot work; nothing was subscribed or published."""
+    """An option has a value that cannot work. Nothing was subscribed or published."""
 
     code = "invalid_option"
 
 
 class InvalidTypeError(RetryRmqError, TypeError):
-    """An option has a value of a type that cannot work; nothing was subscribed or published."""
+    """An option has a value of a wrong type. Nothing was subscribed or published."""
 
     code = "invalid_option"
 
 
 class InvalidPolicyError(RetryRmqError, ValueError):
-    """A retry policy or rule cannot be read or cannot work."""
+    """A retry policy or a rule cannot be parsed, or cannot work."""
 
     code = "invalid_policy"
 
 
 class UnreachableError(RetryRmqError, ConnectionError):
-    """Nothing answers at the address, or what answers does not speak AMQP 0-9-1."""
+    """Nothing answers at the address, or it does not speak AMQP 0-9-1."""
 
     code = "unreachable"
 
 
 class AuthenticationFailedError(RetryRmqError):
-    """The broker refuses the user or the password; or there is none, because a file or the ``credentials`` function failed."""
+    """The broker refused the user or the password (AMQP 403), or a password file or the ``credentials`` function failed."""
 
     code = "authentication_failed"
 
 
 class TlsFailedError(RetryRmqError):
-    """The TLS handshake failed, or a certificate file holds no certificate."""
+    """The TLS handshake failed, or a certificate file contains no certificate."""
 
     code = "tls_failed"
 
 
 class VhostNotFoundError(RetryRmqError):
-    """The virtual host does not exist."""
+    """The virtual host does not exist (AMQP 530 while connecting)."""
 
     code = "vhost_not_found"
 
 
 class QueueNotFoundError(RetryRmqError):
-    """The queue does not exist and may not be declared."""
+    """The queue does not exist and may not be declared (AMQP 404)."""
 
     code = "queue_not_found"
 
 
 class MismatchError(RetryRmqError):
-    """A queue or exchange exists with other arguments."""
+    """A queue or exchange exists with other arguments (AMQP 406)."""
 
     code = "mismatch"
 
 
 class AccessRefusedError(RetryRmqError):
-    """The user lacks a permission; the text names the pattern that is missing."""
+    """The user lacks a permission (AMQP 403). The text names the missing permission pattern."""
 
     code = "access_refused"
 
 
 class StrategyRefusedError(RetryRmqError):
-    """The broker or the queue cannot serve the chosen strategy safely; the text names one that can."""
+    """This broker or this queue cannot serve the chosen strategy safely. The text names one that can."""
 
     code = "strategy_refused"
 
 
 class UnroutableError(RetryRmqError):
-    """No queue takes a message with this exchange and routing key."""
+    """No queue takes a message with this exchange and routing key (AMQP ``basic.return``). It was not stored."""
 
     code = "unroutable"
 
 
 class NotConfirmedError(RetryRmqError):
-    """The broker did not confirm a message: publish it again after a pause."""
+    """The broker rejected a publish (AMQP ``basic.nack``). Publish it again after a pause."""
 
     code = "not_confirmed"
 
 
 class TooLargeError(RetryRmqError, ValueError):
-    """The message does not fit: a name above 255 bytes, or headers above one frame."""
+    """The message does not fit: a name longer than 255 bytes, headers larger than one frame, or a body larger than the broker allows."""
 
     code = "too_large"
 
 
 class BrokerTimeoutError(RetryRmqError, TimeoutError):
-    """The broker did not answer in time."""
+    """The broker did not answer in time, or the queue exists and its nodes are away."""
 
     code = "timeout"
 
 
 class ConnectionLostError(RetryRmqError, ConnectionError):
-    """The connection was lost; it is re-made in the background."""
+    """The connection was lost. It is re-made in the background."""
 
     code = "connection_lost"
 
 
 class ClosedError(RetryRmqError):
-    """The client or consumer was closed."""
+    """The client or the consumer was closed."""
 
     code = "closed"
 
 
 class ForkedError(RetryRmqError, RuntimeError):
-    """The client was connected before this process was forked: connect after the fork, in each process."""
+    """The client was connected before this process was forked. Connect after the fork, in each process."""
 
     code = "forked"
 
 
 class BrokerError(RetryRmqError):
-    """Any other refusal by the broker; the text quotes it."""
+    """Any other refusal by the broker. The text quotes it."""
 
     code = "broker_error"
 

@@ -1,4 +1,4 @@
-"""Events: what happened to which message, as typed values, for ``on_event``."""
+"""Events: what happened to a message or a consumer, as typed values, for ``on_event``."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class _MessageEvent(Event):
 
 @dataclass(frozen=True)
 class Retried(_MessageEvent):
-    """A failed message is on its way to wait; its original is acknowledged."""
+    """A failed message waits for its next attempt. Its copy is confirmed, its original acknowledged."""
 
     name = "retried"
     #: The attempt that failed; 1 is the first delivery.
     attempt: int
     #: How long it waits.
     delay: timedelta
-    #: Why it failed.
+    #: The error of this attempt.
     error: str
 
 
 @dataclass(frozen=True)
 class Deferred(_MessageEvent):
-    """A message was deferred by its handler."""
+    """A handler deferred a message."""
 
     name = "deferred"
     #: How long it waits.
@@ -50,112 +50,112 @@ class Parked(_MessageEvent):
     """A message was parked."""
 
     name = "parked"
-    #: The last attempt made.
+    #: The number of the last attempt.
     attempt: int
     #: Why: ``exhausted``, ``fatal``, ``requested``, ``delivery-limit``, ``undecodable``, ``expired``, ``too-old``, ``rejected`` or
     #: ``overflow``.
     reason: str
-    #: The last failure.
+    #: The error of the last failure.
     error: str
 
 
 @dataclass(frozen=True)
 class Rejected(_MessageEvent):
-    """With ``dlx=False``: a failed message was rejected; the queue's own dead-lettering decides."""
+    """With ``dlx=False``: a failed message was rejected without requeue. The queue's own dead-lettering decides."""
 
     name = "rejected"
-    #: Why it failed.
+    #: The error of this attempt.
     error: str
 
 
 @dataclass(frozen=True)
 class HandedOver(_MessageEvent):
-    """With ``strategy="service"``: a failed message was handed over to the service, whose policy decides; its original is acknowledged."""
+    """With ``strategy="service"``: a failed message was handed over to the service, whose policy decides. Its original is acknowledged."""
 
     name = "handed_over"
     #: The attempt that failed; 1 is the first delivery.
     attempt: int
-    #: Why it failed.
+    #: The error of this attempt.
     error: str
 
 
 @dataclass(frozen=True)
 class Detoured(_MessageEvent):
-    """A message that came back from a consumer without an answer takes a detour, so that the crash is counted."""
+    """A message came back without an answer from its consumer. A copy takes a short wait, so that the crash is counted."""
 
     name = "detoured"
-    #: Crashes so far.
+    #: Its crashes so far.
     crashes: int
 
 
 @dataclass(frozen=True)
 class AlreadyHandled(_MessageEvent):
-    """A message that was handled before the connection dropped came again, and was acknowledged, not run again."""
+    """A message that was handled before the connection was lost came again. It was acknowledged and not handled again."""
 
     name = "already_handled"
 
 
 @dataclass(frozen=True)
 class Replayed(_MessageEvent):
-    """A message that was replayed from the parking queue arrived, to be handled again."""
+    """A message that was replayed from the parking queue arrived, and will be handled again."""
 
     name = "replayed"
 
 
 @dataclass(frozen=True)
 class PublishFailed(_MessageEvent):
-    """A copy could not be stored; it is tried again, and the original is still unacknowledged."""
+    """A copy could not be stored. It is tried again; the original is still unacknowledged."""
 
     name = "publish_failed"
-    #: Why.
+    #: Why it could not be stored.
     error: str
 
 
 @dataclass(frozen=True)
 class Requeued(_MessageEvent):
-    """Copies could not be stored for long: the message goes back to its queue."""
+    """A copy could not be stored for a long time, so the message was requeued."""
 
     name = "requeued"
 
 
 @dataclass(frozen=True)
 class Disconnected(Event):
-    """The connection or the channel was lost; what was unacknowledged comes again."""
+    """The connection or the channel was lost. Unacknowledged messages are delivered again."""
 
     name = "disconnected"
 
 
 @dataclass(frozen=True)
 class LoginRefused(Event):
-    """The connection was lost, and the broker refuses the login or the virtual host now.
+    """The connection was lost, and the broker now refuses the login or the virtual host.
 
-    It is tried again; somebody has to change the login or the virtual host.
+    The client keeps trying; somebody must change one of them.
     """
 
     name = "login_refused"
-    #: What the broker refuses.
+    #: What the broker refused.
     error: str
 
 
 @dataclass(frozen=True)
 class Reconnected(Event):
-    """Consuming again after a loss."""
+    """The consumer consumes again after a loss."""
 
     name = "reconnected"
 
 
 @dataclass(frozen=True)
 class Paused(Event):
-    """Too large a share of attempts failed: no messages are taken for a while."""
+    """Too many attempts failed, so the consumer takes no messages for a while."""
 
     name = "paused"
-    #: For how long.
+    #: How long the pause lasts.
     delay: timedelta
 
 
 @dataclass(frozen=True)
 class Resumed(Event):
-    """The probe message succeeded: messages are taken again."""
+    """The probe message succeeded, so the consumer takes messages again."""
 
     name = "resumed"
 
@@ -183,7 +183,7 @@ _KINDS: dict[str, type[Event]] = {
 
 
 def made(name: str, facts: dict[str, Any]) -> Event | None:
-    """The event with this name; ``None`` for one that this version does not know."""
+    """The event with this name; ``None`` if this version does not know it."""
     kind = _KINDS.get(name)
     if kind is None:
         return None

@@ -1,4 +1,4 @@
-"""Logins from a function that is called at every connection."""
+"""Logins from a function that is called for every connection."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .options import checked_callable, checked_text
 
 @dataclass(frozen=True)
 class Login:
-    """A user and a password, as a ``credentials`` function returns them. The password is not in its ``repr``."""
+    """A user and a password, for a ``credentials`` function to return. Its ``repr`` does not show the password."""
 
-    #: The user; may be empty with an OAuth 2 token, which says itself who it is for.
+    #: The user. May be empty with an OAuth 2 token, because the token names the user.
     user: str
     #: The password, or an OAuth 2 token.
     password: str = field(repr=False)
-    #: How long from now the broker takes this password: the function is asked again before that, and the open connections are
-    #: renewed. Of a token that is a JWT it is read from its ``exp``; otherwise there is no end unless it is said here.
+    #: How long from now the broker accepts this password. Before that time ends, the function is called again and the open connections
+    #: are renewed. If the token is a JWT, its lifetime is read from ``exp``. Otherwise ``None`` means that it does not expire.
     expires_in: Duration | None = None
 
     def __post_init__(self) -> None:
@@ -30,13 +30,13 @@ class Login:
             seconds(self.expires_in, "expires_in")
 
 
-#: Called without arguments, at every connection and again before a password ends. A ``def`` runs on a thread, an ``async def`` on
-#: the event loop.
+#: A function that returns the login. It is called without arguments, for every connection and again before a password expires. A ``def``
+#: runs on a thread, an ``async def`` on the event loop.
 Credentials: TypeAlias = Callable[[], Login | tuple[str, str] | Awaitable[Login | tuple[str, str]]]
 
 
 def checked_credentials(function: object) -> None:
-    """Raises what is wrong with it before it is asked anything."""
+    """Raises if the function cannot be called."""
     if isinstance(function, Login | tuple):
         raise InvalidTypeError(
             f"`credentials` must be a function that returns a retryrmq.Login, not a {type(function).__name__} itself; a login "
@@ -46,7 +46,7 @@ def checked_credentials(function: object) -> None:
 
 
 def login_of(result: Any) -> Login:
-    """What a function returned. Raises without a word of it, which may be a password."""
+    """The login that a function returned. The text of the error does not quote the value, which may be a password."""
     if isinstance(result, Login):
         return result
     if isinstance(result, tuple) and len(result) == 2:

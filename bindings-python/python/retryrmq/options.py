@@ -1,4 +1,4 @@
-"""The options of a consumer: checked at the call, before there is a connection."""
+"""The options of a consumer. They are checked at the call, before there is a connection."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from ._native import Message
 from .errors import InvalidOptionError, InvalidTypeError
 from .policy import Policy, Rule
 
-#: How failed messages wait; with ``service`` they are handed over to ``retryrmq serve``, whose policy decides.
+#: How failed messages wait. With ``service`` they are handed over to ``retryrmq serve``, whose policy decides.
 Strategy: TypeAlias = Literal["retry-queues", "dead-letter", "native", "delayed-exchange", "service"]
 
-#: What a missing work queue is made with: ``quorum`` or ``classic``, and what the broker gives up on goes to the parking queue; or
-#: exactly these arguments, ``{}`` for none. ``existing``: it is never made.
+#: How a missing work queue is created. ``quorum`` or ``classic``: of this type, and messages that the broker itself gives up on go to
+#: the parking queue. A mapping: with exactly these arguments, ``{}`` for none. ``existing``: it is never created.
 WorkQueue: TypeAlias = Literal["quorum", "classic", "existing"] | Mapping[str, str | int | bool]
 
-#: ``def`` handlers run on threads, ``async def`` handlers on the event loop.
-#: What they return does not matter, unless it is work that nobody would do: a coroutine, a generator, a function.
+#: A function that gets a message. A ``def`` runs on a thread, an ``async def`` on the event loop. Its return value is ignored, except for
+#: a coroutine, a generator or a function: that work would never run, so the attempt has failed.
 Handler: TypeAlias = Callable[[Message], Any]
 
 
 @dataclass(frozen=True)
 class Pause:
-    """The retry budget: when most attempts fail, the messages are not the problem.
+    """The retry budget: when a consumer stops taking messages for a while.
 
-    More than the share ``failures`` of the last ``window`` attempts failed: the consumer stops taking messages for
-    ``duration``; then one message is taken as a probe, whose success ends the pause and whose failure renews it.
+    If more than the share ``failures`` (0 to 1) of the last ``window`` attempts failed, the consumer takes no messages for ``duration``.
+    Then it takes one message as a probe: if it succeeds, the consumer resumes; if it fails, the next pause begins.
     """
 
     failures: float = _native.PAUSE[0]
@@ -55,49 +55,51 @@ class Pause:
 
 
 class ConsumerOptions(TypedDict, total=False):
-    """The options of :meth:`App.consume` and :meth:`Client.consume`, in the order they have in every language."""
+    """The options of :meth:`App.consume` and :meth:`Client.consume`, in the same order as in every language."""
 
-    #: Whether failed messages are retried and parked. Off, a failure is rejected without requeue. Off by default.
+    #: Whether failed messages are retried and parked. Off by default: a failed message is rejected without requeue, and the queue's own
+    #: dead-lettering decides. Without a dead-letter exchange the broker drops it.
     dlx: bool
-    #: The policy for failures that no rule matches; ``exponential(1s, factor=4, max=5m, retries=5)`` by default.
+    #: The policy for failures that no rule matches. The default is ``exponential(1s, factor=4, max=5m, retries=5)``. Needs ``dlx``.
     retry: Policy | str
     #: How failed messages wait; ``retry-queues`` by default.
     strategy: Strategy
-    #: Rules that choose another policy; the first that holds decides.
+    #: Rules that choose another policy. The first rule that matches decides. Needs ``dlx``.
     rules: Sequence[Rule | str]
-    #: How many messages may be unacknowledged at a time; 64 by default.
+    #: How many messages may be unacknowledged at a time (AMQP ``basic.qos``): 1 to 65535, 64 by default.
     prefetch: int
-    #: Which consumers of the queue come first: while one of a higher priority has room in its ``prefetch``, it gets the messages.
-    #: May be negative; 0 by default.
+    #: The priority among the consumers of the queue (``x-priority``): while a consumer of a higher priority has room in its ``prefetch``,
+    #: it gets all messages. May be negative; 0 by default.
     priority: int
-    #: How many handlers run at a time; 16 by default, and 1 for a ``def`` handler, whose code must be safe for threads
-    #: to be run by several. Needs a handler.
+    #: How many handlers run at a time. 16 by default for an ``async def`` handler. 1 for a ``def`` handler: its code must be thread-safe
+    #: before you set more. Needs a handler.
     concurrency: int
-    #: How long a handler may take; longer is a failed attempt. No limit by default. Needs a handler.
+    #: How long a handler may run, at most 365 days. After that the attempt has failed. No limit by default. Needs a handler.
     handler_timeout: Duration
-    #: Whether messages that are given up are parked; otherwise they are dropped. On by default.
+    #: Whether messages that are given up are parked. On by default. Off: they are acknowledged and lost. Needs ``dlx``.
     park: bool
-    #: Stops taking messages for a while when too many attempts fail. Off by default.
+    #: Stops taking messages for a while when too many attempts fail. ``True`` for the default :class:`Pause`. Off by default.
     pause: Pause | bool
-    #: Told of every event; on the event loop for ``async def`` handlers and ``async for``, otherwise on a thread of its own.
+    #: A function that is called with every event: on the event loop for an ``async def`` handler and for ``async for``, otherwise on a
+    #: thread of its own.
     on_event: Listener
-    #: Exception classes that no retry can mend: the message is parked at once. Needs a handler.
+    #: Exception classes that no retry can fix: the message is parked at once as ``fatal``. Needs ``dlx`` and a handler.
     fatal: type[BaseException] | tuple[type[BaseException], ...]
-    #: Whether missing queues are made. On by default.
+    #: Whether missing queues are created. On by default. Off: they must exist, and the user needs no ``configure`` permission.
     declare: bool
-    #: What the queue itself is made with when it is missing; a quorum queue by default. A queue that exists is taken as it is.
-    #: Everybody else who declares the queue must use the same arguments. With ``existing`` it is never made: the
-    #: start raises :class:`QueueNotFoundError` until somebody else has declared it.
+    #: How the work queue is created if it is missing; a quorum queue by default. An existing queue is used as it is. Everyone who declares
+    #: the queue must use the same arguments. With ``existing`` it is never created: the start raises :class:`QueueNotFoundError` until
+    #: somebody else has declared it.
     work_queue: WorkQueue
-    #: Consumes a queue although its name is one that waiting and parking queues have, such as ``orders.parked``: that takes
-    #: away what is parked. Off by default, and such a name is refused.
+    #: Allows a queue whose name is reserved for waiting and parking queues, such as ``orders.parked``. Consuming it removes the parked
+    #: messages. Off by default: such a name is refused.
     reserved_name: bool
-    #: How long closing waits for running handlers; 30 seconds by default. Coroutines that still run then are
-    #: cancelled.
+    #: How long closing waits for running handlers: 30 seconds by default, at most 365 days. Coroutines that still run then are cancelled,
+    #: and their messages are requeued.
     drain_timeout: Duration
-    #: Crashes after which a message is parked; 10 by default.
+    #: Crashes of its consumer after which a message is parked as ``delivery-limit``; 10 by default.
     crash_limit: int
-    #: Deferrals after which a message is parked; 1000 by default.
+    #: Deferrals after which a message is parked as ``exhausted``; 1000 by default.
     defer_limit: int
 
 
@@ -181,7 +183,7 @@ def encoded(option: str, value: str) -> bytes:
 
 
 def no_option(name: str, known: Sequence[str]) -> InvalidTypeError:
-    """For an option that there is not."""
+    """The error for an unknown option."""
     close = difflib.get_close_matches(name, known, 1)
     hint = f" did you mean `{close[0]}`? The" if close else " the"
     return InvalidTypeError(f"there is no option `{name}`;{hint} options are {', '.join(known)}")
@@ -209,7 +211,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """A consumer before it runs: everything that is known before there is a connection."""
+    """A consumer that is not running yet: all that is known before there is a connection."""
 
     queue: str
     native: _native.Options
@@ -223,7 +225,7 @@ class Plan:
 
 
 def is_async(handler: Callable[..., Any]) -> bool:
-    """Whether calling it makes a coroutine: an ``async def``, or an object whose ``__call__`` is one."""
+    """Whether a call returns a coroutine: an ``async def``, or an object whose ``__call__`` is one."""
     while isinstance(handler, functools.partial):
         handler = handler.func
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
@@ -251,12 +253,12 @@ def checked_callable(what: str, function: object, how: str, *arguments: object) 
         raise InvalidTypeError(f"{what} is called {how}: {error}") from None
 
 
-#: What is about running a handler.
+#: Options that concern the running of a handler.
 _OF_HANDLERS = ("concurrency", "handler_timeout", "fatal")
 
 
 def refuse_without_handler(options: ConsumerOptions) -> None:
-    """For a consumer that is iterated over: what only a handler could heed would be ignored."""
+    """Raises for options that need a handler, because iteration would ignore them."""
     for option in _OF_HANDLERS:
         if options.get(option) is not None:
             raise InvalidOptionError(

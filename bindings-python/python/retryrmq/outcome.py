@@ -1,4 +1,4 @@
-"""What a handler can raise beside errors, and what becomes of what it raises."""
+"""What a handler can raise besides errors, and what happens to the message then."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ ACK: End = ("ack", "", "", [], None, None)
 
 
 class RetryAfter(Exception):
-    """Raised by a handler: the attempt failed, and the message comes back in ``delay``, whatever the policy says.
+    """Raise it in a handler: the attempt failed; retry after ``delay``, whatever the policy's delay is.
 
-    It counts as a retry. ``raise RetryAfter("30s") from error`` keeps the error as what went wrong.
+    It counts as a retry; if no retries are left, the message is parked. ``raise RetryAfter("30s") from error`` records ``error`` as the
+    failure. Without ``dlx`` the message is rejected.
     """
 
     def __init__(self, delay: Duration, message: str = "") -> None:
@@ -38,7 +39,10 @@ class RetryAfter(Exception):
 
 
 class Park(Exception):
-    """Raised by a handler: the message is parked now, with this reason for people to read."""
+    """Raise it in a handler: the message is parked now as ``requested``.
+
+    ``reason`` is written into its record, for people to read. Without ``dlx`` the message is rejected.
+    """
 
     def __init__(self, reason: str) -> None:
         if not isinstance(reason, str):
@@ -47,7 +51,11 @@ class Park(Exception):
 
 
 class Defer(Exception):
-    """Raised by a handler: not now; the message comes back in ``delay``, and no attempt is spent."""
+    """Raise it in a handler: not now; the message is delivered again after ``delay``, and uses up no attempt.
+
+    After ``defer_limit`` deferrals it is parked. Without ``dlx`` the consumer holds the message, for at most a minute, and puts a copy at
+    the tail of its queue.
+    """
 
     def __init__(self, delay: Duration) -> None:
         self.delay = seconds(delay, "delay")
@@ -67,9 +75,9 @@ def judged(
 ) -> End:
     """The end of an attempt that raised ``error``.
 
-    A signal (``RetryAfter``, ``Park``, ``Defer``) counts wherever it stands in the chain of explicit causes. ``kinds`` and
-    ``stack`` say whether anybody wants to know the base classes and the trace; of what is parked at once, the trace is always
-    kept. A group of one error is that error. Never raises, whatever people's exceptions do.
+    A signal (``RetryAfter``, ``Park``, ``Defer``) may stand anywhere in the chain of explicit causes. ``kinds`` and ``stack`` say whether
+    the base classes and the trace are needed; the trace is always kept if the message is parked at once. A group with one error counts as
+    that error. Never raises, whatever the code of user exceptions does.
     """
     try:
         return _judged(error, fatal, kinds, stack)
@@ -78,7 +86,7 @@ def judged(
 
 
 def undecided(error: BaseException, trouble: BaseException) -> End:
-    """For an error that cannot be judged or handed over: a failed attempt, with what can be said of it."""
+    """The end of an attempt whose error cannot be judged or passed on: a failed attempt, with what can be read of the error."""
     name = _name(type(error))
     with contextlib.suppress(BaseException):  # a filter of somebody's logging may raise
         logger.error("a %s cannot be read; it counts as a failed attempt", name, exc_info=trouble)
@@ -132,7 +140,7 @@ _GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())
 
 
 def _alone(error: BaseException) -> BaseException:
-    """The one error of a group: what one task of a ``TaskGroup`` raised. Of several, none can speak for all."""
+    """The one error of a group, such as the error of one task of a ``TaskGroup``. A group of several stays a group."""
     one: Any = error
     while isinstance(one, _GROUP) and len(one.exceptions) == 1 and one.__cause__ is None:
         one = one.exceptions[0]
@@ -151,12 +159,12 @@ def _signal(error: BaseException) -> BaseException | None:
 
 
 def sayable(text: str) -> str:
-    """With escapes for lone surrogates, which are in no UTF-8: names of files have them, and badly read JSON."""
+    """Escapes lone surrogates, which UTF-8 cannot encode. Names of files have them, and badly read JSON."""
     return text if str.isascii(text) else str.encode(text, "utf-8", "backslashreplace").decode()
 
 
 def trace_of(error: BaseException) -> TracebackType | None:
-    """The trace without our own frames at its top."""
+    """The traceback without our own frames at its top."""
     trace = error.__traceback__
     while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == _HERE:
         trace = trace.tb_next
@@ -174,13 +182,13 @@ def _name(kind: type) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Its kind and what it says, in one line of a log. Never raises."""
+    """The type and text of an error, in one log line. Never raises."""
     name, text = _name(type(error)), _text(error, "")
     return f"{name}: {text}" if text else name
 
 
 def _text(error: BaseException, otherwise: str | None = None) -> str:
-    """What it says; people's ``__str__`` may do anything."""
+    """The text of an error. A user's ``__str__`` may raise."""
     name = _name(type(error))
     try:
         text = sayable(str(error))

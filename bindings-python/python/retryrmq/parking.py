@@ -1,4 +1,4 @@
-"""Parked messages: read, replayed, dropped. Reading spends nothing and loses nothing."""
+"""Parked messages: read, replayed, dropped. Reading loses no message."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from .options import checked_text
 
 
 class ParkedMessage:
-    """A parked message and the record of why."""
+    """A parked message, and the record of why it was parked."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
         #: The message itself: body, headers, and where it was first published.
         self.message: Message = record.message
-        #: ``exhausted``, ``fatal``, ``requested``, ``delivery-limit``, ``undecodable``, ``expired``, ``too-old``,
-        #: ``rejected`` or ``overflow``; ``None`` when neither we nor the broker left a reason.
+        #: Why it was parked: ``exhausted``, ``fatal``, ``requested``, ``delivery-limit``, ``undecodable``, ``expired``, ``too-old``,
+        #: ``rejected`` or ``overflow``; ``None`` if neither a consumer nor the broker left a reason.
         self.reason: str | None = record.reason
-        #: When, to the second, in UTC.
+        #: When it was parked, in whole seconds, in UTC.
         self.parked_at: datetime | None = record.parked_at
         #: The last failure, one line.
         self.error: str = record.error
-        #: The error's type or class; empty when unknown.
+        #: The error's type or class; empty if unknown.
         self.error_type: str = record.error_type
-        #: The stack trace of the last failure.
+        #: The stack trace of the last failure, if there is one.
         self.stack: str | None = record.stack
         #: Sixteen hexadecimal digits that equal failures share.
         self.fingerprint: str = record.fingerprint
-        #: Attempts that were made; 0 when the broker parked it and they were not counted.
+        #: How many attempts were made; 0 if the broker parked it and nothing counted.
         self.attempts: int = record.attempts
-        #: Whether the broker dead-lettered it, rather than a consumer of this library parking it.
+        #: Whether the broker dead-lettered it. Otherwise a consumer of this library parked it.
         self.by_broker: bool = record.by_broker
-        #: The queue that it belongs to and is replayed to: the one whose parking queue this is, or another one out of which
-        #: the broker dead-lettered it.
+        #: The queue to which it is replayed: the work queue of this parking queue, or another queue from which the broker
+        #: dead-lettered it.
         self.home: str = record.home
-        #: Sixteen hexadecimal digits that name this one message, wherever it stands: of its id, its body and the record of
-        #: its parking. Only messages that are equal in all of these share it.
+        #: Sixteen hexadecimal digits that identify this one message. They are computed from its id, its body and the record of its
+        #: parking, so only messages that are equal in all of these share it.
         self.mark: str = record.mark
 
     def __repr__(self) -> str:
@@ -62,7 +62,7 @@ class _Parking:
         self._walk: Walk | None = None
 
     def __len__(self) -> int:
-        """How many were there when the walk began and have not been seen yet."""
+        """How many messages were ready when the walk began and were not shown yet."""
         return self._open().remaining
 
     def __bool__(self) -> bool:
@@ -70,22 +70,22 @@ class _Parking:
 
     @property
     def others(self) -> int:
-        """How many others were taking messages out of the parking queue when the walk began, other walks among them.
+        """How many other consumers the parking queue had when the walk began. Other walks are among them.
 
-        This walk does not see the messages that they hold, and the broker does not tell how many those are.
+        This walk does not see the messages they hold, and the broker does not tell how many those are.
         """
         return self._open().others
 
     @property
     def missed(self) -> int:
-        """How many messages were there when the walk began, and were taken by others before they came."""
+        """How many messages were ready when the walk began, and were taken by others before this walk came to them."""
         return self._open().missed
 
     @property
     def warning(self) -> str | None:
-        """What is wrong with the parking queue, as far as a client can see.
+        """What is wrong with the parking queue, as far as a client can see; ``None`` if nothing is.
 
-        A queue made by somebody else may drop what is parked. Policies cannot be seen.
+        A queue that somebody else declared may drop parked messages. Policies cannot be seen.
         """
         return self._open().warning
 
@@ -111,7 +111,9 @@ class ParkedMessages(_Parking, AsyncOnly):
                 if it.error_type == "Timeout":
                     await parked.replay(it)
 
-    At the end of the block, what was neither replayed nor dropped is back in its place.
+    The walk holds the messages it has shown until the end of the block. Those that were neither replayed nor dropped are then back in their
+    places. Entering the block raises :class:`QueueNotFoundError` if nothing was ever parked, and :class:`AccessRefusedError` without
+    permission to read the queue or to publish.
     """
 
     async def __aenter__(self) -> ParkedMessages:
@@ -130,24 +132,25 @@ class ParkedMessages(_Parking, AsyncOnly):
             yield ParkedMessage(record)
 
     async def replay(self, parked: ParkedMessage) -> None:
-        """Sends it back to the tail of its work queue, its retries counted from the start.
+        """Replays a message: publishes a copy to the tail of its work queue, and acknowledges the parked one after the confirm.
 
-        What the broker dead-lettered out of another queue goes to that one: see :attr:`ParkedMessage.home`. The parked one
-        goes after the copy is confirmed; raises :class:`UnroutableError` when the queue is gone.
+        The copy's retries count from the start. It goes to the queue that :attr:`ParkedMessage.home` names. The first replay to a queue
+        takes two seconds. Raises :class:`UnroutableError` if the queue does not exist, and the errors of publishing: the message stays
+        parked. After :class:`ConnectionLostError` it is still parked, and may also be in the work queue.
         """
         await pump().answer(self._settle(parked, "replay"))
 
     async def replay_to(self, parked: ParkedMessage, queue: str) -> None:
-        """As :meth:`replay`, to a queue of your choice."""
+        """As :meth:`replay`, to a queue of your choice. Raises :class:`InvalidOptionError` for a waiting or parking queue."""
         await pump().answer(self._settle(parked, "replay_to", checked_text("queue", queue)))
 
     async def drop(self, parked: ParkedMessage) -> None:
-        """Drops the message for good."""
+        """Drops a message for good (AMQP ``basic.ack``)."""
         await pump().answer(self._settle(parked, "drop"))
 
 
 class BlockingParkedMessages(_Parking):
-    """The messages parked for a queue, for threads; as :class:`ParkedMessages`."""
+    """As :class:`ParkedMessages`, for threads: ``with`` and ``for`` instead of ``async with`` and ``async for``."""
 
     def __enter__(self) -> BlockingParkedMessages:
         self._walk = self._native.parked(self.queue).wait()
@@ -169,9 +172,9 @@ class BlockingParkedMessages(_Parking):
         self._settle(parked, "replay").wait()
 
     def replay_to(self, parked: ParkedMessage, queue: str) -> None:
-        """As :meth:`replay`, to a queue of your choice."""
+        """As :meth:`ParkedMessages.replay_to`."""
         self._settle(parked, "replay_to", checked_text("queue", queue)).wait()
 
     def drop(self, parked: ParkedMessage) -> None:
-        """Drops the message for good."""
+        """As :meth:`ParkedMessages.drop`."""
         self._settle(parked, "drop").wait()

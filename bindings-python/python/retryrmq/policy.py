@@ -1,4 +1,4 @@
-"""Retry policies and the rules that choose among them."""
+"""Retry policies, and the rules that choose one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .errors import InvalidOptionError, InvalidTypeError
 class Policy:
     """How long a failed message waits, and how often it comes back before it is parked.
 
-    Made by :func:`exponential`, :func:`fixed`, :func:`linear` or :func:`list`, or from the text that every language
-    reads: ``Policy("exponential(1s, factor=4, max=5m, retries=5)")``.
+    Made by :func:`exponential`, :func:`fixed`, :func:`linear` or :func:`list`, or from text, which is the same in every language:
+    ``Policy("exponential(1s, factor=4, max=5m, retries=5)")``. Raises :class:`InvalidPolicyError` for any other text.
     """
 
     __slots__ = ("_delays", "_retries", "_text")
@@ -27,12 +27,12 @@ class Policy:
 
     @property
     def retries(self) -> int:
-        """How many retries there are before a message is parked; attempts are one more."""
+        """How many retries a message gets before it is parked. Attempts are one more."""
         return self._retries
 
     @property
     def delays(self) -> tuple[timedelta, ...]:
-        """The delay before each retry, before jitter."""
+        """The delay before each retry, without jitter."""
         return tuple(timedelta(seconds=delay) for delay in self._delays)
 
     def __str__(self) -> str:
@@ -85,10 +85,11 @@ def exponential(
     max_age: Duration | None = None,
     age_from: _AgeFrom | None = None,
 ) -> Policy:
-    """Delays that grow by ``factor`` (4) from ``initial`` up to ``max`` (5 minutes); 5 retries.
+    """Delays that are multiplied by ``factor`` (4) with each retry, from ``initial`` (1 second) up to ``max`` (5 minutes); 5 retries.
 
-    ``jitter`` (0 to 0.9) spreads a burst over three delays up to that share shorter. A message whose next attempt would
-    come later than ``max_age`` after its first failure (or its publication, by ``age_from``) is parked.
+    ``jitter`` (0 to 0.9) multiplies each delay by ``1 - jitter``, ``1 - jitter / 2`` or 1, at random. ``max_age``: a message is parked as
+    ``too-old`` if its next attempt would be later than this after its first failure, or with ``age_from="published"`` after its AMQP
+    timestamp. Raises :class:`InvalidPolicyError` for a policy that cannot work.
     """
     return _policy(
         "exponential",
@@ -107,7 +108,7 @@ def fixed(
     max_age: Duration | None = None,
     age_from: _AgeFrom | None = None,
 ) -> Policy:
-    """The same delay every time; 5 retries."""
+    """The same delay before every retry; 5 retries. The other arguments are those of :func:`exponential`."""
     return _policy(
         "fixed",
         (text(delay, "delay"),),
@@ -127,7 +128,10 @@ def linear(
     max_age: Duration | None = None,
     age_from: _AgeFrom | None = None,
 ) -> Policy:
-    """Delays that grow by ``step`` up to ``max``; 5 retries."""
+    """Delays that grow by ``step`` (1 second) with each retry, from ``initial`` up to ``max`` (5 minutes); 5 retries.
+
+    The other arguments are those of :func:`exponential`.
+    """
     return _policy(
         "linear",
         (text(initial, "initial"),),
@@ -144,7 +148,10 @@ def list(
     max_age: Duration | None = None,
     age_from: _AgeFrom | None = None,
 ) -> Policy:
-    """These delays, one after the other; as many retries as delays, and the last one repeats if there are more."""
+    """These delays, one after the other. By default there are as many retries as delays; with more retries the last delay repeats.
+
+    The other arguments are those of :func:`exponential`.
+    """
     if any(isinstance(delay, Sequence) and not isinstance(delay, str) for delay in delays):
         raise InvalidTypeError("`delays` are given one by one, as in retryrmq.list('1s', '10s'), not as a list")
     return _policy(
@@ -157,14 +164,14 @@ def list(
 
 
 class Rule:
-    """Another policy under conditions; the first rule whose conditions all hold decides.
+    """A policy for messages that meet conditions. The first rule whose conditions all match decides.
 
-    ``routing_key`` is a topic pattern as in bindings (``"eu.#"``), ``headers`` maps names to values in which ``*`` is any
-    text, ``error`` is an exception class (subclasses too) or a pattern for its name (``"*Timeout"``). As text:
+    ``routing_key`` is a topic pattern as in bindings (``"eu.#"``). ``headers`` maps names to values; ``*`` in a value matches any text.
+    ``error`` is an exception class (subclasses match too) or a pattern for its name (``"*Timeout"``). As text:
     ``"routing_key=eu.#, error=*Timeout => fixed(5s, retries=3)"``.
 
-    Of a class only the name is compared, without its module, as rules are the same in every language: ``TimeoutError`` is also
-    another package's ``TimeoutError``. To tell them apart, catch one in the handler, and raise :class:`RetryAfter`.
+    Rules are the same in every language, so only the name of a class is compared, without its module: ``TimeoutError`` also matches
+    another package's ``TimeoutError``. To tell them apart, catch one in the handler and raise :class:`RetryAfter`.
     """
 
     __slots__ = ("_parts",)

@@ -1,4 +1,4 @@
-"""The pytest fixture ``simulate_app``, found by pytest by itself."""
+"""The pytest fixture ``simulate_app``; pytest finds it by itself."""
 
 from __future__ import annotations
 

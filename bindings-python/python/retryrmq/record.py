@@ -1,4 +1,4 @@
-"""Plain records: numbers of a consumer, entries of a message's history."""
+"""Plain records: the counters of a consumer, and the entries of a message's history."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from datetime import datetime
 class HistoryEntry:
     """One failed attempt of a message."""
 
-    #: 1 is the first delivery.
+    #: The number of the attempt; 1 is the first delivery.
     attempt: int
-    #: To the second, in UTC.
+    #: When it failed, in whole seconds, in UTC.
     at: datetime
-    #: What went wrong, one line.
+    #: The error, one line.
     error: str
-    #: The machine it was on.
+    #: The host name of the consumer.
     host: str
-    #: The version of the application, if it told.
+    #: The version of the consuming application, as given to ``connect`` or ``App``; empty if it was not.
     app_version: str
 
 
 @dataclass(frozen=True)
 class Stats:
-    """The numbers of a queue's consumers since their client was made."""
+    """The counters of a queue since its client was made. All consumers of the queue on that client share them."""
 
     #: Messages delivered to the consumer.
     delivered: int
@@ -34,7 +34,7 @@ class Stats:
     failed: int
     #: Messages sent to wait for another attempt.
     retried: int
-    #: Messages deferred by their handler.
+    #: Messages that a handler deferred.
     deferred: int
     #: Messages parked.
     parked: int
@@ -42,19 +42,19 @@ class Stats:
     handed_over: int
     #: Messages rejected because the consumer has no retries.
     rejected: int
-    #: Messages that were with a consumer when it went away, sent on a counted detour.
+    #: Messages that came back without an answer, sent on a detour so that the crash is counted.
     detoured: int
-    #: Redeliveries of handled messages, acknowledged without running them again.
+    #: Redeliveries of handled messages, acknowledged and not handled again.
     already_handled: int
-    #: Messages given back to their queue.
+    #: Messages requeued.
     requeued: int
-    #: Settlements of messages that were already settled or belong to a lost connection.
+    #: Settlements without effect, because the message was already settled or belongs to a lost connection.
     stale: int
     #: Copies that could not be stored at once.
     publish_failures: int
-    #: Times the consumer came back after a loss.
+    #: How often the consumer resumed after a lost connection.
     reconnects: int
-    #: Times the consumer paused because too many attempts failed.
+    #: How often the consumer paused because too many attempts failed.
     pauses: int
     #: Messages delivered and not settled yet.
     outstanding: int

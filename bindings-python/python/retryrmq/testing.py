@@ -7,7 +7,7 @@
         assert result.parked[0].reason == "exhausted"
         assert result.elapsed == timedelta(seconds=341)
 
-With pytest the fixture ``simulate_app`` does the same for tests that are no coroutines.
+With pytest, the fixture ``simulate_app`` does the same for tests that are not coroutines.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from .errors import InvalidOptionError, InvalidTypeError
 from .options import Plan
 from .outcome import ACK, End, judged, too_late, undecided
 
-#: A body, or a mapping with ``body`` and anything else that ``publish`` takes.
+#: A body, or a mapping with ``body`` and other arguments of ``publish``.
 Input: TypeAlias = bytes | str | Mapping[str, Any]
-#: Where a message can end, or how an attempt does.
+#: What can happen to a message after an attempt.
 Became: TypeAlias = Literal["acked", "retried", "deferred", "parked", "dropped", "rejected"]
 
 
@@ -38,48 +38,49 @@ Became: TypeAlias = Literal["acked", "retried", "deferred", "parked", "dropped",
 class Attempt:
     """One call of the handler."""
 
-    #: Which of the simulated messages, 0 the first.
+    #: The index of the message; 0 is the first.
     index: int
-    #: What the handler was given.
+    #: The message, as the handler got it.
     message: Message
-    #: When, on the virtual clock.
+    #: When the attempt began, on the virtual clock.
     at: timedelta
-    #: What became of the message.
+    #: What happened to the message.
     became: Became
-    #: What the handler raised.
+    #: What the handler raised, if it raised.
     error: BaseException | None
-    #: How long the message waits then.
+    #: How long the message waits then; ``None`` if it does not wait.
     delay: timedelta | None
 
     @property
     def number(self) -> int:
-        """1 is the first delivery; a deferral spends none."""
+        """The number of the attempt; 1 is the first delivery. A deferral uses up none."""
         return self.message.attempt
 
 
 @dataclass(frozen=True)
 class Ended:
-    """Where a message ended."""
+    """How a message ended."""
 
+    #: The index of the message; 0 is the first.
     index: int
     #: ``acked``, ``parked``, ``dropped`` or ``rejected``.
     became: Became
-    #: On the virtual clock.
+    #: When, on the virtual clock.
     at: timedelta
-    #: Why it was given up.
+    #: Why it was parked or dropped.
     reason: str | None = None
-    #: The parked message with its record, as an operator would find it.
+    #: The parked message, with its record.
     message: Message | None = None
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """What happened: every attempt in order, and where each message ended."""
+    """The result: every attempt in order, and how each message ended."""
 
     attempts: list[Attempt] = field(default_factory=list)
     #: In the order of the messages.
     ends: list[Ended] = field(default_factory=list)
-    #: The time that all of it took, on the virtual clock.
+    #: How long all of it took, on the virtual clock.
     elapsed: timedelta = timedelta()
 
     @property
@@ -93,20 +94,21 @@ class Simulated:
         return [end for end in self.ends if end.became == "parked"]
 
     def attempts_of(self, index: int) -> list[Attempt]:
-        """The attempts at one of the messages."""
+        """The attempts at the message with this index."""
         return [attempt for attempt in self.attempts if attempt.index == index]
 
 
 _MARK = "retryrmq-simulated"
-#: A handler that never lets go of its messages would keep a simulation going for ever.
+#: The most attempts: a handler that defers its messages again and again would never end.
 _MOST = 100_000
 
 
 async def simulate(app: App, queue: str, messages: Iterable[Input]) -> Simulated:
-    """Has the handler of ``queue`` handle ``messages``, one at a time, until every one of them has ended.
+    """Runs the handler of ``queue`` on ``messages``, one at a time, until every message has ended.
 
-    Waiting takes no time: the clock jumps to the next arrival. Nothing else is simulated: what a handler awaits or asks takes
-    the time it takes. ``handler_timeout`` is real for an ``async def``; a ``def`` runs on this thread, and may take what it takes.
+    Waiting takes no time: the clock jumps to the next arrival. Only the broker is simulated: whatever the handler awaits or calls is real.
+    ``handler_timeout`` is measured in real time for an ``async def``. A ``def`` runs on this thread, without a timeout. Raises
+    :class:`InvalidOptionError` if the app has no handler for ``queue``.
     """
     plan = _plan(app, queue)
     simulation = _native.Simulation(plan.native)
@@ -138,7 +140,7 @@ async def simulate(app: App, queue: str, messages: Iterable[Input]) -> Simulated
 
 
 def simulate_blocking(app: App, queue: str, messages: Iterable[Input]) -> Simulated:
-    """As :func:`simulate`, for a test that is no coroutine."""
+    """As :func:`simulate`, for a test that is not a coroutine."""
     return asyncio.run(simulate(app, queue, messages))
 
 
@@ -168,7 +170,7 @@ def _published(queue: str, message: Input, index: int) -> dict[str, Any]:
 
 
 class _TooLate(TimeoutError):
-    """Stands for the handler that took longer than it may."""
+    """The error of a handler that ran longer than its timeout."""
 
 
 def _settled(
@@ -187,7 +189,7 @@ def _settled(
 
 
 async def _attempted(plan: Plan, message: Message) -> BaseException | None:
-    """Runs the handler; what it raised."""
+    """Runs the handler. Returns what it raised."""
     assert plan.handler is not None
     if plan.is_async:
         return await _in_time(cast("Callable[[Message], Awaitable[Any]]", plan.handler), message, plan)
@@ -215,7 +217,7 @@ async def _in_time(handler: Callable[[Message], Awaitable[Any]], message: Messag
         return None
 
     limit = plan.native.handler_timeout
-    # A task of its own: whoever cancels the simulation means the simulation, and no attempt fails by it.
+    # A task of its own: cancelling the simulation must not look like a failed attempt.
     task = asyncio.ensure_future(guarded())
     try:
         await asyncio.wait((task,), timeout=limit)

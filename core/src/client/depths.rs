@@ -1,8 +1,9 @@
-//! How many messages are parked, for the metrics.
+//! The gauge of parked messages, for the metrics.
 //!
-//! A quorum queue without a leader is taken for empty by the broker, and to find out takes a question that may hand out a message
-//! (`basic.get`), and keeps it from others for a moment. So it is asked only where messages were parked a moment ago, and now are not; without an
-//! answer no number is shown. Not at the first look: each consumer that starts would touch what is parked.
+//! The count comes from a passive `queue.declare`. The broker answers 0 for a quorum queue without a leader, so a count of 0 is checked
+//! with `basic.get`, which may take a message out for a moment. To disturb as little as possible, the check runs only if the queue had
+//! messages at the previous look, and never at the first one: otherwise each consumer that starts would touch the parked messages. If the
+//! check gives no answer, no number is shown.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +22,7 @@ use crate::{
     topology::{name, parking_queue},
 };
 
-/// A look costs the broker a channel and a question for each queue: no more often than this, however often the metrics are read.
+/// The shortest time between two looks. A look takes a channel, and one question per queue, however often the metrics are read.
 const FRESH: Duration = Duration::from_secs(5);
 
 /// The parking queues of a client's consumers.
@@ -30,33 +31,33 @@ pub(super) struct Depths {
     addresses: Arc<Addresses>,
     looks: Arc<Looks>,
     state: Mutex<State>,
-    /// Metrics are read by threads of every kind.
+    /// The metrics may be read from a thread outside any runtime.
     runtime: Handle,
 }
 
 #[derive(Default)]
 struct State {
-    /// The work queues whose parking queue is looked at.
+    /// The work queues whose parking queues are counted.
     queues: BTreeSet<String>,
-    /// What is known of those that were looked at, and were not empty or missing.
+    /// What the last look found, for queues that were neither empty nor missing.
     known: BTreeMap<String, Known>,
-    /// Those whose last look cost its connection a channel for good: they were missing, or their node was away.
+    /// Queues that were missing, or whose node was away, at the last look. Such a look uses up a channel number for good.
     costly: BTreeSet<String>,
     looked: Option<Instant>,
     is_looking: bool,
 }
 
-/// What is known of a queue.
+/// What the last look found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
     /// It had messages when it was looked at last.
     Filled,
-    /// It seems empty, and this user may not read it, which would prove it.
+    /// It looks empty, and this user lacks the permission to read it, which would prove it.
     Unreadable,
 }
 
 impl Depths {
-    /// In a runtime only.
+    /// MUST be called inside a runtime.
     pub(super) fn new(depth: Depth, addresses: &Arc<Addresses>, looks: &Arc<Looks>) -> Arc<Self> {
         Arc::new(Self {
             depth,
@@ -71,7 +72,7 @@ impl Depths {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The parking queue of this one from now on, too.
+    /// Counts this queue's parking queue from now on.
     pub(super) fn watch(self: &Arc<Self>, queue: &str, link: &Arc<Link>) {
         {
             let mut state = self.state();
@@ -83,7 +84,7 @@ impl Depths {
         self.refresh(link);
     }
 
-    /// Looks, in the background, unless that was done just now.
+    /// Looks in the background, unless the last look was a moment ago.
     pub(super) fn refresh(self: &Arc<Self>, link: &Arc<Link>) {
         let mut state = self.state();
         let is_fresh = state.looked.is_some_and(|looked| looked.elapsed() < FRESH);
@@ -94,7 +95,7 @@ impl Depths {
         drop(state);
         let (depths, link) = (Arc::clone(self), Arc::downgrade(link));
         self.runtime.spawn(async move {
-            // Also when this task is dropped with its runtime.
+            // Dropped also when this task is dropped with its runtime.
             let looking = Looking(&depths);
             if let Err(error) = depths.look(&link).await {
                 debug!(%error, "how many messages are parked is not known");
@@ -103,7 +104,7 @@ impl Depths {
         });
     }
 
-    /// A number that is not known is not shown: an old one would be wrong.
+    /// Removes the number of each queue that could not be counted: an old number would be wrong.
     async fn look(&self, link: &Weak<Link>) -> Result<()> {
         let mut queues = self.state().queues.clone();
         let looked = self.look_at(&mut queues, link).await;
@@ -113,17 +114,17 @@ impl Depths {
         looked
     }
 
-    /// Looks at one after the other, and leaves those that it does not come to.
+    /// Looks at the queues one after the other. What is left in `queues` at the end was not looked at.
     async fn look_at(&self, queues: &mut BTreeSet<String>, link: &Weak<Link>) -> Result<()> {
         let mut channel: Option<OpenChannel> = None;
         while let Some(queue) = queues.pop_first() {
             self.depth.unknown(&queue);
-            // One that is lost at this moment is not waited for: the others have old numbers.
+            // Do not wait for a lost connection: the other queues would keep old numbers meanwhile.
             let Some(connection) = connected(link) else {
                 return Ok(());
             };
             let connection = connection?;
-            // Not on the connection that consumes, which would end with its last channel.
+            // A look that uses up a channel number does not go over the consuming connection, which would end once all numbers are used up.
             let costly = self.state().costly.contains(&queue);
             let open = if costly {
                 match self.looks.channel().await {
@@ -142,7 +143,7 @@ impl Depths {
             match look(open.lapin(), name(&parking_queue(&queue))?).await {
                 Ok(parked) => {
                     let parked = match self.known(&queue) {
-                        // What keeps this one from being counted, as a limit of connections, says nothing of the others.
+                        // Whatever prevents this count, such as a limit on connections, says nothing about the other queues.
                         Some(Known::Filled) if is_doubtful(&parked) => {
                             self.counted(&queue).await.unwrap_or_else(|error| {
                                 debug!(queue, %error, "how many messages are parked is not known");
@@ -160,7 +161,7 @@ impl Depths {
                         self.state().costly.remove(&queue);
                     }
                 }
-                // It would be refused again, with a line in the broker's log each time.
+                // The broker would refuse it again, and log each refusal.
                 Err(error) if error.kind() == ErrorKind::AccessRefused => {
                     self.state().queues.remove(&queue);
                 }
@@ -168,11 +169,11 @@ impl Depths {
                     self.remember(&queue, None);
                     self.state().costly.insert(queue);
                 }
-                // Only its own node is away.
+                // Only this queue's node is away.
                 Err(error) if error.kind() == ErrorKind::Timeout && !open.is_open() => {
                     self.state().costly.insert(queue);
                 }
-                // Of another connection than that of the others.
+                // This look had a connection of its own; the other queues are not affected.
                 Err(error) if costly => {
                     debug!(queue, %error, "how many messages are parked is not known");
                 }
@@ -202,10 +203,10 @@ impl Depths {
         };
     }
 
-    /// How many are parked where the broker says that there are none: it says so of a queue without a leader as well. None where
-    /// nobody knows.
+    /// Counts a queue that looks empty, because the broker also answers 0 for a queue without a leader. `None` if the count cannot be
+    /// known.
     async fn counted(&self, queue: &str) -> Result<Option<u32>> {
-        // Not the connection that consumes: the question for its type costs a channel for good.
+        // A connection of its own: finding out the queue's type uses up a channel number for good.
         let connection = Connection::open(&self.addresses, "depths").await?;
         let census = Census::hasty(&self.addresses);
         let count = census.of(&connection, &name(&parking_queue(queue))?).await;

@@ -1,7 +1,7 @@
 //! The client: two supervised connections, one to consume and acknowledge, one to publish.
 //!
-//! Two, because RabbitMQ stops reading from a connection that publishes while it is short of memory or disk, and
-//! acknowledgements would be stuck behind that.
+//! Two, because RabbitMQ stops reading from a publishing connection while it is short of memory or disk. On a shared connection the
+//! acknowledgements would be stuck too.
 
 use std::{
     collections::HashMap,
@@ -50,24 +50,24 @@ pub use totals::QueueTotals;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ClientOptions {
-    /// The version of the application, as the history of a failed message shows it.
+    /// The version of your application. It is written into the history of failed messages (`x-retry-history`). Empty by default.
     pub app_version: String,
-    /// The type of the queues in which messages wait and are parked.
+    /// The type of the waiting and parking queues: quorum by default. All consumers of one work queue must use the same type.
     pub queue_type: QueueType,
-    /// A function that gives the login at every connection, instead of the URL.
+    /// A function that returns the login for each new connection, instead of the user and password of the URL.
     pub credentials: Option<Credentials>,
     /// Whether to wait for a broker that cannot be reached yet, instead of failing at once: with a growing pause, and a line in
     /// the log for each try. A broker that refuses is not waited for. Subscribing waits as well, for a broker that went again or whose
     /// queues have no leaders yet: see [`Consumer::wait`].
     pub wait: bool,
-    /// Whether a broker that refuses the login or the virtual host, after a connection was lost, ends the client: consumers end, and
-    /// [`Consumer::run`] returns the error. Otherwise the client goes on trying, and says so by
-    /// [`Event::LoginRefused`](crate::Event) and [`Client::health`].
+    /// Whether the client ends when the broker refuses the login or the virtual host after a connection was lost. On: the consumers end,
+    /// and [`Consumer::run`] returns the error. Off, the default: the client keeps trying, and reports it with
+    /// [`Event::LoginRefused`](crate::Event) and [`Client::health`]. Unacknowledged messages are requeued either way.
     pub end_when_refused: bool,
 }
 
 impl ClientOptions {
-    /// Nothing but the URL: quorum queues, no function for the login, no waiting.
+    /// The defaults: quorum queues, the login of the URL, no waiting.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -109,7 +109,9 @@ impl ClientOptions {
     }
 }
 
-/// A connection to a broker, cheap to clone: consumers, publishing and parked messages all start here.
+/// A client of one broker or cluster: it consumes, publishes and gives access to parked messages. Cheap to clone.
+///
+/// It holds two connections, one to consume and acknowledge, one to publish. Each is re-made in the background when it is lost.
 ///
 /// ```no_run
 /// # async fn example() -> retryrmq::Result<()> {
@@ -136,7 +138,7 @@ struct Inner {
     depths: Arc<Depths>,
     looks: Arc<Looks>,
     reconnects: Arc<AtomicU64>,
-    /// By queue name.
+    /// Keyed by queue name.
     delayed: Mutex<HashMap<String, Arc<Waits>>>,
 }
 
@@ -144,30 +146,32 @@ struct Inner {
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// What the two connections are for.
+/// The labels of the two connections.
 const CONSUME: &str = "consume";
 const PUBLISH: &str = "publish";
 
-/// So many channels the refusals about one item of a plan cost its connection for good. A work queue with many arguments of its owner's may cost
-/// some more.
+/// Channel numbers that one item of a plan can use up for good when the broker refuses it. A work queue whose owner set many arguments may
+/// use up a few more.
 const CHANNELS_OF_AN_ITEM: usize = 8;
 
-/// For more queues than this what is known of their waiting queues is forgotten, and looked up again.
+/// The most queues whose waiting queues are remembered. Beyond that, all are forgotten and looked up again.
 const DELAYED: usize = 1_000;
 
 impl Client {
-    /// Connects to the broker at `url`: `amqp://user:password@host:5672/vhost`.
+    /// Connects to the broker at `url`: `amqp://user:password@host:5672/vhost`, or `amqps://` for TLS. [`Address`](crate::Address) lists
+    /// all parts of a URL. Several hosts of one cluster are separated by commas, as in `amqp://user:password@one,two,three/vhost`; the
+    /// client uses any one that answers (see [`Addresses`]).
+    ///
+    /// Once connected, a lost connection is re-made in the background for as long as the client lives.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`], [`ErrorKind::Unreachable`], [`ErrorKind::AuthenticationFailed`],
-    /// [`ErrorKind::VhostNotFound`], [`ErrorKind::TlsFailed`], [`ErrorKind::Timeout`]. Once connected, a lost
-    /// connection is re-made in the background for as long as the client lives. Of several hosts, as in
-    /// `amqp://user:password@one,two,three/vhost`, any will do: see [`Addresses`].
+    /// [`ErrorKind::InvalidUrl`], [`ErrorKind::Unreachable`], [`ErrorKind::AuthenticationFailed`], [`ErrorKind::VhostNotFound`],
+    /// [`ErrorKind::TlsFailed`], [`ErrorKind::Timeout`].
     pub async fn connect(url: &str) -> Result<Self> {
         Self::connect_with(url, ClientOptions::default()).await
     }
 
-    /// Connects with options.
+    /// As [`connect`](Self::connect), with options.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -175,8 +179,8 @@ impl Client {
         Self::connect_to(url.parse()?, options).await
     }
 
-    /// Connects to the broker at the URL in the environment variable `RETRYRMQ_URL`, or at `amqp://localhost` without it, as the
-    /// command and every other language do without a URL.
+    /// As [`connect_with`](Self::connect_with), with the URL from the environment variable `RETRYRMQ_URL`. If it is not set, the URL is
+    /// `amqp://localhost`. The command and the other languages use the same default.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -208,7 +212,7 @@ impl Client {
         };
         let mut pause = FIRST_PAUSE;
         let (consuming, publishing, server) = loop {
-            // One after the other: where one is refused, the other need not ask.
+            // One after the other: if the first is refused, the second need not try.
             let opened = async {
                 let (consuming, server) = open(CONSUME).await?;
                 let (publishing, _) = open(PUBLISH).await?;
@@ -248,62 +252,68 @@ impl Client {
         })))
     }
 
-    /// Whether both connections are open; otherwise why not. For a health check, and for gauges of your own.
+    /// Whether both connections are open. Use it for a health check. Nothing is sent to the broker.
     ///
     /// # Errors
-    /// Why the last try to connect failed, above all [`ErrorKind::AuthenticationFailed`] after a password was changed;
-    /// [`ErrorKind::ConnectionLost`] before there was one; [`ErrorKind::Closed`] after [`close`](Self::close).
+    /// The error of the last try to connect, for example [`ErrorKind::AuthenticationFailed`] after a password was changed;
+    /// [`ErrorKind::ConnectionLost`] while no try has ended yet; [`ErrorKind::Closed`] after [`close`](Self::close).
     pub fn health(&self) -> Result<()> {
         self.same_process()?;
         self.0.consuming.health()?;
         self.0.publishing.health()
     }
 
-    /// Whether the client ended by itself, and why: see [`ClientOptions::end_when_refused`].
+    /// The error that ended the client, or `None` if it has not ended by itself. See [`ClientOptions::end_when_refused`].
     #[must_use]
     pub fn end(&self) -> Option<Error> {
         self.0.consuming.end().or_else(|| self.0.publishing.end())
     }
 
-    /// A consumer of `queue`, to be given its options and run.
+    /// A consumer of `queue` with default options. Nothing is sent to the broker until it is started.
     pub fn consumer(&self, queue: impl Into<String>) -> Consumer {
         Consumer::new(queue).client(self.clone())
     }
 
-    /// Retries and parks messages of `queue` that its caller holds by other means than a consumer of that queue.
+    /// A [`Retrier`] for `queue`: it retries and parks messages that the caller did not consume from that queue. Nothing is sent to the
+    /// broker yet.
     ///
     /// # Errors
-    /// As [`Consumer::validate`] for the name of the queue, and [`ErrorKind::StrategyRefused`] where the broker cannot let messages wait.
+    /// As [`Consumer::validate`] for the name of the queue, and [`ErrorKind::StrategyRefused`] if this broker cannot keep waiting messages
+    /// safely.
     pub fn retrier(&self, queue: impl Into<String>) -> Result<Retrier> {
         Retrier::new(self.clone(), queue.into())
     }
 
-    /// The messages in `queue`, somebody else's dead-letter queue: filled by the broker, or by another library. They
-    /// are walked through with the same care as parked ones, see [`Parked::browse`]. What has no `x-death` of another queue has an
-    /// empty [`Record::home`](crate::Record::home), and is replayed with [`Browse::replay_to`](crate::Browse::replay_to) only.
+    /// The messages in `queue`, a dead-letter queue that the broker or another library fills. They are read as carefully as parked
+    /// messages: see [`Parked::browse`]. A message whose `x-death` names no other queue has an empty [`Record::home`](crate::Record::home),
+    /// and only [`Browse::replay_to`](crate::Browse::replay_to) can replay it. Nothing is sent to the broker yet.
     #[must_use]
     pub fn dead_letters(&self, queue: impl Into<String>) -> Parked {
         Parked::dead_letters(self.clone(), queue.into())
     }
 
-    /// The messages parked for `queue`.
+    /// The messages parked for the work queue `queue`, in `<queue>.parked`. Nothing is sent to the broker yet.
     #[must_use]
     pub fn parked(&self, queue: impl Into<String>) -> Parked {
         Parked::new(self.clone(), queue.into())
     }
 
-    /// The messages that wait for their retry to `queue`.
+    /// The messages of the work queue `queue` that wait for their next attempt. Nothing is sent to the broker yet.
     #[must_use]
     pub fn waiting(&self, queue: impl Into<String>) -> Waiting {
         Waiting::new(self.clone(), queue.into())
     }
 
-    /// Publishes a message and waits until the broker has confirmed it.
+    /// Publishes a message and waits until the broker has confirmed it (publisher confirms). The message is persistent and `mandatory`.
+    /// With a [delay](Publish::delay) it first waits in a queue, and is confirmed when that queue is a safe place.
     ///
     /// # Errors
-    /// [`ErrorKind::Unroutable`] when no queue takes it, [`ErrorKind::NotConfirmed`], [`ErrorKind::Timeout`] and
-    /// [`ErrorKind::ConnectionLost`] when it may or may not have been stored, [`ErrorKind::TooLarge`],
-    /// [`ErrorKind::AccessRefused`], [`ErrorKind::InvalidOption`].
+    /// | kind | the message |
+    /// |---|---|
+    /// | [`ErrorKind::Unroutable`] | was not stored: no queue takes it |
+    /// | [`ErrorKind::NotConfirmed`], [`ErrorKind::Timeout`], [`ErrorKind::ConnectionLost`] | may have been stored; publish it again |
+    /// | [`ErrorKind::TooLarge`], [`ErrorKind::AccessRefused`], [`ErrorKind::InvalidOption`] | was not stored; change something first |
+    /// | [`ErrorKind::QueueNotFound`], [`ErrorKind::Mismatch`], [`ErrorKind::StrategyRefused`], only with a delay | was not stored; it has no queue to wait in |
     pub async fn publish(&self, message: Publish) -> Result<()> {
         self.same_process()?;
         message.validate()?;
@@ -327,7 +337,7 @@ impl Client {
         };
         check_waiting(&self.0.server, self.0.options.queue_type)?;
         let waits = self.waits(&queue);
-        // A waiting queue routes to a queue by name: one that is not there would lose the message at the end.
+        // A waiting queue routes to the work queue by name. If that does not exist, the message would be lost when its time is over.
         waits.ensure(&queue).await?;
         waits.ensure(&routing_key).await?;
         let connection = self.0.publisher.connection().await?;
@@ -337,7 +347,7 @@ impl Client {
             .publish(message.through(routing_key.clone(), expiration));
         if let Err(error) = published.await {
             if error.kind() == ErrorKind::Unroutable {
-                waits.forget(&routing_key); // deleted since: the next message makes it again
+                waits.forget(&routing_key); // the queue was deleted; the next message makes it again
             }
             return Err(error);
         }
@@ -345,7 +355,7 @@ impl Client {
         waits.mature(&routing_key, &connection, loss).await
     }
 
-    /// The waiting queues of `queue` for messages that are published with a delay.
+    /// The waiting queues that messages published to `queue` with a delay use.
     pub(crate) fn waits(&self, queue: &str) -> Arc<Waits> {
         let mut delayed = self
             .0
@@ -368,25 +378,27 @@ impl Client {
         waits
     }
 
-    /// Whether this process connected it. A fork copies the client but none of its threads: every call on the copy would wait for
-    /// ever.
+    /// Checks that this process connected the client. A fork copies the client but none of its threads, so every call in the child would
+    /// hang.
     ///
     /// # Errors
-    /// [`ErrorKind::Forked`] otherwise.
+    /// [`ErrorKind::Forked`] in a process that was forked from the one that connected.
     pub fn same_process(&self) -> Result<()> {
         same_process(self.0.pid)
     }
 
-    /// What the broker said of itself when this client connected.
+    /// What the broker said about itself when this client connected: product, version and properties (AMQP `connection.start`).
     #[must_use]
     pub fn server(&self) -> &Server {
         &self.0.server
     }
 
-    /// All counters of this client's consumers, how long their handlers take, how many messages are parked, and whether its
-    /// connections are open, in the OpenMetrics text format, which Prometheus reads; serve them with the content type
-    /// `application/openmetrics-text; version=1.0.0; charset=utf-8`. The broker is asked how many are parked after each call
-    /// (AMQP `queue.declare`, passive), so that figure is as old as the previous call.
+    /// All metrics of this client in the OpenMetrics text format, which Prometheus reads. They are the counters of its consumers, the
+    /// durations of handlers, the number of parked messages, and whether each connection is open. Serve them with the content type
+    /// `application/openmetrics-text; version=1.0.0; charset=utf-8`.
+    ///
+    /// Each call asks the broker in the background how many messages are parked (AMQP `queue.declare`, passive), so that number is as old
+    /// as the previous call.
     #[must_use]
     pub fn metrics_text(&self) -> String {
         self.0.depths.refresh(&self.0.consuming);
@@ -397,41 +409,44 @@ impl Client {
         ])
     }
 
-    /// How often a connection was re-made.
+    /// How often a connection of this client was lost and re-made.
     #[must_use]
     pub fn reconnects(&self) -> u64 {
         self.0.reconnects.load(Ordering::Relaxed)
     }
 
-    /// Compares a plan with the broker, making nothing.
+    /// Compares a plan with what exists on the broker. Creates nothing.
     ///
     /// # Errors
-    /// As [`apply_plan`](Self::apply_plan), but a queue with other arguments is a finding, not an error.
+    /// As [`apply_plan`](Self::apply_plan), except that a queue with other arguments is a [`Finding`], not an error.
     pub async fn compare_plan(&self, plan: &Plan) -> Result<Vec<Finding>> {
         self.examine(plan, Mode::Compare).await
     }
 
-    /// Makes what a plan says and the broker lacks. Never changes or deletes what is there.
+    /// Creates what the plan contains and the broker lacks (AMQP `queue.declare`, `exchange.declare`, `queue.bind`). Never changes or
+    /// deletes anything that exists.
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`] for a queue with other arguments, [`ErrorKind::AccessRefused`],
-    /// [`ErrorKind::StrategyRefused`].
+    /// [`ErrorKind::Mismatch`] if a queue or exchange exists with other arguments; [`ErrorKind::AccessRefused`] if the user lacks a
+    /// permission; [`ErrorKind::StrategyRefused`] if this broker or the queue cannot serve the strategy; and those of a connection that
+    /// cannot be made. What was created before the error stays.
     pub async fn apply_plan(&self, plan: &Plan) -> Result<Vec<Finding>> {
         self.examine(plan, Mode::Apply).await
     }
 
-    /// Closes both connections. Consumers should be closed first; what they hold goes back to its queue.
+    /// Closes both connections. Close the consumers first, so that they drain: what a consumer still holds is requeued, and counts as
+    /// delivered.
     pub async fn close(&self) {
         self.0.looks.close().await;
         self.0.consuming.close().await;
         self.0.publishing.close().await;
     }
 
-    /// On a connection of its own: every refusal closes a channel, and some close the connection.
+    /// Uses a connection of its own: every refusal closes a channel, and some close the connection.
     pub(crate) async fn examine(&self, plan: &Plan, mode: Mode) -> Result<Vec<Finding>> {
         self.same_process()?;
         let mut connection = Connection::open(&self.0.addresses, "topology").await?;
-        // Where a connection may have few channels, on several.
+        // If the broker allows few channels per connection, use several connections, one after the other.
         let at_a_time = (connection.channels() / CHANNELS_OF_AN_ITEM).max(1);
         let mut findings = Ok(Vec::with_capacity(plan.items.len()));
         for (number, items) in plan.items.chunks(at_a_time).enumerate() {
@@ -486,7 +501,7 @@ impl Client {
         &self.0.publishing
     }
 
-    /// Where queues are looked for that may be missing.
+    /// The connection for looks at queues that may be missing.
     pub(crate) fn looks(&self) -> &Looks {
         &self.0.looks
     }
@@ -495,20 +510,20 @@ impl Client {
         &self.0.publisher
     }
 
-    /// Bytes that the headers and properties of a copy may take on the connection that publishes.
+    /// The most bytes that the headers and properties of a copy may take on the publishing connection.
     pub(crate) fn header_room(&self) -> usize {
         self.0.publishing.header_room()
     }
 
-    /// The connection to publish on, if there is one now.
+    /// The publishing connection, if it is open now.
     pub(crate) fn publishing_now(&self) -> Option<Arc<Connection>> {
         self.publishing().connection().now_or_never()?.ok()
     }
 
-    /// Waits for so long; whether the connection that a message was published on was there all the time.
+    /// Waits for `time`. Fails if the connection that a message was published on was lost meanwhile.
     ///
     /// # Errors
-    /// [`ErrorKind::ConnectionLost`]: what its node had in memory alone is gone.
+    /// [`ErrorKind::ConnectionLost`]: the node may have lost what it had only in memory.
     pub(crate) async fn outlives(
         &self,
         published_on: Option<Arc<Connection>>,
@@ -538,13 +553,13 @@ impl Client {
         self.0.metrics.handling(queue)
     }
 
-    /// The metrics show from now on how many messages are parked for `queue`.
+    /// Adds the number of messages parked for `queue` to the metrics.
     pub(crate) fn watch_parked(&self, queue: &str) {
         self.0.depths.watch(queue, &self.0.consuming);
     }
 }
 
-/// When one of the two ends by itself, so does the other: who consumes and cannot publish could settle nothing.
+/// When one connection ends by itself, ends the other too: a consumer that cannot publish could settle nothing.
 async fn end_together(links: [Weak<Link>; 2]) {
     let ended = |link: &Weak<Link>| {
         let link = link.clone();

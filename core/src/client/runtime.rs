@@ -1,27 +1,27 @@
-//! The process's own runtime, for callers that have none: threads, and other languages.
+//! The library's own tokio runtime, for callers that have none: plain threads, and other languages.
 
 use once_cell::race::OnceBox;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::{Error, ErrorKind, Result};
 
-/// Threads that decide for all connections: lapin reads and writes in threads of its own, and handlers run elsewhere. With a
-/// second one, every message wakes it up for nothing.
+/// One thread decides for all connections. lapin reads and writes in threads of its own, and handlers run elsewhere. A second thread would
+/// only be woken for nothing at every message.
 const THREADS: usize = 1;
 
-/// A process's runtime, and those of the processes that were forked from it. What a parent made stays where it is: to
-/// drop it would wait for threads that the child does not have.
+/// The runtime of one process, linked to those of the processes forked from it. The parent's runtime is never dropped in a child: that
+/// would wait for threads that the child does not have.
 struct Own {
     pid: u32,
     runtime: Runtime,
     forked: OnceBox<Own>,
 }
 
-/// Without a lock, which a fork could leave locked for ever.
+/// No lock: a fork could copy it locked, for ever.
 static OWN: OnceBox<Own> = OnceBox::new();
 
-/// The process's own runtime: made at the first call, and again at the first call after a fork, whose child inherits none
-/// of its threads. Never shut down. Callers that have a tokio runtime do not need it.
+/// The library's own tokio runtime. It is made at the first call, with one worker thread. A forked process inherits no threads, so its
+/// first call makes a new one. It is never shut down. Programs that have a tokio runtime do not need it.
 ///
 /// ```no_run
 /// let rmq = retryrmq::runtime()?.block_on(retryrmq::Client::connect("amqp://localhost"))?;
@@ -29,7 +29,7 @@ static OWN: OnceBox<Own> = OnceBox::new();
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Broker`] when the operating system gives no threads.
+/// [`ErrorKind::Broker`] if the operating system cannot start a thread.
 pub fn runtime() -> Result<Handle> {
     let pid = std::process::id();
     let mut own = OWN.get_or_try_init(|| make(pid))?;
@@ -59,7 +59,7 @@ fn make(pid: u32) -> Result<Box<Own>> {
     }))
 }
 
-/// Refuses what belongs to a process that this one was forked from.
+/// An error if this process was forked from the one with this `pid`.
 pub(super) fn same_process(pid: u32) -> Result<()> {
     let own = std::process::id();
     if own == pid {

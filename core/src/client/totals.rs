@@ -6,29 +6,33 @@ use crate::{
     topology::name,
 };
 
-/// What a broker says of a queue that it is asked for by name (AMQP `queue.declare`, passive).
+/// How many messages and consumers a queue has (AMQP `queue.declare`, passive).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueTotals {
-    /// Messages that are ready; those that a consumer holds are not among them.
+    /// Messages ready for delivery. Messages that a consumer holds unacknowledged do not count.
     pub ready: u32,
-    /// Consumers.
+    /// Consumers of the queue, on all connections.
     pub consumers: u32,
 }
 
 impl Client {
-    /// Asks for queues by name, one after the other, on a connection of its own. Each answer is [`None`] for a queue that does not
-    /// exist, and [`ErrorKind::AccessRefused`] or [`ErrorKind::TooLarge`] for one that this user cannot ask for, or that belongs to another
-    /// connection, and [`ErrorKind::Timeout`] for one whose node is away. Makes nothing, and needs no plugin.
+    /// Asks for queues by name, one after the other, on a connection of its own (AMQP `queue.declare`, passive). Creates nothing, and needs
+    /// no plugin. The answers come in the order of `queues`:
+    ///
+    /// - `Ok(Some(…))` for a queue that exists, `Ok(None)` for one that does not
+    /// - [`ErrorKind::AccessRefused`] for a queue that this user may not look at, or that is exclusive to another connection
+    /// - [`ErrorKind::TooLarge`] for a name longer than 255 bytes
+    /// - [`ErrorKind::Timeout`] for a queue whose node is away
     ///
     /// # Errors
-    /// Those of a connection that cannot be made or is lost: then nothing is known of any queue.
+    /// Those of a connection that cannot be made, or that is lost. Then no answers are returned.
     pub async fn queue_totals<'q>(
         &self,
         queues: impl IntoIterator<Item = &'q str>,
     ) -> Result<Vec<Result<Option<QueueTotals>>>> {
         self.same_process()?;
-        // Not on those that consume and publish: each queue that is not there closes a channel.
+        // Not the consuming or publishing connection: each missing queue closes a channel.
         let mut connection = Connection::open(self.addresses(), "totals").await?;
         let mut totals = Vec::new();
         let mut open: Option<OpenChannel> = None;
@@ -43,7 +47,7 @@ impl Client {
             let channel = match open.take().filter(OpenChannel::is_open) {
                 Some(channel) => channel,
                 None => match connection.channel().await {
-                    // Its channels are spent: the next one has all of them again.
+                    // This connection has used up its channel numbers; a new one has all of them.
                     Err(error) if error.kind() == ErrorKind::ConnectionLost => {
                         connection = Connection::open(self.addresses(), "totals").await?;
                         connection.channel().await?
@@ -57,7 +61,7 @@ impl Client {
                     consumers: found.consumer_count(),
                 }))),
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => totals.push(Ok(None)),
-                // Only its own node is away.
+                // Only this queue's node is away.
                 Err(error) if error.kind() == ErrorKind::Timeout && !channel.is_open() => {
                     totals.push(Err(error));
                 }

@@ -1,4 +1,4 @@
-//! Where the broker is: an `amqp://` or `amqps://` URL, read by a URL library and never printed with its password.
+//! Where the broker is: an `amqp://` or `amqps://` URL, parsed by a URL library. Its password is never shown.
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
@@ -8,18 +8,23 @@ use url::{Host, Url};
 use super::login::{Login, read};
 use crate::{Error, ErrorKind, Result};
 
-/// The names of query parameters that mean something here.
+/// The query parameters that are known.
 const PARAMETERS: &str = "heartbeat, connection_timeout, cacertfile, certfile, keyfile, server_name_indication, auth_mechanism, userfile, passwordfile and name";
 
-/// A broker's address.
+/// A broker's address, parsed from a URL: `amqp://user:password@host:5672/vhost?heartbeat=10`, or `amqps://` for TLS.
 ///
-/// `amqp://user:password@host:5672/vhost?heartbeat=10`; `amqps://` for TLS. What is left out is what RabbitMQ's own
-/// clients assume: user and password `guest`, port 5672 (5671 with TLS), virtual host `/`. The virtual host is
-/// percent-encoded: `%2f` is `/`. Query parameters: `heartbeat` (seconds), `connection_timeout` (milliseconds),
-/// `cacertfile`, `certfile`, `keyfile` (PEM files), `server_name_indication`, `name` (shown in the management pages),
-/// `userfile` and `passwordfile` (read at every connection, in the place of what the URL says; a file of a token is
-/// read again before that ends), `auth_mechanism=external` (the client certificate says who it is; RabbitMQ needs the plugin
-/// `rabbitmq_auth_mechanism_ssl`).
+/// The defaults are those of RabbitMQ's own clients: user and password `guest`, port 5672 (5671 with TLS), virtual host `/`. The virtual
+/// host is percent-encoded: `%2f` is `/`. These are the query parameters:
+///
+/// | parameter | value |
+/// |---|---|
+/// | `heartbeat` | seconds |
+/// | `connection_timeout` | milliseconds |
+/// | `cacertfile`, `certfile`, `keyfile` | PEM files |
+/// | `server_name_indication` | the host name in the server's certificate |
+/// | `name` | the connection's name in the management UI |
+/// | `userfile`, `passwordfile` | files that are read for every connection, instead of the user and password of the URL; a file with a token is read again before the token expires |
+/// | `auth_mechanism` | `external`: the client certificate names the user; RabbitMQ needs the plugin `rabbitmq_auth_mechanism_ssl` |
 ///
 /// Neither `Debug` nor `Display` shows the password.
 #[derive(Clone, PartialEq, Eq)]
@@ -31,7 +36,7 @@ pub struct Address {
     pub(super) password: String,
     pub(super) user_file: Option<PathBuf>,
     pub(super) password_file: Option<PathBuf>,
-    /// The client's certificate says who it is.
+    /// The client's certificate names the user.
     pub(super) external: bool,
     pub(super) vhost: String,
     pub(super) heartbeat: u16,
@@ -46,10 +51,10 @@ pub struct Address {
 impl FromStr for Address {
     type Err = Error;
 
-    /// Reads a URL.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`], without the URL's password in it.
+    /// [`ErrorKind::InvalidUrl`]. The sentence does not contain the password.
     fn from_str(text: &str) -> Result<Self> {
         let bad = |why: &str| {
             Error::new(
@@ -63,7 +68,7 @@ impl FromStr for Address {
         let Some((_, rest)) = text.split_once("://") else {
             return Err(bad("it has no scheme"));
         };
-        // Before anything of it can be taken for a host, and be shown as one.
+        // Checked before any part of it could be taken for a host and be shown.
         let beyond = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         if rest[beyond..].contains('@') {
             return Err(bad(
@@ -143,7 +148,7 @@ impl FromStr for Address {
                 "name" => address.name = Some(value.into_owned()),
                 "userfile" => address.user_file = Some(value.into_owned().into()),
                 "passwordfile" => address.password_file = Some(value.into_owned().into()),
-                // Ours to choose, and harmless: other clients' URLs carry them.
+                // We choose these ourselves. URLs for other clients have them, and they do no harm.
                 "channel_max" | "frame_max" => {}
                 "auth_mechanism" if value.eq_ignore_ascii_case("plain") => {}
                 "verify" if value == "verify_peer" => {}
@@ -158,7 +163,7 @@ impl FromStr for Address {
                 "auth_mechanism" => {
                     return Err(bad("`auth_mechanism` can only be plain or external"));
                 }
-                // Not by its name: it may be a piece of a password that was not encoded.
+                // Not shown: it may be part of a password that was not encoded.
                 _ => {
                     return Err(bad(&format!(
                         "parameter {} is not known; there are {PARAMETERS}",
@@ -198,10 +203,10 @@ impl Address {
         }
     }
 
-    /// Who logs in, now.
+    /// The login for a connection that is made now.
     ///
     /// # Errors
-    /// [`ErrorKind::AuthenticationFailed`] when a file cannot be read.
+    /// [`ErrorKind::AuthenticationFailed`] if a file cannot be read.
     pub(super) async fn login(&self) -> Result<Login> {
         let said = async |file: &Option<PathBuf>, said: &str| match file {
             Some(file) => read(file).await,
@@ -213,7 +218,7 @@ impl Address {
         ))
     }
 
-    /// The user that the URL names.
+    /// The user of the URL.
     #[must_use]
     pub fn user(&self) -> &str {
         &self.user

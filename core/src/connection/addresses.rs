@@ -10,11 +10,11 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result};
 
-/// The addresses of one broker or cluster, tried in random order.
+/// The addresses of one broker or cluster. For each connection they are tried in random order.
 ///
-/// `amqp://user:password@one:5672,two,three/vhost` names several hosts; several URLs are written one after the other, with commas
-/// between them. Of each host every address that its name has is tried. All must lead to the same cluster: one that names another is
-/// not used while connections to the first are open.
+/// `amqp://user:password@one:5672,two,three/vhost` names several hosts. Several URLs are separated by commas. If a host name has several IP
+/// addresses, all are tried. All addresses must lead to the same cluster: while a connection to one cluster is open, an address of another
+/// cluster is not used.
 ///
 /// Neither `Debug` nor `Display` shows a password.
 #[derive(Clone, PartialEq)]
@@ -27,10 +27,10 @@ pub struct Addresses {
 impl FromStr for Addresses {
     type Err = Error;
 
-    /// Reads URLs.
+    /// Parses one or more URLs.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`], without a password in it.
+    /// [`ErrorKind::InvalidUrl`]. The sentence does not contain a password.
     fn from_str(text: &str) -> Result<Self> {
         let urls: Vec<_> = urls(text.trim()).into_iter().flat_map(hosts).collect();
         if urls.len() > 1 && urls.iter().any(|url| has_no_host(url)) {
@@ -63,7 +63,7 @@ fn invalid(why: &str) -> Error {
     )
 }
 
-/// The URLs of a list. A comma alone is no end of one: it may stand between hosts, or in a password.
+/// Splits a list of URLs. A comma alone does not end a URL: it may separate hosts, or be part of a password.
 fn urls(text: &str) -> Vec<&str> {
     let mut urls = Vec::new();
     let (mut begin, mut from) = (0, 0);
@@ -82,7 +82,7 @@ fn urls(text: &str) -> Vec<&str> {
     urls
 }
 
-/// A URL as scheme, login with its `@`, hosts, and what follows them; `None` without a scheme.
+/// A URL's scheme, login with its `@`, hosts, and the rest; `None` without a scheme.
 fn parts(url: &str) -> Option<(&str, &str, &str, &str)> {
     let (scheme, rest) = url.split_once("://")?;
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -92,7 +92,7 @@ fn parts(url: &str) -> Option<(&str, &str, &str, &str)> {
     Some((scheme, login, hosts, tail))
 }
 
-/// A URL for each of the hosts in one.
+/// One URL per host of a URL.
 fn hosts(url: &str) -> Vec<String> {
     let Some((scheme, login, hosts, tail)) = parts(url) else {
         return vec![url.to_owned()];
@@ -103,20 +103,20 @@ fn hosts(url: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether a URL of a list leaves its host out, which is `localhost` in a URL that stands alone.
+/// Whether a URL in a list has no host. A single URL without one means `localhost`.
 fn has_no_host(url: &str) -> bool {
     parts(url).is_some_and(|(_, _, host, _)| host.is_empty() || host.starts_with(':'))
 }
 
-/// The environment variable that says where the broker is, where nothing else does.
+/// The environment variable with the URL, for programs that give none.
 const VARIABLE: &str = "RETRYRMQ_URL";
 
 impl Addresses {
-    /// Those in the environment variable `RETRYRMQ_URL`; without it, or where it is empty, those of `amqp://localhost`. Every
-    /// language, and the command, looks there when it is given none.
+    /// The addresses in the environment variable `RETRYRMQ_URL`. If it is not set or empty, `amqp://localhost`. The command and every other
+    /// language use the same default.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`], without a password in it.
+    /// [`ErrorKind::InvalidUrl`]. The sentence does not contain a password.
     pub fn from_env() -> Result<Self> {
         let url = std::env::var_os(VARIABLE).unwrap_or_default();
         let url = url
@@ -132,39 +132,39 @@ impl Addresses {
         }
     }
 
-    /// The virtual host, which is that of all of them.
+    /// The virtual host, the same for all of them.
     #[must_use]
     pub fn vhost(&self) -> &str {
         self.all.first().map_or("/", Address::vhost)
     }
 
-    /// Asks this function at every connection who logs in, whatever the URLs say.
+    /// Sets a function that returns the login for each connection. It replaces the logins of the URLs.
     #[must_use]
     pub fn with_credentials(mut self, credentials: Option<Credentials>) -> Self {
         self.credentials = credentials;
         self
     }
 
-    /// All of them, in an order that is another one each time.
+    /// All addresses, in random order.
     pub(super) fn shuffled(&self) -> Vec<&Address> {
         let mut all: Vec<_> = self.all.iter().collect();
         fastrand::shuffle(&mut all);
         all
     }
 
-    /// Takes in a connection to one of them.
+    /// Adds a connection to one of the addresses.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`] where it leads to another cluster than those that are open; those of a connection that is lost.
+    /// [`ErrorKind::InvalidUrl`] if it leads to another cluster than the open connections; those of a lost connection.
     pub(super) async fn join(&self, new: &Connection) -> Result<()> {
-        // One name may lead to another broker one day, when all of its connections move there.
+        // A single name may lead to another broker later, once all of its connections move there.
         match self.all.len() {
             1 => Ok(()),
             _ => self.companions.join(new, self).await,
         }
     }
 
-    /// Who logs in at all of them now, by the function that knows it; `None` where each address says that.
+    /// The login from the function, for all addresses; `None` if there is no function.
     pub(super) async fn asked(&self) -> Result<Option<Login>> {
         match &self.credentials {
             Some(credentials) => credentials.ask().await.map(Some),
@@ -172,7 +172,7 @@ impl Addresses {
         }
     }
 
-    /// Who logs in at one of them, now.
+    /// The login for one address now.
     pub(super) async fn login(&self, address: &Address) -> Result<Login> {
         match self.asked().await? {
             Some(login) => Ok(login),
@@ -262,7 +262,7 @@ mod tests {
         }
     }
 
-    /// Whatever somebody mistypes, what stands where a password stands is not shown.
+    /// Whatever is mistyped, text in the place of a password is never shown.
     #[test]
     fn any_text_is_refused_or_addresses_without_their_password() {
         const SECRET: &str = "s3cr3t";
@@ -309,7 +309,7 @@ mod tests {
                         .any(|part| part.contains(SECRET))
                 })
             });
-            // What stands before the first colon is a scheme or a user, and a wrong scheme is shown.
+            // Text before the first colon is a scheme or a user, and a wrong scheme is shown.
             let scheme = text.split(':').next().unwrap_or_default().contains(SECRET);
             assert!(elsewhere || scheme || !shown.contains(SECRET), "{shown}");
             match read {

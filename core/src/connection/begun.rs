@@ -1,19 +1,19 @@
-//! Questions that lapin puts on their way when they are polled for the first time, and whose answer comes later.
+//! Calls of lapin that are sent at their first poll, and answered later.
 
 use std::{
     pin::Pin,
     task::{Context, Poll, Waker},
 };
 
-/// A question on its way. lapin queues the frames of a method in the first poll of its future, and finishes it when they are
-/// written: to await each one at once is a journey to lapin's thread and back for every single method.
+/// A call that was sent. lapin queues the frames of a method at the first poll of its future, and completes it when they are written.
+/// Awaiting each call at once would take a round trip to lapin's thread for every method.
 pub(crate) enum Begun<'a, T> {
     Done(T),
     Running(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
 }
 
 impl<'a, T> Begun<'a, T> {
-    /// Polls `question` once. What is begun one after the other is written in that order.
+    /// Polls `question` once. Calls are sent in the order in which they are begun.
     pub(crate) fn new(question: impl Future<Output = T> + Send + 'a) -> Self {
         let mut begun = Self::Running(Box::pin(question));
         begun.is_done();

@@ -1,37 +1,37 @@
-//! What a broker can do, from its product and version: the one place that knows which version changed what.
+//! What a broker can do, from its product and version. Only this module knows which version changed what.
 //!
-//! Of RabbitMQ it is measured (`docs/broker-facts.md`, whose facts are named here). Of LavinMQ it is what the documentation and the
-//! source of 2.9 say, and what they leave open counts as not there. Of everything else nothing is known.
+//! For RabbitMQ it is measured (`docs/broker-facts.md`; the numbers are its facts). For LavinMQ it is taken from the documentation and the
+//! source of 2.9; what they leave open counts as missing. Of other brokers nothing is known.
 
 use super::Server;
 
-/// What one broker can do. What is not known to be there is not there.
+/// What one broker can do. What is unknown counts as missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Capabilities {
-    /// Quorum queues with a time to live whose messages are dead-lettered at least once: what waits is kept while its work queue is
-    /// gone or full (13, 26). RabbitMQ 3.10 brought them; LavinMQ takes the arguments and makes an ordinary queue.
+    /// Quorum queues dead-letter expired messages at least once: a waiting message is kept while its work queue is gone or full (13, 26).
+    /// RabbitMQ has this since 3.10. LavinMQ accepts the arguments and creates an ordinary queue.
     pub(crate) dead_letters_at_least_once: bool,
-    /// A message that is rejected into a dead-letter route is known not to be lost on a sound broker, and counted in `x-death`
-    /// by queue and reason (1, 8). LavinMQ drops what its target rejects or is closed for.
+    /// A message rejected into a dead-letter route is not lost while the broker runs, and is counted in `x-death` by queue and reason (1,
+    /// 8). LavinMQ drops what the target queue rejects.
     pub(crate) dead_letters_safely: bool,
-    /// Quorum queues can delay what is returned to them (`x-delayed-retry-*`), RabbitMQ 4.3 and later.
+    /// Quorum queues can delay requeued messages (`x-delayed-retry-*`), from RabbitMQ 4.3 on.
     pub(crate) delays_returns: bool,
-    /// RabbitMQ's delayed-message plugin can run there; whether it does shows when its exchange is declared. LavinMQ has such an
-    /// exchange built in; how safe what waits in it is has not been measured.
+    /// RabbitMQ's delayed-message plugin can run there. Whether it does shows when its exchange is declared. LavinMQ has such an exchange
+    /// built in, but how safe messages in it are was not measured.
     pub(crate) runs_delayed_exchange: bool,
-    /// How often a quorum queue delivers a message again before it gives it up, if nobody said otherwise (5).
+    /// How often a quorum queue delivers a message again before it drops it, by default (5).
     pub(crate) delivery_limit: Option<u32>,
-    /// Dead-letter rounds are in the delivery count, and begin anew with a return (6): quorum queues of RabbitMQ 4.0 to 4.2.
+    /// The delivery count includes dead-letter rounds, and starts again after a requeue (6): quorum queues of RabbitMQ 4.0 to 4.2.
     pub(crate) counts_hold_rounds: bool,
-    /// What a classic queue gets back from a dead-letter loop it hands out as redelivered (7): RabbitMQ 4.3. Where it is not known,
-    /// it is expected: what is only a retry must not pass for a crash.
+    /// A classic queue marks a message as redelivered when it returns from a dead-letter loop (7): RabbitMQ 4.3. If unknown, it is assumed:
+    /// a retry must not look like a crash.
     pub(crate) loops_look_redelivered: bool,
-    /// `basic.nack` leaves the delivery count as it is (4). Where it is not known, a message is rather copied than counted.
+    /// `basic.nack` does not change the delivery count (4). If unknown, a message is copied rather than counted.
     pub(crate) nack_is_uncounted: bool,
-    /// A classic queue can hand out nothing to its next active consumer until something else happens to it (48). Where it is not
-    /// known, its consumer wakes it once too often.
+    /// A classic queue may deliver nothing to its next active consumer until something else happens to it (48). If unknown, the consumer
+    /// wakes it once more than needed.
     pub(crate) queues_sleep: bool,
-    /// To consume from an offset is refused by every queue that is no stream. LavinMQ takes it for a usual consumer.
+    /// Every queue that is not a stream refuses to be consumed from an offset. LavinMQ makes an ordinary consumer.
     pub(crate) refuses_offsets: bool,
 }
 
@@ -53,8 +53,8 @@ impl Capabilities {
         refuses_offsets: false,
     };
 
-    /// LavinMQ 2: one type of queue (and streams), which counts deliveries only where it has an `x-delivery-limit`, by reject and
-    /// nack alike, and writes `x-delivery-count` then.
+    /// LavinMQ 2: one type of queue, besides streams. It counts deliveries only with an `x-delivery-limit`, for reject and nack alike, and
+    /// then writes `x-delivery-count`.
     const LAVINMQ: Self = Self {
         queues_sleep: false,
         ..Self::UNKNOWN

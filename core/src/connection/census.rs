@@ -1,9 +1,9 @@
-//! How many messages are ready in a queue, as far as the broker's word can be believed.
+//! How many messages are ready in a queue, as far as the broker's answer can be believed.
 //!
-//! A quorum queue without a leader is taken for empty: a passive declaration of it says 0 messages and 0 consumers, and no error (fact
-//! 80). So that answer is believed only of other types, and of a quorum queue that can prove it: `basic.get` from an empty queue goes
-//! through its leader and a majority, and leaves no trace; without them it is not answered, or refused. Where a message comes after
-//! all it is given back at once. Any other answer came from a leader.
+//! A passive declaration of a quorum queue without a leader answers 0 messages and 0 consumers, and no error (fact 80). So that answer is
+//! believed only for other types, and for a quorum queue that proves it. The proof is `basic.get`: from an empty queue it needs the leader
+//! and a majority, and leaves no trace; without them it is not answered, or refused. If it returns a message, that is requeued at once. Any
+//! other answer came from a leader.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,44 +25,44 @@ use crate::{Error, ErrorKind, Result};
 
 /// The pause before a queue is looked at again.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The longest one before it is asked again. An election takes less than a second, and each question is a line in the broker's log.
+/// The longest pause before a queue is asked again. An election takes less than a second, and each question is a line in the broker's log.
 const LONG: Duration = Duration::from_secs(1);
-/// So often a queue that has proved to have a leader is looked at before it has to prove that again: the nodes hear of a new leader
-/// a moment after it is one.
+/// How often a queue that has proved its leader is looked at before it must prove it again: other nodes hear of a new leader a moment
+/// later.
 const LOOKS: u32 = 20;
-/// So often a queue may prove to have messages while it is told to have none.
+/// How often a queue may prove to have messages while a look says that it has none.
 const MOST_FILLED: u32 = 2;
 
-/// Asks for the depths of queues. What proves them has a connection of its own, made when it is needed: a broker that finds no leader
-/// closes it (541).
+/// Counts the messages of queues. Proofs use a connection of their own, made when it is needed: a broker that finds no leader closes it
+/// (541).
 pub(crate) struct Census {
     addresses: Arc<Addresses>,
-    /// For so long it looks for a leader.
+    /// How long it looks for a leader.
     patience: Duration,
     asking: Mutex<Option<Connection>>,
 }
 
-/// What a queue says to the question whether it is empty.
+/// The answer to whether a queue is empty.
 #[derive(Debug)]
 enum Proof {
     Empty,
     /// It has a leader, and a message.
     Filled,
-    /// It has a leader, which hands out nothing that way: a queue with a single active consumer.
+    /// It has a leader, which delivers nothing this way: a queue with a single active consumer.
     Led,
-    /// Not this time.
+    /// No leader was found this time.
     Leaderless(Error),
 }
 
-/// What the broker told of a queue.
+/// What the broker said about a queue.
 pub(crate) struct Count {
     pub(crate) found: lapin::Queue,
-    /// Why it could not be proved that it is empty: the user may not read it.
+    /// Why it could not be proved to be empty: the user may not read it.
     pub(crate) doubt: Option<Error>,
 }
 
 impl Count {
-    /// For a caller that reads the queue next: what may not be read does not count as empty.
+    /// For a caller that reads the queue next: a queue that may not be read does not count as empty.
     pub(crate) fn read(self) -> Result<lapin::Queue> {
         match self.doubt {
             None => Ok(self.found),
@@ -80,7 +80,7 @@ impl Census {
         }
     }
 
-    /// For who asks again soon, and has others to ask meanwhile.
+    /// For a caller that asks again soon, and has other queues to ask meanwhile.
     pub(crate) fn hasty(addresses: &Arc<Addresses>) -> Self {
         Self {
             patience: PAUSE * LOOKS,
@@ -91,7 +91,7 @@ impl Census {
     /// Looks at one queue.
     ///
     /// # Errors
-    /// As [`look`]; [`ErrorKind::Timeout`] for a quorum queue that says it is empty and has no leader to prove it.
+    /// As [`look`]. [`ErrorKind::Timeout`] for a quorum queue that says it is empty and has no leader to prove it.
     pub(crate) async fn once(
         addresses: &Arc<Addresses>,
         connection: &Connection,
@@ -131,7 +131,7 @@ impl Census {
         Ok(Count { found, doubt: None })
     }
 
-    /// What a quorum queue says once it has a leader.
+    /// The answer of a quorum queue once it has a leader.
     async fn proved(
         &self,
         channel: &OpenChannel,
@@ -142,7 +142,7 @@ impl Census {
         let (mut pause, mut filled) = (PAUSE, 0);
         loop {
             let why = match self.prove(queue).await? {
-                // Its consumers may hold everything: who they are its leader knows by now.
+                // Its consumers may hold everything; its leader knows by now who they are.
                 Proof::Empty => return look(channel.lapin(), queue.clone()).await,
                 proof @ (Proof::Filled | Proof::Led) => {
                     for _ in 0..LOOKS {
@@ -155,7 +155,7 @@ impl Census {
                     if !is_doubtful(&found) || matches!(proof, Proof::Led) {
                         break;
                     }
-                    // Each question may count as a delivery of what came.
+                    // Each question may count as a delivery of that message.
                     filled += 1;
                     if filled == MOST_FILLED {
                         return Err(unheard_of(queue));
@@ -185,11 +185,11 @@ impl Census {
         let got = channel
             .lapin()
             .basic_get(queue.clone(), BasicGetOptions::default());
-        // From now on: others may have asked before.
+        // The time counts from now: others may have asked before.
         let proof = match timeout(self.patience, got).await {
             Ok(Ok(None)) => Ok(Proof::Empty),
             Ok(Ok(Some(message))) => {
-                // The one way back that RabbitMQ 4.3 does not count; elsewhere the end of the channel is no worse.
+                // RabbitMQ 4.3 does not count this return. Elsewhere, closing the channel is no worse.
                 if uncounted {
                     let options = BasicNackOptions {
                         multiple: false,
@@ -201,12 +201,12 @@ impl Census {
             }
             Ok(Err(why)) => judged(refusal(&Doing::Consuming(queue.as_str()), why)),
             Err(_) => {
-                connection.cut(); // its channel waits for the leader, and would not part
+                connection.cut(); // its channel waits for the leader, and could not be closed
                 return Err(leaderless(queue, None));
             }
         };
         channel.close().await;
-        // The broker hangs up where it finds no leader.
+        // The broker hangs up if it finds no leader.
         if !matches!(proof, Ok(Proof::Leaderless(_))) {
             *asking = Some(connection);
         }
@@ -221,12 +221,12 @@ impl Census {
     }
 }
 
-/// Whether this is what a quorum queue without a leader is taken for. One that has consumers has a leader that knows of them.
+/// Whether this is also the answer for a quorum queue without a leader. A queue with consumers has a leader that knows them.
 pub(crate) fn is_doubtful(found: &lapin::Queue) -> bool {
     found.message_count() == 0 && found.consumer_count() == 0
 }
 
-/// What the refusal of a `basic.get` tells.
+/// What a refused `basic.get` means.
 fn judged(error: Error) -> Result<Proof> {
     let said = error.to_string();
     match error.kind() {
@@ -248,7 +248,7 @@ fn unheard_of(queue: &ShortString) -> Error {
     )
 }
 
-/// Nobody knows what is in the queue.
+/// The error if nobody knows what is in the queue.
 pub(crate) fn leaderless(queue: &ShortString, why: Option<Error>) -> Error {
     let error = Error::new(
         ErrorKind::Timeout,

@@ -1,11 +1,11 @@
-//! Wake-ups from lapin's thread, put off until it has handled all that it has read at once.
+//! Delays wake-ups from lapin's thread until it has handled everything that it read at once.
 //!
-//! lapin wakes its consumer at the first of the thirty messages that it has read. On a thread that is woken at once, the
-//! consumer takes that one, sleeps, is woken for the next, and the two are in each other's way at every lock: that costs more
-//! than the messages themselves. So whoever waits for lapin waits with a waker of [`put_off`], the stream says when a chunk
-//! begins ([`begin`]) and when it is handled ([`end`]), and who waits is woken once, at the end.
+//! lapin wakes its consumer at the first of, say, thirty messages that it has read. On a thread that wakes at once, the consumer takes that
+//! one, sleeps, and is woken for the next one; the two threads contend for every lock, which costs more than the messages themselves. So
+//! code that waits for lapin uses a waker of [`put_off`]. The stream says when a chunk begins ([`begin`]) and ends ([`end`]), and the
+//! waiting task is woken once, at the end.
 //!
-//! A wake-up from any other thread, or with no chunk under way, passes at once; and a thread that ends lets go of all it holds.
+//! A wake-up from any other thread, or outside a chunk, passes at once. A thread that ends wakes everything that it holds.
 
 use std::{
     cell::RefCell,
@@ -19,7 +19,7 @@ thread_local! {
     static CHUNK: RefCell<Chunk> = const { RefCell::new(Chunk { waiting: None }) };
 }
 
-/// Who is to be woken at the end of this thread's chunk, if there is one under way; dropped, it wakes them.
+/// The tasks to wake at the end of this thread's chunk, if it is in one. Dropping it wakes them.
 #[derive(Default)]
 struct Chunk {
     waiting: Option<Vec<Waker>>,
@@ -35,21 +35,21 @@ impl Drop for Chunk {
     }
 }
 
-/// From here on this thread handles what it has read.
+/// This thread begins to handle what it has read.
 pub(super) fn begin() {
     CHUNK.with_borrow_mut(|chunk| {
         chunk.waiting.get_or_insert_default();
     });
 }
 
-/// Whether this thread handles what it has read.
+/// Whether this thread is handling what it has read.
 pub(super) fn is_under_way() -> bool {
     CHUNK.with_borrow(|chunk| chunk.waiting.is_some())
 }
 
 /// It has handled that.
 pub(super) fn end() {
-    // It wakes whoever waits as it is dropped, when the list is no longer borrowed.
+    // Dropping it wakes the tasks, when the list is no longer borrowed.
     drop(CHUNK.take());
 }
 
@@ -74,7 +74,7 @@ impl Wake for PutOff {
     }
 }
 
-/// Waits for something of lapin's, to be woken when all that was read with it is handled.
+/// Waits for something from lapin. It is woken when everything read together with it is handled.
 pub(crate) async fn put_off<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|cx| {

@@ -1,9 +1,8 @@
-//! The open connections of one client, which must all be to the same cluster: a message that is consumed at one broker and copied to
-//! another would wait where nobody looks for it.
+//! The open connections of one client. All must lead to the same cluster: a message that is consumed at one broker and copied to another
+//! would wait where nobody looks for it.
 //!
-//! The name of a cluster is only a hint: until somebody sets it, every node calls it after itself. Where names differ, the broker
-//! is asked: an exclusive queue of one connection is known to every other one in the same cluster and virtual host
-//! (`docs/broker-facts.md`, 60).
+//! The name of a cluster is only a hint: unless somebody sets it, it is the name of a node. If names differ, the broker is asked: an
+//! exclusive queue of one connection is known to every other connection in the same cluster and virtual host (`docs/broker-facts.md`, 60).
 
 use std::{
     collections::BTreeSet,
@@ -28,29 +27,29 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result};
 
-/// How long it may take to find out whether two connections lead to one cluster.
+/// How long it may take to find out whether two connections lead to the same cluster.
 const ASKING: Duration = Duration::from_secs(10);
-/// How long a node may take to open a channel, for which it needs no other: one that does not has stopped reading, and its connection is of
-/// no use to anybody.
+/// How long a node may take to open a channel, for which it needs no other node. A node that takes longer has stopped reading, and its
+/// connection is useless.
 const SILENT: Duration = Duration::from_secs(5);
-/// Before a queue that is not seen is looked for again: a node may hear of it a moment after another.
+/// The pauses before a queue that is not seen is looked for again: one node may hear of it a moment after another.
 const LATER: [Duration; 4] = [
     Duration::from_millis(100),
     Duration::from_millis(200),
     Duration::from_millis(400),
     Duration::from_millis(800),
 ];
-/// A queue that nobody came to delete ends by itself.
+/// How long the queue lives if nobody deletes it.
 const FORGOTTEN: i32 = 60_000;
 
-/// Those of the connections that are open.
+/// The connections that are open.
 #[derive(Clone, Default)]
 pub(super) struct Companions(Arc<Mutex<Group>>);
 
 #[derive(Default)]
 struct Group {
     open: Vec<Line>,
-    /// What their cluster was called by any of them.
+    /// The cluster names that any of them has reported.
     names: BTreeSet<String>,
 }
 
@@ -67,7 +66,7 @@ impl Group {
         self.names.insert(new.server().cluster.clone());
     }
 
-    /// One to ask, if possible one that the broker reads from.
+    /// One to ask, preferably one that the broker reads from.
     fn spokesman(&self) -> Option<Line> {
         let reads = self.open.iter().find(|line| !line.is_blocked());
         reads.or(self.open.first()).cloned()
@@ -79,7 +78,7 @@ enum Kinship {
     SameCluster,
     /// Another one, or another virtual host.
     Other,
-    /// It may not be asked for, because of this.
+    /// It may not be asked for, for this reason.
     Unknown(String),
 }
 
@@ -88,12 +87,12 @@ impl Companions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a connection. Clusters of the same name are taken for one; where names differ, the broker is asked, and where that
-    /// is not allowed the connection is taken with a warning.
+    /// Adds a connection. Clusters with the same name count as one. If names differ, the broker is asked; if that is not allowed, the
+    /// connection is accepted with a warning.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`] where another one is open that leads to another cluster; [`ErrorKind::Timeout`] where no
-    /// answer comes, [`ErrorKind::ConnectionLost`].
+    /// [`ErrorKind::InvalidUrl`] if an open connection leads to another cluster; [`ErrorKind::Timeout`] if there is no answer;
+    /// [`ErrorKind::ConnectionLost`].
     pub(super) async fn join(&self, new: &Connection, addresses: &Addresses) -> Result<()> {
         let name = &new.server().cluster;
         loop {
@@ -113,7 +112,7 @@ impl Companions {
                 if let Some(channel) = channel(&other).await? {
                     return kinship(channel, &new.line()).await;
                 }
-                // A connection that publishes stands still during an alarm, which only those that consume can end.
+                // A publishing connection is not read during an alarm, which only consuming ones can end.
                 let double = other.double(addresses).await?;
                 let kinship = kinship(double.channel().await?, &new.line()).await;
                 double.close().await;
@@ -122,7 +121,7 @@ impl Companions {
             let asked = timeout(ASKING, asked).await;
             let mut group = self.group();
             group.tidy();
-            // All that are open lead to one cluster. Without the one that was asked, it may be another by now.
+            // All open ones lead to one cluster. After the one that was asked is gone, that may be another.
             if other.is_gone() {
                 continue;
             }
@@ -165,10 +164,11 @@ fn mixed(name: &str, others: &BTreeSet<String>) -> Error {
     )
 }
 
-/// A channel on an open connection to ask on; `None` where the broker reads nothing from it.
+/// A channel on an open connection, to ask on; `None` if the broker does not read from it.
 ///
 /// # Errors
-/// Those of a connection that is lost. One whose node is silent is hung up: it would keep the others away until it misses its heartbeats.
+/// Those of a connection that is lost. A connection whose node is silent is hung up: it would keep the others away until its heartbeats are
+/// missed.
 async fn channel(other: &Line) -> Result<Option<OpenChannel>> {
     if other.is_blocked() {
         return Ok(None);
@@ -190,7 +190,7 @@ async fn channel(other: &Line) -> Result<Option<OpenChannel>> {
 /// Finds out whether two open connections lead to the same cluster, with a channel on one of them.
 ///
 /// # Errors
-/// Those of a connection that is lost meanwhile, or cannot open a channel.
+/// Those of a connection that is lost, or cannot open a channel.
 async fn kinship(asked: OpenChannel, new: &Line) -> Result<Kinship> {
     let mark = match mark(asked.lapin()).await {
         Ok(mark) => mark,
@@ -199,7 +199,7 @@ async fn kinship(asked: OpenChannel, new: &Line) -> Result<Kinship> {
     for pause in LATER {
         let channel = new.channel().await?;
         match look(channel.lapin(), mark.clone()).await {
-            // One that takes it for nobody's knows it all the same.
+            // A broker that treats it as ownerless knows it all the same.
             Ok(()) => {
                 channel.close().await;
                 forget(asked.lapin(), mark).await;
@@ -217,7 +217,7 @@ async fn kinship(asked: OpenChannel, new: &Line) -> Result<Kinship> {
             },
         }
     }
-    // It is there still, and is not seen from elsewhere.
+    // It still exists, and is not seen from elsewhere.
     match look(asked.lapin(), mark.clone()).await {
         Ok(()) => {
             forget(asked.lapin(), mark).await;
@@ -228,7 +228,7 @@ async fn kinship(asked: OpenChannel, new: &Line) -> Result<Kinship> {
     }
 }
 
-/// What a refusal to be asked means: one of the connection says nothing of clusters.
+/// What a refused question means: an error of the connection says nothing about clusters.
 fn unknown(why: lapin::Error) -> Result<Kinship> {
     match soft(&why) {
         Some(_) => Ok(Kinship::Unknown(why.to_string())),
@@ -246,7 +246,7 @@ fn soft(why: &lapin::Error) -> Option<AMQPSoftError> {
     }
 }
 
-/// Declares a queue that the broker names, and that no other connection may use.
+/// Declares a queue that the broker names and that no other connection may use.
 async fn mark(channel: &Channel) -> lapin::Result<ShortString> {
     let mut arguments = FieldTable::default();
     arguments.insert("x-expires".into(), AMQPValue::LongInt(FORGOTTEN));
@@ -268,13 +268,13 @@ async fn look(channel: &Channel, mark: ShortString) -> lapin::Result<()> {
 }
 
 async fn forget(channel: &Channel, mark: ShortString) {
-    // Where that fails it ends by itself.
+    // If that fails, it expires.
     let _ = channel
         .queue_delete(mark, QueueDeleteOptions::default())
         .await;
 }
 
-/// What is open says nothing of who may be asked.
+/// Which connections are open does not distinguish two sets of addresses.
 impl PartialEq for Companions {
     fn eq(&self, _: &Self) -> bool {
         true

@@ -1,8 +1,8 @@
-//! What lapin says of a connection, without its finest lines: at TRACE it writes every frame that it sends, and one of them
-//! holds the password (`connection.start-ok`), as a list of bytes.
+//! Keeps the password out of lapin's log lines. At TRACE lapin logs every frame that it sends, and one of them contains the password
+//! (`connection.start-ok`), as a list of bytes.
 //!
-//! lapin works in a thread of its own and in tasks on our runtime. Both get a subscriber that passes everything on to the
-//! program's, but for those lines. A program that does not listen at TRACE pays nothing: there is none then.
+//! lapin works in a thread of its own, and in tasks on our runtime. Both get a subscriber that passes everything on to the program's
+//! subscriber, except those lines. A program that does not listen at TRACE pays nothing: then there is no such subscriber.
 
 use std::cell::RefCell;
 
@@ -16,7 +16,7 @@ thread_local! {
     static OF_THIS_THREAD: RefCell<Option<dispatcher::DefaultGuard>> = const { RefCell::new(None) };
 }
 
-/// The program's subscriber, as one connection sees it.
+/// The program's subscriber, for one connection.
 #[derive(Clone, Debug)]
 pub(super) struct Discretion(Option<Dispatch>);
 
@@ -27,7 +27,7 @@ impl Discretion {
         Self(listened.then(|| Dispatch::new(Discreet(dispatcher::get_default(Dispatch::clone)))))
     }
 
-    /// Holds for this thread from now on, until it ends.
+    /// Applies to this thread from now on, until it ends.
     pub(super) fn keep(&self) {
         if let Some(discreet) = &self.0 {
             OF_THIS_THREAD.with_borrow_mut(|kept| {
@@ -36,7 +36,7 @@ impl Discretion {
         }
     }
 
-    /// Holds for a task.
+    /// Applies to a task.
     pub(super) async fn of<F: Future>(self, task: F) -> F::Output {
         match self.0 {
             Some(discreet) => task.with_subscriber(discreet).await,
@@ -47,7 +47,7 @@ impl Discretion {
 
 struct Discreet(Dispatch);
 
-/// Whether a line of this kind may hold a whole frame.
+/// Whether a line of this kind may contain a whole frame.
 fn tells_frames(metadata: &Metadata<'_>) -> bool {
     *metadata.level() == Level::TRACE && metadata.target().starts_with("lapin")
 }

@@ -1,7 +1,7 @@
-//! Which type of queue a name stands for.
+//! Which type a queue has.
 //!
-//! AMQP has no such question. But to consume from an offset is refused by every type in its own words, by a stream because the
-//! prefetch is missing (fact 53), so that nothing comes of it. A queue without a leader answers as well.
+//! AMQP has no such question. But each type refuses to be consumed from an offset in its own words (a stream because the prefetch is
+//! missing, fact 53), so the attempt has no effect. A queue without a leader answers as well.
 
 use lapin::{
     Channel,
@@ -20,10 +20,10 @@ pub(crate) enum Kind {
     Stream,
 }
 
-/// Asks for it; `None` where the broker does not tell, or would make a consumer of the question. The channel is closed then.
+/// Asks for the type; `None` if the broker does not tell, or would make a consumer. The channel is closed then.
 ///
 /// # Errors
-/// [`ErrorKind::AccessRefused`] without the right to read the queue, and those that may pass.
+/// [`ErrorKind::AccessRefused`] without permission to read the queue, and those that may pass.
 pub(crate) async fn kind_of(
     connection: &Connection,
     channel: &Channel,

@@ -1,39 +1,39 @@
-//! What one connection's broker takes, as far as it is known: asked of nobody twice, and forgotten with the connection.
+//! The sizes that one connection's broker accepts, as far as they are known. They are learned once, and forgotten with the connection.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The largest frame we agree to: a server that negotiates none would make lapin allocate without bound.
+/// The largest frame we accept. If the server sets no limit, lapin would allocate without bound.
 pub(super) const FRAME_MAX: u32 = 131_072;
 
 /// Type, channel, size and end octet of a frame.
 const FRAME_OVERHEAD: usize = 8;
-/// Bytes of a frame that a copy leaves for what the broker adds to its headers on the way (`x-death`,
-/// `x-delivery-count`): so many of a usual frame, and this share of a small one.
+/// Bytes of a frame that a copy leaves for headers that the broker adds (`x-death`, `x-delivery-count`): this many of a usual frame, and
+/// this share of a small one.
 const ROOM: usize = 2 * 1024;
 const ROOM_SHARE: usize = 8;
 
-/// Bytes that the headers and properties of a message may take where frames have this size.
+/// The most bytes of a message's headers and properties with frames of this size.
 pub(crate) const fn header_room(frame_max: u32) -> usize {
     let frame = frame_max as usize;
     let share = frame / ROOM_SHARE;
     frame - if share < ROOM { share } else { ROOM }
 }
 
-/// What a copy may take unless somebody has lowered RabbitMQ's frame size.
+/// The most bytes for a copy with RabbitMQ's default frame size.
 pub(crate) const USUAL_HEADER_ROOM: usize = header_room(FRAME_MAX);
 
-/// The sizes that a broker takes.
+/// The sizes that a broker accepts.
 #[derive(Debug)]
 pub(crate) struct Limits {
     frame_max: u32,
-    /// The largest body that it has taken.
+    /// The largest body that it has accepted.
     taken: AtomicUsize,
-    /// The largest body that it would take, once it has refused one.
+    /// The largest body that it would accept; known after it has refused one.
     largest: AtomicUsize,
 }
 
 impl Limits {
-    /// With frames of this size, and nothing known of bodies.
+    /// With frames of this size; nothing is known about bodies.
     pub(crate) fn new(frame_max: u32) -> Self {
         Self {
             frame_max,
@@ -46,29 +46,29 @@ impl Limits {
         self.frame_max
     }
 
-    /// Bytes that a content header may take. A larger one costs the connection (AMQP 501).
+    /// The most bytes of a content header. A larger one closes the connection (AMQP 501).
     pub(crate) fn content_header_max(&self) -> usize {
         self.frame_max as usize - FRAME_OVERHEAD
     }
 
-    /// Whether a body as large was taken, so that this one cannot take the channel down with its neighbours on it.
+    /// Whether a body of this size was accepted before, so that this one cannot close the channel.
     pub(crate) fn is_proven(&self, body: usize) -> bool {
         body <= self.taken.load(Ordering::Relaxed)
     }
 
-    /// The largest body that the broker takes, if this one is larger.
+    /// The largest body that the broker accepts, if this one is larger.
     pub(crate) fn refuses(&self, body: usize) -> Option<usize> {
         Some(self.largest.load(Ordering::Relaxed)).filter(|largest| body > *largest)
     }
 
-    /// A body of this size was taken.
+    /// A body of this size was accepted.
     pub(crate) fn took(&self, body: usize) {
         if !self.is_proven(body) {
             self.taken.fetch_max(body, Ordering::Relaxed);
         }
     }
 
-    /// The broker said that it takes bodies up to this size.
+    /// The broker said that it accepts bodies up to this size.
     pub(crate) fn limited(&self, largest: usize) {
         self.largest.store(largest, Ordering::Relaxed);
         self.taken.fetch_min(largest, Ordering::Relaxed);

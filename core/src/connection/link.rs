@@ -1,7 +1,7 @@
-//! A connection that is re-made: one supervisor a link, fresh connections only, backoff with jitter.
+//! A connection that is re-made: one supervisor per link, a fresh connection each time, backoff with jitter.
 //!
-//! An outage is told in a few lines: that the connection is lost, why it cannot be re-made yet whenever that is another reason
-//! or a minute has passed, and that it is back.
+//! An outage is logged in a few lines: that the connection is lost, why it cannot be re-made (when the reason changes, or after a minute),
+//! and that it is back.
 
 use std::{
     error::Error as _,
@@ -24,16 +24,16 @@ use crate::{Error, ErrorKind, Result, retry::format_duration};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How often an outage that goes on is told again.
+/// How often an outage that continues is logged again.
 const TOLD_AGAIN: Duration = Duration::from_secs(60);
 
 /// The state of a link, as its users see it.
 #[derive(Clone)]
 enum State {
     Up(Arc<Connection>),
-    /// And why it could not be re-made, as soon as that was tried.
+    /// With the reason why it could not be re-made, once that was tried.
     Down(Option<Trouble>),
-    /// By us, or because of this.
+    /// By us, or for this reason.
     Closed(Option<Trouble>),
 }
 
@@ -42,7 +42,7 @@ enum State {
 struct Trouble {
     kind: ErrorKind,
     why: String,
-    /// The broker said so, and not whoever gives the credentials.
+    /// The broker said so, not the source of the credentials.
     by_broker: bool,
 }
 
@@ -57,7 +57,7 @@ impl Trouble {
         }
     }
 
-    /// Whether no time alone would help.
+    /// Whether time alone will not help.
     fn is_refusal(&self) -> bool {
         self.by_broker
             && matches!(
@@ -71,7 +71,7 @@ impl Trouble {
     }
 }
 
-/// Rings when one of the links of a client has a connection again: then the others need not sit out their pauses.
+/// Rings when one of a client's links has a connection again, so that the others need not wait for their pauses to end.
 #[derive(Clone, Debug)]
 pub(crate) struct Bell(watch::Sender<()>);
 
@@ -84,7 +84,7 @@ impl Bell {
 /// How a link is kept.
 #[derive(Clone, Debug)]
 pub(crate) struct Keeping {
-    /// Shown with the connection, and in the log.
+    /// Shown with the connection in the management UI, and in the log.
     pub(crate) purpose: &'static str,
     /// Whether a login that is refused ends the link.
     pub(crate) ends_when_refused: bool,
@@ -97,14 +97,15 @@ pub(crate) struct Link {
     set: Arc<watch::Sender<State>>,
     frame_max: Arc<AtomicU32>,
     supervisor: JoinHandle<()>,
-    /// Why another connection of the same login was refused, while this one may be open still: whoever needs a new one stands still.
+    /// Why another connection with the same login was refused, while this one may still be open. Work that needs a new connection cannot go
+    /// on.
     reported: Mutex<Option<(Trouble, Weak<Connection>)>>,
     ends_when_refused: bool,
 }
 
 impl Link {
-    /// Opens the first connection, and from then on keeps one open. `on_return` is told of every reconnection, before anybody can use it.
-    /// Comes with the broker that the first one is to, which is known also where that one is lost again at once.
+    /// Opens the first connection, and keeps one open from then on. `on_return` is called at every reconnect, before anybody can use the
+    /// connection. Also returns the first broker's properties, which are known even if that connection is lost at once.
     ///
     /// # Errors
     /// As [`Connection::open`], for the first connection only.
@@ -127,7 +128,7 @@ impl Link {
             on_return,
         };
         let supervisor = tokio::spawn(async move {
-            // Without one, whoever waits for a connection would wait for ever.
+            // Without a supervisor, everyone who waits for a connection would wait for ever.
             while !survives("the supervisor of a connection", supervisor.run()).await {}
         });
         let link = Self {
@@ -145,8 +146,7 @@ impl Link {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hears what became of another connection that was wanted with the same login. Returns whether the broker refuses us, and
-    /// did not the last time.
+    /// Reports the result of another connection with the same login. Returns whether the broker now refuses us, and did not the last time.
     pub(crate) async fn report(&self, error: Option<&Error>) -> bool {
         let Some(error) = error else {
             *self.reported() = None;
@@ -154,7 +154,7 @@ impl Link {
         };
         let trouble = Trouble::of(error);
         if !trouble.is_refusal() {
-            return false; // it says nothing of the login
+            return false; // it says nothing about the login
         }
         let beside = match &*self.state.borrow() {
             State::Up(connection) => Arc::downgrade(connection),
@@ -167,10 +167,10 @@ impl Link {
         before.is_none()
     }
 
-    /// The open connection; waits while there is none.
+    /// The open connection; waits if there is none.
     ///
     /// # Errors
-    /// [`ErrorKind::Closed`] once the link was closed; or why it ended.
+    /// [`ErrorKind::Closed`] after the link was closed, or the error with which it ended.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>> {
         let mut state = self.state.clone();
         loop {
@@ -180,27 +180,27 @@ impl Link {
                 State::Closed(Some(trouble)) => return Err(trouble.error()),
                 State::Up(_) | State::Down(_) => {}
             }
-            // A connection that has just died is still `Up` until its supervisor has noticed: wait for the next state.
+            // A connection that has just died is `Up` until its supervisor has noticed: wait for the next state.
             state.changed().await.map_err(|_| closed())?;
         }
     }
 
-    /// Whether there is an open connection whose secret is not over, and another one could be had; otherwise why not.
+    /// Whether there is an open connection whose secret has not expired, and another one could be opened.
     ///
     /// # Errors
-    /// That of the last try, [`ErrorKind::ConnectionLost`] before that, [`ErrorKind::Closed`].
+    /// That of the last try, [`ErrorKind::ConnectionLost`] before the first, [`ErrorKind::Closed`].
     pub(crate) fn health(&self) -> Result<()> {
         self.standing()?.is_logged_in()
     }
 
-    /// The open connection, whose secret may be over by now, where another one could be had; otherwise why not.
+    /// The open connection, even if its secret has expired, provided that another one could be opened.
     ///
     /// # Errors
     /// As [`health`](Self::health).
     pub(crate) fn standing(&self) -> Result<Arc<Connection>> {
         match &*self.state.borrow() {
             State::Up(connection) if connection.is_open() => match &*self.reported() {
-                // One that came since then logged in.
+                // A connection that came later has logged in.
                 Some((trouble, beside)) if beside.as_ptr() == Arc::as_ptr(connection) => {
                     Err(trouble.error())
                 }
@@ -215,7 +215,7 @@ impl Link {
         }
     }
 
-    /// Resolves when there is no connection because the broker refuses who we are, with its error.
+    /// Resolves with the error if there is no connection because the broker refuses our login.
     pub(crate) async fn refused(&self) -> Error {
         let mut state = self.state.clone();
         loop {
@@ -233,7 +233,7 @@ impl Link {
         }
     }
 
-    /// Ends with the error that another link of the same client ended with.
+    /// Ends with the error that ended another link of the same client.
     pub(crate) async fn end_as(&self, error: &Error) {
         let trouble = Trouble::of(error);
         self.supervisor.abort();
@@ -242,7 +242,7 @@ impl Link {
         }
     }
 
-    /// Resolves when it has ended by itself, with why; never where it is closed. Keeps nothing alive.
+    /// Resolves with the error when it has ended by itself; never if it is closed. Keeps nothing alive.
     pub(crate) fn ends(&self) -> impl Future<Output = Error> + Send + use<> {
         let mut state = self.state.clone();
         async move {
@@ -284,7 +284,7 @@ impl Link {
         matches!(&*self.state.borrow(), State::Up(connection) if connection.is_blocked())
     }
 
-    /// Bytes that the headers and properties of a message may take, by the frame size of the last connection.
+    /// The most bytes of a message's headers and properties, given the frame size of the last connection.
     pub(crate) fn header_room(&self) -> usize {
         header_room(self.frame_max.load(Ordering::Relaxed))
     }
@@ -311,7 +311,7 @@ fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the client was closed")
 }
 
-/// The next state, unless the link was closed in the meantime: `abort` does not stop a supervisor in the middle of a step.
+/// Sets the next state, unless the link was closed meanwhile: `abort` does not stop a supervisor in the middle of a step.
 fn proceed(state: &watch::Sender<State>, next: State) -> bool {
     state.send_if_modified(|now| {
         let open = !matches!(now, State::Closed(_));
@@ -332,7 +332,7 @@ struct Supervisor<F> {
 }
 
 impl<F: Fn()> Supervisor<F> {
-    /// Until the link is closed.
+    /// Runs until the link is closed.
     async fn run(&self) {
         let purpose = self.keeping.purpose;
         loop {
@@ -352,10 +352,10 @@ impl<F: Fn()> Supervisor<F> {
                     };
                     self.frame_max
                         .store(connection.limits().frame_max(), Ordering::Relaxed);
-                    // Before anybody uses it: what was known of the broker may not be true any more.
+                    // Before anybody uses it: what was known about the broker may no longer be true.
                     (self.on_return)();
                     if !proceed(&self.state, State::Up(connection)) {
-                        return; // and the new connection ends with us
+                        return; // the new connection ends with us
                     }
                     let after = format_duration(Duration::from_secs(lost.elapsed().as_secs()));
                     info!(address = %self.addresses, purpose, after, "reconnected");
@@ -365,7 +365,7 @@ impl<F: Fn()> Supervisor<F> {
         }
     }
 
-    /// The next connection, or `None` at the end of the link.
+    /// The next connection; `None` at the end of the link.
     async fn connect(&self) -> Option<Arc<Connection>> {
         let mut pause = FIRST_PAUSE;
         let mut told: Option<(Trouble, Instant)> = None;
@@ -374,7 +374,7 @@ impl<F: Fn()> Supervisor<F> {
         let mut rung = bell.subscribe();
         loop {
             tokio::select! {
-                // Jitter, so that a broker that comes back is not met by all its clients at once.
+                // Jitter, so that a returning broker does not get all its clients at once.
                 () = sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)) => {}
                 _ = rung.changed() => pause = FIRST_PAUSE,
             }

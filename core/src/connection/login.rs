@@ -1,7 +1,7 @@
-//! Who logs in: what the URL says, files that somebody else keeps fresh, or a function.
+//! The login: from the URL, from files that another program keeps fresh, or from a function.
 //!
-//! It is asked at every connection, so that a password may change while a program runs. A secret with an end, such as an
-//! OAuth 2 token, is renewed on the open connection before that (AMQP `connection.update-secret`, RabbitMQ 3.8 and later).
+//! It is asked for at every connection, so a password may change while a program runs. A secret that expires, such as an OAuth 2 token, is
+//! renewed on the open connection in time (AMQP `connection.update-secret`, RabbitMQ 3.8 and later).
 
 use std::{
     fmt,
@@ -21,7 +21,7 @@ use super::patience::ANSWER;
 
 use crate::{Error, ErrorKind, Result, secret_file};
 
-/// A user, a password or token, and how long that is good for. `Debug` does not show the secret.
+/// A user, a password or token, and how long it is valid. `Debug` does not show the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
     pub(super) user: String,
@@ -30,8 +30,8 @@ pub struct Login {
 }
 
 impl Login {
-    /// A user and a password. An OAuth 2 token is a password: RabbitMQ reads who it is for from the token, and the user may be
-    /// empty. The lifetime of a token that is a JWT is read from its `exp`.
+    /// A user and a password. An OAuth 2 token is given as the password; RabbitMQ reads the user from the token, so `user` may be empty. If
+    /// the token is a JWT, its lifetime is read from `exp`.
     #[must_use]
     pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
         Self {
@@ -41,17 +41,18 @@ impl Login {
         }
     }
 
-    /// How long from now the broker takes this password; before that it is asked for anew, and the open connection renewed.
+    /// Sets how long from now the broker accepts this password. Before that time ends, the login is asked for again and the open connection
+    /// is renewed.
     #[must_use]
     pub fn expires_in(mut self, lifetime: Duration) -> Self {
         self.lifetime = Some(lifetime);
         self
     }
 
-    /// Refuses what AMQP's PLAIN mechanism cannot carry: zero bytes stand between its parts.
+    /// Checks that AMQP's PLAIN mechanism can carry it: zero bytes separate its parts.
     ///
     /// # Errors
-    /// [`ErrorKind::AuthenticationFailed`], which says nothing of the secret.
+    /// [`ErrorKind::AuthenticationFailed`]. The sentence does not contain the secret.
     pub(super) fn check(&self) -> Result<()> {
         if self.user.contains('\0') || self.secret.contains('\0') {
             return Err(Error::new(
@@ -62,8 +63,8 @@ impl Login {
         Ok(())
     }
 
-    /// What a connection that was hung up in the middle of its login means for one as large as this: RabbitMQ takes no more than
-    /// `initial_frame_max` before a connection is tuned, 8 KiB by default, and says nothing of it.
+    /// The error for a login that is too large, if the broker hung up during this login. Before a connection is tuned, RabbitMQ accepts at
+    /// most `initial_frame_max`, 8 KiB by default, and gives no reason.
     pub(super) fn too_large_for(&self, hung_up: &Error) -> Option<Error> {
         const MOST: usize = 8_000;
         let bytes = self.user.len() + self.secret.len();
@@ -78,7 +79,7 @@ impl Login {
         })
     }
 
-    /// What a refusal means for a token that is over: whoever keeps it fresh is late.
+    /// The error if the broker refused an expired token: its source is late.
     pub(super) fn too_old_for(&self, refused: Error) -> Error {
         if refused.kind() != ErrorKind::AuthenticationFailed || self.left() != Some(Duration::ZERO)
         {
@@ -90,12 +91,13 @@ impl Login {
         refused.saying(message)
     }
 
-    /// Whether the secret is a token that names its own end.
+    /// Whether the secret is a token that contains its own end.
     pub(super) fn is_token(&self) -> bool {
         Span::of(&self.secret).is_some()
     }
 
-    /// Whether this is good for longer than the one before, which is for `left` still. Of two tokens their own words count, and no clock.
+    /// Whether this is valid for longer than the one before, which is valid for `left` more. Two tokens are compared by their own times,
+    /// without a clock.
     pub(super) fn outlives(&self, before: &Self, left: Duration) -> bool {
         if self.secret == before.secret {
             return false;
@@ -106,8 +108,8 @@ impl Login {
         }
     }
 
-    /// Whether this is the password of before, and good for longer by the word of whoever gave it: the broker need not be told. A token is
-    /// good until its own end at the longest.
+    /// Whether this is the same password, valid for longer according to its source; the broker need not be told. A token is never valid
+    /// beyond its own end.
     pub(super) fn extends(&self, before: &Self, left: Duration) -> bool {
         let longest = Span::of(&self.secret).map(Span::left);
         self.secret == before.secret
@@ -116,7 +118,7 @@ impl Login {
             && self.lifetime.is_none_or(|lifetime| lifetime > left)
     }
 
-    /// What its token says of itself, unless whoever gave it said more.
+    /// The times in its token, unless its source gave another lifetime.
     fn said(&self) -> Option<Span> {
         match self.lifetime {
             Some(_) => None,
@@ -124,13 +126,12 @@ impl Login {
         }
     }
 
-    /// How long from now its token is good for, by this machine's clock.
+    /// How long its token is valid from now, by this machine's clock.
     fn left(&self) -> Option<Duration> {
         self.said().map(Span::left)
     }
 
-    /// How long from now the secret is good for, where that is known: no longer than a token lives in all, however slow the clock of this
-    /// machine is.
+    /// How long the secret is valid from now, if known. Never longer than the token's whole lifetime, however slow this machine's clock is.
     pub(super) fn lifetime(&self) -> Option<Duration> {
         self.lifetime.or_else(|| {
             let whole = self.said()?.length().unwrap_or(Duration::MAX);
@@ -148,7 +149,7 @@ impl fmt::Debug for Login {
     }
 }
 
-/// From when until when a JSON Web Token is good (RFC 7519, `iat` and `exp`), in seconds since 1970. Nothing else of it is believed or checked.
+/// The validity of a JSON Web Token (RFC 7519, `iat` and `exp`), in seconds since 1970. Nothing else in the token is read or checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     begin: Option<u64>,
@@ -167,7 +168,7 @@ impl Span {
         let claims: serde_json::Value = serde_json::from_slice(&claims).ok()?;
         let time = |name: &str| {
             let time = claims.get(name)?;
-            // A number with a fraction is allowed.
+            // The number may have a fraction.
             time.as_u64()
                 .or_else(|| time.as_f64().map(|time| time as u64))
         };
@@ -177,13 +178,13 @@ impl Span {
         })
     }
 
-    /// How long from now it is good for, by this machine's clock.
+    /// How long it is valid from now, by this machine's clock.
     fn left(self) -> Duration {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         Duration::from_secs(self.end).saturating_sub(now)
     }
 
-    /// How long it is good for in all, where it says so.
+    /// Its whole lifetime, if it says so.
     fn length(self) -> Option<Duration> {
         let length = self.end.checked_sub(self.begin?)?;
         Some(Duration::from_secs(length))
@@ -193,12 +194,13 @@ impl Span {
 type Asked = Pin<Box<dyn Future<Output = Result<Login, Cause>> + Send>>;
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// A function that is asked for the login at every connection, and again before a secret ends.
+/// A function that returns the login. It is called for every connection, and again before a secret expires.
 #[derive(Clone)]
 pub struct Credentials(Arc<dyn Fn() -> Asked + Send + Sync>);
 
 impl Credentials {
-    /// From a function; it may ask others over the network. What it answers with is used at once and not kept.
+    /// Wraps a function. It is async, so it may use the network. Its answer is used at once and not kept. If it fails, panics or does not
+    /// answer in time, the connection fails with [`ErrorKind::AuthenticationFailed`].
     pub fn new<F, A, E>(ask: F) -> Self
     where
         F: Fn() -> A + Send + Sync + 'static,
@@ -212,7 +214,7 @@ impl Credentials {
     }
 
     /// # Errors
-    /// [`ErrorKind::AuthenticationFailed`] when it fails, panics, or does not answer in time.
+    /// [`ErrorKind::AuthenticationFailed`] if it fails, panics, or does not answer in time.
     pub(super) async fn ask(&self) -> Result<Login> {
         let failed = |why: &str| {
             Error::new(
@@ -220,7 +222,7 @@ impl Credentials {
                 format!("the function that gives the credentials {why}"),
             )
         };
-        // The call as well: a function may panic before it has a future.
+        // The call itself too: a function may panic before it returns a future.
         let asked = AssertUnwindSafe(async { (self.0)().await }).catch_unwind();
         match timeout(ANSWER, asked).await {
             Ok(Ok(Ok(login))) => Ok(login),
@@ -246,10 +248,10 @@ impl PartialEq for Credentials {
     }
 }
 
-/// What a file holds, without the end of its last line.
+/// The content of a file, without a line break at its end.
 ///
 /// # Errors
-/// [`ErrorKind::AuthenticationFailed`], which names the file and not what it holds.
+/// [`ErrorKind::AuthenticationFailed`]. The sentence names the file and does not contain its content.
 pub(super) async fn read(file: &Path) -> Result<String> {
     let text = secret_file::read(file, ANSWER).await.map_err(|why| {
         Error::new(
@@ -336,7 +338,7 @@ mod tests {
     fn of_two_tokens_their_own_words_count_and_no_clock() {
         let left = Duration::from_secs(60);
         let token = |end: u64| Login::new("", token(&format!(r#"{{"exp": {end}}}"#)));
-        // Both are over by this machine's clock.
+        // By this machine's clock both have expired.
         assert!(token(2_000).outlives(&token(1_000), left));
         assert!(!token(1_000).outlives(&token(1_000), left));
         assert!(!token(1_000).outlives(&token(2_000), Duration::ZERO));
@@ -346,7 +348,7 @@ mod tests {
         assert!(!said("b", 60).outlives(&said("a", 61), left));
         assert!(!said("a", 600).outlives(&said("a", 60), left));
         assert!(Login::new("", "for ever").outlives(&said("a", 60), left));
-        // A password may stay what it is; a token has its end in it.
+        // A password may stay the same; a token contains its own end.
         assert!(said("a", 61).extends(&said("a", 60), left));
         assert!(Login::new("", "a").extends(&said("a", 60), left));
         assert!(!said("a", 60).extends(&said("a", 60), left));
@@ -380,7 +382,7 @@ mod tests {
     async fn a_pipe_that_nobody_writes_to_holds_nobody_up() {
         let pipe = crate::secret_file::tests::pipe("password");
         let error = read(&pipe).await.unwrap_err();
-        // Lets its thread go.
+        // Lets the reading thread end.
         drop(std::fs::OpenOptions::new().write(true).open(&pipe).unwrap());
         std::fs::remove_file(&pipe).unwrap();
         assert_eq!(error.kind(), ErrorKind::AuthenticationFailed);

@@ -1,5 +1,5 @@
-//! Looks at queues that may be missing, on a connection of their own: each look at a missing one costs its connection a channel for good
-//! (lapin fact 20) and in the end the connection, with all that is held on it.
+//! Looks at queues that may be missing, on a connection of their own. Each look at a missing queue uses up a channel number for good (lapin
+//! fact 20), and in the end the connection, with everything held on it.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Looks {
     /// As [`Connection::open`] and [`Connection::channel`].
     pub(crate) async fn channel(&self) -> Result<OpenChannel> {
         match self.open_channel().await {
-            // Its channels were spent: the next one has all of them.
+            // Its channel numbers are used up; the next one has all of them.
             Err(error) if error.kind() == ErrorKind::ConnectionLost => self.open_channel().await,
             opened => opened,
         }
@@ -40,7 +40,7 @@ impl Looks {
     async fn open_channel(&self) -> Result<OpenChannel> {
         let connection = self.connection().await?;
         let opened = connection.channel().await;
-        // A broker that does not even open a channel reads no more.
+        // A broker that does not open a channel has stopped reading.
         if matches!(&opened, Err(error) if error.kind() == ErrorKind::Timeout) {
             connection.cut();
         }
@@ -57,7 +57,7 @@ impl Looks {
         Ok(connection)
     }
 
-    /// Says goodbye. One that is being opened ends with the client.
+    /// Closes it. A connection that is being opened ends with the client.
     pub(crate) async fn close(&self) {
         let open = self.open.try_lock().ok().and_then(|mut open| open.take());
         if let Some(connection) = open {

@@ -1,4 +1,4 @@
-//! The connections to the broker: everything in which the AMQP client would lose, mix up, hang or crash stays in here.
+//! The connections to the broker. Everything in which the AMQP client would lose, mix up, hang or crash is kept in this module.
 
 mod address;
 mod addresses;

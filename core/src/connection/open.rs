@@ -41,8 +41,8 @@ use crate::{Error, ErrorKind, Result};
 
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// Hangs up when it is dropped. Without, a connection that nobody waits for any more would stay open: lapin's thread goes
-/// on with the handshake that was given up, and then answers heartbeats for as long as the process lives.
+/// Hangs up when it is dropped. Without it, a connection that nobody waits for any more would stay open: lapin's thread completes an
+/// abandoned handshake, and then answers heartbeats as long as the process lives.
 struct Hangup(Arc<Lifeline>);
 
 impl Drop for Hangup {
@@ -51,7 +51,7 @@ impl Drop for Hangup {
     }
 }
 
-/// An open connection. It ends when it is dropped, at the socket; [`close`](Self::close) says goodbye before.
+/// An open connection. Dropping it closes the socket; [`close`](Self::close) closes it in AMQP first.
 pub(crate) struct Connection {
     lapin: Arc<lapin::Connection>,
     lifeline: Hangup,
@@ -59,20 +59,20 @@ pub(crate) struct Connection {
     /// Where it leads.
     at: Arc<(Address, SocketAddr)>,
     limits: Arc<Limits>,
-    /// Whether the broker has said that it reads nothing for now.
+    /// Whether the broker has said that it currently reads nothing (`connection.blocked`).
     blocked: watch::Receiver<bool>,
-    /// Whether numbers of channels are spent.
+    /// Whether channel numbers were used up for good.
     is_spent: Arc<AtomicBool>,
-    /// Why its token, which is over, could not be renewed.
+    /// Why its expired token could not be renewed.
     overdue: watch::Sender<Option<String>>,
 }
 
 impl Connection {
-    /// Opens a connection to any of the addresses; `purpose` becomes part of the name that the management pages show.
+    /// Opens a connection to any of the addresses. `purpose` becomes part of the name shown in the management UI.
     ///
     /// # Errors
-    /// As [`transport::open`], and [`ErrorKind::AuthenticationFailed`], [`ErrorKind::VhostNotFound`]: of several that of the host
-    /// that came farthest.
+    /// As [`transport::open`], and [`ErrorKind::AuthenticationFailed`], [`ErrorKind::VhostNotFound`]. With several hosts, the error of the
+    /// host that got farthest.
     pub(crate) async fn open(addresses: &Addresses, purpose: &str) -> Result<Self> {
         let mut worst: Option<Error> = None;
         let asked = addresses.asked().await?;
@@ -85,7 +85,7 @@ impl Connection {
                     continue;
                 }
             };
-            // One that does not answer must not keep us from the others.
+            // A host that does not answer must not keep us from the others.
             let hurries = !places.is_empty();
             let patience = if hurries {
                 address.timeout.min(IMPATIENT)
@@ -148,7 +148,7 @@ impl Connection {
                     .lock()
                     .unwrap_or_else(|poison| poison.into_inner())
                     .take();
-                // Taken once: a second call would be lapin's own recovery, which is off.
+                // Taken once: a second call would be lapin's own recovery, which is turned off.
                 stream
                     .map(lapin::tcp::AsyncTcpStream::Plain)
                     .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotConnected).into())
@@ -196,7 +196,7 @@ impl Connection {
         })
     }
 
-    /// Renews a secret that ends, for as long as the connection lives.
+    /// Renews a secret that expires, as long as the connection lives.
     fn keep_fresh(&self, addresses: &Addresses, address: &Address, login: &Login, purpose: &str) {
         let Some(lifetime) = login.lifetime() else {
             return;
@@ -219,7 +219,7 @@ impl Connection {
         });
     }
 
-    /// What the broker says of itself.
+    /// What the broker said about itself.
     pub(crate) fn server(&self) -> &Server {
         &self.server
     }
@@ -233,10 +233,10 @@ impl Connection {
         self.lapin.status().connected()
     }
 
-    /// Whether its token is good still, as far as is known.
+    /// Whether its token is still valid, as far as is known.
     ///
     /// # Errors
-    /// [`ErrorKind::AuthenticationFailed`] where it is over, and no other came in time.
+    /// [`ErrorKind::AuthenticationFailed`] if it has expired and no other came in time.
     pub(super) fn is_logged_in(&self) -> Result<()> {
         match &*self.overdue.borrow() {
             None => Ok(()),
@@ -251,7 +251,7 @@ impl Connection {
         &self.limits
     }
 
-    /// Whether the broker has stopped reading, because it is short of memory or disk.
+    /// Whether the broker has stopped reading because of a memory or disk alarm.
     pub(crate) fn is_blocked(&self) -> bool {
         *self.blocked.borrow()
     }
@@ -277,7 +277,7 @@ impl Connection {
         self.line().channel().await
     }
 
-    /// A way to open channels on it for as long as it lives.
+    /// A way to open channels on it as long as it lives.
     pub(super) fn line(&self) -> Line {
         Line {
             lapin: Arc::downgrade(&self.lapin),
@@ -289,7 +289,7 @@ impl Connection {
         }
     }
 
-    /// Says goodbye in AMQP, and hangs up if that is not answered soon.
+    /// Closes it in AMQP, and hangs up if that is not answered soon.
     pub(crate) async fn close(&self) {
         if self.is_open() {
             let _ = timeout(GOODBYE, self.lapin.close(200, ShortString::from("closed"))).await;
@@ -311,7 +311,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// An open connection, as one sees it that does not keep it open.
+/// An open connection, for users that do not keep it open.
 #[derive(Clone)]
 pub(super) struct Line {
     lapin: Weak<lapin::Connection>,
@@ -323,7 +323,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Opens another connection to the same place, with the login that is good there now.
+    /// Opens another connection to the same host, with the login that is valid there now.
     ///
     /// # Errors
     /// As [`Connection::open`].
@@ -344,7 +344,7 @@ impl Line {
         *self.blocked.borrow()
     }
 
-    /// Ends it for all who use it, who know of it then.
+    /// Ends it for everyone who uses it.
     pub(super) async fn hang_up(&self) {
         if let Some(lifeline) = self.lifeline.upgrade() {
             lifeline.cut();
@@ -352,7 +352,7 @@ impl Line {
         }
     }
 
-    /// Opens a channel. A connection that has none left because of what was refused on it is hung up: the next one has all of them.
+    /// Opens a channel. If refusals have used up all channel numbers, the connection is hung up; the next one has all of them.
     ///
     /// # Errors
     /// As [`Connection::channel`], and [`ErrorKind::ConnectionLost`].
@@ -369,7 +369,7 @@ impl Line {
                 Err(error) => error,
             };
             match Unopened::of(&error) {
-                // Each of them once: lapin takes that number for one in use from now on.
+                // Each number only once: lapin then treats it as in use.
                 Unopened::SpentNumber => self.is_spent.store(true, Ordering::Relaxed),
                 Unopened::NoNumber if self.is_spent.load(Ordering::Relaxed) => {
                     self.hang_up().await;
@@ -389,10 +389,10 @@ impl Line {
 
 /// Why a channel could not be opened.
 enum Unopened {
-    /// lapin gave it the number of a channel that the broker had closed, and refuses that for as long as the connection lives, with the
-    /// error of then (lapin fact 20). No broker answers `channel.open` with an error of a channel.
+    /// lapin gave it the number of a channel that the broker had closed, and refuses that as long as the connection lives, with the old
+    /// error (lapin fact 20). No broker answers `channel.open` with a channel error.
     SpentNumber,
-    /// All numbers are in use, or spent.
+    /// All numbers are in use, or used up.
     NoNumber,
     Refused,
 }
@@ -426,8 +426,8 @@ fn spent(error: Error) -> Error {
     Error::new(ErrorKind::ConnectionLost, message).with_source(error)
 }
 
-/// A channel that does not take its connection with it: dropping a lapin channel while the broker is closing it sends
-/// a second close, which the broker answers by closing the connection.
+/// A channel that cannot take its connection down. Dropping a lapin channel while the broker is closing it sends a second close, and the
+/// broker answers that by closing the connection.
 pub(crate) struct OpenChannel {
     channel: Channel,
     lifeline: Arc<Lifeline>,
@@ -474,7 +474,7 @@ impl Drop for OpenChannel {
         if !self.channel.status().connected() && !self.channel.status().closing() {
             return;
         }
-        // The broker may be closing this channel right now. Keep our half of it until that is settled.
+        // The broker may be closing this channel now. Our half is kept until that is done.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let channel = self.channel.clone();
             runtime.spawn(async move {
@@ -484,7 +484,7 @@ impl Drop for OpenChannel {
                     }
                     tokio::time::sleep(Duration::from_millis(25)).await;
                 }
-                // Nobody is. lapin keeps a channel with a consumer, which would hold messages for as long as the connection lives.
+                // Otherwise lapin would keep a channel with a consumer, which would hold messages as long as the connection lives.
                 let goodbye = channel.close(200, ShortString::from("closed"));
                 let _ = timeout(GOODBYE, goodbye).await;
             });
@@ -492,8 +492,8 @@ impl Drop for OpenChannel {
     }
 }
 
-/// How long a channel stays open after its last settlement. While a quorum queue is some 30 settlements behind, RabbitMQ keeps
-/// further ones in the channel, and drops them with it: what was settled last would come again.
+/// How long a channel stays open after its last settlement. If a quorum queue is some 30 settlements behind, RabbitMQ keeps further ones in
+/// the channel and drops them with it: the messages settled last would come again.
 pub(crate) const LINGER: Duration = Duration::from_millis(250);
 
 /// Asks the broker something, within [`ANSWER`].
@@ -514,10 +514,10 @@ pub(crate) async fn ask<T>(
     }
 }
 
-/// Asks for a queue that should be there: its messages that are ready, and its consumers (`queue.declare`, passive).
+/// Asks for a queue that should exist: how many messages are ready, and how many consumers it has (`queue.declare`, passive).
 ///
 /// # Errors
-/// [`ErrorKind::QueueNotFound`], and those of [`ask`]; the channel is closed then.
+/// [`ErrorKind::QueueNotFound`], and those of [`ask`]. Then the channel is closed.
 pub(crate) async fn look(channel: &Channel, queue: ShortString) -> Result<lapin::Queue> {
     let passive = QueueDeclareOptions {
         passive: true,
@@ -527,7 +527,7 @@ pub(crate) async fn look(channel: &Channel, queue: ShortString) -> Result<lapin:
     ask(Doing::Looking(queue.as_str()), looked).await
 }
 
-/// lapin's listeners compete for events: exactly one, always drained.
+/// lapin's listeners compete for events, so there must be exactly one, and it must always be drained.
 async fn drain_events(
     events: impl futures_util::Stream<Item = Event>,
     purpose: String,
@@ -553,7 +553,7 @@ async fn drain_events(
     }
 }
 
-/// The error of the host that came farther: of one that refuses the password more is to be said than of one that is away.
+/// The error of the host that got farther: a refused password says more than a host that does not answer.
 fn farther(one: Option<Error>, other: Error) -> Error {
     fn way(error: &Error) -> u8 {
         match error.kind() {
@@ -572,7 +572,7 @@ fn farther(one: Option<Error>, other: Error) -> Error {
 
 fn uri(address: &Address, login: &Login) -> AMQPUri {
     AMQPUri {
-        // Plain to lapin: TLS is below it, in our transport.
+        // Plain AMQP for lapin; TLS is below it, in our transport.
         scheme: AMQPScheme::AMQP,
         authority: AMQPAuthority {
             userinfo: AMQPUserInfo {

@@ -1,33 +1,32 @@
 //! When a consumer may be cancelled.
 //!
-//! What a quorum queue has sent and the channel has not passed on when its consumer is cancelled goes back to the queue, and
-//! before RabbitMQ 4.3 that counts as a delivery, as a crash does (fact 58). So a consumer is cancelled when nothing can be on
-//! its way to it: when all its places are taken, or when the queue is empty. Until then nothing is settled, which would make a
-//! place free.
+//! If a quorum queue has sent messages that the channel has not passed on when its consumer is cancelled, they are requeued. Before
+//! RabbitMQ 4.3 that counts as a delivery, as a crash does (fact 58). So a consumer is cancelled only when nothing can be on its way to it:
+//! when all its places are occupied, or when the queue is empty. Until then nothing is settled, because that would free a place.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How often in a row the queue must be found empty, with nothing in between: the answer to the first look may overtake a
-/// delivery, that to the second does not.
+/// How often in a row the queue must be found empty. The answer to the first look may overtake a delivery; the answer to the second does
+/// not.
 const EMPTY: u32 = 2;
 
-/// After this many looks without a delivery to a consumer that was never served, another one is the active one.
+/// After this number of looks without a delivery to a consumer that was never served, another consumer is the active one.
 pub(crate) const QUIET: u32 = 20;
 
-/// For no longer. A settlement makes a place free only when a majority of nodes has it on disk, so no number of looks tells that no
-/// message is about to be sent. What is on its way after that time counts as delivered once more.
+/// How long to wait at most. A settlement frees a place only when a majority of nodes has it on disk, so no number of looks shows that no
+/// message is about to be sent. A message on its way after that time is counted as delivered once more.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A consumer that is to go.
+/// A consumer that is to be cancelled.
 #[derive(Debug)]
 pub(crate) struct Parting {
     until: Instant,
     was_served: bool,
     /// Looks since the last delivery.
     quiet: u32,
-    /// Those of them that found the queue empty, in a row.
+    /// How many looks in a row found the queue empty.
     empty: u32,
 }
 
@@ -42,23 +41,23 @@ impl Parting {
         }
     }
 
-    /// A delivery came.
+    /// A delivery arrived.
     pub(crate) fn arrived(&mut self) {
         (self.was_served, self.quiet, self.empty) = (true, 0, 0);
     }
 
-    /// The broker says how many messages wait in the queue.
+    /// How many messages the broker says are ready in the queue.
     pub(crate) fn looked(&mut self, ready: u32) {
         self.quiet += 1;
         self.empty = if ready == 0 { self.empty + 1 } else { 0 };
     }
 
-    /// Nobody was there to say it.
+    /// The look got no answer.
     pub(crate) fn heard_nothing(&mut self) {
         (self.quiet, self.empty) = (self.quiet + 1, 0);
     }
 
-    /// How long to wait before the next look: a queue that is neither empty nor ours is not asked all the time.
+    /// How long to wait before the next look. A queue that is neither empty nor served to us is not asked all the time.
     pub(crate) fn pause(&self) -> Duration {
         if self.quiet < EMPTY {
             Duration::ZERO
@@ -67,7 +66,7 @@ impl Parting {
         }
     }
 
-    /// Whether nothing can be on its way, or it was waited for long enough. `full`: whether all its places are taken.
+    /// Whether nothing can be on its way, or the wait was long enough. `full`: whether all its places are occupied.
     pub(crate) fn may_go(&self, full: bool, now: Instant) -> bool {
         full || self.empty >= EMPTY
             || (self.quiet >= QUIET && !self.was_served)

@@ -1,4 +1,4 @@
-//! Where the names of the hosts lead, as soon as that is known: a name that nobody answers for must not keep us from the others.
+//! The IP addresses of the hosts, each as soon as it is known: a name that does not resolve must not keep us from the others.
 
 use std::{future::Future, net::SocketAddr, pin::Pin};
 
@@ -10,14 +10,15 @@ use crate::Result;
 
 type Resolving<'a, A> = Pin<Box<dyn Future<Output = (A, Result<Vec<SocketAddr>>)> + Send + 'a>>;
 
-/// The places of all addresses, each handed out once, in random order; one that was hurried for names that lead nowhere, once more.
+/// The IP addresses of all hosts, each returned once, in random order. If names lead nowhere, one that got little time is returned once
+/// more.
 pub(super) struct Places<'a, A> {
-    /// Side by side: each of them may take as long as a connection.
+    /// Resolved at the same time: each may take as long as a connection.
     resolving: FuturesUnordered<Resolving<'a, A>>,
     found: Vec<(A, SocketAddr)>,
-    /// One that was given little time for the sake of others.
+    /// One that got little time, for the sake of others.
     hurried: Option<(A, SocketAddr)>,
-    /// Until then those that are slower have a chance to be first, too.
+    /// Until then, slower names also have a chance to be first.
     soon: Instant,
 }
 
@@ -41,7 +42,7 @@ impl<'a, A: Clone + Send + 'a> Places<'a, A> {
         }
     }
 
-    /// The next place to try, or why a name leads nowhere; `None` after the last one.
+    /// The next IP address to try, or why a name leads nowhere; `None` after the last one.
     pub(super) async fn next(&mut self) -> Option<Result<(A, SocketAddr)>> {
         loop {
             let answer = if self.found.is_empty() {
@@ -61,7 +62,7 @@ impl<'a, A: Clone + Send + 'a> Places<'a, A> {
                     let any = fastrand::usize(..self.found.len());
                     let place = self.found.swap_remove(any);
                     if self.is_empty() {
-                        self.hurried = None; // this one has all the time
+                        self.hurried = None; // this one gets all the time
                     }
                     return Some(Ok(place));
                 }
@@ -69,7 +70,7 @@ impl<'a, A: Clone + Send + 'a> Places<'a, A> {
         }
     }
 
-    /// This one might have answered later. Where the others turn out to be none, it is tried again.
+    /// This one might have answered later. If the others lead nowhere, it is tried again.
     pub(super) fn was_hurried(&mut self, address: A, place: SocketAddr) {
         self.hurried = Some((address, place));
     }
@@ -131,7 +132,7 @@ mod tests {
         assert!(places.next().await.unwrap().is_err());
         assert_eq!(places.next().await.unwrap().unwrap(), (0, slow));
         assert!(places.is_empty() && places.next().await.is_none());
-        // The last of several has all the time in any case.
+        // The last one always gets all the time.
         let mut places = Places::of([0, 1], resolve);
         let (address, slow) = places.next().await.unwrap().unwrap();
         places.was_hurried(address, slow);

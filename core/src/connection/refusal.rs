@@ -1,4 +1,4 @@
-//! Turns what the broker or the client library says into one sentence that names the thing to change.
+//! Turns an answer of the broker or the client library into one sentence that names what to change.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::{Error, ErrorKind, topology::work_queue_of};
 /// What was being done, for the sentence.
 #[derive(Clone, Copy)]
 pub(crate) enum Doing<'a> {
-    /// To there, as this user.
+    /// Connecting to this address as this user.
     Connecting(&'a Address, &'a str),
     Opening,
     Declaring(&'a str),
@@ -43,12 +43,12 @@ impl fmt::Display for Doing<'_> {
     }
 }
 
-/// Whether somebody has as many connections as he may. The name of a virtual host stands in such texts, too.
+/// Whether a limit of connections was reached. The text may also contain the name of a virtual host.
 fn is_a_limit(text: &str) -> bool {
     text.contains("connection limit (") && text.contains(") is reached")
 }
 
-/// The error for `why`, which happened while `doing`.
+/// The error for `why`, which happened during `doing`.
 pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
     let (kind, message) = match why.kind() {
         Cause::ProtocolError(said) => {
@@ -63,7 +63,7 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
                     ErrorKind::AccessRefused,
                     format!("refused while {doing}: another connection holds it alone: {text}"),
                 ),
-                // Connections that are gone count until the broker has noticed.
+                // Closed connections count until the broker has noticed.
                 AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) if is_a_limit(text) => (
                     ErrorKind::Unreachable,
                     format!(
@@ -76,7 +76,7 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
                         "refused while {doing}: {text}; create the virtual host, give the user access to it, or change it in the URL (`/` is written %2f)"
                     ),
                 ),
-                // Above all a virtual host that starts after its node, or is down on this one: `vhost 'v' is down`.
+                // Mostly a virtual host that starts after its node, or is down on this node: `vhost 'v' is down`.
                 AMQPErrorKind::Hard(AMQPHardError::INTERNALERROR)
                     if matches!(doing, Doing::Connecting(..)) =>
                 {
@@ -85,7 +85,7 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
                         format!("the broker cannot serve this yet while {doing}: {text}"),
                     )
                 }
-                // Frames for a channel that the broker had closed already, often one of our other channels'.
+                // Frames for a channel that the broker had closed already, often another channel of ours.
                 AMQPErrorKind::Hard(
                     AMQPHardError::CONNECTIONFORCED | AMQPHardError::CHANNELERROR,
                 ) => (
@@ -95,7 +95,7 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
                 _ => (ErrorKind::Broker, format!("refused while {doing}: {text}")),
             }
         }
-        // With TLS 1.3 a server refuses a client's certificate only after the client's handshake is done.
+        // With TLS 1.3 a server refuses a client's certificate only after the client's handshake.
         Cause::IOError(io)
             if matches!(doing, Doing::Connecting(..))
                 && io
@@ -126,7 +126,7 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
             ErrorKind::Unreachable,
             format!("what answers while {doing} does not speak AMQP 0-9-1"),
         ),
-        // Those that are about to close count, so a moment may help.
+        // Channels that are about to close count, so a moment may help.
         Cause::ChannelsLimitReached => (
             ErrorKind::Unreachable,
             format!(
@@ -145,7 +145,7 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
     };
     let missing_exchange = kind == ErrorKind::Unroutable;
     let error = Error::new(kind, message).with_source(why);
-    // A queue may be made at any time; whose exchange it is has to make that.
+    // Anybody may create a queue; an exchange is its owner's to create.
     if missing_exchange {
         error.lasting()
     } else {
@@ -153,8 +153,8 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
     }
 }
 
-/// The largest body that the broker takes, where it says so in refusing a larger one:
-/// `message size 20001 is larger than configured max size 20000`, or without `configured`.
+/// The largest body that the broker accepts, if its refusal says so: `message size 20001 is larger than configured max size 20000`, or
+/// without `configured`.
 pub(crate) fn size_limit(why: &lapin::Error) -> Option<usize> {
     let Cause::ProtocolError(said) = why.kind() else {
         return None;
@@ -186,7 +186,7 @@ fn not_found(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
             ),
         );
     }
-    // Above all a classic queue whose node is stopped (fact 81). It has its messages.
+    // Mostly a classic queue whose node is stopped (fact 81). It still has its messages.
     let is_away = [
         "process is stopped",
         "is down or inaccessible",
@@ -206,10 +206,10 @@ fn not_found(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
     )
 }
 
-/// Whether a 404 says that there is no such queue or exchange. RabbitMQ also says 404 of what is there and does not answer:
-/// `queue 'q' in vhost '/' process is stopped by supervisor`, `home node 'n' of durable queue 'q' … is down or inaccessible`, `failed to
-/// perform operation on queue 'q' … due to timeout`. Whatever is not known to mean that something is missing is taken for one of these.
-/// LavinMQ ends with `not found` or `not declared`.
+/// Whether a 404 means that the queue or exchange does not exist. RabbitMQ also sends 404 for one that exists and does not answer:
+/// `queue 'q' in vhost '/' process is stopped by supervisor`, `home node 'n' of durable queue 'q' … is down or inaccessible`,
+/// `failed to perform operation on queue 'q' … due to timeout`. A text counts as one of these unless it is known to mean that something is
+/// missing. LavinMQ's texts end with `not found` or `not declared`.
 fn is_absent(text: &str) -> bool {
     let text = text.strip_prefix("NOT_FOUND - ").unwrap_or(text);
     let end = text.rsplit('\'').next().unwrap_or_default();
@@ -221,7 +221,7 @@ fn is_absent(text: &str) -> bool {
             .any(|words| end.starts_with(words))
 }
 
-/// RabbitMQ says 406 to a second declaration that differs from the first, and to much else.
+/// RabbitMQ sends 406 for a second declaration that differs from the first, and for much else.
 fn precondition_failed(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
     if matches!(doing, Doing::Publishing) {
         let kind = if text.contains("larger than") {
@@ -257,7 +257,7 @@ fn access_refused(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
                 "the user `{user}`, or the password or token in {}",
                 file.display()
             ),
-            // A token says by itself who it is for.
+            // A token itself says who the user is.
             _ if user.is_empty() => "the password or token, which came without a user".to_owned(),
             _ => format!("the user `{user}` or its password"),
         };
@@ -267,7 +267,7 @@ fn access_refused(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
         );
     }
     let Some((_, user)) = text.split_once("refused for user '") else {
-        // A reserved name, or a queue that somebody else consumes alone: no permission would help.
+        // A reserved name, or a queue with an exclusive consumer: no permission would help.
         return (
             ErrorKind::AccessRefused,
             format!("refused while {doing}: {text}"),
@@ -288,10 +288,10 @@ fn access_refused(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
     (ErrorKind::AccessRefused, message)
 }
 
-/// The whole of what `doing` needs, because RabbitMQ names one missing right at a time, and 3.10 not even which.
+/// All permissions that `doing` needs, because RabbitMQ names one at a time, and 3.10 not even which.
 fn needed(doing: &Doing<'_>, text: &str) -> String {
     match doing {
-        // A queue that dead-letters is made by whoever may also read it and write where it dead-letters to.
+        // To create a queue that dead-letters, a user must also be able to read it and to write to its dead-letter exchange.
         Doing::Declaring(name) => format!(
             "configure and read on `{}`, and write on `^amq\\.default$`; or make the queues with another user \
              (`retryrmq topology --apply`) and set `declare` off",
@@ -315,7 +315,7 @@ fn needed(doing: &Doing<'_>, text: &str) -> String {
     }
 }
 
-/// The pattern of RabbitMQ's permissions for a work queue and the queues that its messages wait and are parked in: a regular expression that
+/// The pattern for RabbitMQ permissions that covers a work queue and its waiting and parking queues. It is a regular expression that
 /// matches these names and no others.
 ///
 /// ```
@@ -326,7 +326,7 @@ pub fn permission_pattern(queue: &str) -> String {
     family(queue)
 }
 
-/// The pattern of RabbitMQ's permissions for one queue or exchange, by its name alone.
+/// The pattern for RabbitMQ permissions that covers one queue or exchange: a regular expression that matches exactly its name.
 ///
 /// ```
 /// assert_eq!(retryrmq::permission_for("amq.default"), r"^amq\.default$");
@@ -336,7 +336,7 @@ pub fn permission_for(name: &str) -> String {
     exactly(name)
 }
 
-/// A permission pattern for a work queue and all that belongs to it, by the name of any one of them.
+/// A permission pattern for a work queue and all its queues, from the name of any one of them.
 fn family(name: &str) -> String {
     let work = work_queue_of(name).unwrap_or(name);
     format!("^{}(\\.retry\\.[0-9]+|\\.parked)?$", escaped(work))
@@ -346,7 +346,7 @@ fn exactly(name: &str) -> String {
     format!("^{}$", escaped(name))
 }
 
-/// A name as a regular expression that matches nothing else.
+/// A name as a regular expression that matches only that name.
 fn escaped(name: &str) -> String {
     let mut pattern = String::with_capacity(name.len() + 8);
     for sign in name.chars() {

@@ -1,8 +1,8 @@
-//! A secret that ends is renewed before that, on the open connection (AMQP `connection.update-secret`). Where that fails
-//! the broker closes the connection at the end of the old one, and the next connection asks anew.
+//! Renews a secret that expires on the open connection (AMQP `connection.update-secret`). If that fails, the broker closes the connection
+//! when the old secret expires, and the next connection asks anew.
 //!
-//! A broker closes the connection over a bad secret as well, with everything that handlers hold. A token that is torn in its signature, or
-//! signed with a key that the broker does not have, looks like any other; so each is tried on a connection of its own first.
+//! A broker also closes the connection for a bad secret, and all unsettled messages with it. A token with a damaged signature, or one
+//! signed with an unknown key, looks like any other. So each token is first tried on a connection of its own.
 
 use std::{net::SocketAddr, sync::Weak, time::Duration};
 
@@ -22,50 +22,50 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result};
 
-/// Not more often, however short a secret lives.
+/// Not more often, however short a secret's lifetime is.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// A token may name any number as its end.
+/// A token may contain any number as its end.
 const LONGEST_LIFE: Duration = Duration::from_secs(1_000 * 24 * 60 * 60);
 
-/// What it takes to renew a connection's secret.
+/// What is needed to renew a connection's secret.
 pub(super) struct Renewal {
     pub(super) connection: Weak<lapin::Connection>,
     pub(super) addresses: Addresses,
     pub(super) address: Address,
     pub(super) place: SocketAddr,
-    /// Who is logged in, which no new secret changes, and the secret of the moment.
+    /// The current login. A new secret must be for the same user.
     pub(super) login: Login,
     pub(super) purpose: String,
-    /// Where it is said that the token is over and there is no other, and why: not every broker ends the connection then.
+    /// Set if the token has expired and there is no other, with the reason: not every broker closes the connection then.
     pub(super) overdue: watch::Sender<Option<String>>,
 }
 
-/// What came of asking for the next secret.
+/// The result of asking for the next secret.
 enum Renewed {
-    /// Somebody logs in with it from now on.
+    /// The connection has this login from now on.
     With(Login),
-    /// It is somebody else's.
+    /// It is for another user.
     ForAnother,
 }
 
-/// How long to wait before a secret that ends in `left` is asked for anew: the last quarter is for those who answer late, and
-/// is tried in smaller and smaller steps.
+/// How long to wait before a secret that expires in `left` is renewed. The last quarter of its time is for late answers, and is tried in
+/// smaller and smaller steps.
 fn pause(left: Duration) -> Duration {
     left.mul_f64(0.75).max(SHORTEST_PAUSE)
 }
 
 impl Renewal {
-    /// Until the connection is gone, or has a secret without an end.
+    /// Runs until the connection is gone, or has a secret that does not expire.
     pub(super) async fn run(mut self, lifetime: Duration) {
         let mut over = SHORTEST_PAUSE;
         let mut end = Instant::now() + lifetime.min(LONGEST_LIFE);
         let mut told: Option<Instant> = None;
-        // By a clock that is ahead, each token is over as soon as it comes.
+        // With a clock that is ahead, each token is expired on arrival.
         let mut was_good = !lifetime.is_zero();
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            // A broker that does not mind that a secret is over is asked less and less often.
+            // A broker that accepts an expired secret is asked less and less often.
             let pause = if left.is_zero() { over } else { pause(left) };
             sleep(pause).await;
             if left.is_zero() {
@@ -73,7 +73,7 @@ impl Renewal {
             }
             let left = end.saturating_duration_since(Instant::now());
             let renewed = self.renew(left).await;
-            // A password's end is known to whoever gave it alone: the broker goes on with a connection that has it.
+            // Only its source knows that a password has expired; the broker continues with a connection that has it.
             if let Err(error) = &renewed
                 && was_good
                 && self.login.is_token()
@@ -96,7 +96,7 @@ impl Renewal {
                     }
                 }
                 Ok(Renewed::ForAnother) => {
-                    // Asked no more: each answer may be a login that somebody has to make and to end.
+                    // It is not asked for again: each answer may be a login that somebody must create and delete.
                     warn!(
                         address = %self.address,
                         purpose = self.purpose,
@@ -120,11 +120,11 @@ impl Renewal {
     /// Gives the connection its next secret.
     async fn renew(&self, left: Duration) -> Result<Renewed> {
         let login = self.addresses.login(&self.address).await?;
-        // A token says by itself who it is for.
+        // A token itself names the user.
         if login.user != self.login.user && !login.is_token() {
             return Ok(Renewed::ForAnother);
         }
-        // The old one may be good for a while.
+        // The old one may be valid for a while.
         if self.login.is_token() && !login.is_token() {
             return Err(Error::new(
                 ErrorKind::AuthenticationFailed,
@@ -147,10 +147,11 @@ impl Renewal {
         Ok(Renewed::With(login))
     }
 
-    /// Logs in with it elsewhere.
+    /// Tries the login on another connection.
     ///
     /// # Errors
-    /// [`ErrorKind::AuthenticationFailed`] and [`ErrorKind::VhostNotFound`]. Whatever else keeps a new connection away says nothing of the secret.
+    /// [`ErrorKind::AuthenticationFailed`] and [`ErrorKind::VhostNotFound`]. Other errors of the new connection say nothing about the
+    /// secret.
     async fn check(&self, login: &Login) -> Result<()> {
         let (address, purpose) = (&self.address, "renewal");
         match Connection::open_at(address, self.place, IMPATIENT, login, purpose).await {
@@ -176,7 +177,7 @@ impl Renewal {
         };
         let user = login.user.clone();
         let updated = connection.update_secret(login.secret.into(), "renewed".into());
-        // lapin writes the command down where it is given.
+        // lapin logs the command where it is called.
         match timeout(ANSWER, Discretion::now().of(updated)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(why)) => Err(refusal(&Doing::Connecting(&self.address, &user), why)),

@@ -1,4 +1,4 @@
-//! What a broker says of itself when a connection starts.
+//! What a broker says about itself when a connection starts.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use lapin::types::FieldTable;
 
 use super::capabilities::Capabilities;
 
-/// What the broker says of itself.
+/// What the broker says about itself (AMQP `connection.start`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Server {
-    /// The product, `RabbitMQ`.
+    /// The product, such as `RabbitMQ`.
     pub product: String,
     /// The version as text, such as `4.0.5`.
     pub version: String,
-    /// The cluster's name, empty if it does not say.
+    /// The name of the cluster; empty if the broker does not send it.
     pub cluster: String,
 }
 
-/// How RabbitMQ and the services that run it call it.
+/// How RabbitMQ, and services that host it, name the product.
 const RABBITMQ: &str = "RabbitMQ";
 
 impl Server {
-    /// Reads what `connection.start` brought.
+    /// Reads the properties of `connection.start`.
     pub(super) fn read(properties: Option<&FieldTable>) -> Self {
         let text = |name: &str| {
             properties
@@ -36,7 +36,7 @@ impl Server {
         }
     }
 
-    /// Whether the version is `major.minor` or later, whatever the product. A version that cannot be read counts as old.
+    /// Whether the version is `major.minor` or later, whatever the product. A version that cannot be parsed counts as old.
     #[must_use]
     pub fn at_least(&self, major: u32, minor: u32) -> bool {
         let mut numbers = self
@@ -59,13 +59,13 @@ impl Server {
         self.product == RABBITMQ
     }
 
-    /// What it can do.
+    /// What this broker can do.
     pub(crate) fn capabilities(&self) -> Capabilities {
         Capabilities::of(self)
     }
 }
 
-/// For sentences: the product and the version. Both are the broker's words, so they are escaped and cut.
+/// Product and version, for sentences. The broker chose both texts, so they are escaped and cut.
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let short = |text: &str| text.chars().take(40).collect::<String>();
@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    /// The values that brokers send: RabbitMQ's as `management` of the tested versions shows them, and LavinMQ's from its source
+    /// What brokers really send: RabbitMQ's values as `management` shows them for the tested versions, LavinMQ's from its source
     /// (`SERVER_PROPERTIES` in `src/lavinmq/amqp/connection_factory.cr`, 2.9.1).
     #[test]
     fn what_brokers_send_is_read() {

@@ -1,4 +1,4 @@
-//! Tasks that others wait for, and that must therefore not end by a panic.
+//! Tasks that others wait for, so a panic must not end them.
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 
@@ -6,11 +6,11 @@ use futures_util::FutureExt;
 use tokio::time::sleep;
 use tracing::error;
 
-/// So that a panic that comes each time does not take a whole processor.
+/// So that a panic that repeats does not use a whole processor.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Runs a part of a task, and returns whether it came to its end; otherwise it has panicked, and is to be run again. What it
-/// holds beyond one run must be whole whenever it waits.
+/// Runs a part of a task. Returns whether it completed; otherwise it panicked, and must be run again. State that outlives one run must be
+/// consistent at every await.
 pub(crate) async fn survives(what: &str, run: impl Future<Output = ()>) -> bool {
     let ended = AssertUnwindSafe(run).catch_unwind().await.is_ok();
     if !ended {

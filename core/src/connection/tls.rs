@@ -23,8 +23,8 @@ fn failed(why: impl Into<String>) -> Error {
 /// Wraps `stream` in TLS.
 ///
 /// # Errors
-/// [`ErrorKind::TlsFailed`] when TLS is refused; [`ErrorKind::Unreachable`] when the connection
-/// ends during the handshake; never a plain connection.
+/// [`ErrorKind::TlsFailed`] if TLS is refused; [`ErrorKind::Unreachable`] if the connection ends during the handshake. It never returns a
+/// plain connection.
 pub(super) async fn handshake(
     address: &Address,
     config: ClientConfig,
@@ -42,7 +42,7 @@ pub(super) async fn handshake(
         .connect(name, stream)
         .await
         .map_err(|why| {
-            // What TLS has not refused may come up yet: a balancer takes connections before its broker does.
+            // If TLS was not refused, the broker may still come up: a load balancer accepts connections before its broker does.
             if !why
                 .get_ref()
                 .is_some_and(|inner| inner.is::<rustls::Error>())
@@ -75,10 +75,10 @@ pub(super) async fn handshake(
         })
 }
 
-/// What an address says of TLS, with the files of now.
+/// The TLS configuration of an address, with the current content of its files.
 ///
 /// # Errors
-/// [`ErrorKind::TlsFailed`] when a file cannot be read in time, or holds no certificate or key.
+/// [`ErrorKind::TlsFailed`] if a file cannot be read in time, or contains no certificate or key.
 pub(super) async fn config(address: &Address) -> Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     match &address.ca_file {
@@ -141,7 +141,7 @@ async fn read(file: &Path) -> Result<Vec<u8>> {
         })
 }
 
-/// Every certificate of a PEM file, and at least one: a file of garbage must not mean "trust nobody in particular".
+/// Every certificate of a PEM file, at least one: an empty list would trust nobody, and say nothing about the bad file.
 async fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let none = || {
         format!(
@@ -168,7 +168,7 @@ mod tests {
         let pipe = crate::secret_file::tests::pipe("certificate");
         let url = format!("amqps://h?cacertfile={}", pipe.display());
         let error = config(&url.parse().unwrap()).await.unwrap_err();
-        // Lets its thread go.
+        // Lets the reading thread end.
         drop(std::fs::OpenOptions::new().write(true).open(&pipe).unwrap());
         std::fs::remove_file(&pipe).unwrap();
         assert_eq!(error.kind(), ErrorKind::TlsFailed);

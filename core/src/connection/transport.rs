@@ -1,4 +1,4 @@
-//! Our own socket under lapin: plain or TLS, guarded against hostile frames, and breakable from outside.
+//! Our own socket below lapin: plain or TLS, guarded against hostile frames, and breakable from outside.
 //!
 //! ```text
 //! socket ─► TLS ─► sanitiser ─► lapin's parser
@@ -51,11 +51,11 @@ pub(super) struct GuardedStream {
     socket: Socket,
     sanitiser: Sanitiser,
     greeting: Greeting,
-    /// Dropped with the stream, that is when lapin's I/O loop ends for whatever reason.
+    /// Dropped with the stream, when lapin's I/O loop ends for any reason.
     _alive: watch::Sender<()>,
 }
 
-/// What stays with us while lapin owns the stream.
+/// What we keep while lapin owns the stream.
 pub(super) struct Lifeline {
     socket: std::net::TcpStream,
     gone: watch::Receiver<()>,
@@ -64,30 +64,30 @@ pub(super) struct Lifeline {
 }
 
 impl Lifeline {
-    /// Ends the connection at the socket: unlike AMQP's close, this cannot hang on a stalled or blocked link.
+    /// Closes the socket. Unlike AMQP's close, this cannot hang on a stalled or blocked connection.
     pub(super) fn cut(&self) {
-        // An error means that the socket is gone already, which is what is wanted.
+        // An error means that the socket is already closed.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 
-    /// Resolves when lapin has let go of the stream.
+    /// Resolves when lapin has dropped the stream.
     pub(super) async fn gone(&self) {
         let mut gone = self.gone.clone();
         while gone.changed().await.is_ok() {}
     }
 
-    /// Whether lapin has let go of the stream.
+    /// Whether lapin has dropped the stream.
     pub(super) fn is_gone(&self) -> bool {
         self.gone.has_changed().is_err()
     }
 
-    /// What the server said of itself in `connection.start`.
+    /// What the server said about itself in `connection.start`.
     pub(super) fn server(&self) -> Option<&FieldTable> {
         self.server.get()
     }
 }
 
-/// Every address that the host's name has, in random order.
+/// Every IP address of the host's name, in random order.
 ///
 /// # Errors
 /// [`ErrorKind::Unreachable`] or [`ErrorKind::Timeout`].
@@ -126,7 +126,7 @@ fn late(address: &Address, patience: Duration) -> Error {
     )
 }
 
-/// Opens the socket, within this time.
+/// Opens the socket within this time.
 ///
 /// # Errors
 /// [`ErrorKind::Unreachable`], [`ErrorKind::Timeout`] or [`ErrorKind::TlsFailed`].
@@ -135,7 +135,7 @@ pub(super) async fn open(
     place: SocketAddr,
     patience: Duration,
 ) -> Result<(GuardedStream, Lifeline)> {
-    // Before: a file that cannot be read is no host that does not answer.
+    // First: a file that cannot be read does not mean that the host does not answer.
     let config = match address.tls {
         true => Some(tls::config(address).await?),
         false => None,
@@ -185,7 +185,7 @@ fn duplicate(stream: TcpStream) -> io::Result<(TcpStream, std::net::TcpStream)> 
     Ok((TcpStream::from_std(stream)?, lifeline))
 }
 
-/// Reads the server's properties out of the first frame; lapin does not keep them.
+/// Reads the server's properties from the first frame; lapin does not keep them.
 #[derive(Default)]
 struct Greeting {
     bytes: Vec<u8>,
@@ -242,7 +242,7 @@ impl futures_io::AsyncRead for GuardedStream {
                 greeting.see(&buf[..*size]);
                 chunk::begin();
             }
-            // lapin handles now what it has read. It is to come by here once more before it sleeps, see `poll_flush`.
+            // lapin is still handling what it has read. It must come here once more before it sleeps, see `poll_flush`.
             Poll::Pending if chunk::is_under_way() => cx.waker().wake_by_ref(),
             _ => {}
         }
@@ -273,7 +273,7 @@ impl futures_io::AsyncWrite for GuardedStream {
         }
     }
 
-    /// lapin calls this first in every round of its loop: what it had read is handled.
+    /// lapin calls this first in every round of its loop, when everything that it had read is handled.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         chunk::end();
         match &mut self.get_mut().socket {
@@ -282,14 +282,14 @@ impl futures_io::AsyncWrite for GuardedStream {
         }
     }
 
-    /// lapin's thread waits for this when it has given up a silent peer. It must not: TLS has a last word to say, and a
-    /// peer that has stopped reading never takes it, so that the connection would be neither used nor made anew.
+    /// lapin's thread waits for this after it has given up a silent peer. It must not wait: TLS sends a last record, and a peer that has
+    /// stopped reading never takes it. Then the connection would be neither used nor re-made.
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         chunk::end();
         match &mut self.get_mut().socket {
             Socket::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
             Socket::Tls(socket) => match Pin::new(socket).poll_shutdown(cx) {
-                // Dropped without, which ends the connection all the same.
+                // The stream is dropped without it, which closes the connection as well.
                 Poll::Pending => Poll::Ready(Ok(())),
                 ended => ended,
             },
@@ -297,8 +297,8 @@ impl futures_io::AsyncWrite for GuardedStream {
     }
 }
 
-/// lapin's runtime, with our stream in the place of its own. Bound to a handle: lapin's default takes the current
-/// runtime and panics where there is none.
+/// lapin's runtime, with our stream instead of its own. It is bound to a handle: lapin's default takes the current runtime, and panics if
+/// there is none.
 #[derive(Clone, Debug)]
 pub(super) struct Kit {
     tokio: Tokio,
@@ -338,7 +338,7 @@ impl Executor for Kit {
     }
 }
 
-/// Sockets are opened by [`open`], before lapin is asked for anything.
+/// [`open`] opens sockets, before lapin is asked for anything.
 fn not_here() -> io::Error {
     io::Error::from(io::ErrorKind::Unsupported)
 }

@@ -1,8 +1,8 @@
-//! Acknowledgements, coalesced: one `basic.ack` with `multiple` for a settled prefix of delivery tags.
+//! Acknowledgements, combined: one `basic.ack` with `multiple` for a settled prefix of delivery tags.
 //!
-//! Acknowledging each message alone costs three times the CPU. Waiting for a prefix alone would let one slow handler
-//! hold back everything behind it. So: the prefix as one, and what is settled behind a slow one after a while one by
-//! one. Each tag is acknowledged exactly once, and tag 0 (everything!) never.
+//! Acknowledging each message alone costs three times the CPU. Waiting for a prefix alone would let one slow handler hold back everything
+//! behind it. So a prefix is acknowledged as one, and what is settled behind a slow handler is acknowledged one by one after a while. Each
+//! tag is acknowledged exactly once, and tag 0 (which means all) never.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,12 +11,12 @@ use std::{
 
 use super::moment::Moment;
 
-/// How long something settled may wait for its acknowledgement.
+/// How long a settled message may wait for its acknowledgement.
 const PATIENCE: Duration = Duration::from_millis(3);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tag {
-    /// The broker has sent it, and it has not been seen yet: deliveries of several consumers can overtake each other.
+    /// The broker has sent it, and it has not arrived yet: deliveries of several consumers can overtake each other.
     Unseen,
     /// With a handler, or on its way to a waiting queue.
     Outstanding,
@@ -33,21 +33,21 @@ impl Tag {
     }
 }
 
-/// How many settled deliveries are acknowledged without waiting for more: a quarter of the prefetch, so that the broker
-/// always has room to send, and sixteen at most, because a quorum queue sends the next ones only after a round of its own.
+/// How many settled deliveries are acknowledged without waiting for more: a quarter of the prefetch, so that the broker always has room to
+/// send, and at most sixteen, because a quorum queue sends the next ones only after a round of its own.
 fn batch(prefetch: u16) -> usize {
     usize::from(prefetch / 4).clamp(1, 16)
 }
 
-/// How many tags leave the row at a time when they are mostly done: a handler that never ends must not make the row, and each look
-/// through it, longer with each message behind it.
+/// How many tags leave the row at a time when most of them are done. Otherwise a handler that never ends would make the row, and each scan
+/// of it, longer with each message.
 #[cfg(not(test))]
 const PART: usize = 512;
-/// Few, so that the tests meet it.
+/// Small, so that tests reach it.
 #[cfg(test)]
 const PART: usize = 8;
 
-/// More than can be open at a time: a row this long is mostly done, wherever that is.
+/// More than can be open at a time: most of a row this long is done.
 const LONGEST: usize = 2 * 65_536;
 
 /// One `basic.ack`.
@@ -60,23 +60,23 @@ pub(super) struct Ack {
 /// The delivery tags of one channel.
 #[derive(Debug)]
 pub(super) struct AckWindow {
-    /// What is left of the tags before `base`, not done: those that slow handlers have. Never looked through, for there may be many.
+    /// The tags before `base` that are not done: those of slow handlers. It is never scanned, because there may be many.
     left: BTreeMap<u64, Tag>,
-    /// The settled ones of those.
+    /// The settled tags among `left`.
     late: Vec<u64>,
-    /// The tag of the front of `tags`.
+    /// The first tag in `tags`.
     base: u64,
     tags: VecDeque<Tag>,
-    /// Settled, not acknowledged.
+    /// How many are settled and not acknowledged.
     settled: usize,
     /// When the oldest of those was settled.
     since: Option<Moment>,
-    /// This many are acknowledged without waiting for more.
+    /// How many are acknowledged without waiting for more.
     batch: usize,
 }
 
 impl AckWindow {
-    /// For a channel with this prefetch: a quarter of it may be settled and unacknowledged.
+    /// For a channel with this prefetch. A quarter of it may be settled and unacknowledged.
     pub(super) fn new(prefetch: u16) -> Self {
         Self {
             left: BTreeMap::new(),
@@ -119,7 +119,7 @@ impl AckWindow {
         self.since.get_or_insert(now);
     }
 
-    /// The message was rejected; whether this tag was still outstanding, so that it may be.
+    /// The message was rejected. Returns whether this tag was still outstanding, so that it may be rejected.
     pub(super) fn reject(&mut self, tag: u64) -> bool {
         let Some(state @ Tag::Outstanding) = self.get_mut(tag) else {
             return false;
@@ -136,12 +136,12 @@ impl AckWindow {
         self.settled
     }
 
-    /// When [`flush`](Self::flush) will have something to do, if nothing else happens.
+    /// When [`flush`](Self::flush) must run, if nothing else happens.
     pub(super) fn deadline(&self) -> Option<Moment> {
         self.since.map(|since| since + PATIENCE)
     }
 
-    /// Sends what is to be acknowledged now. `all` waits for nothing.
+    /// Sends the acknowledgements that are due; with `all`, every one.
     pub(super) fn flush(&mut self, now: Moment, all: bool, mut send: impl FnMut(Ack)) {
         let due = all
             || self.settled >= self.batch
@@ -157,7 +157,7 @@ impl AckWindow {
                 multiple: false,
             });
         }
-        // What is left before the row is open, and nothing behind it may be acknowledged as a prefix.
+        // Tags in `left` are open, so nothing behind them may be acknowledged as a prefix.
         let prefix = if self.left.is_empty() {
             self.tags.iter().position(|tag| tag.is_open())
         } else {
@@ -204,7 +204,7 @@ impl AckWindow {
         while self.tags.len() > 2 * PART {
             let is_left = |tag: &&Tag| **tag != Tag::Done;
             let left = self.tags.iter().take(PART).filter(is_left).count();
-            // Where most are open the row is that long because so many were taken, and a prefix will end it.
+            // If most tags are open, the row is long because many were taken, and a prefix will shorten it.
             if left > PART / 2 && self.tags.len() <= LONGEST {
                 return;
             }
@@ -334,8 +334,8 @@ mod tests {
     }
 
     proptest! {
-        /// Played against a broker that knows what is unacknowledged: no tag twice, none unknown, none that is
-        /// outstanding, and in the end all.
+        /// Compared with a broker that knows what is unacknowledged: no tag twice, no unknown tag, none that is outstanding, and in the end
+        /// all.
         #[test]
         fn the_broker_never_complains(steps in prop::collection::vec((0u8..5, any::<u16>()), 0..300), prefetch in 1u16..64) {
             let now = Moment::ZERO;

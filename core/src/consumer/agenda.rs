@@ -1,4 +1,4 @@
-//! What is to be done later, and when.
+//! What must be done later, and when.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -7,21 +7,21 @@ use super::{Token, moment::Moment};
 /// Something to do with a delivery at a later time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Task {
-    /// Publish its copy once more.
+    /// Publish its copy again.
     Resubmit,
     /// Its copy is safe now: acknowledge it.
     Release,
-    /// It was deferred until now.
+    /// Its deferral is over.
     Defer,
     /// The queue where it is to wait is safe now: reject it.
     Reject,
     /// Its copy was tried for long enough: back to its queue.
     GiveBack,
-    /// It was held for long enough without having run: back to its queue.
+    /// It was held for long enough without having run: requeue it.
     HoldNoLonger,
 }
 
-/// Tasks by time.
+/// Tasks, sorted by time.
 #[derive(Debug, Default)]
 pub(super) struct Agenda(BinaryHeap<Reverse<(Moment, Token, Task)>>);
 

@@ -1,24 +1,25 @@
-//! The retry budget: when most attempts fail, the messages are not the problem, and burning all their attempts on a
-//! database that is down helps nobody.
+//! The retry budget. When most attempts fail, the cause is not the messages: a database may be down. A pause keeps them from using up all
+//! their retries meanwhile.
 
 use std::{collections::VecDeque, time::Duration};
 
 use crate::{Error, ErrorKind, MAX_DELAY, Result};
 
-/// When to stop taking messages for a while.
+/// When a consumer stops taking messages for a while, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Pause {
-    /// The share of failed attempts above which the consumer pauses; 0.5 is half of them.
+    /// The share of failed attempts, 0 to 1, above which the consumer pauses; 0.5 is half of them.
     pub failures: f64,
-    /// Among how many of the last attempts.
+    /// How many of the last attempts are counted.
     pub window: usize,
-    /// For how long. After it, one message is taken as a probe: its success ends the pause, its failure renews it.
+    /// How long a pause lasts. After it, the consumer takes one message as a probe: if it succeeds, the consumer resumes; if it fails, the
+    /// next pause begins.
     pub pause: Duration,
 }
 
 impl Default for Pause {
-    /// More than half of the last 20 attempts; 30 seconds.
+    /// Pauses for 30 seconds when more than half of the last 20 attempts failed.
     fn default() -> Self {
         Self {
             failures: 0.5,
@@ -69,7 +70,7 @@ impl Pause {
     }
 }
 
-/// The last attempts.
+/// The results of the last attempts.
 #[derive(Debug)]
 pub(super) struct Budget {
     rule: Pause,
@@ -90,7 +91,7 @@ impl Budget {
         self.rule.pause
     }
 
-    /// Takes note of an attempt; whether it is time to pause.
+    /// Records an attempt. Returns whether to pause now.
     pub(super) fn note(&mut self, failed: bool) -> bool {
         if self.last.len() == self.rule.window {
             self.failures -= usize::from(self.last.pop_front() == Some(true));
@@ -101,7 +102,7 @@ impl Budget {
             && self.failures as f64 > self.rule.failures * self.rule.window as f64
     }
 
-    /// Forgets the past, when a pause begins or ends.
+    /// Clears the record, when a pause begins or ends.
     pub(super) fn reset(&mut self) {
         self.last.clear();
         self.failures = 0;

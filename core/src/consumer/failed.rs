@@ -1,4 +1,4 @@
-//! A message that failed, in the hands of somebody who did not consume it from the queue where it failed.
+//! A failed message that the caller did not consume from the queue where it failed.
 
 use std::{fmt, sync::Arc};
 
@@ -12,21 +12,21 @@ use crate::{
     topology,
 };
 
-/// A message of a work queue that was not consumed from that queue by this client: a dead letter that was collected elsewhere, or what
-/// another program hands over. Made for a [`Retrier`](crate::Retrier). Cheap to clone; the body is shared.
+/// A failed message of a work queue that this client did not consume from that queue: a dead letter collected elsewhere, or one that
+/// another program handed over. It is the input of a [`Retrier`](crate::Retrier). Cheap to clone: the clones share the body.
 #[derive(Clone)]
 pub struct Failed {
-    /// Its body is not read here.
+    /// Its own body is empty and not used.
     pub(in crate::consumer) received: Arc<Received>,
     pub(super) body: Body,
 }
 
 impl Failed {
-    /// A message that failed in `queue`. How often it has failed before, and where it was first published, its headers say as those of
-    /// any message (section 5 of PROTOCOL). `exchange` and `routing_key` are those with which it came to the queue.
+    /// A message that failed in `queue`. Its headers say how often it failed before and where it was first published (section 5 of
+    /// PROTOCOL). `exchange` and `routing_key` are those with which it came to the queue.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) for an exchange or a routing key of more than 255 bytes.
+    /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) for an exchange or a routing key longer than 255 bytes.
     pub fn new(
         queue: &str,
         exchange: &str,
@@ -48,8 +48,8 @@ impl Failed {
         ))
     }
 
-    /// A dead letter of `death`, collected from a dead-letter queue. The death itself is the failure, not an earlier one: with the first
-    /// rejection the first attempt has failed.
+    /// A dead letter from a dead-letter queue, with one of its deaths (header `x-death`). This death is the failure to handle, not an
+    /// earlier one: after the first rejection, attempt 1 has failed.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -78,14 +78,14 @@ impl Failed {
         ))
     }
 
-    /// What a consumer with [`Strategy::Service`](crate::Strategy::Service) handed over, consumed from
-    /// [`HANDOVER_QUEUE`](crate::HANDOVER_QUEUE), and what it asks for. The failure that goes with it is [`failure`](Self::failure).
+    /// A message that a consumer with [`Strategy::Service`](crate::Strategy::Service) handed over, and what it asks for. `message` was
+    /// consumed from [`HANDOVER_QUEUE`](crate::HANDOVER_QUEUE). [`failure`](Self::failure) is the failure that came with it.
     ///
-    /// Nothing but its headers says that: whether to believe them is for the caller to decide, who knows by which way it came
-    /// ([`Message::delivery_exchange`]).
+    /// All of this comes from its headers, which any publisher can write. The caller must decide whether to believe them, for example by
+    /// [`Message::delivery_exchange`].
     ///
     /// # Errors
-    /// A sentence that names the header that is missing or cannot be read. The message then belongs to no queue.
+    /// A sentence that names the header that is missing or cannot be read. Such a message belongs to no queue.
     pub fn handed_over(message: &Message) -> std::result::Result<(Self, Handover), String> {
         let received = &message.0;
         let table = message.headers().ok_or("it has no headers")?;
@@ -160,13 +160,13 @@ impl Failed {
         &self.received.queue
     }
 
-    /// The attempt that failed; 1 is the first delivery.
+    /// The number of the attempt that failed; 1 is the first delivery.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.received.state.attempt()
     }
 
-    /// The exchange it was first published to; empty is the default exchange.
+    /// The exchange it was first published to; empty for the default exchange.
     #[must_use]
     pub fn exchange(&self) -> &str {
         self.received.exchange()
@@ -178,26 +178,26 @@ impl Failed {
         self.received.routing_key()
     }
 
-    /// Its properties, headers among them.
+    /// All AMQP properties, including headers.
     #[must_use]
     pub fn properties(&self) -> &BasicProperties {
         &self.received.properties
     }
 
-    /// Its body.
+    /// The body, in bytes.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         (*self.body).as_ref()
     }
 
-    /// Headers that are not believed and count as absent, each with the reason.
+    /// Headers that are ignored because their values are not believable, each with the reason.
     #[must_use]
     pub fn distrusted(&self) -> &[(&'static str, &'static str)] {
         &self.received.state.distrusted
     }
 }
 
-/// A message that its consumer parks, say, by the way of another.
+/// A message of a consumer, for example to park it in another way.
 impl From<&Message> for Failed {
     fn from(message: &Message) -> Self {
         Self {

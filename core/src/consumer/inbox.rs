@@ -1,4 +1,4 @@
-//! Between the engine and whoever runs handlers: messages one way, outcomes the other. Both bounded by the prefetch.
+//! Between the engine and the handlers: messages one way, outcomes the other. The prefetch limits both.
 
 use std::{
     collections::VecDeque,
@@ -17,7 +17,7 @@ use crate::retry::Outcome;
 #[derive(Default)]
 struct Arrivals {
     queue: VecDeque<Delivery>,
-    /// Nothing more will come.
+    /// No more messages will come.
     ended: bool,
 }
 
@@ -26,12 +26,12 @@ fn take_from(arrivals: &mut Arrivals, max: usize) -> Vec<Delivery> {
     arrivals.queue.drain(..count).collect()
 }
 
-/// How a message comes back from whoever runs handlers.
+/// How a message comes back from the handlers.
 #[derive(Debug)]
 pub(super) enum Ending {
-    /// Its handler came to an end.
+    /// Its handler ended.
     Settled(Outcome),
-    /// No handler began with it.
+    /// No handler started it.
     Unstarted,
 }
 
@@ -39,16 +39,16 @@ pub(super) enum Ending {
 #[derive(Default)]
 struct Outcomes {
     list: Vec<(Token, Ending)>,
-    /// Whether it was woken for them.
+    /// Whether the engine was woken for them.
     told: bool,
 }
 
 /// What the engine and the handlers share.
 pub(super) struct Inbox {
     arrivals: Mutex<Arrivals>,
-    /// For waiting tasks, one wake-up at a time.
+    /// Wakes waiting tasks, one at a time.
     arrived: Notify,
-    /// For waiting threads.
+    /// Wakes waiting threads.
     arrived_blocking: Condvar,
     blocking: AtomicUsize,
     outcomes: Mutex<Outcomes>,
@@ -80,7 +80,7 @@ impl Inbox {
             .unwrap_or_else(|poison| poison.into_inner())
     }
 
-    /// Messages for handlers. One waiting task is woken; it wakes the next if it sees more than it takes at once.
+    /// Adds messages for the handlers. It wakes one task; that one wakes the next if there are more messages than it takes.
     pub(super) fn deliver(&self, batch: &mut Vec<Delivery>) {
         if batch.is_empty() {
             return;
@@ -96,7 +96,7 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    /// Wakes another task if nobody has taken all that is there.
+    /// Wakes another task if messages are left.
     pub(super) fn wake_for_the_rest(&self) {
         if !self.arrivals().queue.is_empty() {
             self.wake_one();
@@ -113,19 +113,19 @@ impl Inbox {
         (delivery, are_more)
     }
 
-    /// Takes what is there, at most `max`.
+    /// Takes the messages that are there, at most `max`.
     pub(super) fn take(&self, max: usize) -> Vec<Delivery> {
         let taken = take_from(&mut self.arrivals(), max);
         self.stopwatch.start(&taken);
         taken
     }
 
-    /// Takes back what no handler has taken.
+    /// Takes all messages that no handler has taken.
     pub(super) fn take_back(&self) -> Vec<Delivery> {
         take_from(&mut self.arrivals(), usize::MAX)
     }
 
-    /// Waits until there is something to take (`true`), or nothing will come any more (`false`).
+    /// Waits until there are messages (`true`), or no more will come (`false`).
     pub(super) async fn ready(&self) -> bool {
         loop {
             let arrived = self.arrived.notified();
@@ -136,7 +136,7 @@ impl Inbox {
                 }
                 if arrivals.ended {
                     drop(arrivals);
-                    self.wake_one(); // for the next one who waits
+                    self.wake_one(); // for the next waiting task
                     return false;
                 }
             }
@@ -144,7 +144,7 @@ impl Inbox {
         }
     }
 
-    /// As [`ready`](Self::ready) and [`take`](Self::take), for a thread; empty after `timeout` or at the end.
+    /// [`ready`](Self::ready) and [`take`](Self::take) in one, for a thread. Empty after `timeout`, or at the end.
     pub(super) fn take_blocking(&self, max: usize, timeout: Duration) -> Vec<Delivery> {
         let deadline = Instant::now() + timeout;
         self.blocking.fetch_add(1, Ordering::SeqCst);
@@ -166,7 +166,7 @@ impl Inbox {
         taken
     }
 
-    /// Outcomes from handlers. The engine is woken once for as many as come together.
+    /// Adds outcomes of handlers, and wakes the engine once for all of them.
     pub(super) fn settle(&self, settled: impl IntoIterator<Item = (Token, Outcome)>) {
         let settled: Vec<_> = settled
             .into_iter()
@@ -176,8 +176,9 @@ impl Inbox {
         self.end_all(settled.into_iter());
     }
 
-    /// The outcome of a handler whose thread goes on with the next at once. The engine is not woken: it would be the next task of that
-    /// very thread, where no other can have it, and the next handler may keep the thread for long. [`tell`](Self::tell) wakes it.
+    /// Adds the outcome of a worker that starts its next message at once. It does not wake the engine: tokio would make that the next task
+    /// of the same thread, where no other thread can take it, and the next handler may keep the thread for long. [`tell`](Self::tell) wakes
+    /// it.
     pub(super) fn settle_quietly(&self, token: Token, outcome: Outcome) {
         self.stopwatch.stop([token]);
         self.outcomes_now()
@@ -185,7 +186,7 @@ impl Inbox {
             .push((token, Ending::Settled(outcome)));
     }
 
-    /// Wakes the engine for outcomes that it was not told of.
+    /// Wakes the engine if there are outcomes that it was not woken for.
     pub(super) fn tell(&self) {
         let wake = {
             let mut outcomes = self.outcomes_now();
@@ -202,7 +203,7 @@ impl Inbox {
             .unwrap_or_else(|poison| poison.into_inner())
     }
 
-    /// Messages that were taken for nothing.
+    /// Gives back messages that were taken and not started; they are requeued.
     pub(super) fn give_back(&self, tokens: impl IntoIterator<Item = Token>) {
         self.end_all(tokens.into_iter().map(|token| (token, Ending::Unstarted)));
     }
@@ -212,7 +213,7 @@ impl Inbox {
         self.tell();
     }
 
-    /// The outcomes since the last call, into `into`.
+    /// Moves the outcomes since the last call into `into`.
     pub(super) fn outcomes(&self, into: &mut Vec<(Token, Ending)>) {
         let mut outcomes = self.outcomes_now();
         outcomes.told = false;
@@ -244,7 +245,7 @@ impl Inbox {
         self.engine.notified().await;
     }
 
-    /// No more messages: handlers that wait are let go.
+    /// No more messages will come: wakes everyone who waits.
     pub(super) fn end(&self) {
         self.arrivals().ended = true;
         self.wake_one();

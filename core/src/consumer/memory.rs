@@ -1,5 +1,5 @@
-//! Messages that were handled and may come back all the same: the connection dropped between the handler's success and
-//! its acknowledgement, and an acknowledgement is never confirmed.
+//! Messages that were handled and may come back anyway: the connection may be lost between a handler's success and its acknowledgement, and
+//! acknowledgements are never confirmed.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -14,28 +14,28 @@ use super::{
 };
 use crate::retry::headers;
 
-/// How long a message may take to come back. A broker notices that a connection is gone after two heartbeats.
+/// How long a message may take to come back. A broker notices a lost connection after two heartbeats.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Tells one attempt of one message from all others: a hash with a key that nobody knows.
+/// Identifies one attempt of one message: a hash with a secret key.
 type Mark = u64;
 
-/// What a lost channel may have left unacknowledged, by a mark of the last acknowledged messages that have an id.
+/// What a lost channel may have left unacknowledged: marks of the last acknowledged messages that have an id.
 ///
-/// While a channel lives nothing is looked up in it: what comes redelivered then was never acknowledged. A mark is used once:
-/// a second message of the same kind is another message.
+/// Marks are looked up only after a channel was lost. While it lives, a redelivered message was never acknowledged. A mark is used once: a
+/// second message with the same mark is another message.
 #[derive(Debug)]
 pub(super) struct Memory {
     keys: RandomState,
     /// Acknowledged on this channel, oldest first.
     acknowledged: VecDeque<Mark>,
-    /// Expected back, until when.
+    /// Messages that are expected back, and until when.
     expected: HashMap<Mark, Moment>,
     capacity: usize,
 }
 
 impl Memory {
-    /// Remembers as many as can be unacknowledged at a time, twice over. Nothing with a prefetch of 0.
+    /// Remembers twice as many as can be unacknowledged at a time. With a prefetch of 0 it remembers nothing.
     pub(super) fn new(prefetch: u16) -> Self {
         let capacity = usize::from(prefetch) * 2;
         Self {
@@ -46,8 +46,8 @@ impl Memory {
         }
     }
 
-    /// A mark of everything that tells this attempt of this message from others. The id alone would not do: publishers
-    /// reuse them, and acknowledging another message unseen would lose it.
+    /// A mark of everything that distinguishes this attempt of this message. The id alone is not enough: publishers reuse ids, and
+    /// acknowledging another message unseen would lose it.
     fn mark(&self, message: &Received) -> Option<Mark> {
         if self.capacity == 0 {
             return None;
@@ -96,7 +96,7 @@ impl Memory {
         properties.priority().hash(&mut hasher);
         properties.timestamp().hash(&mut hasher);
         for (name, value) in table.into_iter().flatten() {
-            // A redelivery has other counts than the delivery.
+            // The counts of a redelivery differ.
             if !headers::is_count(name.as_str()) {
                 name.as_str().hash(&mut hasher);
                 headers::hash(value, &mut hasher);
@@ -106,7 +106,7 @@ impl Memory {
         hasher.finish()
     }
 
-    /// The message is acknowledged on the current channel: handled, or its copy is stored.
+    /// The message was acknowledged on the current channel, after its handler succeeded or its copy was stored.
     pub(super) fn acknowledged(&mut self, message: &Received) {
         if let Some(mark) = self.mark(message) {
             if self.acknowledged.len() == self.capacity {
@@ -116,8 +116,8 @@ impl Memory {
         }
     }
 
-    /// The channel is gone. What was acknowledged on it may come back, and `unsettled` will. Of two messages that are alike to
-    /// the last bit, one acknowledged and one not, nobody could tell which comes back: such a mark is dropped.
+    /// The channel is gone. What was acknowledged on it may come back, and `unsettled` will. If two messages are completely equal, one
+    /// acknowledged and one not, nobody can tell which comes back; such a mark is dropped.
     pub(super) fn lose<'a>(&mut self, unsettled: impl Iterator<Item = &'a Received>, now: Moment) {
         if self.acknowledged.is_empty() && self.expected.is_empty() {
             return;
@@ -133,7 +133,7 @@ impl Memory {
         }
     }
 
-    /// The message was handled, or its copy stored, when its channel was gone: it will come back.
+    /// The message was handled, or its copy stored, after its channel was lost: it will come back.
     pub(super) fn expect(&mut self, message: &Received, now: Moment) {
         if let Some(mark) = self.mark(message) {
             self.expected.retain(|_, until| *until > now);
@@ -143,7 +143,7 @@ impl Memory {
         }
     }
 
-    /// Whether this is the redelivery of a message that is done already. It is that once.
+    /// Whether this is the redelivery of a message that is already done. True only once per message.
     pub(super) fn recalls(&mut self, message: &Received, now: Moment) -> bool {
         if !message.redelivered || self.expected.is_empty() {
             return false;

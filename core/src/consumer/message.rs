@@ -12,7 +12,7 @@ use lapin::{
 
 use crate::retry::{HistoryEntry, RetryState};
 
-/// A delivery, from its arrival to its settlement.
+/// One delivery, from its arrival until it is settled.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) queue: Arc<str>,
@@ -22,7 +22,7 @@ pub(crate) struct Received {
     pub(crate) routing_key: ShortString,
     pub(crate) redelivered: bool,
     pub(crate) state: RetryState,
-    /// What had to be mended before it could be read at all.
+    /// What had to be repaired before the message could be read.
     pub(crate) mended: Option<String>,
 }
 
@@ -33,7 +33,7 @@ impl AsRef<[u8]> for Received {
 }
 
 impl Received {
-    /// The exchange it was first published to: a copy of ours comes through the default exchange.
+    /// The exchange it was first published to. A copy of ours arrives through the default exchange.
     pub(crate) fn exchange(&self) -> &str {
         self.state
             .exchange
@@ -71,55 +71,55 @@ impl Received {
     }
 }
 
-/// A message. Cheap to clone; nothing is copied.
+/// A message as a handler gets it. Cheap to clone: the clones share the body.
 #[derive(Clone, Debug)]
 pub struct Message(pub(crate) Arc<Received>);
 
 impl Message {
-    /// The body, as it was published.
+    /// The body, in bytes, as it was published.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.0.body
     }
 
-    /// The headers, if there are any; the broker's and ours among them.
+    /// The headers, if there are any. They include the headers of the broker and the `x-retry-*` headers of this library.
     #[must_use]
     pub fn headers(&self) -> Option<&FieldTable> {
         self.0.properties.headers().as_ref()
     }
 
-    /// All properties.
+    /// All AMQP properties.
     #[must_use]
     pub fn properties(&self) -> &BasicProperties {
         &self.0.properties
     }
 
-    /// The exchange it was first published to; empty for the default exchange.
+    /// The exchange the message was first published to; empty for the default exchange.
     #[must_use]
     pub fn exchange(&self) -> &str {
         self.0.exchange()
     }
 
-    /// The routing key it was first published with.
+    /// The routing key the message was first published with.
     #[must_use]
     pub fn routing_key(&self) -> &str {
         self.0.routing_key()
     }
 
-    /// The exchange that handed it to the queue, by the broker's own word (AMQP `basic.deliver`): no publisher can say another. Of a
-    /// copy that waited it is the default exchange, and of a dead letter the dead-letter exchange.
+    /// The exchange that routed this delivery to the queue (AMQP `basic.deliver`). The broker sets it, so no publisher can forge it. A copy
+    /// that waited has the default exchange, a dead letter the dead-letter exchange.
     #[must_use]
     pub fn delivery_exchange(&self) -> &str {
         self.0.exchange.as_str()
     }
 
-    /// The routing key that came with it, by the broker's own word (AMQP `basic.deliver`). Of a copy that waited it is the queue's name.
+    /// The routing key of this delivery (AMQP `basic.deliver`). The broker sets it. A copy that waited has the name of the queue.
     #[must_use]
     pub fn delivery_routing_key(&self) -> &str {
         self.0.routing_key.as_str()
     }
 
-    /// The id its publisher gave it.
+    /// The id that the publisher gave it (AMQP property `message-id`).
     #[must_use]
     pub fn message_id(&self) -> Option<&str> {
         self.0
@@ -129,19 +129,19 @@ impl Message {
             .map(ShortString::as_str)
     }
 
-    /// Which attempt this is: 1 on first delivery.
+    /// The number of this attempt: 1 on first delivery.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.0.state.attempt()
     }
 
-    /// How many attempts failed: `attempt - 1`.
+    /// How many attempts failed before this one: `attempt - 1`.
     #[must_use]
     pub fn retries(&self) -> u32 {
         self.0.state.retries
     }
 
-    /// When the first attempt failed, to the second.
+    /// When the first attempt failed, in whole seconds; `None` if none has failed.
     #[must_use]
     pub fn first_failed_at(&self) -> Option<SystemTime> {
         self.0
@@ -150,50 +150,50 @@ impl Message {
             .map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
     }
 
-    /// Why the last attempt failed.
+    /// The error of the last failed attempt; `None` if none has failed.
     #[must_use]
     pub fn last_error(&self) -> Option<&str> {
         self.0.state.last_error.as_deref()
     }
 
-    /// The last failures, oldest first.
+    /// The last failures, at most ten, oldest first.
     #[must_use]
     pub fn history(&self) -> Vec<HistoryEntry> {
         self.headers().map(HistoryEntry::read).unwrap_or_default()
     }
 
-    /// How often it was replayed from the parking queue.
+    /// How often the message was replayed from the parking queue.
     #[must_use]
     pub fn replays(&self) -> u32 {
         self.0.state.replays
     }
 
-    /// The queue it came from.
+    /// The work queue it came from.
     #[must_use]
     pub fn queue(&self) -> &str {
         &self.0.queue
     }
 
-    /// Whether the broker delivered it before (AMQP `redelivered`).
+    /// Whether the broker has delivered this message before (AMQP `redelivered`).
     #[must_use]
     pub fn redelivered(&self) -> bool {
         self.0.redelivered
     }
 
-    /// What had to be mended before it could be read: names that are not UTF-8, tables nested without end. If the
-    /// handler fails on such a message, it is parked as `undecodable` at once.
+    /// What had to be repaired before the message could be read, such as names that are not UTF-8 or tables nested too deeply; `None` if
+    /// nothing. If the handler fails on such a message, it is parked as `undecodable` at once.
     #[must_use]
     pub fn mended(&self) -> Option<&str> {
         self.0.mended.as_deref()
     }
 
-    /// How often a handler deferred it.
+    /// How often a handler has deferred it.
     #[must_use]
     pub fn deferrals(&self) -> u32 {
         self.0.state.deferrals
     }
 
-    /// What its headers say of its past, for tests of this project.
+    /// What its headers say about its past. For tests of this project only.
     #[doc(hidden)]
     #[must_use]
     pub fn state(&self) -> &RetryState {

@@ -1,4 +1,4 @@
-//! Messages as a stream, each answered by hand.
+//! Messages as a stream. The caller answers each of them.
 
 use std::{
     fmt,
@@ -17,22 +17,23 @@ use crate::{
 
 type Ready = Pin<Box<dyn Future<Output = bool> + Send + Sync>>;
 
-/// What an [`Attempt`] and its stream share.
+/// What an [`Attempt`] shares with its stream.
 struct Answers {
     subscription: Subscription,
     judge: Judge,
     dlx: bool,
 }
 
-/// The messages of a queue, one by one: made by [`Consumer::messages`](crate::Consumer::messages).
+/// The messages of a queue, one by one. [`Consumer::messages`](crate::Consumer::messages) makes it.
 ///
-/// It is a [`Stream`], and [`next`](Self::next) needs none of a stream's traits. It ends when it was [closed](Self::close), or with
-/// its client. If it is dropped, it takes no more messages, gives back those that it has not handed out, and the others can still
-/// be answered for as long as [`Consumer::drain_timeout`](crate::Consumer::drain_timeout) says.
+/// It is a [`Stream`]; [`next`](Self::next) needs no trait. It ends after [`close`](Self::close), or when its client ends.
+///
+/// If it is dropped, it takes no more messages. Messages that were not handed out are requeued. Those that were can still be
+/// answered within the [`drain_timeout`](crate::Consumer::drain_timeout).
 #[must_use = "messages are taken from their queue meanwhile"]
 pub struct Messages {
     answers: Arc<Answers>,
-    /// Kept between two polls, so that no wake-up is lost.
+    /// Kept between two polls, so that no wake-up is missed.
     ready: Option<Ready>,
 }
 
@@ -48,19 +49,19 @@ impl Messages {
         }
     }
 
-    /// The next message; `None` at the end. If the future is dropped, nothing is lost.
+    /// The next message; waits for one. `None` at the end. If the future is dropped while it waits, no message is lost.
     pub async fn next(&mut self) -> Option<Attempt> {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }
 
-    /// Drains: takes no more messages, gives back those that it has not handed out, waits for the answers of the others as long as
-    /// [`Consumer::drain_timeout`](crate::Consumer::drain_timeout) says, and returns when all is settled.
+    /// Drains: takes no more messages, requeues those not handed out, and waits for the answers of the others, up to the
+    /// [`drain_timeout`](crate::Consumer::drain_timeout). Returns when everything is settled.
     pub async fn close(self) {
         self.answers.subscription.close();
         self.answers.subscription.wait_closed().await;
     }
 
-    /// The numbers of this queue since the client was made.
+    /// The counters of this queue since the client was made.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.answers.subscription.stats()
@@ -112,14 +113,14 @@ impl fmt::Debug for Messages {
 
 /// A message from [`Messages`] that waits for its answer.
 ///
-/// If it is dropped without an answer, the message was not handled: a panic, an early return or a cancelled task ended the attempt.
-/// With [`dlx`](crate::Consumer::dlx) that is a failed attempt (`Unanswered`): counted, retried by the policy, and parked at last,
-/// so that a message that crashes its task does not go round for ever. While the stream is being closed, and without `dlx`, where a
-/// failure would be rejected, the message goes back to its queue and comes again, uncounted by us.
+/// If it is dropped without an answer, the attempt ended without a result, through a panic, an early return or a cancelled task. With
+/// [`dlx`](crate::Consumer::dlx) it counts as a failed attempt with the error type `Unanswered`. It is retried by the policy and parked in
+/// the end, so a message that crashes its task does not return for ever. While the stream closes, or without `dlx`, the message is
+/// requeued instead and delivered again.
 #[must_use = "a message that is dropped without an answer is a failed attempt"]
 pub struct Attempt {
     answers: Arc<Answers>,
-    /// Until it is answered.
+    /// `None` once it is answered.
     token: Option<Token>,
     message: Message,
 }
@@ -131,13 +132,14 @@ impl Attempt {
         &self.message
     }
 
-    /// Handled: the message is acknowledged and gone. Never waits, never fails; after a lost connection the message may come again.
+    /// Acknowledges the message (AMQP `basic.ack`). Never waits and never fails. If the connection is lost at that moment, the message may
+    /// be delivered again.
     pub fn ack(self) {
         self.answer(Outcome::Ack);
     }
 
     /// Ends the attempt with what a handler would return: `Ok(())`, an error, [`park`](crate::park), [`retry_after`](crate::retry_after),
-    /// [`defer`](crate::defer), or an [`Outcome`]. Never waits, never fails.
+    /// [`defer`](crate::defer), or an [`Outcome`]. Never waits and never fails.
     pub fn settle<By>(self, answer: impl IntoOutcome<By>) {
         let outcome = answer.into_outcome(&self.answers.judge);
         self.answer(outcome);

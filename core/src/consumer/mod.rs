@@ -5,8 +5,8 @@
 //!             (intake)              (inbox)               (retry)     (engine)
 //! ```
 //!
-//! One engine task owns the channel, the tokens and every acknowledgement. Handlers never run on it: they take messages
-//! from the [`Subscription`] in batches and hand outcomes back, which is also the whole boundary to other languages.
+//! One engine task owns the channel, the tokens and every acknowledgement. Handlers never run on it. They take messages from the
+//! [`Subscription`] in batches and return outcomes. Other languages use the same boundary.
 
 mod acks;
 mod agenda;

@@ -1,4 +1,4 @@
-//! The options of a consumer. Their defaults live here, for every language.
+//! The options of a consumer. The defaults of every language are defined here.
 
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
@@ -13,11 +13,11 @@ use crate::{
     topology::{self, Plan, Strategy, WorkQueue},
 };
 
-/// A consumer before it runs: its options.
+/// A consumer that is not running yet: a queue and its options.
 ///
-/// [`Client::consumer`] makes one that is ready to run; [`new`](Self::new) makes one
-/// that gets its client later. Nothing is checked or sent until [`subscribe`](Self::subscribe), [`start`](Self::start) or
-/// [`run`](Self::run).
+/// [`Client::consumer`] makes one that can be run. [`new`](Self::new) makes one without a client. Options are checked, and the broker is
+/// asked, only in [`subscribe`](Self::subscribe), [`messages`](Self::messages), [`start`](Self::start), [`run`](Self::run) or
+/// [`run_until`](Self::run_until).
 #[derive(Clone)]
 #[must_use = "a consumer does nothing until it is run"]
 pub struct Consumer {
@@ -42,13 +42,13 @@ pub struct Consumer {
     pub(super) limits: Limits,
     pub(super) listener: Listener,
     pub(super) judge: Judge,
-    /// The name of an option that says how to retry, if one was given.
+    /// The first option given that says how to retry; it needs `dlx`.
     pub(super) retries_by: Option<&'static str>,
 }
 
 impl Consumer {
-    /// A consumer of `queue` that has no client yet: it can be described, checked and
-    /// [simulated](crate::Simulation) without a broker.
+    /// A consumer of `queue` without a client. It can be checked, planned and [simulated](crate::Simulation) without a broker. Give it a
+    /// [`client`](Self::client) before it is run.
     pub fn new(queue: impl Into<String>) -> Self {
         Self {
             client: None,
@@ -75,20 +75,22 @@ impl Consumer {
         }
     }
 
-    /// The client to consume with.
+    /// Sets the client to consume with.
     pub fn client(mut self, client: Client) -> Self {
         self.client = Some(client);
         self
     }
 
-    /// Whether failed messages are retried and parked. Off, a failure is rejected without requeue, and the queue's own
-    /// dead-lettering decides; the first one warns. Off by default.
+    /// Whether failed messages are retried and parked. Off by default.
+    ///
+    /// Off: a failed message is rejected without requeue (AMQP `basic.reject`), and the queue's own dead-lettering decides. If the queue
+    /// has no dead-letter exchange, the broker drops the message. The first rejection logs a warning.
     pub fn dlx(mut self, dlx: bool) -> Self {
         self.dlx = dlx;
         self
     }
 
-    /// The policy for failures that no rule matches. `exponential(1s, factor=4, max=5m, retries=5)` by default. Needs
+    /// Sets the policy for failures that no rule matches. The default is `exponential(1s, factor=4, max=5m, retries=5)`. Needs
     /// [`dlx`](Self::dlx).
     pub fn retry(mut self, policy: Policy) -> Self {
         self.rules.otherwise = policy;
@@ -96,13 +98,14 @@ impl Consumer {
         self
     }
 
-    /// How failed messages wait. [`Strategy::RetryQueues`] by default.
+    /// Sets how failed messages wait. The default is [`Strategy::RetryQueues`].
     pub fn strategy(mut self, strategy: Strategy) -> Self {
         self.strategy = strategy;
         self
     }
 
-    /// Rules that choose another policy; the first that holds decides. Needs [`dlx`](Self::dlx).
+    /// Sets rules that choose another policy by routing key, header or error. The first rule that matches decides. Needs
+    /// [`dlx`](Self::dlx).
     pub fn rules(mut self, rules: impl IntoIterator<Item = Rule>) -> Self {
         self.rules.rules = rules.into_iter().collect();
         if !self.rules.rules.is_empty() {
@@ -111,46 +114,48 @@ impl Consumer {
         self
     }
 
-    /// How many messages may be unacknowledged at a time (AMQP `basic.qos`), 1 to 65535; 64 by default.
+    /// Sets how many messages may be unacknowledged at a time (AMQP `basic.qos`): 1 to 65535, 64 by default.
     pub fn prefetch(mut self, prefetch: u16) -> Self {
         self.prefetch = prefetch;
         self
     }
 
-    /// Which consumers of the queue come first (the argument `x-priority` of AMQP's `basic.consume`): while one of a higher priority
-    /// has room in its [`prefetch`](Self::prefetch), it gets the messages, and those of a lower one get none. May be negative; 0 by
-    /// default. What is delivered already stays where it is. On a queue with a single active consumer, only quorum queues of
-    /// RabbitMQ 4.0 and later choose that one by priority.
+    /// Sets the priority of this consumer among the consumers of the queue (`x-priority` of AMQP `basic.consume`). It may be negative; the
+    /// default is 0.
+    ///
+    /// While a consumer of a higher priority has room in its [`prefetch`](Self::prefetch), it gets the messages, and consumers of a lower
+    /// priority get none. Messages already delivered stay where they are. On a queue with a single active consumer, RabbitMQ chooses the
+    /// active one by priority only on quorum queues, from 4.0 on.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// How many handlers run at a time; 16 by default.
+    /// Sets how many handlers run at a time; 16 by default.
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency;
         self
     }
 
-    /// How long a handler may take; longer is a failed attempt, and the handler is dropped. No limit by default,
-    /// 365 days at most.
+    /// Sets how long a handler may run, at most 365 days. No limit by default. When the time is over, the handler's future is dropped, and
+    /// the attempt has failed.
     pub fn handler_timeout(mut self, timeout: Duration) -> Self {
         self.handler_timeout = Some(timeout);
         self
     }
 
-    /// How long closing waits for running handlers; what they hold then goes back to the queue. 30 seconds by default,
-    /// 365 days at most.
+    /// Sets how long closing waits for running handlers: 30 seconds by default, at most 365 days. After that, the messages of handlers that
+    /// still run are requeued.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;
         self
     }
 
-    /// Whether messages that are given up are parked. Off, they are acknowledged and gone; an event and a warning are
-    /// all that is left. On by default; to turn it off needs [`dlx`](Self::dlx), without which nothing is parked anyway.
+    /// Whether messages that are given up are parked. On by default. Off: they are acknowledged and lost; only an event and a warning in
+    /// the log remain. Turning it off needs [`dlx`](Self::dlx), because without it nothing is parked.
     ///
-    /// With [`Strategy::Service`] it is about what is given up here: what a handler parks, and what takes its consumers down. What the
-    /// service gives up after the last retry, its own policy says.
+    /// With [`Strategy::Service`] this option covers what the consumer itself gives up: messages that a handler parks, and messages that
+    /// crash their consumers. The service's policy covers what is given up after the last retry.
     pub fn park(mut self, park: bool) -> Self {
         self.park = park;
         self
@@ -162,35 +167,35 @@ impl Consumer {
         self
     }
 
-    /// Whether missing queues are made. Off, they must exist already (`retryrmq topology --apply`), and the user needs
-    /// no permission to configure. On by default.
+    /// Whether missing queues are created (AMQP `queue.declare`). On by default. Off: they must exist already
+    /// (`retryrmq topology --apply`), and the user needs no `configure` permission.
     ///
-    /// With [`Strategy::DelayedExchange`] the work queue is bound to its exchange all the same (AMQP `queue.bind`), which needs write
-    /// on the queue and read on the exchange. A user who may not is warned with each subscription: without the binding, failed
-    /// messages are lost.
+    /// With [`Strategy::DelayedExchange`] the work queue is always bound to its exchange (AMQP `queue.bind`), which needs `write`
+    /// permission on the queue and `read` permission on the exchange. If the user lacks them, each subscription logs a warning: without the
+    /// binding, failed messages are lost.
     pub fn declare(mut self, declare: bool) -> Self {
         self.declare = declare;
         self
     }
 
-    /// What the work queue is made with when it is missing, or that it is never made. Needs [`dlx`](Self::dlx), without which no
-    /// queue is made, unless it is [`WorkQueue::Existing`].
+    /// Sets the arguments with which a missing work queue is created, or says that it is never created. Needs [`dlx`](Self::dlx), unless it
+    /// is [`WorkQueue::Existing`], because without `dlx` no queue is created.
     pub fn work_queue(mut self, work_queue: WorkQueue) -> Self {
         self.work_queue = Some(work_queue);
         self
     }
 
-    /// Consumes a queue although its name is one that waiting and parking queues have: `*.parked` or `*.retry.<number>`. Handling
-    /// parked messages as if they were new would acknowledge them, and waiting messages would not wait, so such a name is refused
-    /// unless this is on. Off by default. To look at parked messages or replay them, use [`Client::parked`].
+    /// Allows a queue whose name is reserved for waiting and parking queues: `*.parked` or `*.retry.<number>`. Off by default: such a name
+    /// is refused, because handling parked messages as new ones would acknowledge them, and waiting messages would not wait. To look at
+    /// parked messages or replay them, use [`Client::parked`].
     pub fn reserved_name(mut self, reserved_name: bool) -> Self {
         self.reserved_name = reserved_name;
         self
     }
 
-    /// Messages that no handler began with always go back to the queue as they are. Off by default: where a return looks like a crash to
-    /// the next reader, a copy goes to the queue instead, without what the broker wrote on the original, such as `x-death`. For a
-    /// queue whose messages mean nothing without that, and which bounds no deliveries.
+    /// Whether unstarted messages are always requeued (AMQP `basic.nack`), which keeps them unchanged. Off by default: when a requeue
+    /// would look like a crash to the next consumer, a copy goes to the queue instead, and headers that the broker wrote on the original,
+    /// such as `x-death`, are lost. Turn it on for a queue whose messages need these headers and which has no delivery limit.
     pub fn put_back_whole(mut self, put_back_whole: bool) -> Self {
         self.put_back_whole = put_back_whole;
         self
@@ -214,15 +219,18 @@ impl Consumer {
         self
     }
 
-    /// Tells `listener` of every event. It runs on the consumer's engine and must be quick.
+    /// Calls `listener` with every event. It runs on the task that acknowledges messages, so it must return quickly and must not block.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.listener = Listener::new(listener);
         self
     }
 
-    /// Says which errors no retry can mend: where `says` is true of the error that a handler returned, or of one in the chain of
-    /// its causes, the message is parked at once. Called several times, any of them decides. A [`Signal`](super::Signal)
-    /// comes first; a function that panics decides nothing, and that is logged. Needs [`dlx`](Self::dlx).
+    /// Defines errors that no retry can fix. `says` gets the error that a handler returned, and each error in its chain of causes. If it
+    /// returns true for one of them, the message is parked at once as `fatal`. May be called several times; any of the functions can
+    /// decide.
+    ///
+    /// A [`Signal`](super::Signal) in the chain comes first. A function that panics decides nothing, and the panic is logged. Needs
+    /// [`dlx`](Self::dlx).
     ///
     /// ```
     /// # use retryrmq::Consumer;
@@ -244,14 +252,13 @@ impl Consumer {
         self
     }
 
-    /// Names types of errors, for [rules](Rule::error) and for the record of a parked message. `names` is called with the error
-    /// that a handler returned and with every one in the chain of its causes. The outermost name goes into the record; rules see
-    /// all of them.
+    /// Names types of errors for [rules](Rule::error) and for the record of a parked message. `names` gets the error that a handler
+    /// returned, and each error in its chain of causes. The outermost name goes into the record. Rules see all names.
     ///
-    /// In Rust an error does not say its type by itself. Known without this are the type that a handler declares, errors of
-    /// the standard library (an [`std::io::Error`] is named by its [kind](std::io::ErrorKind), such as `TimedOut`), of tokio, and
-    /// ours; everything that is a timeout is a `TimeoutError` as well, as in every language. Of an error that a transparent enum or
-    /// a boxed report hides, only the causes are seen.
+    /// A Rust error does not carry the name of its type. These are known without this function: the error type that a handler declares,
+    /// errors of the standard library (an [`std::io::Error`] has the name of its [kind](std::io::ErrorKind), such as `TimedOut`), of tokio,
+    /// and of this crate. Every timeout also has the name `TimeoutError`, as in the other languages. If a transparent enum or a boxed
+    /// report hides an error, only its causes are seen.
     ///
     /// ```
     /// # use retryrmq::Consumer;
@@ -278,7 +285,7 @@ impl Consumer {
         self
     }
 
-    /// What this consumer needs on the broker: pure, nothing is asked or made.
+    /// What this consumer needs on the broker. Nothing is sent to the broker.
     ///
     /// # Errors
     /// As [`Strategy::plan`].
@@ -302,37 +309,37 @@ impl Consumer {
         }
     }
 
-    /// How many handlers run at a time, for callers that run handlers themselves.
+    /// The number of handlers to run at a time ([`concurrency`](Self::concurrency)), for callers that run handlers themselves.
     #[must_use]
     pub fn handlers(&self) -> usize {
         self.concurrency
     }
 
-    /// The handler timeout, for callers that run handlers themselves.
+    /// The [`handler_timeout`](Self::handler_timeout), for callers that run handlers themselves.
     #[must_use]
     pub fn limit(&self) -> Option<Duration> {
         self.handler_timeout
     }
 
-    /// The drain timeout, for callers that run handlers themselves.
+    /// The [`drain_timeout`](Self::drain_timeout), for callers that run handlers themselves.
     #[must_use]
     pub fn last_call(&self) -> Duration {
         self.drain_timeout
     }
 
-    /// What handlers' errors mean, for callers that run handlers themselves.
+    /// The [`Judge`] of this consumer, for callers that run handlers themselves.
     #[must_use]
     pub fn judge(&self) -> Judge {
         self.judge.clone()
     }
 
-    /// How many messages may be unacknowledged at a time.
+    /// The [`prefetch`](Self::prefetch).
     #[must_use]
     pub fn window(&self) -> u16 {
         self.prefetch
     }
 
-    /// The fewest retries after which a message may be parked; `None` where none is. A service may park any.
+    /// The fewest retries after which a message may be parked; `None` if no message is parked. A service may park any message.
     pub(super) fn patience(&self) -> Option<u32> {
         let known = || match self.strategy.hands_over() {
             true => 0,
@@ -341,11 +348,11 @@ impl Consumer {
         self.dlx.then(known)
     }
 
-    /// Checks every option by itself; nothing is asked of a broker. [`subscribe`](Self::subscribe) does it first.
+    /// Checks each option without a broker. [`subscribe`](Self::subscribe) does this first.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`], [`ErrorKind::InvalidPolicy`], and [`ErrorKind::TooLarge`] for a queue's name that is too
-    /// long for what is made from it.
+    /// [`ErrorKind::InvalidOption`] or [`ErrorKind::InvalidPolicy`] for an option that cannot work. [`ErrorKind::TooLarge`] if the name of
+    /// the queue, or of a waiting queue made from it, would be longer than 255 bytes.
     pub fn validate(&self) -> Result<()> {
         let bad = |why: &str| Err(Error::new(ErrorKind::InvalidOption, why));
         if self.queue.is_empty() {
@@ -365,7 +372,7 @@ impl Consumer {
             ));
         }
         if self.dlx {
-            // The longest of the names that are made from it.
+            // The longest name that is made from it.
             topology::name(&topology::waiting_queue(&self.queue, MAX_DELAY))?;
         }
         if !self.dlx && !matches!(self.work_queue, None | Some(WorkQueue::Existing)) {
@@ -408,12 +415,13 @@ impl Consumer {
         self.rules.validate()
     }
 
-    /// Subscribes, and lets the caller run the handlers: messages come in batches, outcomes go back.
+    /// Subscribes (AMQP `queue.declare`, `basic.qos`, `basic.consume`). The caller runs the handlers: it takes messages in batches and
+    /// returns outcomes.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`], [`ErrorKind::InvalidPolicy`], [`ErrorKind::StrategyRefused`],
-    /// [`ErrorKind::QueueNotFound`], [`ErrorKind::Mismatch`], [`ErrorKind::AccessRefused`], [`ErrorKind::TooLarge`],
-    /// [`ErrorKind::Closed`] without a client, and those of a lost connection. No message was taken.
+    /// [`ErrorKind::InvalidOption`], [`ErrorKind::InvalidPolicy`], [`ErrorKind::StrategyRefused`], [`ErrorKind::QueueNotFound`],
+    /// [`ErrorKind::Mismatch`], [`ErrorKind::AccessRefused`], [`ErrorKind::TooLarge`], [`ErrorKind::Closed`] without a client, and those of
+    /// a lost connection. Then no message was taken.
     pub async fn subscribe(mut self) -> Result<Subscription> {
         let client = self.client.take().ok_or_else(|| {
             Error::new(
@@ -424,8 +432,8 @@ impl Consumer {
         Subscription::open(self.client(client.clone()), client).await
     }
 
-    /// Subscribes, and gives the messages one by one, each to be answered by hand. At most [`prefetch`](Self::prefetch) wait for their
-    /// answer at a time; [`concurrency`](Self::concurrency) and [`handler_timeout`](Self::handler_timeout) are up to the caller.
+    /// Subscribes, and returns the messages one by one. The caller answers each of them. At most [`prefetch`](Self::prefetch) messages are
+    /// unanswered at a time. [`concurrency`](Self::concurrency) and [`handler_timeout`](Self::handler_timeout) have no effect here.
     ///
     /// ```no_run
     /// # async fn example(rmq: retryrmq::Client) -> retryrmq::Result<()> {
@@ -438,7 +446,7 @@ impl Consumer {
     /// # }
     /// ```
     ///
-    /// [`Attempt`](super::Attempt) says what becomes of a message that is dropped without an answer.
+    /// [`Attempt`](super::Attempt) says what happens to a message that is dropped without an answer.
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe).
@@ -447,15 +455,19 @@ impl Consumer {
         Ok(Messages::new(self.subscribe().await?, judge, dlx))
     }
 
-    /// Starts handling messages in the background.
+    /// Starts to handle messages in the background, and returns when the consumer is subscribed.
     ///
-    /// A handler that returns `Ok` acknowledges; `Err` retries, or does what a [`Signal`](super::Signal) among its
-    /// causes or [`fatal`](Self::fatal) says; a panic or the handler timeout is a failed attempt.
+    /// | the handler | the message |
+    /// |---|---|
+    /// | returns `Ok` | is acknowledged (AMQP `basic.ack`) |
+    /// | returns `Err` | is retried by the policy, or parked after the last retry |
+    /// | returns `Err` with a [`Signal`](super::Signal) or a [`fatal`](Self::fatal) error in its chain of causes | is treated as that says |
+    /// | panics, or runs longer than the handler timeout | is treated as after an `Err` |
     ///
-    /// Each attempt runs in a `tracing` span of its own, `attempt`, at the level INFO and without a parent, with the fields `queue`,
-    /// `attempt`, `message_id`, and, where the message's headers have a W3C trace context, `traceparent` and `tracestate`. To continue
-    /// that trace with `tracing-opentelemetry`, hand [`Message::headers`](super::Message::headers) to its propagator, and the context to
-    /// `Span::current().set_parent` at the beginning of the handler.
+    /// Each attempt runs in its own `tracing` span: `attempt`, level INFO, without a parent. Its fields are `queue`, `attempt` and
+    /// `message_id`. If the message has a W3C trace context in its headers, the span also has `traceparent` and `tracestate`. To continue
+    /// that trace with `tracing-opentelemetry`, extract the context from [`Message::headers`](super::Message::headers) with its propagator,
+    /// and pass it to `Span::current().set_parent` at the start of the handler.
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe).
@@ -477,11 +489,11 @@ impl Consumer {
         ))
     }
 
-    /// Handles messages until the client is closed. It handles no signals: a process that is ended by one does not drain, and what
-    /// it held comes again. To drain at Ctrl-C, use [`run_until`](Self::run_until).
+    /// Handles messages until the client is closed. It handles no signals: if one ends the process, there is no drain, and unacknowledged
+    /// messages are delivered again. To drain at Ctrl-C, use [`run_until`](Self::run_until).
     ///
     /// # Errors
-    /// As [`subscribe`](Self::subscribe); and why the client ended by itself, see
+    /// As [`subscribe`](Self::subscribe). Also the error with which the client ended by itself, see
     /// [`ClientOptions::end_when_refused`](crate::ClientOptions).
     pub async fn run<F, R, By>(self, handler: F) -> Result<()>
     where
@@ -492,7 +504,8 @@ impl Consumer {
         self.run_until(std::future::pending(), handler).await
     }
 
-    /// Handles messages until `end` resolves, and then drains: handlers that run may finish, the rest goes back.
+    /// Handles messages until `end` resolves, then drains: it takes no more messages, waits for running handlers up to the
+    /// [`drain_timeout`](Self::drain_timeout), and requeues the rest. Otherwise as [`start`](Self::start).
     ///
     /// ```no_run
     /// # async fn example(rmq: retryrmq::Client) -> retryrmq::Result<()> {

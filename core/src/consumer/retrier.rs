@@ -1,4 +1,4 @@
-//! Retries and parks messages that are held by other means than a consumer of their queue.
+//! Retries and parks messages that the caller did not consume from their queue.
 //!
 //! ```text
 //! Failed, Outcome ──► decide (engine/consequence.rs) ──► Decision ──► store: a copy, confirmed ──► let go of the original
@@ -30,15 +30,17 @@ use crate::{
     topology::{self, Detour, Waits, check_waiting},
 };
 
-/// How long a look at the work queue holds.
+/// How long the result of a look at the work queue is used.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Retries and parks messages of one work queue as its consumer with `dlx` does, for a program that holds them by other means: it
-/// collected them from a dead-letter exchange, or another program handed them over. Made by [`Client::retrier`]; cheap to clone.
+/// Retries and parks messages of one work queue as its consumer with `dlx` would. It is for a program that got the messages in another way:
+/// from a dead-letter exchange, or from another program. [`Client::retrier`] makes it. Cheap to clone.
 ///
-/// The messages wait in the queues of that consumer (section 1 of PROTOCOL), which are made when they are first needed, and never the work
-/// queue itself. The caller keeps the original until [`store`](Self::store) or [`after`](Self::after) has returned `Ok`, and only then lets
-/// go of it: so nothing is lost, and what is broken off in between comes twice at worst.
+/// The messages wait in the waiting queues of that consumer (section 1 of PROTOCOL). Missing ones are created when they are first needed.
+/// The work queue itself is never created.
+///
+/// Keep the original until [`store`](Self::store) or [`after`](Self::after) has returned `Ok`, and only then acknowledge it. Then no
+/// message is lost; after an interruption it may exist twice.
 ///
 /// ```no_run
 /// # async fn example(rmq: retryrmq::Client, message: retryrmq::BasicProperties) -> retryrmq::Result<()> {
@@ -61,26 +63,26 @@ struct Shared {
     client: Client,
     waits: Waits,
     wire_queue: ShortString,
-    /// When the work queue was last looked at, and whether it was there.
+    /// When the last look at the work queue was, and whether the queue existed.
     seen: Mutex<Option<(Instant, bool)>>,
-    /// The look that is under way.
+    /// The look that runs now.
     looking: Mutex<Option<WeakShared<Look>>>,
 }
 
-/// A look at the work queue, for all who ask meanwhile: each takes a channel, of which a connection has no more than the broker allows.
+/// A look at the work queue, shared by everyone who asks meanwhile: each look takes a channel, and the broker limits those.
 type Look = BoxFuture<'static, Result<bool, Arc<Error>>>;
 
-/// What becomes of a failed message: a copy for a queue.
+/// What happens to a failed message: a copy goes to a queue.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Decision {
-    /// What has happened once the copy is stored: [`Event::Retried`], [`Event::Deferred`], [`Event::Detoured`] or [`Event::Parked`].
+    /// The event once the copy is stored: [`Event::Retried`], [`Event::Deferred`], [`Event::Detoured`] or [`Event::Parked`].
     pub event: Event,
-    /// The waiting or parking queue that the copy is for.
+    /// The waiting or parking queue of the copy.
     pub queue: String,
-    /// The properties of the copy, with its count or record in the headers.
+    /// The properties of the copy. Its headers have the count, or the record of a parked message.
     pub properties: BasicProperties,
-    /// How long the copy waits; `None` of one that is parked.
+    /// How long the copy waits; `None` if it is parked.
     pub delay: Option<Duration>,
 }
 
@@ -109,28 +111,28 @@ impl Retrier {
         })
     }
 
-    /// The policy where no rule holds; [`Policy::default`] unless given.
+    /// Sets the policy for failures that no rule matches; [`Policy::default`] by default.
     #[must_use]
     pub fn retry(mut self, policy: Policy) -> Self {
         self.options = self.options.retry(policy);
         self
     }
 
-    /// Rules that come before the policy; the first that holds decides.
+    /// Sets rules that come before the policy. The first rule that matches decides.
     #[must_use]
     pub fn rules(mut self, rules: impl IntoIterator<Item = Rule>) -> Self {
         self.options = self.options.rules(rules);
         self
     }
 
-    /// The work queue.
+    /// The name of the work queue.
     #[must_use]
     pub fn queue(&self) -> &str {
         &self.options.queue
     }
 
-    /// Whether the work queue exists, by a look of the last five seconds: of a queue that is gone nobody takes what comes back. A queue that
-    /// this user may not look at counts as there.
+    /// Whether the work queue exists. The answer may be up to five seconds old (AMQP `queue.declare`, passive). If it does not exist,
+    /// nobody would take the messages that come back. A queue that this user may not look at counts as existing.
     ///
     /// # Errors
     /// [`ErrorKind::ConnectionLost`], [`ErrorKind::Timeout`], [`ErrorKind::Closed`].
@@ -145,7 +147,7 @@ impl Retrier {
         self.look().await.map_err(|error| error.duplicate())
     }
 
-    /// The look that is under way, or another one.
+    /// The look that runs now, or a new one.
     fn look(&self) -> future::Shared<Look> {
         let looking = self.shared.looking.lock();
         let mut looking = looking.unwrap_or_else(PoisonError::into_inner);
@@ -164,7 +166,7 @@ impl Retrier {
         let Shared {
             client, wire_queue, ..
         } = &*self.shared;
-        // While there is none, a connection to look on is not waited for.
+        // Do not wait for a connection if there is none now.
         let open = client.consuming().connection().now_or_never();
         open.unwrap_or_else(|| {
             let why = "the connection to the broker was lost, and is being re-made";
@@ -190,15 +192,15 @@ impl Retrier {
         seen.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decides what becomes of a message whose attempt ended so: the decision of a consumer, and nothing is done yet. `None` for
+    /// Decides what happens to a message after this outcome, as its consumer would. Sends nothing to the broker. `None` for
     /// [`Outcome::Ack`].
     #[must_use]
     pub fn decide(&self, failed: &Failed, outcome: &Outcome) -> Option<Decision> {
         self.decided(failed, |case| case.after(outcome, fastrand::u64(..)))
     }
 
-    /// Decides what becomes of a message that never ran, and that its consumer would send through a short wait with its crashes on it
-    /// ([`Handover::Detour`](crate::Handover::Detour)): nothing is done yet.
+    /// Decides the detour of a message that never ran: a short wait with its crashes unchanged
+    /// ([`Handover::Detour`](crate::Handover::Detour)). Sends nothing to the broker.
     #[must_use]
     pub fn detour(&self, failed: &Failed) -> Option<Decision> {
         let crashes = failed.received.state.own_crashes;
@@ -237,7 +239,7 @@ impl Retrier {
                     delay,
                 })
             }
-            // Those of other strategies, and of a consumer that does not park.
+            // These belong to other strategies, and to a consumer that does not park.
             Consequence::Ack
             | Consequence::Drop(_)
             | Consequence::Later(..)
@@ -245,14 +247,16 @@ impl Retrier {
         }
     }
 
-    /// Stores the copy of a decision: makes its queue where it is missing, publishes (persistent, `mandatory`), awaits the confirm, and that
-    /// the queue is old enough to survive a crash of its broker (two seconds after this client made or found it). One try: the caller
-    /// repeats it, with pauses that grow. Dropped before the copy is on its way to the broker, as in an alarm, it stores nothing any more.
+    /// Stores the copy of a decision. It creates the queue if it is missing, publishes the copy (persistent, `mandatory`) and waits for the
+    /// confirm. It also waits until two seconds have passed since this client created or found the queue, because a younger queue can lose
+    /// messages when its broker crashes. It tries once; on an error, call it again after a pause that grows.
+    ///
+    /// If the future is dropped before the copy was sent, as during a memory or disk alarm, the copy is not stored.
     ///
     /// # Errors
-    /// Those of making a queue ([`ErrorKind::AccessRefused`], [`ErrorKind::Mismatch`]) and of publishing to it
+    /// Those of creating a queue ([`ErrorKind::AccessRefused`], [`ErrorKind::Mismatch`]) and of publishing to it
     /// ([`ErrorKind::Unroutable`], [`ErrorKind::NotConfirmed`], [`ErrorKind::Timeout`], [`ErrorKind::ConnectionLost`],
-    /// [`ErrorKind::TooLarge`]). Then the message may not be stored, and its original must be kept.
+    /// [`ErrorKind::TooLarge`]). Then the copy may not be stored: keep the original.
     pub async fn store(&self, failed: &Failed, decision: &Decision) -> Result<()> {
         let Shared { client, waits, .. } = &*self.shared;
         client.same_process()?;
@@ -267,7 +271,7 @@ impl Retrier {
             body: Arc::clone(&failed.body),
             mandatory: true,
             done: Box::new(move |result| {
-                let _ = done.send(result); // who asked may have gone
+                let _ = done.send(result); // the caller may have gone
             }),
         };
         let asker = Arc::new(());
@@ -276,7 +280,7 @@ impl Retrier {
         let published = answer.await.unwrap_or_else(|_| closed());
         if let Err(error) = published {
             if error.kind() == ErrorKind::Unroutable {
-                waits.forget(&queue); // deleted since: the next try makes it again
+                waits.forget(&queue); // the queue was deleted; the next try makes it again
             }
             return Err(error);
         }
@@ -285,7 +289,7 @@ impl Retrier {
             .await
     }
 
-    /// [Decides](Self::decide) and [stores](Self::store).
+    /// [Decides](Self::decide) and [stores](Self::store). `None` for [`Outcome::Ack`].
     ///
     /// # Errors
     /// As [`store`](Self::store).

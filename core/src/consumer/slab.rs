@@ -1,9 +1,9 @@
-//! Tokens: names for deliveries that cannot be mistaken, whenever they come back.
+//! Tokens: names of deliveries that stay valid across channels.
 //!
-//! A delivery tag starts at 1 again on the next channel, so settling an old one would settle somebody else's message.
-//! A token carries a generation: one that was settled, or belongs to a lost connection, names nothing.
+//! Delivery tags start at 1 again on the next channel, so an old tag could settle another message. A token has a generation: once it is
+//! settled, or its connection is lost, it names nothing.
 
-/// Names one delivery of one consumer. Fits a JavaScript number: below 2⁵³.
+/// Names one delivery of one consumer. It is below 2⁵³, so a JavaScript number holds it exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(u64);
 
@@ -13,14 +13,13 @@ const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 const GENERATION_MASK: u64 = (1 << GENERATION_BITS) - 1;
 
 impl Token {
-    /// The token as an integer, to hand to another language.
+    /// The token as an integer, to pass to another language.
     #[must_use]
     pub const fn to_u64(self) -> u64 {
         self.0
     }
 
-    /// The token behind an integer that another language hands back. Any integer is safe: one that names nothing
-    /// settles nothing.
+    /// The token for an integer from [`to_u64`](Self::to_u64). Any other integer is safe: it settles nothing.
     #[must_use]
     pub const fn from_u64(value: u64) -> Self {
         Self(value)
@@ -39,7 +38,7 @@ impl Token {
     }
 }
 
-/// Values by token.
+/// Values, keyed by token.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     slots: Vec<Slot<T>>,
@@ -65,7 +64,7 @@ impl<T> Slab<T> {
     }
 
     pub(super) fn insert(&mut self, value: T) -> Token {
-        // A generation for the whole slab: a token is not given out again before 2³³ others.
+        // One generation for the whole slab: a token is reused only after 2³³ others.
         self.generation += 1;
         let slot = Slot {
             generation: self.generation & GENERATION_MASK,
@@ -137,7 +136,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a map with the same history: live tokens find their value, dead and invented ones nothing.
+        /// Compared with a map of the same history: live tokens find their value, old and invented ones find nothing.
         #[test]
         fn a_token_names_one_value_or_nothing(steps in prop::collection::vec((any::<bool>(), any::<u16>()), 0..200)) {
             let mut slab = Slab::new();

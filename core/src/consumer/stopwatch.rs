@@ -9,9 +9,9 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use super::{Delivery, Token};
 
-/// Starts with a message that is taken, and stops with its outcome.
+/// Starts when a message is taken, and stops at its outcome.
 pub(super) struct Stopwatch {
-    /// By the index of the token; a token that is settled twice, or too late, is not found.
+    /// Keyed by the index of the token. A token that is settled twice, or too late, is not found.
     taken: Mutex<Vec<Option<(Token, Instant)>>>,
     seconds: Histogram,
 }
@@ -24,7 +24,7 @@ impl Stopwatch {
         }
     }
 
-    /// These were taken now.
+    /// Starts for deliveries that were taken now.
     pub(super) fn start<'a>(&self, deliveries: impl IntoIterator<Item = &'a Delivery>) {
         let now = Instant::now();
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -37,7 +37,7 @@ impl Stopwatch {
         }
     }
 
-    /// These have their outcome now.
+    /// Stops for tokens that have their outcome now.
     pub(super) fn stop(&self, tokens: impl IntoIterator<Item = Token>) {
         let now = Instant::now();
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);

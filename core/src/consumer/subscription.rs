@@ -1,4 +1,4 @@
-//! The boundary of the core: batches out, outcomes in. Handlers never cross it.
+//! The boundary of the core: batches of messages out, outcomes in. Handlers never cross it.
 
 use std::{fmt, panic::resume_unwind, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     telemetry::{Counters, Stats},
 };
 
-/// A message, and the token by which it is settled.
+/// A message, and the token to settle it with.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Delivery {
@@ -24,11 +24,11 @@ pub struct Delivery {
     pub message: Message,
 }
 
-/// A running consumer for which the caller runs the handlers.
+/// A running consumer whose caller runs the handlers. [`Consumer::subscribe`] makes it. Dropping it starts to close it.
 ///
-/// Take messages with [`try_next_batch`](Self::try_next_batch), wait with [`ready`](Self::ready) only when that is
-/// empty, and hand outcomes to [`settle`](Self::settle). What is taken and never settled keeps its place in the
-/// prefetch until the connection ends, and the end of the subscription waits for it.
+/// Take messages with [`try_next_batch`](Self::try_next_batch). Wait with [`ready`](Self::ready) only when that returns nothing. Return
+/// outcomes with [`settle`](Self::settle). A message that is taken and never settled keeps its place in the prefetch until the connection
+/// ends, and closing waits for it up to the drain timeout.
 pub struct Subscription {
     inbox: Arc<Inbox>,
     counters: Counters,
@@ -100,7 +100,7 @@ impl Subscription {
         })
     }
 
-    /// The messages that are there, at most `max`. Never waits.
+    /// The messages that have arrived, at most `max`. Never waits.
     #[must_use]
     pub fn try_next_batch(&self, max: usize) -> Vec<Delivery> {
         self.inbox.take(max)
@@ -121,74 +121,74 @@ impl Subscription {
         self.inbox.ready().await
     }
 
-    /// For a thread: waits for messages, at most `timeout`. Empty when none came, or none will.
+    /// Blocks the thread until there are messages, for at most `timeout`. Returns at most `max` of them; none if none came in time, or no
+    /// more will come.
     #[must_use]
     pub fn next_batch_blocking(&self, max: usize, timeout: Duration) -> Vec<Delivery> {
         self.inbox.take_blocking(max, timeout)
     }
 
-    /// Hands over the outcomes of attempts. Never waits, never fails: a token that was settled before, belongs to a
-    /// lost connection or was never given out is counted as stale, and does nothing.
+    /// Returns the outcomes of attempts. Never waits and never fails. A token does nothing if it was settled before, belongs to a lost
+    /// connection or was never handed out; it is counted as stale in [`stats`](Self::stats).
     pub fn settle(&self, outcomes: impl IntoIterator<Item = (Token, Outcome)>) {
         self.inbox.settle(outcomes);
     }
 
-    /// As [`settle`](Self::settle), for a worker that goes on at once; the engine learns of it at
-    /// [`tell`](Self::tell), or a moment later.
+    /// As [`settle`](Self::settle), for a worker that starts its next message at once. The engine sees it after [`tell`](Self::tell), or a
+    /// moment later.
     pub(super) fn settle_quietly(&self, token: Token, outcome: Outcome) {
         self.inbox.settle_quietly(token, outcome);
     }
 
-    /// Wakes the engine for what was settled quietly.
+    /// Wakes the engine for outcomes that were settled quietly.
     pub(super) fn tell(&self) {
         self.inbox.tell();
     }
 
-    /// Whether the message may be parked if this attempt fails: whether it is worth the time to write down a stack trace,
-    /// which only a parked message keeps.
+    /// Whether the message may be parked if this attempt fails. Only then is a stack trace worth recording: only a parked message keeps it.
     #[must_use]
     pub fn may_park(&self, message: &Message) -> bool {
         self.patience
             .is_some_and(|patience| message.retries() >= patience || message.mended().is_some())
     }
 
-    /// Gives back messages that were taken and not started, mostly at the end: they go back to their queue, and are not
-    /// blamed for a crash.
+    /// Requeues messages that were taken but not started, mostly while closing. That does not count as a crash.
     pub fn give_back(&self, tokens: impl IntoIterator<Item = Token>) {
         self.inbox.give_back(tokens);
     }
 
-    /// Asks for the end: no more messages, what runs may finish, the rest goes back to the queue.
+    /// Starts to close: no more messages come, running handlers may finish, and everything else is requeued. Returns at once;
+    /// see [`wait_closed`](Self::wait_closed).
     pub fn close(&self) {
         self.inbox.close();
     }
 
-    /// Asks for the end now: handlers that run are not waited for. What is settled so far is acknowledged or on its way;
-    /// the rest is the broker's again, and counts as delivered, as if this process had died.
+    /// Ends now, without waiting for running handlers. Outcomes settled so far are still carried out. All other messages are requeued as if
+    /// this process had crashed, and that counts as a delivery.
     pub fn abandon(&self) {
         self.inbox.abandon();
     }
 
-    /// Whether the end was asked for.
+    /// Whether it was asked to close.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.inbox.is_closing()
     }
 
-    /// Waits for the end.
+    /// Waits until it is closed.
     pub async fn wait_closed(&self) {
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}
     }
 
-    /// The numbers of this queue since the client was made.
+    /// The counters of this queue since the client was made.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.counters.stats()
     }
 }
 
-/// Lets everybody go who waits for messages or for the end: also when the task that would tell them has panicked.
+/// Wakes everyone who waits for messages or for the end, even if the task that should do it has panicked.
 struct End {
     inbox: Arc<Inbox>,
     _ending: watch::Sender<()>,

@@ -1,11 +1,11 @@
-//! One walk through a parking queue: messages are held unacknowledged until it ends.
+//! One walk through a parking queue. It holds the messages unacknowledged until it ends.
 //!
-//! What a quorum queue takes back it puts *behind* what it took back earlier, and before what nobody was sent yet. So a
-//! walk that ends early would go behind the rest of what an earlier, longer walk had seen. Before its end it therefore takes
-//! all of that as well.
+//! A quorum queue puts requeued messages *behind* those that were requeued earlier, and before those that were never delivered. So the
+//! messages of a short walk would end up behind the rest of what an earlier, longer walk had seen. Before it ends, a walk therefore takes
+//! all of those too.
 //!
-//! Taking back is counted, and whoever limits that count, be it by a policy that a client cannot see, has messages dropped
-//! that were only looked at. [`Wear`] says when a message is put back as a fresh copy instead.
+//! Requeues are counted. If that count is limited, even by a policy that no client can see, messages that were only looked at are dropped.
+//! [`Wear`] decides when a message is replaced by a fresh copy instead.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -30,26 +30,28 @@ use crate::{
     visible,
 };
 
-/// A walk through a parking queue. Ends with [`close`](Self::close); dropped, it ends as well, a moment later, but a quorum
-/// queue may then have what was looked at behind what an earlier walk had looked at.
+/// A walk through a parking queue. [`Parked::browse`](crate::Parked::browse) starts it, [`close`](Self::close) ends it.
 ///
-/// What was looked at is held until then, and no other walk sees it. A broker's patience with that is 30 minutes
-/// (`consumer_timeout`); after it the messages are back in their places, and the walk is over.
+/// It holds each message it has shown, unacknowledged, until it ends; no other walk sees them meanwhile. RabbitMQ allows that for 30
+/// minutes by default (`consumer_timeout`). After that the messages are back in their places and the walk is over.
+///
+/// If it is dropped without `close`, the messages are requeued as well, a moment later. A quorum queue may then put them behind those that
+/// an earlier walk had seen.
 pub struct Browse {
     pub(super) queue: Arc<str>,
     pub(super) parking: String,
     pub(super) connection: Connection,
     pub(super) copies: Copies,
-    /// Tells the records of this walk from those of another.
+    /// Distinguishes the records of this walk from those of others.
     pub(super) walk: u64,
     pub(super) supply: Supply,
     pub(super) held: Held,
-    /// The queues that were replayed to, and when the first copy was there.
+    /// The queues that messages were replayed to, and when the first copy arrived there.
     pub(super) targets: HashMap<String, Instant>,
-    /// What could not be put back as a fresh copy, and is shown next.
+    /// Messages that could not be replaced by a fresh copy; they are shown next.
     pub(super) unrenewed: VecDeque<Record>,
     pub(super) wear: Wear,
-    /// It is known to be a classic queue.
+    /// The queue is known to be a classic queue.
     classic: bool,
     pub(super) begun: bool,
     pub(super) others: u32,
@@ -58,26 +60,26 @@ pub struct Browse {
 }
 
 impl Browse {
-    /// Of what is parked for `queue` in `parking`; of a dead-letter queue of somebody else's, where both are the same.
+    /// The walk through `parking`, the parking queue of `queue`. Both are the same for a foreign dead-letter queue.
     pub(super) async fn open(client: &Client, queue: &str, parking: &str) -> Result<Self> {
         client.same_process()?;
         let parking = parking.to_owned();
         let wire_name = name(&parking)?;
-        // A connection of its own: a walk may hold very many messages, and its end must not wait for anybody.
+        // A connection of its own: a walk may hold very many messages, and nothing else may have to wait for its end.
         let connection = Connection::open(client.addresses(), "parked").await?;
         let channel = connection.channel().await?;
         let found = Census::once(client.addresses(), &connection, &wire_name)
             .await
             .and_then(Count::read)
             .map_err(|error| absent(error, queue, &parking))?;
-        // Before anything consumes: an auto-delete queue goes with its last consumer, and a look's end would be that.
+        // Checked before anything consumes: an auto-delete queue is deleted with its last consumer.
         check_parking(&connection, &parking).await?;
         let Inspection { classic, warning } = inspect_parking(&connection, queue, &parking).await;
         let (walk, total) = (fastrand::u64(..), found.message_count());
         let copies = Copies::new(client, &parking, walk);
         let wear = Wear::of(classic, total);
         if total > 0 && wear.counts() {
-            // Without that right a look cannot undo what it costs, and must not begin.
+            // Without this permission a walk cannot undo what it costs, so it must not begin.
             copies.may_publish().await.map_err(|error| match error.kind() {
                 ErrorKind::AccessRefused => Error::new(
                     ErrorKind::AccessRefused,
@@ -106,40 +108,40 @@ impl Browse {
         })
     }
 
-    /// How many messages were ready when the walk began and have not been seen yet.
+    /// How many messages were ready when the walk began and were not shown yet.
     #[must_use]
     pub fn remaining(&self) -> u32 {
         self.supply.left()
     }
 
-    /// How many others were taking messages out of the parking queue when the walk began or, if that is more, when it had come to
-    /// its end, other walks among them. What they hold this walk does not see; how many messages that are a broker does not tell.
+    /// How many other consumers the queue had when the walk began or when it came to its end, whichever is more. Other walks are among
+    /// them. This walk does not see the messages they hold, and the broker does not tell how many those are.
     #[must_use]
     pub fn others(&self) -> u32 {
         self.others
     }
 
-    /// How many messages were ready when the walk began, and were taken by others before they came.
+    /// How many messages were ready when the walk began, and were taken by others before it came to them.
     #[must_use]
     pub fn missed(&self) -> u32 {
         self.missed
     }
 
-    /// What is wrong with the parking queue, as far as a client can see: a queue made by somebody else may drop what is
-    /// parked. Policies cannot be seen.
+    /// What is wrong with the parking queue, as far as a client can see; `None` if nothing is. A queue that somebody else declared may drop
+    /// parked messages. Policies cannot be seen.
     #[must_use]
     pub fn warning(&self) -> Option<&str> {
         self.warning.as_deref()
     }
 
-    /// The next parked message, until those that were there when the walk began are through. Fewer come where somebody
-    /// else takes some meanwhile. What this walk has replayed, and what is parked again, does not come again.
+    /// The next parked message; `None` after those that were ready when the walk began. Fewer come if others take some meanwhile. A message
+    /// that this walk replayed, and that was parked again, is not shown again.
+    ///
+    /// Waits, and holds no further messages, during a memory or disk alarm of the broker.
     ///
     /// # Errors
-    /// Those of a lost connection; everything held is then back in the parking queue. [`ErrorKind::Timeout`] when the
-    /// broker says that there are messages, and sends none. Those of publishing, where a message has to be put back as a
-    /// fresh copy before anything else; it is still parked then. While the broker takes no copies because it is short of memory
-    /// or disk, nothing more is held, and this waits.
+    /// Those of a lost connection: everything held is back in the parking queue. [`ErrorKind::Timeout`] if the broker says that there are
+    /// messages and delivers none. Those of publishing, if a message must be replaced by a fresh copy first: it is still parked.
     pub async fn next(&mut self) -> Result<Option<Record>> {
         self.begin().await?;
         loop {
@@ -199,9 +201,9 @@ impl Browse {
         Ok(None)
     }
 
-    /// Whether there is a next message, which then stands in front.
+    /// Whether there is a next message. It is then the first of the queue.
     pub(super) async fn expect(&mut self) -> Result<bool> {
-        // What is held while nothing can be published goes back counted when the walk is interrupted.
+        // While nothing can be published, messages held would be requeued, and counted, if the walk is interrupted.
         if self.wear.counts() && self.supply.asks_for_more() {
             self.copies.may_publish().await?;
         }
@@ -209,7 +211,7 @@ impl Browse {
         self.unless_over(next)
     }
 
-    /// Forgets what is held when the walk was cut short: the queue has everything again.
+    /// Forgets what is held if the walk was interrupted: the queue has everything again.
     pub(super) fn unless_over<T>(&mut self, done: Result<T>) -> Result<T> {
         if matches!(&done, Err(error) if error.kind() == ErrorKind::ConnectionLost) {
             self.held.clear();
@@ -218,7 +220,7 @@ impl Browse {
         done
     }
 
-    /// Why a message cannot be put back as a fresh copy that has all of it, if so.
+    /// Why a message cannot be replaced by a complete fresh copy; `None` if it can.
     pub(super) fn obstacle(&self, delivery: &Delivery) -> Option<String> {
         if let Some(mended) = self.supply.mended(delivery.delivery_tag) {
             return Some(format!(
@@ -248,16 +250,19 @@ impl Browse {
         record
     }
 
-    /// Sends a message back to the tail of its work queue, its retries counted from the start and `x-retry-replays` one
-    /// higher. The parked one goes after the copy is confirmed, in a queue that has been known for two seconds: the first replay to
-    /// a queue takes as long, because a younger one forgets what it confirmed when its broker is killed. What the broker dead-lettered out of another queue goes to
-    /// that one: see [`Record::home`].
+    /// Replays a message: publishes a copy to the tail of its work queue and, when that is confirmed, acknowledges the parked one. The
+    /// copy's retries count from the start, and its `x-retry-replays` is one higher. A message that the broker dead-lettered from another
+    /// queue goes to that queue; see [`Record::home`].
+    ///
+    /// The first replay to a queue takes two seconds: a queue that was created just now can lose confirmed messages when its broker
+    /// crashes.
     ///
     /// # Errors
-    /// [`ErrorKind::Unroutable`] when the work queue does not exist, and those of publishing; the message stays parked.
-    /// [`ErrorKind::InvalidOption`] for a record of another walk, or one that was replayed or dropped already.
-    /// [`ErrorKind::ConnectionLost`] when the broker took back what the walk holds: the message is still parked, and may be in
-    /// both places. Given up before it is done (the future dropped), it may be so as well.
+    /// - [`ErrorKind::Unroutable`] if the work queue does not exist, and those of publishing: the message stays parked
+    /// - [`ErrorKind::InvalidOption`] for a record of another walk, or one that was replayed or dropped already
+    /// - [`ErrorKind::ConnectionLost`] if the connection was lost: the message is still parked, and may also be in the work queue
+    ///
+    /// The latter can also happen if the future is dropped before it is done.
     pub async fn replay(&mut self, record: &Record) -> Result<()> {
         self.replay_to(record, &record.home).await
     }
@@ -265,8 +270,8 @@ impl Browse {
     /// As [`replay`](Self::replay), to a queue of your choice.
     ///
     /// # Errors
-    /// As [`replay`](Self::replay); and [`ErrorKind::InvalidOption`] for a queue in which messages wait or are parked, and for
-    /// [`INTAKE_QUEUE`](crate::INTAKE_QUEUE): the record of the parking would be gone, and nobody would handle the message.
+    /// As [`replay`](Self::replay). [`ErrorKind::InvalidOption`] for a waiting or parking queue, and for
+    /// [`INTAKE_QUEUE`](crate::INTAKE_QUEUE): the record of the parking would be lost, and nobody would handle the message.
     pub async fn replay_to(&mut self, record: &Record, queue: &str) -> Result<()> {
         let tag = self.tag(record)?;
         let sent = self.send(&[Resend::of(record).to(queue)]).await;
@@ -280,13 +285,13 @@ impl Browse {
         })
     }
 
-    /// Its name before it was that of every language.
+    /// The older name of [`drop`](Self::drop), which every language uses now.
     #[doc(hidden)]
     pub async fn discard(&mut self, record: &Record) -> Result<()> {
         self.drop(record).await
     }
 
-    /// Drops a message for good.
+    /// Drops a message for good (AMQP `basic.ack`).
     ///
     /// # Errors
     /// As [`replay`](Self::replay), without those of publishing.
@@ -295,11 +300,10 @@ impl Browse {
         self.settle(tag).await
     }
 
-    /// Ends the walk: what was neither replayed nor dropped is back in its place.
+    /// Ends the walk. Messages that were neither replayed nor dropped are back in their places.
     ///
     /// # Errors
-    /// Those of publishing, when a message had been looked at before and must be put back as a fresh copy. It is
-    /// still parked then.
+    /// Those of publishing, if a message was looked at before and must be replaced by a fresh copy. It is still parked.
     pub async fn close(mut self) -> Result<()> {
         let is_holding = self.held.len() > 0;
         if let Err(error) = self.rejoin().await
@@ -341,7 +345,7 @@ impl Browse {
     }
 }
 
-/// Why there is nothing to walk through, in words for whoever gave the name.
+/// Says why there is nothing to walk through, for the user who gave the name.
 fn absent(error: Error, queue: &str, parking: &str) -> Error {
     if error.kind() != ErrorKind::QueueNotFound {
         return error;

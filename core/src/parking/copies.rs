@@ -1,5 +1,5 @@
-//! The copies that a walk makes: fresh ones at the tail of the parking queue, and replayed ones in a work queue. Each
-//! carries the walk's own mark, so that the walk knows it when it comes by again.
+//! The copies that a walk publishes: fresh ones to the tail of the parking queue, and replayed ones to a work queue. Each has the walk's
+//! own mark, so that the walk recognises it when it is delivered again.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
     visible,
 };
 
-/// The confirm of a copy that is on its way.
+/// The confirm of a copy.
 pub(super) type Answer = oneshot::Receiver<Result<()>>;
 
 /// A routing key that no queue has.
@@ -49,16 +49,16 @@ impl Copies {
         self.marks.source(&delivery.properties)
     }
 
-    /// Whether a message can be put back as a fresh copy, without anything cut from it.
+    /// Whether a message can be replaced by a fresh copy, with nothing cut from it.
     pub(super) fn is_renewable(&self, delivery: &Delivery) -> bool {
         is_renewable(&delivery.properties, self.client.header_room())
     }
 
-    /// Makes sure that something can be published to queues now; nothing is stored. In an alarm it waits until that is over: the
-    /// broker takes one message more from each connection, and reads nothing after it. Hence twice.
+    /// Checks that something can be published to queues now; nothing is stored. During an alarm it waits. It publishes twice, because in an
+    /// alarm the broker still reads one message from each connection, and then nothing more.
     ///
     /// # Errors
-    /// Those of publishing, but for the one that is expected.
+    /// Those of publishing, except the expected one.
     pub(super) async fn may_publish(&self) -> Result<()> {
         self.ask_to_publish().await?;
         self.ask_to_publish().await
@@ -73,7 +73,7 @@ impl Copies {
         }
     }
 
-    /// Puts fresh copies at the tail of the parking queue, all at once, and says of each how that went.
+    /// Publishes fresh copies to the tail of the parking queue, all at once; returns one result per message.
     pub(super) async fn renew(&self, messages: &[Arc<Received>]) -> Vec<Result<()>> {
         let origin = Origin {
             host: HOST.clone(),
@@ -112,7 +112,7 @@ impl Copies {
         self.publish(to, properties, Arc::clone(received) as _)
     }
 
-    /// Whether this walk sent it back, and it is here again.
+    /// Whether this walk replayed it, and it was parked again.
     pub(super) fn is_replayed(&self, properties: &BasicProperties) -> bool {
         self.marks.source(properties) == Source::Replayed
     }

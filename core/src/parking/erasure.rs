@@ -1,38 +1,41 @@
-//! A walk through one waiting queue that takes messages out for good.
+//! A walk through one waiting queue that removes messages for good.
 //!
-//! AMQP has no way to one message in the middle of a queue: all are consumed, and all but those are given back. They keep their
-//! order and their time. But a quorum queue counts what it takes back, and that count may come along to the work queue, where it
-//! looks like a crash of its consumer. So a message that was given back too often already ends the walk before anything is done.
+//! AMQP cannot address a message in the middle of a queue: all are consumed, and the others are requeued. They keep their order and their
+//! time. But a quorum queue counts each requeue, and that count may move with the message to the work queue, where it looks like a crash.
+//! So the walk ends, without removing anything, at a message that was already requeued too often.
 
 use std::sync::Arc;
 
 use super::{Parked, Record, marks::Source, suited, supply::Supply};
 use crate::{Error, ErrorKind, Result, connection::Connection, retry::headers, visible};
 
-/// A walk through a waiting queue, see [`Parked::erasure`]. What is looked at does not come back to the work queue meanwhile, so it
-/// should be short.
+/// A walk through a waiting queue that removes messages for good; see [`Parked::erasure`]. The messages it has shown do not return to the
+/// work queue until it ends, so keep it short.
 pub struct Erasure {
     queue: Arc<str>,
     waiting: String,
     connection: Connection,
     supply: Supply,
     last: u64,
-    /// How often a message may have been given back.
+    /// How often a message may have been requeued before.
     most: u32,
     uncounted: bool,
-    /// It does not count that.
+    /// The queue is classic, and does not count requeues.
     classic: bool,
     others: u32,
 }
 
 impl Parked {
-    /// Begins to look through a waiting queue of the same work queue; `None` where there is none. `most`: how often a message may
-    /// have been given back since it waits.
+    /// Starts a walk through a waiting queue of the same work queue (AMQP `basic.consume`); `None` if that queue does not exist. `most` is
+    /// how often a message may have been requeued before, since it began to wait.
     ///
     /// # Errors
-    /// [`ErrorKind::AccessRefused`] without the right to read it, [`ErrorKind::Mismatch`] for an auto-delete queue, which goes with its
-    /// last reader, and for a stream; [`ErrorKind::Timeout`] where it has no leader, or its node is away,
-    /// and those of a lost connection. Nothing is held then.
+    /// - [`ErrorKind::AccessRefused`] without permission to read the queue
+    /// - [`ErrorKind::Mismatch`] for an auto-delete queue, which would be deleted with its last consumer, and for a stream
+    /// - [`ErrorKind::Timeout`] if the queue has no leader, or its node is away
+    /// - those of a lost connection
+    ///
+    /// Then no message was held.
     pub async fn erasure(&self, waiting: &str, most: u32) -> Result<Option<Erasure>> {
         let entry = match suited::open(self.client().addresses(), waiting).await {
             Err(error) if error.kind() == ErrorKind::QueueNotFound => return Ok(None),
@@ -54,18 +57,18 @@ impl Parked {
 }
 
 impl Erasure {
-    /// How many others were taking messages out of the waiting queue when the walk began or, if that is more, when it had come to its
-    /// end. What they hold this walk does not see.
+    /// How many other consumers the waiting queue had when the walk began or when it came to its end, whichever is more. This walk does not
+    /// see the messages they hold.
     #[must_use]
     pub fn others(&self) -> u32 {
         self.others
     }
 
-    /// The next message, until as many have come as were ready at first. Fewer come where some come back by themselves meanwhile. Its
-    /// error and fingerprint are those of its last failure: nobody has given it up.
+    /// The next message; `None` after those that were ready when the walk began. Fewer come if some return to the work queue meanwhile. Its
+    /// error and fingerprint are those of its last failure, because nobody has given it up.
     ///
     /// # Errors
-    /// [`ErrorKind::StrategyRefused`] at a message that was given back too often already, and those of a lost connection.
+    /// [`ErrorKind::StrategyRefused`] at a message that was requeued too often, and those of a lost connection. Nothing was removed then.
     pub async fn next(&mut self) -> Result<Option<Record>> {
         if !self.supply.expect().await? {
             self.others = self.supply.others(self.others, self.classic).await?;
@@ -104,25 +107,25 @@ impl Erasure {
         Ok(Some(record))
     }
 
-    /// Takes a message of this walk out, for good.
+    /// Removes a message of this walk for good (AMQP `basic.ack`).
     ///
     /// # Errors
-    /// [`ErrorKind::ConnectionLost`] when the broker has taken back what was held: it waits as before.
+    /// [`ErrorKind::ConnectionLost`] if the broker took back what the walk held: the message waits as before.
     pub async fn erase(&mut self, record: &Record) -> Result<()> {
         self.supply.settle(record.place.1).await
     }
 
-    /// Ends the walk: all others are in their places again, or in the work queue where their time is over.
+    /// Ends the walk. The other messages are back in their places, or in the work queue if their time is over.
     ///
     /// # Errors
-    /// [`ErrorKind::ConnectionLost`] when the broker has taken back what was held before: what was erased last may still be there.
+    /// [`ErrorKind::ConnectionLost`] if the broker took back what the walk held: the messages removed last may still be there.
     pub async fn close(mut self) -> Result<()> {
         let ended = self.supply.end().await;
         let checked = self.supply.check_what_was_settled().await;
         if let Ok(ahead) = &ended {
             let ahead = ahead.iter().map(|delivery| delivery.delivery_tag);
             let last = ahead.fold(self.last, u64::max);
-            // RabbitMQ 4.3 counts the end of a channel, and no nack.
+            // RabbitMQ 4.3 counts a closed channel, but not a nack.
             if self.uncounted && last > 0 {
                 self.supply.give_back_uncounted(last).await?;
             }

@@ -1,16 +1,16 @@
-//! What a walk has handed out and holds until its end.
+//! What a walk has shown and holds until its end.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{consumer::Received, retry::encoded_size};
 
-/// Bytes of messages that are kept because they must go back as fresh copies. Beyond that, what was given back before becomes a
-/// fresh copy before it is shown, and is held without its body.
+/// The most bytes kept for messages that must be renewed at the end. Above it, messages that were requeued before are renewed before they
+/// are shown, and held without their bodies.
 pub(super) const KEPT: usize = 64 * 1024 * 1024;
-/// What a message takes beside its body and headers.
+/// The memory that a message takes besides its body and headers.
 const EACH: usize = 1_024;
 
-/// By delivery tag; those that must be put back as fresh copies with their message.
+/// Keyed by delivery tag. Messages that must be renewed are kept whole.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     messages: BTreeMap<u64, Option<Arc<Received>>>,
@@ -41,7 +41,7 @@ impl Held {
         self.messages.len()
     }
 
-    /// What must be put back as fresh copies, in the order in which it came.
+    /// The messages that must be renewed, in the order in which they came.
     pub(super) fn stale(&self) -> Vec<(u64, Arc<Received>)> {
         self.messages
             .iter()
@@ -49,7 +49,7 @@ impl Held {
             .collect()
     }
 
-    /// Whether no more is to be kept of what must go back as fresh copies.
+    /// Whether no more messages may be kept that must be renewed.
     pub(super) fn is_full(&self) -> bool {
         self.bytes >= KEPT
     }

@@ -1,4 +1,4 @@
-//! What a walk writes on its copies, so that it knows them when they come by again.
+//! What a walk writes on its copies, so that it recognises them later.
 
 use lapin::{
     BasicProperties,
@@ -10,11 +10,11 @@ use crate::retry::headers;
 /// Where a delivery comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// This walk put it back as a fresh copy.
+    /// This walk renewed it.
     Renewed,
     /// This walk replayed it, and it was parked again.
     Replayed,
-    /// It was there before, or somebody else parked it.
+    /// It was there before, or something else parked it.
     Elsewhere,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Of the walk with this number, which nobody else can have guessed.
+    /// The marks of the walk with this number, which nobody else can guess.
     pub(crate) fn of(walk: u64) -> Self {
         Self {
             renewed: format!("renewed {walk:016x}"),
@@ -34,7 +34,7 @@ impl Marks {
         }
     }
 
-    /// What the copy's header says.
+    /// Reads the header of a copy.
     pub(crate) fn source(&self, properties: &BasicProperties) -> Source {
         let empty = FieldTable::default();
         let table = properties.headers().as_ref().unwrap_or(&empty);

@@ -1,4 +1,4 @@
-//! Parked messages: read, replayed, dropped. Reading spends nothing and loses nothing.
+//! Parked messages: read, replayed, dropped. Reading loses no message.
 
 mod browse;
 mod copies;

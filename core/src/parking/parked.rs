@@ -1,9 +1,9 @@
-//! The parking queue of a work queue, or a dead-letter queue of somebody else's.
+//! The parking queue of a work queue, or a foreign dead-letter queue.
 
 use super::Browse;
 use crate::{Client, Result, topology::parking_queue};
 
-/// The messages parked for one queue.
+/// The messages parked for one work queue. [`Client::parked`](crate::Client::parked) makes it.
 ///
 /// ```no_run
 /// # async fn example(rmq: retryrmq::Client) -> retryrmq::Result<()> {
@@ -19,7 +19,7 @@ use crate::{Client, Result, topology::parking_queue};
 pub struct Parked {
     client: Client,
     queue: String,
-    /// `queue` is the dead-letter queue itself.
+    /// `queue` itself is a dead-letter queue.
     itself: bool,
 }
 
@@ -48,7 +48,7 @@ impl Parked {
         &self.queue
     }
 
-    /// The name of the queue that is walked through.
+    /// The name of the queue with the parked messages.
     #[must_use]
     pub fn name(&self) -> String {
         if self.itself {
@@ -58,28 +58,35 @@ impl Parked {
         }
     }
 
-    /// Walks through the parked messages, in the order of the queue: oldest first, except for messages with a priority. What is
-    /// neither replayed nor dropped stays parked, in its place, if the walk is [closed](Browse::close) and no other walk runs at
-    /// the same time. Beyond two thousand messages a quorum queue may change their order when they are looked at again and again, or when a walk is killed.
+    /// Starts a walk through the parked messages (AMQP `basic.consume`). They come in the order of the queue: oldest first, except for
+    /// messages with a priority.
     ///
-    /// Looking loses no message, whatever the delivery limit, and however a walk ends: what was given back before is put back as a
-    /// fresh, confirmed copy before it is held again. That takes the right to publish to queues. There are four exceptions:
+    /// A message that is neither replayed nor dropped stays parked, in its place, if the walk is [closed](Browse::close) and no other walk
+    /// runs at the same time. In a quorum queue with more than two thousand messages the order may change if they are looked at again and
+    /// again, or if a walk is killed.
+    ///
+    /// Looking loses no message, whatever the delivery limit of the queue is and however the walk ends. A message that was requeued before
+    /// is replaced by a confirmed copy before it is held again, which needs `write` permission on the default exchange. There are four
+    /// exceptions:
     ///
     /// - a delivery limit of 0;
-    /// - beyond two thousand messages, a limit of 1 and a walk that is killed;
-    /// - as many walks as the limit (beyond two thousand messages one less), each killed in the moment between the delivery of a share
-    ///   and its renewal;
+    /// - a limit of 1, more than two thousand messages, and a walk that is killed;
+    /// - as many walks as the limit (one less with more than two thousand messages), each killed between the delivery of a batch and its
+    ///   replacement;
     /// - a walk that is killed while it puts messages back into a full queue that drops its head (`max-length` or `max-length-bytes`
-    ///   without `reject-publish`): originals and copies are more than the queue may hold, and it drops others, which have no copy.
+    ///   without `reject-publish`): there are more originals and copies than the queue holds, and it drops messages that have no copy.
     ///
-    /// While the broker is short of memory or disk and takes no copies, this waits, and holds nothing meanwhile.
+    /// During a memory or disk alarm of the broker, which then accepts no copies, this call waits and holds no messages.
     ///
     /// # Errors
-    /// [`QueueNotFound`](crate::ErrorKind::QueueNotFound) where nothing was ever parked,
-    /// [`AccessRefused`](crate::ErrorKind::AccessRefused) without the right to read or to publish,
-    /// [`Mismatch`](crate::ErrorKind::Mismatch) for an auto-delete queue, which goes with its last reader, and for a stream;
-    /// [`Timeout`](crate::ErrorKind::Timeout) for a queue without a leader, which the broker takes for empty, and for one whose node is
-    /// away; and those of a lost connection. Nothing was held then.
+    /// - [`QueueNotFound`](crate::ErrorKind::QueueNotFound) if nothing was ever parked
+    /// - [`AccessRefused`](crate::ErrorKind::AccessRefused) without permission to read the queue or to publish
+    /// - [`Mismatch`](crate::ErrorKind::Mismatch) for an auto-delete queue, which would be deleted with its last consumer, and for a stream
+    /// - [`Timeout`](crate::ErrorKind::Timeout) for a queue without a leader, which the broker reports as empty, and if the queue's node is
+    ///   away
+    /// - those of a lost connection
+    ///
+    /// Then no message was held.
     pub async fn browse(&self) -> Result<Browse> {
         Browse::open(&self.client, &self.queue, &self.name()).await
     }

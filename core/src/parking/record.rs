@@ -1,4 +1,4 @@
-//! What is known of a parked message, parked by a consumer or by the broker itself.
+//! What is known about a message that a consumer, or the broker itself, parked.
 
 use std::{
     hash::{Hash, Hasher},
@@ -19,33 +19,33 @@ use crate::{
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Record {
-    /// The walk it was seen on, and its delivery tag there.
+    /// The walk that read it, and its delivery tag there.
     pub(super) place: (u64, u64),
     pub(crate) received: Arc<Received>,
     ours: bool,
-    /// Why it was parked; `None` when neither we nor the broker left a reason.
+    /// Why it was parked; `None` if neither a consumer nor the broker left a reason.
     pub reason: Option<ParkReason>,
-    /// When, to the second.
+    /// When it was parked, in whole seconds.
     pub parked_at: Option<SystemTime>,
     /// The last failure, one line.
     pub error: String,
     /// The error's type or class; empty when unknown.
     pub error_type: String,
-    /// The stack trace or chain of causes of the last failure.
+    /// The stack trace or chain of causes of the last failure, if there is one.
     pub stack: Option<String>,
     /// Sixteen hexadecimal digits that equal failures share.
     pub fingerprint: String,
-    /// Attempts that were made; 0 when the broker parked it and nobody counted.
+    /// How many attempts were made; 0 if the broker parked it and nothing counted.
     pub attempts: u32,
     /// The last failures, oldest first.
     pub history: Vec<HistoryEntry>,
-    /// Whether the broker dead-lettered it, rather than a consumer of ours parking it.
+    /// Whether the broker dead-lettered it. Otherwise a consumer parked it.
     pub by_broker: bool,
-    /// The queue that it belongs to and is replayed to: the one whose parking queue this is, or another one out of which
-    /// the broker dead-lettered it. Empty in a [dead-letter queue](crate::Client::dead_letters) for what does not say.
+    /// The queue to which it is replayed: the work queue of this parking queue, or another queue from which the broker dead-lettered it.
+    /// Empty in a [dead-letter queue](crate::Client::dead_letters) if the message names no queue.
     pub home: String,
-    /// Sixteen hexadecimal digits that name this one message, wherever it stands: of its id, its body and the record of
-    /// its parking. Only messages that are equal in all of these share it.
+    /// Sixteen hexadecimal digits that identify this one message. They are computed from its id, its body and the record of its parking, so
+    /// only messages that are equal in all of these share it.
     pub mark: String,
 }
 
@@ -56,8 +56,8 @@ impl Record {
         Message(Arc::clone(&self.received))
     }
 
-    /// The [`mark`](Self::mark) and the fingerprint that the copy of a decision has where it is parked, or [waits](crate::Waiter::mark)
-    /// in a waiting queue that could be had as it was decided.
+    /// The [`mark`](Self::mark) and the fingerprint that the copy of a decision will have when it is parked, or
+    /// [waits](crate::Waiter::mark) in its planned waiting queue.
     #[must_use]
     pub fn names_of(failed: &Failed, decision: &Decision) -> (String, String) {
         let record = Self::read(
@@ -70,7 +70,7 @@ impl Record {
         );
         let alike = match record.ours {
             true => record.fingerprint,
-            // What waits was not given up: its failure is in its headers all the same.
+            // A waiting message was not given up, but its headers have its failure too.
             false => {
                 let table = record.received.properties.headers().as_ref();
                 let text = |name| table.and_then(|table| headers::string(table, name));
@@ -99,8 +99,8 @@ impl Record {
         self.ours
     }
 
-    /// Takes over what another library wrote on the message when it gave it up: this says more than the broker does. The
-    /// fingerprint follows.
+    /// Takes over what another library wrote on the message when it gave it up; that says more than the broker does. The fingerprint
+    /// changes with it.
     pub fn explain(&mut self, failure: &Failure) {
         self.error.clone_from(&failure.error);
         self.error_type.clone_from(&failure.error_type);
@@ -109,8 +109,8 @@ impl Record {
         self.by_broker = false;
     }
 
-    /// Of a dead-letter queue that belongs to no work queue: it came from where it was refused. What only waited somewhere until
-    /// it expired was on its way.
+    /// For a dead-letter queue that belongs to no work queue: the message belongs to the queue that rejected it. A queue in which it only
+    /// waited until it expired does not count.
     pub(super) fn comes_from_elsewhere(&mut self) {
         let table = self.received.properties.headers();
         let home = table.as_ref().and_then(|table| {
@@ -130,18 +130,18 @@ impl Record {
         self.home = home.filter(|_| !self.ours).unwrap_or_default();
     }
 
-    /// Of a message that waits for a retry: nobody has given it up, and what is said of it is its last failure. One that never failed, as
-    /// what is published with a delay, has none that could be like another's.
+    /// For a waiting message: nobody has given it up, so its error is its last failure. A message that never failed, such as one published
+    /// with a delay, gets a fingerprint that no other message has.
     pub(super) fn waits(&mut self) {
         let table = self.received.properties.headers().as_ref();
         let text = |name| table.and_then(|table| headers::string(table, name));
         let (error, alike) = (text(headers::ERROR), text(headers::FINGERPRINT));
-        // With `dead-letter` a failure leaves no copy, and what an earlier one wrote says nothing of it.
+        // With `dead-letter` a failure leaves no copy, and an earlier copy's error says nothing about it.
         let has_died = table.is_some_and(|table| !headers::deaths(table).is_empty());
         if !has_died && (error.is_some() || alike.is_some()) {
             let error = error.unwrap_or_default();
             self.error_type = text(headers::ERROR_TYPE).unwrap_or_default();
-            // Where its text was cut, or had no room, its group is written down.
+            // If its text was cut or left out, its fingerprint is in a header.
             self.fingerprint = alike.unwrap_or_else(|| fingerprint(&self.error_type, &error));
             (self.error, self.by_broker) = (error, false);
         } else if self.error.is_empty() {
@@ -149,7 +149,7 @@ impl Record {
         }
     }
 
-    /// Reads what `properties` say.
+    /// Reads a record from `properties`.
     pub(crate) fn read(
         place: (u64, u64),
         queue: &Arc<str>,
@@ -192,7 +192,7 @@ impl Record {
             )
         };
         if !ours && state.exchange.is_none() {
-            // The oldest death is the first: its exchange and key are the publisher's.
+            // The oldest death is the first one: its exchange and routing key are the publisher's.
             if let Some(oldest) = deaths.last() {
                 state.exchange = headers::string(oldest, "exchange");
                 state.routing_key = headers::first_routing_key(oldest);
@@ -253,8 +253,8 @@ impl Record {
     }
 }
 
-/// Whether the last to give the message up was a consumer of ours, by the headers of its parking. A broker that did so
-/// later left those where they were and added a death; a copy of ours has no deaths from before.
+/// Whether the last to give the message up was a consumer of ours, judged by its headers. If a broker gave it up later, it left our headers
+/// and added a death. Our copies have no earlier deaths.
 fn is_ours(table: &FieldTable, newest: Option<&FieldTable>) -> bool {
     if !table.contains_key(headers::PARKED_REASON) {
         return false;
@@ -265,15 +265,15 @@ fn is_ours(table: &FieldTable, newest: Option<&FieldTable>) -> bool {
     let died = headers::timestamp(death, "time").ok().flatten();
     let parked = headers::timestamp(table, headers::PARKED_AT).ok().flatten();
     match (died, parked) {
-        // Nobody parks in days to come: whoever wrote that was no consumer.
+        // Nobody parks in the future: no consumer wrote such a time.
         (Some(died), Some(parked)) => parked > died && parked <= now().saturating_add(A_DAY),
         (_, None) => false,
         (None, Some(_)) => true,
     }
 }
 
-/// The work queue of what a broker has given up in a queue of a service, where it would be a stranger if it were sent there again: see PROTOCOL,
-/// sections 11 and 12, for whom is believed.
+/// The work queue of a message that the broker gave up in a queue of a service. Replayed to the service's queue it would be unknown there.
+/// See PROTOCOL, sections 11 and 12, for whose headers are believed.
 fn behind_the_service(table: &FieldTable, deaths: &[&FieldTable]) -> Option<String> {
     let [newest, before @ ..] = deaths else {
         return None;
@@ -290,7 +290,7 @@ fn behind_the_service(table: &FieldTable, deaths: &[&FieldTable]) -> Option<Stri
     work.filter(|queue| !queue.is_empty() && !queue.starts_with("retryrmq."))
 }
 
-/// Clocks may differ by less than that.
+/// Clocks differ by less than that.
 const A_DAY: u64 = 86_400;
 
 fn now() -> u64 {
@@ -299,8 +299,7 @@ fn now() -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-/// Whether `from` is the work queue itself, or one of the queues that its messages wait or are parked in: nothing
-/// belongs to those.
+/// Whether `from` is the work queue, or one of its waiting or parking queues: no message belongs to the latter.
 fn is_of_family(from: &str, queue: &str) -> bool {
     let Some(rest) = from.strip_prefix(queue) else {
         return false;
@@ -310,8 +309,8 @@ fn is_of_family(from: &str, queue: &str) -> bool {
     rest.is_empty() || rest == ".parked" || waits.is_some_and(is_rung)
 }
 
-/// The first 64 bits of SHA-256 over what a renewal leaves as it is: all that the publisher wrote, and the record of the parking. Whoever is
-/// destroyed by its mark must be the one that was meant, also where a publisher would have it otherwise.
+/// The first 64 bits of SHA-256 over everything that a renewal keeps: all that the publisher wrote, and the record of the parking. A
+/// message is dropped by its mark, so no publisher may be able to forge another message's mark.
 fn mark(
     received: &Received,
     parked_at: Option<u64>,
@@ -338,7 +337,7 @@ fn mark(
     properties.priority().hash(&mut hasher);
     let empty = FieldTable::default();
     let table = properties.headers().as_ref().unwrap_or(&empty);
-    // A copy has these two among its headers: see `Stamp`.
+    // Copies have these two as headers: see `Stamp`.
     for (own, kept) in [
         (properties.expiration(), headers::EXPIRATION),
         (properties.user_id(), headers::USER_ID),
@@ -365,7 +364,7 @@ fn mark(
     format!("{:016x}", hasher.finish())
 }
 
-/// Without a key: a mark is typed again in another process.
+/// Without a key: people type a mark into another process.
 struct Sha(Context);
 
 impl Default for Sha {

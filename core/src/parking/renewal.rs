@@ -1,4 +1,4 @@
-//! How a walk puts back what it may not give back: as fresh copies, and in order where that can be had.
+//! How a walk renews messages that it must not requeue: as fresh copies, in order if possible.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -13,17 +13,17 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result, consumer::Received};
 
-/// Copies that are on their way at a time when a walk ends.
+/// How many copies may be unconfirmed when a walk ends.
 const WAVE: usize = 256;
 
-/// How often copies are sent at the end of a walk to a queue that takes none because it is full.
+/// How often copies are sent again, at the end of a walk, to a queue that is full.
 const TRIES: u32 = 20;
 /// How long such a queue may take to notice that its messages are held.
 const PAUSE: Duration = Duration::from_millis(250);
 
 impl Browse {
-    /// In a queue of moderate size nothing is held that was given back before: all of it becomes fresh copies first, and
-    /// keeps its order.
+    /// In a queue of moderate size, all messages that were requeued before are renewed first. So none of them is held, and they keep their
+    /// order.
     pub(super) async fn begin(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.begun, true) {
             return Ok(());
@@ -38,8 +38,8 @@ impl Browse {
         }
     }
 
-    /// Makes fresh copies of what comes next and is `wanted`, so many at most. A message waits here for no other, because
-    /// a walk that is killed meanwhile spends a delivery. But a full parking queue takes copies only when enough of it is held.
+    /// Renews those of the next messages that are `wanted`, up to a number. No message waits for another here, because a walk that is
+    /// killed meanwhile uses up a delivery of each. But a full parking queue accepts copies only when enough of it is held.
     pub(super) async fn rotate(
         &mut self,
         most: u32,
@@ -70,13 +70,12 @@ impl Browse {
             wave.push(self.keep(delivery));
         }
         let left = self.put_back(wave).await?;
-        // Shown as they are, and put back at the end, when more is held.
+        // Shown as they are, and renewed at the end, when more is held.
         self.unrenewed.extend(left);
         Ok(())
     }
 
-    /// Puts a wave back as fresh copies. What the broker takes no copy of is shown as it is; what it takes none of for now is
-    /// returned.
+    /// Renews a wave. Messages whose copies the broker refuses are shown as they are. This returns those whose copies it cannot take now.
     async fn put_back(&mut self, wave: Vec<Record>) -> Result<Vec<Record>> {
         let stale = wave
             .iter()
@@ -95,7 +94,7 @@ impl Browse {
         Ok(left)
     }
 
-    /// Takes everything that was looked at before, so that all of it goes back together and in order.
+    /// Takes everything that was looked at before, so that all of it is requeued together and in order.
     pub(super) async fn rejoin(&mut self) -> Result<()> {
         let mut farther = 0;
         while self.wear.keeps_order() && self.supply.is_among_the_seen() && farther < NEAR {
@@ -111,14 +110,14 @@ impl Browse {
         Ok(())
     }
 
-    /// Holds what nobody asked for.
+    /// Holds a message that is not shown.
     pub(super) fn pass_over(&mut self, delivery: Delivery) {
         if self.wear.at_the_end(&delivery) && self.obstacle(&delivery).is_none() {
             self.keep(delivery);
         }
     }
 
-    /// Holds what must be renewed.
+    /// Holds a message that must be renewed.
     pub(super) fn keep(&mut self, delivery: Delivery) -> Record {
         let record = self.record(delivery);
         let (_, tag) = record.place;
@@ -126,8 +125,8 @@ impl Browse {
         record
     }
 
-    /// Puts what was looked at before back as fresh copies, also what came and nobody asked for. Nothing comes any more by
-    /// then: each settlement makes room for a message that would go back unseen, and counted.
+    /// Renews what was looked at before, including deliveries that were not handed out. The consumer is cancelled by then; otherwise each
+    /// settlement would make room for a message that would be requeued unseen, and counted.
     pub(super) async fn refresh(&mut self) -> Result<()> {
         if self.wear.counts() {
             for delivery in self.supply.end().await? {
@@ -156,14 +155,14 @@ impl Browse {
         Ok(())
     }
 
-    /// Confirmed copies at the tail, then the originals are acknowledged. One that the broker refuses does not stop the others.
+    /// Publishes copies to the tail, and acknowledges each original after the confirm. A refused copy does not stop the others.
     ///
     /// # Errors
-    /// Those that have nothing to do with the message: then none is put back any more.
+    /// Those that are not about one message. Then no more messages are renewed.
     pub(super) async fn renew(&mut self, stale: Vec<(u64, Arc<Received>)>) -> Result<Refused> {
         let (mut result, mut refused) = (Ok(()), Refused::default());
         for wave in stale.chunks(WAVE) {
-            // What is the queue's again would be there twice.
+            // If the queue has the originals again, the messages would exist twice.
             let ours = self.supply.check();
             self.unless_over(ours)?;
             let messages: Vec<_> = wave
@@ -182,7 +181,7 @@ impl Browse {
                     Err(error) if error.kind() == ErrorKind::NotConfirmed => {
                         refused.for_now.push((*tag, Arc::clone(received)));
                     }
-                    // The right to publish concerns all of them.
+                    // A missing permission to publish affects all of them.
                     Err(error)
                         if error.is_permanent() && error.kind() != ErrorKind::AccessRefused =>
                     {
@@ -213,12 +212,12 @@ impl Browse {
     }
 }
 
-/// What the broker took no copies of; it is still held.
+/// Messages whose copies the broker did not take; they are still held.
 #[derive(Default)]
 pub(super) struct Refused {
-    /// Whatever is tried: too large for what it takes by now, and the like.
+    /// For good: for example, larger than the broker now accepts.
     for_good: BTreeSet<u64>,
-    /// While the queue is this full.
+    /// As long as the queue is full.
     for_now: Vec<(u64, Arc<Received>)>,
 }
 

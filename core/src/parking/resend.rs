@@ -1,7 +1,7 @@
-//! How a parked message is sent back: where to, with which count, and as which content; several at a time.
+//! How a parked message is sent back: to which queue, with which count, and with which content. Several can be sent at a time.
 //!
-//! One confirm takes as long as a quorum queue takes to write to its disk. Whoever waits for each before the next copy is sent
-//! replays a few hundred messages a second; a wave of copies shares the writes.
+//! One confirm takes as long as a quorum queue takes to write to its disk. One copy after the other makes a few hundred replays a second; a
+//! wave of copies shares the writes.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
     visible,
 };
 
-/// One parked message that is to be sent back, and how.
+/// A parked message to send back, and how.
 #[derive(Clone, Debug)]
 pub struct Resend {
     record: Record,
@@ -29,7 +29,7 @@ pub struct Resend {
 }
 
 impl Resend {
-    /// To [where it belongs](Record::home), as it is, its retries counted from the start.
+    /// Sends `record` to [its queue](Record::home), unchanged, with its retries counted from the start.
     #[must_use]
     pub fn of(record: &Record) -> Self {
         Self {
@@ -41,24 +41,23 @@ impl Resend {
         }
     }
 
-    /// To this queue instead, by way of the default exchange.
+    /// Sends it to this queue instead, through the default exchange.
     #[must_use]
     pub fn to(mut self, queue: impl Into<String>) -> Self {
         self.to = Some(queue.into());
         self
     }
 
-    /// Keeps `x-retry-count`: a message that had spent all its retries gets one attempt, and is parked again if that fails.
+    /// Whether to keep `x-retry-count`. A message that has used up its retries then gets one attempt, and is parked again if that fails.
     #[must_use]
     pub fn keep_count(mut self, keep: bool) -> Self {
         self.keep_count = keep;
         self
     }
 
-    /// As the message that it was before another library gave it up: without what that wrote on it, or out of what that wrapped it
-    /// in. All properties are taken, headers included; `user_id`, `expiration` and what a broker writes go the way of any
-    /// replay's. `origin` is the exchange and the routing key that it was first published with, where they are known better than
-    /// by the parked message.
+    /// Sends the message as it was before another library gave it up, without what that library added or wrapped around it. All properties
+    /// are used, including headers; `user_id`, `expiration` and the broker's headers are treated as in any replay. `origin` is the exchange
+    /// and routing key it was first published with, if they are known better than from the parked message.
     #[must_use]
     pub fn original(
         mut self,
@@ -75,8 +74,8 @@ impl Resend {
         self
     }
 
-    /// Edited: with other headers, properties and another body. Of the headers only the publisher's are taken: the record of its
-    /// retries and what the broker wrote stay those of what [would be sent](Self::properties) without this.
+    /// Sends other headers, properties and another body. Only the publisher's headers are taken from `properties`. The record of its
+    /// retries, and the broker's headers, stay as [they would be](Self::properties) without this call.
     #[must_use]
     pub fn content(mut self, properties: BasicProperties, body: Vec<u8>) -> Self {
         let mut table = FieldTable::default();
@@ -111,25 +110,25 @@ impl Resend {
         self.content.as_ref().unwrap_or(&self.record.received)
     }
 
-    /// The properties that are sent, headers included, before the record of the replay is written on them.
+    /// The properties that are sent, including headers, before the record of the replay is added.
     #[must_use]
     pub fn properties(&self) -> &BasicProperties {
         &self.received().properties
     }
 
-    /// The body that is sent.
+    /// The body that is sent, in bytes.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.received().body
     }
 
-    /// The queue that it goes to.
+    /// The queue to which it is sent.
     #[must_use]
     pub fn target(&self) -> &str {
         self.to.as_deref().unwrap_or(&self.record.home)
     }
 
-    /// The message that it is about, as it is parked.
+    /// The parked message.
     #[must_use]
     pub fn record(&self) -> &Record {
         &self.record
@@ -142,21 +141,21 @@ impl Resend {
     }
 }
 
-/// Whether a header is of our record, or the broker's: nobody edits those.
+/// Whether a header belongs to our record or to the broker. Nobody can edit those.
 fn is_ours(name: &str) -> bool {
     name.starts_with("x-retry-") || headers::is_brokers_own(name)
 }
 
 impl Browse {
-    /// Publishes copies of several messages at once and waits for all confirms. Nothing is acknowledged: a message whose copy
-    /// is confirmed is in both places until it is [dropped](Self::drop), so that its caller can write down what was done before.
-    /// Returns once the copies are safe: the first to a queue take two seconds, see [`replay`](Self::replay).
+    /// Publishes copies of several messages, and waits for all confirms. Nothing is acknowledged: until it is [dropped](Self::drop), a
+    /// message is both parked and in its target queue. So the caller can first record what was sent. Returns once the copies are safe; the
+    /// first to a queue take two seconds, see [`replay`](Self::replay).
     ///
-    /// One answer for each message, in the same order. At most a few hundred should be on their way at a time: they are what is
-    /// doubled when the process dies.
+    /// Returns one answer per message, in the same order. Send at most a few hundred at a time: they are the ones that exist twice if the
+    /// process is killed.
     ///
     /// # Errors
-    /// Each message has its own, as of [`replay_to`](Self::replay_to). It stays parked then.
+    /// Each message has its own, as of [`replay_to`](Self::replay_to). It stays parked.
     pub async fn send(&mut self, messages: &[Resend]) -> Vec<Result<()>> {
         let ours = self.supply.check();
         if let Err(error) = self.unless_over(ours) {
@@ -180,7 +179,7 @@ impl Browse {
                 Err(error) => Err(error),
             };
             if answer.is_ok() {
-                // How old the queue is nobody can tell. A young one comes back empty when its broker is killed.
+                // Nobody can tell how old the queue is, and a young one can come back empty when its broker is killed.
                 let seen = *self
                     .targets
                     .entry(message.target().to_owned())
@@ -194,17 +193,17 @@ impl Browse {
         answers
     }
 
-    /// Whether a record of another walk is of a message that this walk sent back, and that was parked again.
+    /// Whether a record of another walk is a message that this walk sent back and that was parked again.
     #[must_use]
     pub fn has_sent(&self, record: &Record) -> bool {
         self.copies.is_replayed(&record.received.properties)
     }
 
-    /// What this walk sent back, and has been parked again and delivered to this walk meanwhile. It is held until the end.
-    /// What is still in the queue another walk sees, and [`has_sent`](Self::has_sent) tells.
+    /// The messages that this walk sent back, and that were parked again and delivered to this walk. They are held until it ends. Those
+    /// still in the queue are seen by another walk; [`has_sent`](Self::has_sent) recognises them.
     ///
     /// # Errors
-    /// [`ErrorKind::ConnectionLost`] when the walk was cut short.
+    /// [`ErrorKind::ConnectionLost`] if the walk was interrupted.
     pub fn came_back(&mut self) -> Result<Vec<Record>> {
         let ours = self.supply.check();
         self.unless_over(ours)?;
@@ -230,10 +229,10 @@ impl Browse {
         Ok(came)
     }
 
-    /// How many messages are ready in the parking queue now, which this walk does not hold.
+    /// How many messages are ready in the parking queue now, without those that this walk holds (AMQP `queue.declare`, passive).
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`] where the queue has no leader to ask, and those of a lost connection.
+    /// [`ErrorKind::Timeout`] if the queue has no leader to ask, and those of a lost connection.
     pub async fn ready(&mut self) -> Result<u32> {
         let count = Census::once(
             self.copies.addresses(),

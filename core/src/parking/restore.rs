@@ -1,4 +1,4 @@
-//! Parked messages that come from elsewhere: from a file that they were exported to.
+//! Parks messages that come from a file to which they were exported.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::{
 };
 
 impl Parked {
-    /// Makes the parking queue if there is none; one that is there stays as it is. A queue younger than two seconds forgets what
-    /// it confirmed when its broker is killed.
+    /// Creates the parking queue if it is missing (AMQP `queue.declare`). An existing one is not changed. A queue younger than two seconds
+    /// can lose confirmed messages when its broker is killed.
     ///
     /// # Errors
-    /// [`AccessRefused`](crate::ErrorKind::AccessRefused) without the right to configure it, and those of a lost connection.
+    /// [`AccessRefused`](crate::ErrorKind::AccessRefused) without permission to configure it, and those of a lost connection.
     pub async fn make(&self) -> Result<()> {
         let connection = Connection::open(self.client().addresses(), "parked").await?;
         let plan = Plan {
@@ -27,13 +27,13 @@ impl Parked {
         made.map(|_| ())
     }
 
-    /// Parks messages with the record that they already have: headers, properties, and the `exchange` and `routing_key` that they
-    /// were first published with. The copies are made as those of a look: persistent, `mandatory`, confirmed, without the
-    /// broker's count of deliveries, and with `user_id` and `expiration` in headers of ours. One answer for each, in order.
+    /// Parks messages with the record that is already in their headers. Each has the `exchange` and `routing_key` that it was first
+    /// published with. The copies are persistent, `mandatory` and confirmed; `user_id` and `expiration` are kept in headers, and the
+    /// broker's delivery count is removed. Returns one answer per message, in order.
     ///
     /// # Errors
-    /// Each message has its own: [`Unroutable`](crate::ErrorKind::Unroutable) where there is no parking queue,
-    /// [`TooLarge`](crate::ErrorKind::TooLarge) for headers that fill a frame, and those of publishing.
+    /// Each message has its own: [`Unroutable`](crate::ErrorKind::Unroutable) if there is no parking queue,
+    /// [`TooLarge`](crate::ErrorKind::TooLarge) for headers larger than a frame, and those of publishing. Such a message was not parked.
     pub async fn restore(
         &self,
         messages: Vec<(String, String, BasicProperties, Vec<u8>)>,
@@ -60,13 +60,13 @@ impl Parked {
 }
 
 impl Client {
-    /// How many messages are ready in each of these queues, and how many consumers it has (`queue.declare`, passive); `None` for
-    /// one that does not exist. What is with a consumer and unacknowledged does not count, and nothing is disturbed. A quorum queue that says it is empty has to prove it
-    /// (`basic.get`), where the user may read it.
+    /// How many messages are ready in each of these queues, and how many consumers it has (`queue.declare`, passive); `None` for a queue
+    /// that does not exist. Messages that a consumer holds do not count. A quorum queue that says it is empty is checked with `basic.get`,
+    /// if the user may read it.
     ///
     /// # Errors
-    /// [`Timeout`](crate::ErrorKind::Timeout) where it cannot, because a majority of its nodes is away, or where the node of a classic queue
-    /// is; [`AccessRefused`](crate::ErrorKind::AccessRefused), and those of a lost connection.
+    /// [`Timeout`](crate::ErrorKind::Timeout) if a majority of a queue's nodes is away, or the node of a classic queue;
+    /// [`AccessRefused`](crate::ErrorKind::AccessRefused), and those of a lost connection.
     pub async fn depths(&self, queues: &[String]) -> Result<Vec<Option<(u32, u32)>>> {
         let census = Census::new(self.addresses());
         let depths = depths(self.addresses(), &census, queues).await;

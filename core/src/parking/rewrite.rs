@@ -1,21 +1,22 @@
-//! A parking queue rewritten: every message put back as a fresh copy, so that the broker can delete what it keeps because
-//! of the oldest of them.
+//! Rewrites a parking queue: every message is replaced by a fresh copy, so that the broker can delete the segments that it keeps because of
+//! the oldest messages.
 
 use std::sync::Arc;
 
 use super::{Browse, marks::Source};
 use crate::Result;
 
-/// Copies that are on their way at a time.
+/// How many copies may be unconfirmed.
 const WAVE: usize = 256;
 
 impl Browse {
-    /// Puts everything that was there when the walk began back as fresh copies, in order: each is confirmed before its original
-    /// is acknowledged. Killed meanwhile, some of a wave of 256 are there twice. `progress` hears how many are done, after each
-    /// wave, and ends it early by saying false. Returns how many were put back, and how many could not be: see [`close`](Self::close), which keeps those as they are.
+    /// Replaces everything that was ready when the walk began by fresh copies, in order. Each copy is confirmed before its original is
+    /// acknowledged. If the process is killed, some of a wave of 256 messages exist twice. `progress` gets the number done after each wave;
+    /// if it returns `false`, the rewrite ends early. Returns how many messages were replaced, and how many could not be;
+    /// [`close`](Self::close) puts those back unchanged.
     ///
     /// # Errors
-    /// Those of [`next`](Self::next). What was done stays done.
+    /// Those of [`next`](Self::next). What was replaced stays replaced.
     pub async fn rewrite(&mut self, mut progress: impl FnMut(u64) -> bool) -> Result<(u64, u64)> {
         self.begun = true;
         let (mut done, mut kept, mut ended) = (0, 0, false);
@@ -44,22 +45,22 @@ impl Browse {
             self.supply.has_come(source);
             match source {
                 Source::Elsewhere if is_whole => wave.push(self.keep(delivery)),
-                Source::Elsewhere => kept += 1, // unacknowledged until the channel is closed
-                // A copy that overtook the originals, as one with a priority does.
+                Source::Elsewhere => kept += 1, // stays unacknowledged until the channel is closed
+                // A copy that overtook the originals, for example because of its priority.
                 Source::Renewed | Source::Replayed => self.pass_over(delivery),
             }
         }
         let count = wave.len() as u64;
         let refused = self.write_again(wave).await?;
         (done, kept) = (done + count - refused, kept + refused);
-        // Copies of ours that nobody fetched are where they should be.
+        // Copies of ours that were not delivered are in their places.
         let left = self.supply.give_up_originals();
         self.missed += if ended { 0 } else { left };
         progress(done);
         Ok((done, kept))
     }
 
-    /// Returns how many of a wave the broker took no copies of.
+    /// Returns how many of a wave the broker did not accept.
     async fn write_again(&mut self, wave: Vec<super::Record>) -> Result<u64> {
         if wave.is_empty() {
             return Ok(0);

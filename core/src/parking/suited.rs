@@ -1,4 +1,4 @@
-//! Whether a waiting queue may be looked at. A client makes none that may not, but its name is all that shows whose it is.
+//! Whether a waiting queue may be looked at. A client never creates one that may not, but only the name shows whose queue it is.
 
 use std::sync::Arc;
 
@@ -16,21 +16,21 @@ use crate::{
     visible,
 };
 
-/// A waiting queue that is about to be looked through, on a connection of its own. Nothing is held yet.
+/// A waiting queue to look through, on a connection of its own. No message is held yet.
 pub(crate) struct Entry {
     pub(crate) connection: Connection,
     pub(crate) supply: Supply,
     /// It is known to be a classic queue, which counts no deliveries.
     pub(crate) classic: bool,
-    /// How many others consume it.
+    /// How many other consumers it has.
     pub(crate) others: u32,
 }
 
 /// Opens a waiting queue.
 ///
 /// # Errors
-/// [`ErrorKind::QueueNotFound`] where it is gone, [`ErrorKind::AccessRefused`] without the right to read it, [`ErrorKind::Mismatch`] for an
-/// auto-delete queue, which goes with the look, and for a stream; [`ErrorKind::Timeout`] where it has no leader, or its node is away; and
+/// [`ErrorKind::QueueNotFound`] if it is gone, [`ErrorKind::AccessRefused`] without permission to read it, [`ErrorKind::Mismatch`] for an
+/// auto-delete queue, which the look would delete, and for a stream; [`ErrorKind::Timeout`] if it has no leader, or its node is away; and
 /// those of a lost connection.
 pub(crate) async fn open(addresses: &Arc<Addresses>, waiting: &str) -> Result<Entry> {
     let wire = name(waiting)?;
@@ -59,17 +59,17 @@ async fn entered(
     let found = count(&census, connection, wire).await;
     census.close().await;
     let found = found.and_then(Count::read)?;
-    // One that is empty is not read.
+    // An empty queue is not read.
     let classic = found.message_count() > 0 && is_classic(connection, wire).await?;
     let supply = Supply::new(wire.clone(), channel, found.message_count());
     Ok((supply, classic, found.consumer_count()))
 }
 
-/// Makes sure that a look leaves a waiting queue as it is, and says whether it is a classic queue, which counts no deliveries. What may
-/// not be asked counts as fine.
+/// Checks that a look changes nothing in a waiting queue, and returns whether it is a classic queue, which counts no deliveries. If this
+/// user may not ask, the queue counts as fine.
 ///
 /// # Errors
-/// [`ErrorKind::Mismatch`] for an auto-delete queue, which goes with the look, and for a stream; those of a lost connection.
+/// [`ErrorKind::Mismatch`] for an auto-delete queue, which the look would delete, and for a stream; those of a lost connection.
 async fn is_classic(connection: &Connection, waiting: &ShortString) -> Result<bool> {
     let channel = connection.channel().await?;
     let kind = match kind_of(connection, channel.lapin(), waiting.clone()).await {
@@ -82,7 +82,7 @@ async fn is_classic(connection: &Connection, waiting: &ShortString) -> Result<bo
         Some(Kind::Stream) => refused(format!(
             "`{shown}` is a stream: what is taken out of it stays in it, and nothing comes back from it; nothing was read from it"
         )),
-        // No broker makes an auto-delete queue of that type.
+        // A quorum queue cannot be auto-delete.
         Some(Kind::Quorum) => Ok(false),
         _ if is_auto_delete(connection, waiting).await? => refused(format!(
             "`{shown}` is an auto-delete queue: RabbitMQ deletes it, with everything in it, as soon as its last reader leaves, and a \
@@ -92,8 +92,8 @@ async fn is_classic(connection: &Connection, waiting: &ShortString) -> Result<bo
     }
 }
 
-/// Whether it goes with its last consumer, which shows only in what a declaration is refused for: first that it is durable or not, then
-/// this. The declaration has an argument that no queue has, so that it makes none where this one has gone meanwhile.
+/// Whether the queue is deleted with its last consumer. AMQP shows that only in the refusal of a declaration: first whether the queue is
+/// durable, then this. The declaration has an impossible argument, so that it creates nothing if the queue is gone meanwhile.
 async fn is_auto_delete(connection: &Connection, waiting: &ShortString) -> Result<bool> {
     let mut impossible = FieldTable::default();
     impossible.insert(
@@ -123,8 +123,8 @@ async fn is_auto_delete(connection: &Connection, waiting: &ShortString) -> Resul
     Ok(false)
 }
 
-/// Counts a waiting queue. Only somebody who looks consumes one, and who has just left is counted for a moment longer: what they held
-/// is back when they are not counted any more.
+/// Counts a waiting queue. Its only consumers are looks, and one that has just ended counts for a moment longer. When it is no longer
+/// counted, its messages are back.
 pub(crate) async fn count(
     census: &Census,
     connection: &Connection,

@@ -1,8 +1,8 @@
 //! The deliveries of a walk, in the order of the queue.
 //!
-//! They come by consuming, never by `basic.get`: what a quorum queue takes back at the end of a connection it takes back
-//! consumer by consumer, and each `basic.get` is a consumer of its own, sorted by its number *as text*. So one consumer
-//! holds its share of the walk, and when that is used up the next one gets a larger share.
+//! They are consumed, never fetched with `basic.get`. When a connection ends, a quorum queue takes back its messages consumer by consumer.
+//! Each `basic.get` is a consumer of its own, and these are sorted by number *as text*. So one consumer holds a share of the walk; when the
+//! share is used up, the next consumer gets a larger one.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -28,25 +28,26 @@ use crate::{
     },
 };
 
-/// How long nothing may come before the broker is asked whether there is anything left.
+/// How long to wait for a delivery before asking the broker whether the queue is empty.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// How long a queue may take to have back what was held. Longer where somebody else takes it at once, or a policy delays it.
+/// How long a queue may take to have back what was held. It takes longer if another consumer takes the messages at once, or a policy
+/// delays them.
 pub(super) const PUT_BACK: Duration = Duration::from_secs(1);
 
-/// How many settlements a quorum queue may be behind before RabbitMQ keeps further ones in the channel, and drops them with it
-/// ([`LINGER`]): what was renewed last would be there twice.
+/// How many settlements a quorum queue may be behind. Beyond that RabbitMQ keeps further ones in the channel and drops them with it
+/// ([`LINGER`]). The messages renewed last would then exist twice.
 const BEHIND: u32 = 30;
-/// A walk settles many at once, and each takes its time.
+/// How long to wait per settlement: a walk settles many at once.
 const LINGER_EACH: Duration = Duration::from_millis(1);
-/// The most that is added when the broker is slow to confirm, too.
+/// The most that is added when the broker is also slow to confirm.
 const LINGER_MORE: Duration = Duration::from_secs(10);
 
-/// What one consumer of a walk was sent.
+/// What one consumer of a walk received.
 struct Share {
-    /// The first delivery tag. Tags of a channel come without gaps.
+    /// The first delivery tag. The tags of a channel have no gaps.
     first: u64,
-    /// How many of them are not settled.
+    /// How many of them are unsettled.
     held: u32,
 }
 
@@ -54,37 +55,37 @@ struct Share {
 pub(crate) struct Supply {
     queue: ShortString,
     channel: OpenChannel,
-    /// The channels that were left.
+    /// The earlier channels.
     earlier: Vec<OpenChannel>,
     tags: Tags,
-    /// The consumer whose share is being walked through.
+    /// The current consumer.
     stream: Option<lapin::Consumer>,
     window: Window,
-    /// One for each consumer so far.
+    /// One per consumer so far.
     shares: Vec<Share>,
     came: u64,
-    /// What came and was not asked for yet.
+    /// Deliveries that were not handed out yet.
     ahead: VecDeque<Delivery>,
-    /// The stream ended, and what it said before that is ahead.
+    /// The stream has ended, and all its deliveries are in `ahead`.
     is_over: bool,
-    /// Something came that nobody had been sent before: it stands behind everything that the queue ever took back.
+    /// A message arrived that was never delivered before. It stands behind everything that the queue ever took back.
     fresh: bool,
-    /// Of what was there at first.
+    /// How many of the messages that were ready at first are still to come.
     left: u32,
-    /// Copies of ours at the tail of the queue.
+    /// Our copies at the tail of the queue.
     copies: u32,
-    /// What is held.
+    /// How many messages are held.
     unsettled: u32,
-    /// What had to be mended in messages that are held before they could be read, by delivery tag.
+    /// What had to be repaired in held messages before they could be read, by delivery tag.
     mended: HashMap<u64, String>,
     /// How many were settled, and when the last one was.
     settled: (u32, Instant),
-    /// The longest that the broker took to confirm something: settlements may take as long.
+    /// The longest time that the broker took for a confirm. Settlements may take as long.
     pace: Duration,
 }
 
 impl Supply {
-    /// Of a queue in which so many messages are ready.
+    /// For a queue with this many messages ready.
     pub(crate) fn new(queue: ShortString, channel: OpenChannel, left: u32) -> Self {
         Self {
             queue,
@@ -117,13 +118,12 @@ impl Supply {
         self.left.saturating_add(self.copies)
     }
 
-    /// Whether the walk has begun, and all that came so far had been sent to somebody before.
+    /// Whether the walk has begun and every message so far had been delivered before.
     pub(super) fn is_among_the_seen(&self) -> bool {
         self.window.has_begun() && !self.fresh
     }
 
-    /// Waits for the next delivery of what is still expected, which then stands in front; false when the queue has nothing
-    /// more for us.
+    /// Waits until the next expected delivery is first in `ahead`. `false` if the queue has no more for this walk.
     pub(crate) async fn expect(&mut self) -> Result<bool> {
         if self.left() == 0 {
             return Ok(false);
@@ -137,7 +137,7 @@ impl Supply {
         Ok(true)
     }
 
-    /// Whether the broker will be asked for more before the next delivery can come.
+    /// Whether the broker must be asked for more before the next delivery can come.
     pub(super) fn asks_for_more(&mut self) -> bool {
         self.left() > 0 && !self.is_at_hand() && (self.stream.is_none() || self.window.is_used_up())
     }
@@ -147,7 +147,7 @@ impl Supply {
         self.ahead.front()
     }
 
-    /// Hands out what stands in front.
+    /// Takes the first delivery.
     pub(crate) fn next(&mut self) -> Option<Delivery> {
         let delivery = self.ahead.pop_front()?;
         self.fresh |= !delivery.redelivered;
@@ -159,7 +159,7 @@ impl Supply {
         self.mended.get(&tag).map(String::as_str)
     }
 
-    /// Whether something has come already.
+    /// Whether a delivery has arrived already.
     pub(super) fn is_at_hand(&mut self) -> bool {
         if self.ahead.is_empty() {
             self.take_what_came();
@@ -167,18 +167,18 @@ impl Supply {
         !self.ahead.is_empty()
     }
 
-    /// What has come and was not handed out.
+    /// The deliveries that arrived and were not handed out.
     pub(super) fn at_hand(&mut self) -> impl Iterator<Item = &Delivery> {
         self.take_what_came();
         self.ahead.iter()
     }
 
-    /// Whether some of those are still to come that were there at first.
+    /// Whether some of the messages that were ready at first are still to come.
     pub(super) fn expects_originals(&self) -> bool {
         self.left > 0
     }
 
-    /// A message from there has come.
+    /// Counts a message from this source.
     pub(crate) fn has_come(&mut self, source: Source) {
         match source {
             Source::Elsewhere => self.left = self.left.saturating_sub(1),
@@ -187,17 +187,17 @@ impl Supply {
         }
     }
 
-    /// A copy of ours was put at the tail.
+    /// Counts a copy of ours at the tail.
     pub(super) fn copy_sent(&mut self) {
         self.copies += 1;
     }
 
-    /// Nothing more is expected; returns how many messages never came.
+    /// Expects nothing more; returns how many messages never came.
     pub(super) fn give_up(&mut self) -> u32 {
         std::mem::take(&mut self.left) + std::mem::take(&mut self.copies)
     }
 
-    /// Nothing more is expected; returns how many of those never came that were there at first.
+    /// Expects nothing more; returns how many of the messages that were ready at first never came.
     pub(super) fn give_up_originals(&mut self) -> u32 {
         self.copies = 0;
         std::mem::take(&mut self.left)
@@ -225,11 +225,11 @@ impl Supply {
                     Err(_) => {}
                 }
             }
-            // Somebody else may have taken what was counted. Twice, because the first answer may overtake a delivery;
-            // whatever went out before the second is here by now.
+            // Another consumer may have taken what was counted. Asked twice, because the first answer may overtake a delivery; everything
+            // sent before the second answer has arrived by then.
             let found = look(self.channel.lapin(), self.queue.clone()).await?;
             let ready = found.message_count();
-            // We consume it: one that knows of no consumer has no leader just now, and is not empty because of that.
+            // We are a consumer. If the queue knows of none, it has no leader now, and is not empty because of that.
             let lost = is_doubtful(&found);
             looks = if ready == 0 && !lost { looks + 1 } else { 0 };
             if looks == 2 {
@@ -254,7 +254,7 @@ impl Supply {
         }
     }
 
-    /// The next consumer, with a larger share. The one before keeps what it was sent, and gets nothing more.
+    /// Opens the next consumer, with a larger share. The one before keeps what it received, and receives nothing more.
     async fn widen(&mut self) -> Result<()> {
         self.stop().await?;
         if !self.ahead.is_empty() {
@@ -296,7 +296,7 @@ impl Supply {
         delivery
     }
 
-    /// Moves what the stream has to what is ahead.
+    /// Moves deliveries from the stream to `ahead`.
     fn take_what_came(&mut self) {
         while let Some(came) = self
             .stream
@@ -312,7 +312,7 @@ impl Supply {
         }
     }
 
-    /// Ends the present consumer; what was on its way to it is ahead of us then.
+    /// Ends the current consumer. Deliveries that were on their way are then in `ahead`.
     async fn stop(&mut self) -> Result<()> {
         let Some(mut stream) = self.stream.take() else {
             return Ok(());
@@ -329,8 +329,8 @@ impl Supply {
         Ok(())
     }
 
-    /// Goes on by another channel, once. For each that is acknowledged RabbitMQ looks through all that its channel holds before
-    /// that: behind some ten thousand nothing could be renewed before it is shown.
+    /// Continues on another channel, once. For each acknowledgement RabbitMQ scans all older deliveries that the channel holds: after some
+    /// ten thousand, renewing a message before it is shown would take too long.
     pub(super) async fn part(&mut self, connection: &Connection) -> Result<()> {
         if self.tags.parted() > 0 {
             return Ok(());
@@ -345,11 +345,11 @@ impl Supply {
         Ok(())
     }
 
-    /// Makes sure that what is held is still ours. RabbitMQ 4.3 takes it back from a consumer that holds it for longer than the
-    /// `consumer_timeout`, cancels that consumer, and says nothing to whoever settles it afterwards.
+    /// Checks that what is held is still ours. If a consumer holds messages for longer than `consumer_timeout`, RabbitMQ 4.3 takes them
+    /// back and cancels the consumer; it does not report settlements that come later.
     ///
     /// # Errors
-    /// [`ErrorKind::ConnectionLost`] when it is the queue's again.
+    /// [`ErrorKind::ConnectionLost`] if the queue has them again.
     pub(super) fn check(&mut self) -> Result<()> {
         self.take_what_came();
         let is_gone = self.earlier.iter().any(|channel| !channel.is_open());
@@ -359,7 +359,7 @@ impl Supply {
         Ok(())
     }
 
-    /// As [`check`](Self::check), and the broker had its say on all that was settled before.
+    /// As [`check`](Self::check), after the broker has processed all earlier settlements.
     pub(crate) async fn check_what_was_settled(&mut self) -> Result<()> {
         if self.settled.0 > 0 {
             self.ready().await?;
@@ -390,14 +390,14 @@ impl Supply {
         Ok(())
     }
 
-    /// Waits until the present consumer's share is used up or the queue is empty: what is on its way to a cancelled consumer
-    /// a quorum queue takes back, and counts.
+    /// Waits until the current consumer's share is used up or the queue is empty. What is on its way to a cancelled consumer, a quorum
+    /// queue takes back and counts.
     async fn take_what_is_on_its_way(&mut self) -> Result<()> {
         let mut parting = Parting::begin(Instant::now(), true);
         while self.stream.is_some() && !parting.may_go(self.window.is_used_up(), Instant::now()) {
             sleep(parting.pause()).await;
             let found = look(self.channel.lapin(), self.queue.clone()).await?;
-            // We consume it: without a leader it says that it is empty, and something may be on its way all the same.
+            // We are a consumer: a queue without a leader says that it is empty, and a delivery may be on its way all the same.
             match is_doubtful(&found) {
                 true => parting.heard_nothing(),
                 false => parting.looked(found.message_count()),
@@ -411,14 +411,14 @@ impl Supply {
         Ok(())
     }
 
-    /// How many messages wait in the queue for a consumer.
+    /// How many messages are ready in the queue.
     pub(super) async fn ready(&self) -> Result<u32> {
         let found = look(self.channel.lapin(), self.queue.clone()).await?;
         Ok(found.message_count())
     }
 
-    /// How many others consume the queue now, if that is more than `known`. A quorum queue counts a consumer that was cancelled
-    /// for as long as it holds something, and notices a moment later that it does not.
+    /// How many other consumers the queue has now, if that is more than `known`. A quorum queue counts a cancelled consumer as long as it
+    /// holds messages, and a moment longer.
     pub(crate) async fn others(&self, known: u32, classic: bool) -> Result<u32> {
         let deadline = Instant::now() + PUT_BACK;
         let cancelled = match self.shares.split_last() {
@@ -438,7 +438,7 @@ impl Supply {
         }
     }
 
-    /// Nothing more comes; returns what came and nobody asked for.
+    /// Stops consuming; returns deliveries that were not handed out.
     pub(crate) async fn end(&mut self) -> Result<VecDeque<Delivery>> {
         self.take_what_is_on_its_way().await?;
         self.check()?;
@@ -446,10 +446,10 @@ impl Supply {
         Ok(std::mem::take(&mut self.ahead))
     }
 
-    /// Gives back all that is held up to this delivery tag, the last of them, in the one way that RabbitMQ 4.3 does not count.
+    /// Requeues everything held up to delivery tag `last`, by `basic.nack`, the one way that RabbitMQ 4.3 does not count.
     ///
     /// # Errors
-    /// Those of a lost connection: the queue has it back then, too.
+    /// Those of a lost connection: the queue then has it back, too.
     pub(crate) async fn give_back_uncounted(&self, last: u64) -> Result<()> {
         let options = BasicNackOptions {
             multiple: true,
@@ -459,13 +459,13 @@ impl Supply {
         ask(Doing::Settling, nacked).await
     }
 
-    /// Gives back what is held, and does not wait until the queue has it: where there is a time to live it may leave at once.
+    /// Requeues what is held, and does not wait until the queue has it: a message with a time to live may leave the queue at once.
     pub(crate) async fn leave(self) {
         self.linger().await;
         self.channel.close().await;
     }
 
-    /// Waits until the queue has probably heard of what was settled. AMQP has no answer to a settlement.
+    /// Waits until the queue has probably processed the settlements. AMQP has no answer to them.
     async fn linger(&self) {
         let (settled, last) = self.settled;
         if settled > BEHIND {
@@ -474,16 +474,16 @@ impl Supply {
         }
     }
 
-    /// Something that was published at this moment is confirmed now.
+    /// Records that something published at this moment is confirmed now.
     pub(super) fn confirmed(&mut self, since: Instant) {
         self.pace = self.pace.max(since.elapsed());
     }
 
-    /// Gives back what is held, and waits a moment until the queue has it and knows us no longer: whoever looks next must
-    /// find it, and must not take us for one of the `others` who hold something. Without a connection that is so already.
+    /// Requeues what is held, and waits a moment until the queue has it and no longer counts us as a consumer. Otherwise the next walk
+    /// would not find it, and would count us among the `others`. After a lost connection there is nothing to wait for.
     pub(super) async fn give_back(self, connection: &Connection, others: u32) {
         self.linger().await;
-        // In this order they go back.
+        // They are requeued in this order.
         for channel in self.earlier {
             channel.close().await;
         }
@@ -497,7 +497,7 @@ impl Supply {
             let is_known = found.consumer_count() > others;
             short = match found.consumer_count() {
                 0 => self.unsettled.saturating_sub(found.message_count()),
-                _ => 0, // who consumes it has taken them
+                _ => 0, // its consumers have taken them
             };
             if !is_known && found.message_count() >= self.unsettled || Instant::now() >= deadline {
                 break;
@@ -516,7 +516,7 @@ impl Supply {
         channel.close().await;
     }
 
-    /// The stream ended, and not because of us: the messages are the queue's again.
+    /// The error after the stream ended by itself: the queue has the messages again.
     fn cut_short(&mut self) -> Error {
         self.stream = None;
         (self.left, self.copies, self.unsettled) = (0, 0, 0);

@@ -1,16 +1,16 @@
-//! The delivery tags of a walk that goes on by another channel: each channel begins to count at one, and a walk counts on.
+//! The delivery tags of a walk that continues on another channel. Each channel counts from one; a walk counts on.
 
 use crate::consumer::flaws::{self, Flaw};
 
-/// Which tags are of which channel.
+/// Which tags belong to which channel.
 #[derive(Debug, Default)]
 pub(crate) struct Tags {
-    /// How many had come in all when the walk left each of its earlier channels.
+    /// How many messages had come in all when the walk left each of its earlier channels.
     left_at: Vec<u64>,
 }
 
 impl Tags {
-    /// The walk goes on by another channel, when so many have come in all.
+    /// The walk continues on another channel, after this many messages in all.
     pub(crate) fn part(&mut self, came: u64) {
         self.left_at.push(came);
     }
@@ -20,12 +20,12 @@ impl Tags {
         self.left_at.len()
     }
 
-    /// The walk's tag of what comes by the present channel.
+    /// The walk's tag for a delivery on the current channel.
     pub(crate) fn of_walk(&self, tag: u64) -> u64 {
         tag + self.left_at.last().copied().unwrap_or(0)
     }
 
-    /// The channel by which it came, the first being 0, and its tag there.
+    /// The channel of a delivery, 0 for the first, and its tag on that channel.
     pub(crate) fn of_channel(&self, tag: u64) -> (usize, u64) {
         let mut channel = self.left_at.partition_point(|left_at| *left_at < tag);
         if flaws::has(Flaw::ForgetsTheChannel) {
@@ -51,7 +51,7 @@ mod tests {
         for (tag, place) in [(40, (0, 40)), (41, (1, 1)), (43, (1, 3))] {
             assert_eq!(tags.of_channel(tag), place);
         }
-        tags.part(40); // nothing came by the second
+        tags.part(40); // nothing came on the second channel
         assert_eq!((tags.of_walk(1), tags.of_channel(41)), (41, (2, 1)));
     }
 }

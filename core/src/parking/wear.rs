@@ -1,15 +1,15 @@
-//! When a message that is only looked at has to be put back as a fresh copy.
+//! Decides when a message that is only looked at must be replaced by a fresh copy.
 //!
-//! A quorum queue counts how often a message was given back, also when a walk's process is killed, and drops it when that
-//! passes a limit: an argument, a default, or a policy that no client can see. So the count may not grow. A message that
-//! was given back once is renewed (a confirmed copy at the tail, then the original is acknowledged) before it is given
-//! back again, and one that was given back twice, which only walks that died leave behind, before it is even shown.
+//! A quorum queue counts how often a message was requeued, also when a walk's process is killed, and drops it above a limit. That limit may
+//! be an argument, a default, or a policy that no client can see. So the count must not grow. A message that was requeued once is renewed
+//! before it is requeued again: a confirmed copy goes to the tail, then the original is acknowledged. One that was requeued twice, which
+//! happens only after walks that were killed, is renewed before it is shown.
 //!
-//! The copies go to the tail. Up to [`NEAR`] messages all of them are renewed together, before anything else, which keeps
-//! their order. What was given back before and comes behind others, as a dead letter does that arrives counted, is renewed
-//! as soon as it comes: nothing with a count is ever shown or held there. Beyond that it would take too long, and only what
-//! was looked at is renewed: at the end, and what no longer fits into memory until then before it is shown. The walk then
-//! goes on by another channel (`Supply::part`).
+//! The copies go to the tail. With up to [`NEAR`] messages all of them are renewed together, before anything else, which keeps their order.
+//! A message with a count that comes behind others, such as a dead letter that arrives counted, is renewed as soon as it comes: no message
+//! with a count is ever shown or held. With more messages that would take too long. Then only the messages shown are renewed, at the end;
+//! those that do not fit into memory until then are renewed before they are shown. The walk then continues on another channel
+//! (`Supply::part`).
 
 use lapin::{BasicProperties, message::Delivery};
 
@@ -19,10 +19,10 @@ use crate::{
     retry::headers,
 };
 
-/// Walks through so many messages keep their order whatever they renew.
+/// Up to this number of messages a walk keeps their order, whatever it renews.
 pub(crate) const NEAR: u32 = 2_000;
 
-/// What a delivery says of its past.
+/// What a delivery says about its past.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'a> {
     pub(crate) redelivered: bool,
@@ -38,10 +38,10 @@ impl<'a> From<&'a Delivery> for Seen<'a> {
     }
 }
 
-/// What a walk does with the message that stands in front.
+/// What a walk does with the next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
-    /// Put it back as a fresh copy, before anything else.
+    /// Replace it by a fresh copy first.
     Renew,
     /// Hold it until the end, and do not show it.
     PassOver,
@@ -49,18 +49,18 @@ pub(crate) enum Move {
     Show,
 }
 
-/// What holds for one walk.
+/// What applies to one walk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wear {
-    /// The queue counts what it takes back, as far as can be seen.
+    /// The queue counts requeues, as far as can be seen.
     counts: bool,
     near: bool,
-    /// The walk keeps as much as it may of what must be renewed at its end.
+    /// The walk already keeps as many messages as it may that must be renewed at its end.
     full: bool,
 }
 
 impl Wear {
-    /// Of a queue that is known to be classic or may be a quorum queue, with so many messages ready.
+    /// For a queue that is known to be classic, or may be a quorum queue, with this many messages ready.
     pub(crate) fn of(classic: bool, total: u32) -> Self {
         Self {
             counts: !classic && !flaws::has(Flaw::TrustsTheLimit),
@@ -69,22 +69,22 @@ impl Wear {
         }
     }
 
-    /// Whether a look may spend anything at all.
+    /// Whether a look can use up anything.
     pub(crate) fn counts(self) -> bool {
         self.counts
     }
 
-    /// Whether the walk keeps the order of the queue at any price.
+    /// Whether the walk must keep the order of the queue.
     pub(crate) fn keeps_order(self) -> bool {
         self.near
     }
 
-    /// Whether the whole queue is renewed, when this is its first message. What was given back comes first.
+    /// Whether the whole queue is renewed, if this is its first message. Requeued messages come first.
     pub(crate) fn all_at_once<'a>(self, first: impl Into<Seen<'a>>) -> bool {
         self.near && self.at_the_end(first)
     }
 
-    /// Whether the walk keeps as much as it may of what must be renewed at its end.
+    /// Sets whether the walk keeps as many messages as it may that must be renewed at its end.
     pub(crate) fn holds(&mut self, full: bool) {
         self.full = full;
     }
@@ -94,7 +94,7 @@ impl Wear {
         self.counts && returns(delivery.into()) >= if self.near || self.full { 1 } else { 2 }
     }
 
-    /// What to do with a message from there. `expected`: whether some of those are still to come that were there at first.
+    /// What to do with a message from this source. `expected`: whether some of the messages that were ready at first are still to come.
     pub(crate) fn next_move<'a>(
         self,
         seen: impl Into<Seen<'a>>,
@@ -102,7 +102,7 @@ impl Wear {
         expected: bool,
     ) -> Move {
         match source {
-            // Held until the end, so that it cannot come round a second time.
+            // Held until the end, so that it does not come round again.
             Source::Replayed => Move::PassOver,
             _ if self.at_once(seen) => Move::Renew,
             Source::Elsewhere if !expected => Move::PassOver,
@@ -110,18 +110,18 @@ impl Wear {
         }
     }
 
-    /// Whether it is renewed instead of given back.
+    /// Whether it is renewed instead of requeued.
     pub(crate) fn at_the_end<'a>(self, delivery: impl Into<Seen<'a>>) -> bool {
         self.counts && returns(delivery.into()) >= 1
     }
 }
 
-/// Whether a message may be acknowledged now: its copy is stored, which `stored` says as soon as that is known.
+/// Whether a message may be acknowledged now. `stored`: whether its copy is stored, once that is known.
 pub(crate) fn may_go(stored: Option<bool>) -> bool {
     stored == Some(true) || flaws::has(Flaw::LetsGoFirst)
 }
 
-/// How often it was given back. On a first delivery the header is whatever its publisher wrote.
+/// How often it was requeued. On a first delivery the header is whatever its publisher wrote.
 fn returns(seen: Seen<'_>) -> u32 {
     let table = seen.properties.headers().as_ref();
     table

@@ -1,48 +1,48 @@
-//! How much of a parking queue a walk is sent at a time.
+//! How much of a parking queue a walk receives at a time.
 //!
-//! A walk holds all that it was sent until its end, so any fixed prefetch would stall it; and without one the broker would
-//! send the whole queue at once, however little of it is wanted. So each consumer of a walk has a prefetch, and the next
-//! one's is as large as all before it together: what is held ahead of the caller is never more than what the caller has
-//! been through, or a few dozen messages, or some megabytes, and never more than a sixteenth of a long walk.
+//! A walk holds everything it received until it ends, so a fixed prefetch would stall it. Without a prefetch the broker would send the
+//! whole queue at once, however little of it is wanted. So each consumer of a walk has a prefetch, and the next one's is as large as all
+//! earlier ones together. What is held ahead of the caller is never more than what the caller has seen, or a few dozen messages, or some
+//! megabytes, and never more than a sixteenth of a long walk.
 
-/// The first share, and the least.
+/// The first share, and the smallest.
 const FIRST: u64 = 32;
-/// What a share may hold in bytes, times the number of the share: it is the *number* of consumers that must stay small,
-/// because beyond 32 a quorum queue no longer takes back in their order.
+/// The most bytes of a share, times the share's number. The *number* of consumers must stay small: above 32, a quorum queue no longer takes
+/// messages back in their order.
 const BYTES: u64 = 64 * 1024 * 1024;
-/// A share is at most this part of the walk, or so many messages: each takes some kilobytes until it is asked for, and with all
-/// that led up to it these are still fewer than 32 consumers.
+/// A share is at most this part of the walk, or this many messages. Each message takes some kilobytes until it is asked for, and all shares
+/// together still need fewer than 32 consumers.
 const PARTS: u64 = 16;
 const LARGE: u64 = 2_048;
 
-/// The share of the consumer that is being walked through, and what led up to it.
+/// The share of the current consumer, and the earlier ones.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
-    /// Consumers so far, this one included.
+    /// How many consumers so far, including this one.
     number: u64,
-    /// The delivery tag before its first one. Tags of a channel come without gaps.
+    /// The delivery tag before its first one. The tags of a channel have no gaps.
     base: u64,
     prefetch: u64,
-    /// What it was sent and did not settle.
+    /// How many it received and did not settle.
     outstanding: u64,
-    /// In all, by every consumer.
+    /// How many came in all, to every consumer.
     came: u64,
     bytes: u64,
 }
 
 impl Window {
-    /// Whether the broker was asked for anything yet.
+    /// Whether the broker was asked for messages yet.
     pub(crate) fn has_begun(&self) -> bool {
         self.number > 0
     }
 
-    /// Whether the broker sends nothing more to this consumer, as it is.
+    /// Whether the broker sends nothing more to this consumer.
     pub(crate) fn is_used_up(&self) -> bool {
         self.outstanding >= self.prefetch
     }
 
-    /// The next consumer's tag and prefetch, when `left` messages are still to come. Tags sort as text in the order in
-    /// which they were made: that is how a quorum queue sorts them.
+    /// The next consumer's tag and prefetch, when `left` messages are still to come. As text, tags sort in the order in which they were
+    /// made, because a quorum queue sorts them as text.
     pub(crate) fn open(&mut self, left: u32) -> (String, u16) {
         self.number += 1;
         let average = self.bytes.checked_div(self.came).unwrap_or(0);
@@ -63,7 +63,7 @@ impl Window {
         self.bytes += bytes as u64;
     }
 
-    /// The delivery with this tag was settled; if it was this consumer's, the broker sends it another.
+    /// The delivery with this tag was settled. If it belongs to this consumer, the broker sends it another.
     pub(crate) fn settled(&mut self, tag: u64) {
         if tag > self.base {
             self.outstanding = self.outstanding.saturating_sub(1);
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn large_messages_come_in_small_shares() {
-        // 16 MiB each: four fit into the first share's bytes, but no share is below the least.
+        // 16 MiB each: four fit into the first share's bytes, but no share is smaller than the smallest.
         assert_eq!(
             shares(100, 16 * 1024 * 1024),
             [32; 3].into_iter().chain([4]).collect::<Vec<_>>()

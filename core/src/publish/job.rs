@@ -1,4 +1,4 @@
-//! A message to publish, and the promise that whoever asked for it is answered exactly once.
+//! A message to publish, and the promise that its publisher is answered exactly once.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -10,12 +10,12 @@ use tracing::error;
 
 use crate::{Error, ErrorKind, Result};
 
-/// A message's body, shared with whoever else holds it.
+/// A message's body, shared with others.
 pub(crate) type Body = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 type Done = Box<dyn FnOnce(Result<()>) + Send + Sync>;
 
-/// One message to publish, and who is told how that went.
+/// A message to publish, and the callback for its result.
 pub(crate) struct Job {
     pub(crate) exchange: ShortString,
     pub(crate) routing_key: ShortString,
@@ -25,8 +25,7 @@ pub(crate) struct Job {
     pub(crate) done: Done,
 }
 
-/// A job in its lane. Whatever becomes of it, it is answered: also when it is dropped because the lane panicked, or because
-/// there is no lane any more.
+/// A job in its lane. It is always answered, also when it is dropped because the lane panicked, or because there is no lane any more.
 pub(super) struct Task {
     pub(super) exchange: ShortString,
     pub(super) routing_key: ShortString,
@@ -34,7 +33,7 @@ pub(super) struct Task {
     pub(super) body: Body,
     pub(super) mandatory: bool,
     done: Option<Done>,
-    /// Alive while somebody waits for the answer; none for what must be published anyhow.
+    /// Alive as long as somebody waits for the answer; `None` if the message must be published in any case.
     asker: Option<Weak<()>>,
 }
 
@@ -70,7 +69,7 @@ impl Task {
             .is_none_or(|asker| asker.strong_count() > 0)
     }
 
-    /// Tells whoever asked. What they do with it must not stop the lane, which is other people's too.
+    /// Passes on the answer. A panic in the callback must not stop the lane, which other publishers share.
     pub(super) fn answer(mut self, result: Result<()>) {
         self.tell(result);
     }

@@ -1,11 +1,11 @@
 //! One publishing channel and the task that owns it.
 //!
-//! lapin attaches a returned message to the wrong confirm as soon as more than one is outstanding, and mixes up tags
-//! when several tasks publish on a channel. So: one task, waves (send N, await N), and the returned messages of a wave
-//! matched by their content.
+//! lapin attaches a returned message to the wrong confirm if more than one is outstanding, and mixes up tags if several tasks publish on a
+//! channel. So there is one task; it publishes in waves (send N, wait for N confirms), and matches a wave's returned messages by their
+//! content.
 //!
-//! RabbitMQ closes the channel over a message that it does not take, and says nothing of the others that are on it. So what
-//! may be refused goes alone: a body larger than any that was taken before, and what was refused before.
+//! RabbitMQ closes the channel because of a message that it refuses, and says nothing about the others on it. So a message that may be
+//! refused is sent alone: one with a larger body than any that was accepted before, and one that was refused before.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,27 +27,27 @@ use crate::{
     connection::{Connection, Doing, Limits, Link, OpenChannel, ask, survives},
 };
 
-/// Enough to hide the round trip, and few enough that a lost channel leaves few in doubt.
+/// Enough to hide the round trip, and few enough that a lost channel leaves few messages in doubt.
 const WAVE: usize = 256;
 
-/// How long a message waits for a connection before its publisher is told.
+/// How long a message waits for a connection before its publisher gets an error.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often a message is published that shared a wave with one that the broker refused.
+/// How often a message is published that shared a wave with a refused one.
 const TRIES: u32 = 4;
 
-/// How many messages go together that shared a wave with one that the broker refused. The square root of the largest wave keeps
-/// both short: the search for the refused message, and the delay of its neighbours.
+/// How many messages are sent together that shared a wave with a refused one. The square root of the largest wave keeps both short: the
+/// search for the refused message, and the delay of its neighbours.
 const FEW: usize = 16;
 
-/// What a lane is made of.
+/// The parts of a lane.
 pub(super) struct Lane {
     pub(super) link: Arc<Link>,
     pub(super) stalls: Arc<Stalls>,
     pub(super) number: usize,
 }
 
-/// Where the messages of a lane go.
+/// Where a lane sends its messages.
 trait Outlet {
     fn publish(&self, tasks: Vec<Task>, desk: &mut Desk) -> impl Future<Output = ()> + Send;
 }
@@ -59,12 +59,12 @@ impl Outlet for Lane {
     }
 }
 
-/// Publishes what comes in, until nobody can send any more.
+/// Publishes all jobs, until nobody can send any more.
 pub(super) async fn run(lane: Lane, jobs: mpsc::UnboundedReceiver<Task>) {
     serve(&lane, jobs).await;
 }
 
-/// A panic costs the wave in which it came, whose messages are answered as they are dropped, and the channel.
+/// After a panic, the messages of its wave are answered as they are dropped, and the channel is lost. The lane goes on.
 async fn serve(outlet: &impl Outlet, mut jobs: mpsc::UnboundedReceiver<Task>) {
     let mut served = async || {
         let mut desk = Desk::default();
@@ -85,9 +85,9 @@ struct Desk {
 }
 
 impl Desk {
-    /// Publishes what has come in, in its order: as large waves as are safe.
+    /// Publishes the jobs in order, in waves as large as is safe.
     async fn publish(&mut self, link: &Link, tasks: Vec<Task>) {
-        // Those that were refused before come last, each alone.
+        // Messages that were refused before come last, each alone.
         let (suspects, tasks): (Vec<_>, Vec<_>) =
             tasks.into_iter().partition(|task| self.refused.knows(task));
         let mut rest = tasks.into_iter().peekable();
@@ -105,7 +105,7 @@ impl Desk {
         self.each_alone(link, suspects.into_iter()).await;
     }
 
-    /// An open channel on a connection that the broker reads from; otherwise all are told why not.
+    /// An open channel on a connection that the broker reads from. Otherwise all jobs are answered with the error.
     async fn ready(
         &mut self,
         link: &Link,
@@ -141,7 +141,7 @@ impl Desk {
         let mut is_first = true;
         loop {
             let connection = connection(link).await?;
-            // What waits here can still be given up. What lapin has taken will be written when the broker reads again.
+            // A message that waits here can still be cancelled. What lapin has taken is written when the broker reads again.
             if connection.is_blocked() {
                 connection.unblocked().await;
                 continue;
@@ -150,7 +150,7 @@ impl Desk {
                 return Ok(channel);
             }
             match open(&connection).await {
-                // Nothing was published on it yet. One whose channels are spent ends here.
+                // Nothing was published on it yet. A connection without free channels is closed here.
                 Err(error) if is_first && error.kind() == ErrorKind::ConnectionLost => {
                     is_first = false;
                 }
@@ -159,9 +159,8 @@ impl Desk {
         }
     }
 
-    /// Publishes a wave. One message that the broker refuses takes the channel, and with it the whole wave, down: then
-    /// the others of the wave are published again, a few together, so that in the end only the refused message fails, and few
-    /// are published for a third time.
+    /// Publishes a wave. If the broker refuses one message, it closes the channel, and the whole wave is in doubt. Then the others are
+    /// published again, a few together. In the end only the refused message fails, and few are published for a third time.
     async fn send(&mut self, link: &Link, channel: OpenChannel, wave: Vec<Task>) {
         let mut doubtful = self.attempt(channel, wave).await.into_iter().peekable();
         while doubtful.peek().is_some() {
@@ -194,7 +193,7 @@ impl Desk {
         }
     }
 
-    /// Publishes a wave, and returns those of which it is not known what became of them, because of another.
+    /// Publishes a wave. Returns the messages whose result is unknown because of another one.
     async fn attempt(&mut self, channel: OpenChannel, wave: Vec<Task>) -> Vec<Task> {
         let alone = wave.len() == 1;
         let Sent {
@@ -236,7 +235,7 @@ impl Desk {
                     return Err(error);
                 }
             };
-            // While it waited for the broker to read again, whoever asked may have given it up.
+            // While it waited for the broker to read again, its publisher may have cancelled it.
             if !task.is_wanted() {
                 self.channel = Some(channel);
                 return Ok(());
@@ -252,8 +251,8 @@ impl Desk {
                 return Ok(()); // it was returned, and its publisher told
             };
             match answer {
-                // The end of a wave can take the connection with it: what lapin still sends for a channel that the broker
-                // has closed is an error that closes everything. This message is not to blame.
+                // The end of a wave can close the connection: whatever lapin still sends for a channel that the broker has closed is a
+                // connection error. This message is not the cause.
                 Err(error) if error.kind() == ErrorKind::ConnectionLost && tries < TRIES => {
                     task = back;
                 }
@@ -280,7 +279,7 @@ impl Desk {
     fn tell(&mut self, task: Task, answer: Result<()>) {
         match &answer {
             Ok(()) => self.refused.forget(&task),
-            // Of sizes all is known once one was refused.
+            // Once one size was refused, no other needs to be tried.
             Err(error) if error.is_permanent() && error.kind() != ErrorKind::TooLarge => {
                 self.refused.note(&task);
             }
@@ -327,14 +326,14 @@ fn safe_wave(
 /// The connection to publish on; waits a while for it.
 ///
 /// # Errors
-/// [`ErrorKind::ConnectionLost`] while there is none, and as [`Link::connection`].
+/// [`ErrorKind::ConnectionLost`] if there is none, and as [`Link::connection`].
 pub(super) async fn connection(link: &Link) -> Result<Arc<Connection>> {
     timeout(PATIENCE, link.connection())
         .await
         .map_err(|_| away(link))?
 }
 
-/// Why there is no connection to publish on, with what the last try to connect said.
+/// The error if there is no connection to publish on, with the error of the last try to connect.
 fn away(link: &Link) -> Error {
     let why = link
         .health()
@@ -359,7 +358,7 @@ async fn open(connection: &Connection) -> Result<OpenChannel> {
         Ok(channel)
     };
     let opened: Result<OpenChannel> = opened.await;
-    // A broker that does not even open a channel, though it is not short of anything, reads no more. It may go on to beat.
+    // A broker that does not open a channel, and has no alarm, has stopped reading. It may still send heartbeats.
     if matches!(&opened, Err(error) if error.kind() == ErrorKind::Timeout)
         && !connection.is_blocked()
     {

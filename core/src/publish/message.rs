@@ -1,4 +1,4 @@
-//! A message on its way out.
+//! A message to publish.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,8 +14,8 @@ use crate::{
     topology,
 };
 
-/// A message to publish: persistent unless its properties say otherwise, confirmed, and reported when no queue takes
-/// it.
+/// A message to publish. By default it is persistent and `mandatory`, so that [`Client::publish`](crate::Client::publish) returns an error
+/// if no queue takes it.
 ///
 /// ```
 /// use retryrmq::{Publish, SECOND};
@@ -33,7 +33,7 @@ pub struct Publish {
 }
 
 impl Publish {
-    /// A message for one queue, by way of the default exchange.
+    /// A message for one queue, through the default exchange.
     #[must_use]
     pub fn to_queue(queue: impl Into<String>, body: impl Into<Vec<u8>>) -> Self {
         Self::to_exchange("", queue, body)
@@ -56,21 +56,21 @@ impl Publish {
         }
     }
 
-    /// All properties at once, also `delivery_mode` (2 is persistent).
+    /// Sets all properties, including `delivery_mode` (2 is persistent).
     #[must_use]
     pub fn properties(mut self, properties: BasicProperties) -> Self {
         self.properties = properties;
         self
     }
 
-    /// The headers; replaces those that were there.
+    /// Sets the headers; replaces earlier ones.
     #[must_use]
     pub fn headers(mut self, headers: FieldTable) -> Self {
         self.properties = self.properties.with_headers(headers);
         self
     }
 
-    /// The message's id, by which a redelivery of a handled message is recognised. Ids above 255 bytes are cut.
+    /// Sets the message's id. A consumer recognises a redelivery of a handled message by it. An id longer than 255 bytes is cut.
     #[must_use]
     pub fn message_id(mut self, id: &str) -> Self {
         let cut = (0..=id.len().min(255))
@@ -81,15 +81,16 @@ impl Publish {
         self
     }
 
-    /// Whether it is an error when no queue takes the message (AMQP's `mandatory`); on unless switched off.
+    /// Whether it is an error if no queue takes the message (AMQP `mandatory`). On by default. Off: the broker drops such a message and
+    /// confirms it.
     #[must_use]
     pub fn mandatory(mut self, mandatory: bool) -> Self {
         self.mandatory = mandatory;
         self
     }
 
-    /// Delivers the message later, through the waiting queues of its target queue. Only for messages
-    /// [to a queue](Self::to_queue).
+    /// Delivers the message after `delay`, at most 365 days. It waits in the waiting queues of its target queue, which are created if
+    /// needed. Only for a message [to a queue](Self::to_queue) without an `expiration`.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
@@ -100,7 +101,7 @@ impl Publish {
         &self.routing_key
     }
 
-    /// Checks what needs no broker. Publishing does it first.
+    /// Checks what can be checked without a broker. [`Client::publish`](crate::Client::publish) does this first.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] for a delay, an expiration or a header that cannot work.
@@ -122,7 +123,7 @@ impl Publish {
                 return bad("the delay is longer than 365d");
             }
         }
-        // RabbitMQ cannot read such a number, and ends the connection (541).
+        // RabbitMQ cannot read such a number, and closes the connection (541).
         if self
             .properties
             .headers()
@@ -134,7 +135,7 @@ impl Publish {
                 "a header is NaN or infinite, which RabbitMQ cannot read; leave it out or write it as text",
             ));
         }
-        // A bad expiration makes the broker close the channel, and with it everything else that is outstanding there.
+        // With a bad expiration the broker closes the channel, and every unconfirmed message on it is in doubt.
         if let Some(expiration) = self.properties.expiration()
             && !expiration
                 .as_str()
@@ -149,7 +150,7 @@ impl Publish {
         Ok(())
     }
 
-    /// The same message by another way, for a delay.
+    /// The same message sent to a waiting queue.
     pub(crate) fn through(mut self, waiting_queue: String, expiration: Option<u64>) -> Self {
         self.routing_key = waiting_queue;
         if let Some(ms) = expiration {
@@ -172,7 +173,7 @@ impl Publish {
     ) -> Result<Job> {
         self.validate()?;
         let size = content_header_size(&self.properties);
-        // A content header above one frame costs the connection, and with it everything else that is outstanding.
+        // A content header larger than one frame closes the connection, and everything unconfirmed on it is in doubt.
         if size > room {
             return Err(Error::new(
                 ErrorKind::TooLarge,
@@ -194,7 +195,7 @@ impl Publish {
     }
 }
 
-/// The bytes that the properties take on the wire, with the class, the body's size and the flags before them.
+/// The bytes that the properties take on the wire, including class, body size and flags before them.
 pub(super) fn content_header_size(properties: &BasicProperties) -> usize {
     const BEFORE: usize = 2 + 2 + 8 + 2;
     let texts: usize = [
@@ -216,7 +217,7 @@ pub(super) fn content_header_size(properties: &BasicProperties) -> usize {
     let numbers = 2 + 8; // delivery mode and priority, timestamp
     BEFORE + texts + numbers + properties.headers().as_ref().map_or(0, encoded_size)
 }
-/// Whether NaN or an infinite number stands anywhere in these headers.
+/// Whether a header contains NaN or an infinite number.
 fn holds_no_number(headers: &FieldTable) -> bool {
     let mut rest: Vec<&AMQPValue> = headers.inner().values().collect();
     while let Some(value) = rest.pop() {

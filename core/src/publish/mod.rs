@@ -1,4 +1,4 @@
-//! Publishing that is confirmed: one task owns each publishing channel and works in waves.
+//! Confirmed publishing: one task owns each publishing channel and sends in waves.
 
 mod job;
 mod lane;

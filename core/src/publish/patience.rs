@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::connection::ANSWER;
 
-/// Longest wait. Messages that share a lane with one that is never confirmed wait as long.
+/// The longest wait. Messages that share a lane with one that is never confirmed wait as long.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Doubles whenever it was in vain: what is not confirmed in time is published again, and a broker that needs half a minute
-/// for each confirm would be given copies without end, and never be waited for long enough.
+/// Doubles after each wave that was not confirmed in time. Such messages are published again, so a broker that needs half a minute per
+/// confirm would otherwise get copies without end.
 #[derive(Debug)]
 pub(super) struct Patience(Duration);
 
@@ -28,7 +28,7 @@ impl Patience {
         self.0 = (self.0 * 2).min(LONGEST);
     }
 
-    /// A wave was confirmed, after so long.
+    /// A wave was confirmed after this time.
     pub(super) fn was_rewarded(&mut self, took: Duration) {
         self.0 = (took * 2).clamp(ANSWER, LONGEST);
     }

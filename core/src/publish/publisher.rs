@@ -1,4 +1,4 @@
-//! A lane for every queue that messages go to: one stuck queue does not stop the others.
+//! One lane per target queue, so that one stuck queue does not stop the others.
 
 use std::{
     collections::HashMap,
@@ -24,14 +24,14 @@ use crate::{
     connection::{ANSWER, Connection, Link},
 };
 
-/// Lanes, and with them channels, that a client may have. Targets beyond that share them. A quorum queue without a leader
-/// confirms nothing, and holds up every other confirm of its channel: a rung that came back dead from a crash of its
-/// broker would stop whatever shares its lane.
+/// The most lanes, and so channels, of a client. Further targets share them. A quorum queue without a leader confirms nothing, and holds up
+/// every other confirm of its channel. So a waiting queue that lost its leader in a crash of its broker stops everything that shares its
+/// lane.
 const LANES: usize = 64;
 
-/// Messages that callers of [`Publisher::publish`] may have outstanding together, those that were given up meanwhile
-/// included. Copies of a consumer's messages are bounded by its prefetch instead, since their originals are unacknowledged:
-/// they must not wait behind an application that publishes without end. Together that is what a lane's queue can hold.
+/// The most messages that callers of [`Publisher::publish`] may have unconfirmed together, including cancelled ones. Copies of a consumer's
+/// messages are limited by its prefetch instead, because their originals are unacknowledged; they must not wait behind an application that
+/// publishes without end. Both together limit a lane's queue.
 const OUTSTANDING: usize = 4_096;
 
 /// How long a caller of [`Publisher::publish`] waits while the broker reads nothing.
@@ -42,7 +42,7 @@ pub(crate) struct Publisher {
     link: Arc<Link>,
     lanes: Vec<mpsc::UnboundedSender<Task>>,
     stalls: Arc<Stalls>,
-    /// Which lane a target has, by the target's hash. At most [`LANES`] entries.
+    /// The lane of each target, by the target's hash. At most [`LANES`] entries.
     assigned: Mutex<HashMap<u64, usize>>,
     choice: RandomState,
     room: Arc<Semaphore>,
@@ -73,12 +73,12 @@ impl Publisher {
         }
     }
 
-    /// Hands a job to its lane. The job's `done` is called once, whatever happens.
+    /// Passes a job to its lane. The job's `done` is called once, whatever happens.
     pub(crate) fn submit(&self, job: Job) {
         self.hand_over(Task::new(job, None));
     }
 
-    /// As [`Publisher::submit`], while `asker` is alive: what is not on its way to the broker by its end is answered and not published.
+    /// As [`Publisher::submit`], as long as `asker` is alive. A message that was not sent by then is answered and not published.
     pub(crate) fn submit_for(&self, job: Job, asker: Weak<()>) {
         self.hand_over(Task::new(job, Some(asker)));
     }
@@ -90,14 +90,14 @@ impl Publisher {
         }
     }
 
-    /// Whether publishing makes no headway at present: the broker reads nothing because it is short of memory or disk, or
-    /// some lane has waited for its confirms, or for a connection, for longer than a second.
+    /// Whether publishing makes no progress now: the broker reads nothing because of a memory or disk alarm, or a lane has waited for its
+    /// confirms, or for a connection, for more than a second.
     #[allow(dead_code, reason = "what takes messages asks before it takes more")]
     pub(crate) fn is_stalled(&self) -> bool {
         self.link.is_blocked() || self.stalls.any()
     }
 
-    /// Routing keys of an exchange can be any number, so that an exchange has one lane for all of them.
+    /// An exchange can have any number of routing keys, so all of them share one lane.
     fn lane(&self, exchange: &str, routing_key: &str) -> usize {
         let target = if exchange.is_empty() { routing_key } else { "" };
         let hash = self.choice.hash_one((exchange, target));
@@ -111,7 +111,7 @@ impl Publisher {
         }
     }
 
-    /// The connection that messages go out on now; while there is none it is waited for as long as a message waits.
+    /// The connection for messages sent now. It waits for one as long as a message would.
     ///
     /// # Errors
     /// [`ErrorKind::ConnectionLost`], and as [`Link::connection`].
@@ -119,17 +119,17 @@ impl Publisher {
         lane::connection(&self.link).await
     }
 
-    /// Publishes and waits for the confirm. What is given up before it is on its way is not published.
+    /// Publishes, and waits for the confirm. If the future is dropped before the message is sent, it is not published.
     pub(crate) async fn publish(&self, message: Publish) -> Result<()> {
         let asker = Arc::new(());
         let published = async {
-            // Kept until the message is answered, not only while somebody waits for that.
+            // Kept until the message is answered, not only as long as somebody waits.
             let room = Arc::clone(&self.room).acquire_owned().await;
             let room = room.map_err(|why| closed().with_source(why))?;
             let (done, answer) = oneshot::channel();
             let done = Box::new(move |result| {
                 drop(room);
-                // The caller may be gone.
+                // The caller may have gone.
                 let _ = done.send(result);
             });
             let job = message.into_job(self.link.header_room(), done)?;
@@ -140,7 +140,7 @@ impl Publisher {
         loop {
             match timeout(WAIT, &mut published).await {
                 Ok(answer) => return answer,
-                // The lane has a deadline of its own, for which an alarm does not count.
+                // The lane has its own deadline, which an alarm extends.
                 Err(_) if !self.link.is_blocked() => {}
                 Err(_) => {
                     return Err(Error::new(

@@ -1,4 +1,4 @@
-//! Reading a stream: what was published to it from some time on, and then what comes.
+//! Reads a stream: what was published since some time, and then what arrives.
 
 use std::{pin::Pin, time::SystemTime};
 
@@ -16,20 +16,20 @@ use crate::{
     visible,
 };
 
-/// As many entries are on their way at a time.
+/// How many entries may be unacknowledged.
 const WINDOW: u16 = 500;
-/// After as many the broker is told that they came.
+/// How many entries are acknowledged together.
 const SHARE: u64 = 100;
-/// The header that says where in the stream an entry stands, and the argument that says where to begin.
+/// The header with an entry's offset, and the argument that says where to begin.
 const OFFSET: &str = "x-stream-offset";
 
 /// Where a reader of a stream begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamFrom {
-    /// With what was published at this time, or a little before: the broker finds a chunk of entries, not the entry.
+    /// At the first entry published at this time, or a little before: the broker finds a chunk of entries, not the exact one.
     Time(SystemTime),
-    /// With the entry after the one with this offset.
+    /// At the entry after the one with this offset.
     After(u64),
 }
 
@@ -37,32 +37,32 @@ pub enum StreamFrom {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StreamEntry {
-    /// Where it stands; they grow, with gaps.
+    /// Its position in the stream. Offsets grow, with gaps.
     pub offset: u64,
-    /// Its body.
+    /// Its body, in bytes.
     pub body: Vec<u8>,
-    /// Its properties.
+    /// Its AMQP properties.
     pub properties: BasicProperties,
 }
 
-/// Reads a stream, on a connection of its own. Reading takes nothing out of it, and any number may read. Dropped, it ends.
+/// Reads a stream, on a connection of its own. Reading removes nothing, and a stream may have any number of readers. Dropping it ends it.
 pub struct StreamReader {
     stream: String,
     consumer: lapin::Consumer,
     channel: OpenChannel,
-    /// Ends with the reader.
+    /// Kept open as long as the reader.
     _connection: Connection,
     came: u64,
-    /// The broker is being told what came. Not with the entry in hand, which would go with a caller that gives up.
+    /// An acknowledgement under way. It is kept here and not in `next`, which the caller may drop.
     telling: Option<Pin<Box<dyn Future<Output = Result<()>> + Send>>>,
 }
 
 impl Client {
-    /// Reads a stream from there on (AMQP `basic.consume` with `x-stream-offset`; RabbitMQ has streams since 3.9).
+    /// Reads a stream from this position on (AMQP `basic.consume` with `x-stream-offset`; RabbitMQ has streams since 3.9).
     ///
     /// # Errors
-    /// [`ErrorKind::QueueNotFound`], [`ErrorKind::Mismatch`] for a queue that is no stream, [`ErrorKind::AccessRefused`] without the right
-    /// to read it, and those of a lost connection.
+    /// [`ErrorKind::QueueNotFound`], [`ErrorKind::Mismatch`] for a queue that is not a stream, [`ErrorKind::AccessRefused`] without
+    /// permission to read it, and those of a lost connection.
     pub async fn read_stream(&self, stream: &str, from: StreamFrom) -> Result<StreamReader> {
         self.same_process()?;
         let wire = name(stream)?;
@@ -103,10 +103,10 @@ impl Client {
 }
 
 impl StreamReader {
-    /// The next entry; it waits for one. Given up while it waits, nothing is lost.
+    /// The next entry; waits for one. If the future is dropped while it waits, no entry is lost.
     ///
     /// # Errors
-    /// [`ErrorKind::ConnectionLost`] when the connection or the stream is gone: read on with [`StreamFrom::After`] the last one.
+    /// [`ErrorKind::ConnectionLost`] if the connection or the stream is gone. Open a new reader with [`StreamFrom::After`] the last entry.
     pub async fn next(&mut self) -> Result<StreamEntry> {
         if let Some(telling) = &mut self.telling {
             let told = telling.await;

@@ -1,4 +1,4 @@
-//! The last messages that the broker refused, to be known when they come again.
+//! The last messages that the broker refused, to recognise them when they come again.
 
 use std::{
     collections::VecDeque,
@@ -7,13 +7,13 @@ use std::{
 
 use super::job::Task;
 
-/// As many are known.
+/// How many are remembered.
 const KNOWN: usize = 64;
 
-/// Bytes of a body that are looked at.
+/// How many bytes of a body are compared.
 const BEGINNING: usize = 1024;
 
-/// Marks of refused messages, oldest first. One that comes again goes alone, so that nobody else pays for it twice.
+/// Marks of refused messages, oldest first. A message that comes again is sent alone, so that no other is delayed by it twice.
 #[derive(Default)]
 pub(super) struct Refused {
     marks: VecDeque<u64>,
@@ -31,7 +31,7 @@ impl Refused {
         }
     }
 
-    /// It was taken after all.
+    /// The broker accepted it after all.
     pub(super) fn forget(&mut self, task: &Task) {
         if !self.marks.is_empty() {
             let mark = self.mark(task);
@@ -43,8 +43,8 @@ impl Refused {
         !self.marks.is_empty() && self.marks.contains(&self.mark(task))
     }
 
-    /// By what a copy of the same message shares with the one before; its headers may differ. Of a large body the beginning
-    /// will do: who is taken for another goes alone, no more.
+    /// Made of what copies of the same message have in common; their headers may differ. The beginning of a large body is enough: a message
+    /// that is mistaken for another is only sent alone.
     fn mark(&self, task: &Task) -> u64 {
         let properties = &task.properties;
         let body = task.body();

@@ -1,4 +1,4 @@
-//! Which messages of a wave came back as unroutable.
+//! Which messages of a wave were returned as unroutable.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use lapin::message::BasicReturnMessage;
 
 use super::job::Task;
 
-/// What a returned message shares with the one that was sent: RabbitMQ returns it as it came.
+/// What a returned message has in common with the sent one: RabbitMQ returns it unchanged.
 #[derive(PartialEq, Eq, Hash)]
 struct Likeness<'a> {
     exchange: &'a str,
@@ -15,8 +15,8 @@ struct Likeness<'a> {
     body: &'a [u8],
 }
 
-/// For every job of the wave, whether it came back. Where a returned message fits several jobs that are not equal,
-/// all of them count as returned: one too many is published twice, one too few would be lost.
+/// For every job of the wave, whether it was returned. If a returned message fits several jobs that are not equal, all of them count as
+/// returned: one too many is published twice, one too few would be lost.
 pub(super) fn returned_jobs(wave: &[Task], returned: &[BasicReturnMessage]) -> Vec<bool> {
     let mut back = vec![false; wave.len()];
     if returned.is_empty() {
@@ -54,7 +54,7 @@ pub(super) fn returned_jobs(wave: &[Task], returned: &[BasicReturnMessage]) -> V
                     None => group.iter().for_each(|index| back[*index] = true),
                 }
             }
-            // Nothing alike was sent, so all that went the same way are in doubt.
+            // No sent message is like it, so all with the same exchange and routing key are in doubt.
             None => {
                 for (index, job) in wave.iter().enumerate() {
                     back[index] |=

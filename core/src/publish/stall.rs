@@ -7,14 +7,14 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Waiting for longer is a stall.
+/// A longer wait is a stall.
 const USUAL: Duration = Duration::from_secs(1);
 
-/// A clock for every lane, read by anybody at the price of a few loads.
+/// A clock for each lane. Reading it takes a few loads.
 #[derive(Debug)]
 pub(super) struct Stalls {
     began: Instant,
-    /// Milliseconds after `began`, plus one; 0 for a lane that waits for nothing.
+    /// Milliseconds after `began`, plus one; 0 for a lane that does not wait.
     since: Vec<AtomicU64>,
 }
 
@@ -26,7 +26,7 @@ impl Stalls {
         }
     }
 
-    /// This lane waits, until what is returned is dropped.
+    /// This lane waits, until the returned value is dropped.
     pub(super) fn waits(&self, lane: usize) -> impl Drop + use<'_> {
         struct Waiting<'a>(&'a AtomicU64);
         impl Drop for Waiting<'_> {
@@ -39,7 +39,7 @@ impl Stalls {
         Waiting(since)
     }
 
-    /// Whether any lane has waited for longer than is usual.
+    /// Whether any lane has waited for longer than usual.
     pub(super) fn any(&self) -> bool {
         let now = self.now();
         let usual = u64::try_from(USUAL.as_millis()).unwrap_or(u64::MAX);

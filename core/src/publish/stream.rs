@@ -1,4 +1,4 @@
-//! Streams: queues that keep what was published to them, for whoever reads it later.
+//! Streams: queues that keep messages for later readers.
 
 use std::time::Duration;
 
@@ -14,16 +14,17 @@ use crate::{
     visible,
 };
 
-/// How many of another's arguments are taken over before giving up.
+/// How many arguments of an existing stream are taken over before giving up.
 const MOST: usize = 16;
 
 impl Client {
-    /// Makes sure that there is a stream of this name. One that is missing is made: durable, and it forgets its oldest messages
-    /// beyond `age` and `bytes`, segment by segment. One that is there is taken as it is. RabbitMQ has streams since 3.9.
+    /// Makes sure that a stream of this name exists (AMQP `queue.declare`; RabbitMQ has streams since 3.9). A missing one is created,
+    /// durable. It deletes its oldest messages when they are older than `age`, or when there are more than `bytes` bytes, segment by
+    /// segment. An existing stream is not changed.
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`] for a queue that is no stream, [`ErrorKind::AccessRefused`] without the right to configure it, and
-    /// those of a lost connection.
+    /// [`ErrorKind::Mismatch`] for a queue that is not a stream, [`ErrorKind::AccessRefused`] without permission to configure it, and those
+    /// of a lost connection.
     pub async fn stream(&self, queue: &str, age: Duration, bytes: u64) -> Result<()> {
         let connection = Connection::open(self.addresses(), "stream").await?;
         let made = make(&connection, queue, age, bytes).await;
@@ -69,7 +70,7 @@ async fn make(connection: &Connection, queue: &str, age: Duration, bytes: u64) -
             Err(error) if error.kind() == ErrorKind::Mismatch => error,
             Err(error) => return Err(error),
         };
-        // AMQP shows no arguments, but names the first one that differs.
+        // AMQP does not tell a queue's arguments, but a refusal names the first one that differs.
         match argument(&error.to_string()) {
             Some((name, value)) if !arguments.contains_key(name.as_str()) => {
                 arguments.insert(name.into(), value);
@@ -94,7 +95,7 @@ fn is_no_stream(queue: &str, why: Error) -> Error {
     Error::new(ErrorKind::Mismatch, message).with_source(why)
 }
 
-/// The argument that a queue has and was not declared with, and its value.
+/// The argument that an existing queue has and the declaration lacked, with its value.
 fn argument(refusal: &str) -> Option<(String, AMQPValue)> {
     let (_, rest) = refusal.split_once("inequivalent arg '")?;
     let (name, rest) = rest.split_once('\'')?;
@@ -104,7 +105,7 @@ fn argument(refusal: &str) -> Option<(String, AMQPValue)> {
     let value = match kind {
         "longstr" => AMQPValue::LongString(value.into()),
         "bool" => AMQPValue::Boolean(value.parse().ok()?),
-        // The broker compares numbers, whatever their width.
+        // The broker compares numbers whatever their width.
         _ => AMQPValue::LongLongInt(value.parse().ok()?),
     };
     Some((name.to_owned(), value))

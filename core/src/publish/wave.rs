@@ -1,4 +1,4 @@
-//! A wave: so many messages sent on one channel, and all their confirms.
+//! A wave: several messages sent together on one channel, and all their confirms.
 
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
@@ -15,22 +15,22 @@ use crate::{
     connection::{Begun, Doing, Limits, OpenChannel, put_off, refusal, size_limit},
 };
 
-/// Bytes of a wave that are handed to lapin, which copies them, before they are written.
+/// Bytes of a wave that are passed to lapin, which copies them, before they are written.
 const UNWRITTEN: usize = 1 << 20;
 
-/// What became of a wave. Those whose message came back are told already.
+/// The result of a wave. Publishers of returned messages were answered already.
 pub(super) struct Sent {
-    /// The channel, unless confirms are still outstanding that would be mixed up with the next wave's.
+    /// The channel, unless confirms are still missing that would be mixed up with those of the next wave.
     pub(super) channel: Option<OpenChannel>,
     pub(super) answers: Vec<(Task, Result<()>)>,
-    /// Whether the broker closed the channel because of one message: what became of the others is unknown.
+    /// Whether the broker closed the channel because of one message. Then nobody knows what happened to the others.
     pub(super) broken_off: bool,
-    /// Whether the channel was closing already, over the wave before: then messages were not even sent.
+    /// Whether the channel was already closing because of the wave before. Then some messages were not even sent.
     pub(super) too_late: bool,
 }
 
-/// Why a message need not be sent, if that is known beforehand. A content header above one frame would cost the connection,
-/// a body above the broker's limit the channel, and with them everything else that is outstanding there.
+/// Why a message need not be sent, if that is known beforehand. A content header larger than one frame would close the connection, a body
+/// larger than the broker's limit the channel, and everything unconfirmed on it would be in doubt.
 pub(super) fn refusal_beforehand(task: &Task, limits: &Limits) -> Option<Error> {
     let header = content_header_size(&task.properties);
     let room = limits.content_header_max();
@@ -55,7 +55,7 @@ pub(super) fn refusal_beforehand(task: &Task, limits: &Limits) -> Option<Error> 
     })
 }
 
-/// The end of the broker's time to answer. While it is short of memory or disk it reads nothing, and no time passes.
+/// The deadline for the broker's answer. During a memory or disk alarm the broker reads nothing, and that time does not count.
 struct Deadline<'a> {
     channel: &'a OpenChannel,
     patience: Duration,
@@ -220,7 +220,7 @@ pub(super) fn is_in_doubt(kind: ErrorKind) -> bool {
     is_refusal(kind) || kind == ErrorKind::ConnectionLost
 }
 
-/// Whether the connection was closed over frames for a channel that the broker had closed before.
+/// Whether the connection was closed because of frames for a channel that the broker had closed before.
 fn is_of_another_channel(why: &lapin::Error) -> bool {
     matches!(why.kind(), lapin::ErrorKind::ProtocolError(said)
         if matches!(said.kind(), AMQPErrorKind::Hard(AMQPHardError::CHANNELERROR)))

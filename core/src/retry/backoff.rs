@@ -7,7 +7,7 @@ use super::{
     duration::{MINUTE, SECOND},
 };
 
-/// The shape of a policy's delays. Its constructors make a [`Policy`], which carries the rest.
+/// The shape of a policy's delays. Its constructors make a [`Policy`], which has all other settings.
 ///
 /// ```
 /// use retryrmq::{Backoff, MINUTE, SECOND};
@@ -24,28 +24,28 @@ pub enum Backoff {
         /// The delay.
         delay: Duration,
     },
-    /// `initial`, then `step` longer before every further retry, never longer than `max`.
+    /// Grows by `step` with each retry, from `initial` up to `max`.
     #[non_exhaustive]
     Linear {
         /// The delay before the first retry.
         initial: Duration,
-        /// What is added for every further retry.
+        /// What is added for each further retry.
         step: Duration,
         /// The longest delay.
         max: Duration,
     },
-    /// The delays as listed; the last one repeats when there are more retries than delays.
+    /// The delays as listed. The last one repeats if there are more retries than delays.
     #[non_exhaustive]
     List {
-        /// The delay before the first, second, … retry.
+        /// The delays before the first, second, … retry.
         delays: Vec<Duration>,
     },
-    /// `initial`, then `factor` times longer before every further retry, never longer than `max`.
+    /// Multiplied by `factor` with each retry, from `initial` up to `max`.
     #[non_exhaustive]
     Exponential {
         /// The delay before the first retry.
         initial: Duration,
-        /// What every further delay is multiplied by: 1, or at least 1.001.
+        /// By what each further delay is multiplied: 1, or at least 1.001.
         factor: f64,
         /// The longest delay.
         max: Duration,
@@ -53,13 +53,14 @@ pub enum Backoff {
 }
 
 impl Backoff {
-    /// The same delay before every retry; 5 retries unless said otherwise.
+    /// The same delay before every retry; 5 retries by default.
     #[must_use]
     pub fn fixed(delay: Duration) -> Policy {
         Policy::new(Self::Fixed { delay })
     }
 
-    /// Delays that grow by one second, up to five minutes; change that with [`Policy::step`] and [`Policy::max`].
+    /// Delays that grow by one second, up to five minutes; 5 retries. Change that with [`Policy::step`], [`Policy::max`] and
+    /// [`Policy::retries`].
     #[must_use]
     pub fn linear(initial: Duration) -> Policy {
         Policy::new(Self::Linear {
@@ -69,7 +70,7 @@ impl Backoff {
         })
     }
 
-    /// The delays as listed, and as many retries as there are delays.
+    /// The delays as listed, and by default as many retries as delays.
     #[must_use]
     pub fn list(delays: impl Into<Vec<Duration>>) -> Policy {
         let delays = delays.into();
@@ -77,7 +78,8 @@ impl Backoff {
         Policy::new(Self::List { delays }).retries(retries)
     }
 
-    /// Delays that grow fourfold, up to five minutes; change that with [`Policy::factor`] and [`Policy::max`].
+    /// Delays that grow fourfold, up to five minutes; 5 retries. Change that with [`Policy::factor`], [`Policy::max`] and
+    /// [`Policy::retries`].
     #[must_use]
     pub fn exponential(initial: Duration) -> Policy {
         Policy::new(Self::Exponential {
@@ -87,7 +89,7 @@ impl Backoff {
         })
     }
 
-    /// The delay before retry number `retry` (1 is the first), before jitter, in whole milliseconds.
+    /// The delay before retry number `retry` (1 is the first), without jitter, rounded up to whole milliseconds.
     #[must_use]
     pub fn delay(&self, retry: u32) -> Duration {
         let steps = retry.saturating_sub(1);
@@ -109,7 +111,7 @@ impl Backoff {
             } => {
                 let grown =
                     initial.as_secs_f64() * factor.powi(i32::try_from(steps).unwrap_or(i32::MAX));
-                // `min` also catches the infinity that a large count grows to.
+                // A large count can grow to infinity; `min` catches that too.
                 Duration::try_from_secs_f64(grown.min(max.as_secs_f64())).unwrap_or(*max)
             }
         };

@@ -6,32 +6,32 @@ use lapin::types::FieldTable;
 
 use super::headers;
 
-/// Out of which queue the broker dead-lettered a message, and why.
+/// From which queue the broker dead-lettered a message, and why (one entry of `x-death`).
 ///
-/// The newest entry is the broker's own on every version. Those behind it may be a publisher's on RabbitMQ before 4.0, which goes on
-/// with whatever was published as `x-death`.
+/// Only the newest entry is always the broker's own. Before RabbitMQ 4.0, older entries may come from a publisher that wrote an `x-death`
+/// header itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Death {
-    /// The queue that the message left.
+    /// The queue the message left.
     pub queue: String,
-    /// RabbitMQ's word: `rejected`, `expired`, `maxlen` or `delivery_limit`.
+    /// The reason, in RabbitMQ's words: `rejected`, `expired`, `maxlen` or `delivery_limit`.
     pub reason: String,
-    /// How often it died in this queue for this reason.
+    /// How often the message died in this queue for this reason.
     pub count: u32,
-    /// The exchange through which it had come to this queue; empty is the default exchange.
+    /// The exchange through which it came to this queue; empty for the default exchange.
     pub exchange: String,
-    /// The routing key with which it had come; the first of several.
+    /// The routing key with which it came to this queue; the first, if there were several.
     pub routing_key: String,
-    /// When, to the second.
+    /// When it died, in whole seconds.
     pub at: Option<SystemTime>,
-    /// The message's own time to live in ms, which the broker takes off when it dies.
+    /// The message's own `expiration` in ms, which the broker removes when it dies.
     pub expiration: Option<String>,
 }
 
 impl Death {
-    /// All deaths that the headers tell of, newest first. What is no list of tables counts as none; what is missing in one, or of another
-    /// type, is left empty.
+    /// All deaths in the headers, newest first. A value that is not a list of tables counts as empty. A field that is missing or has the
+    /// wrong type is left empty.
     #[must_use]
     pub fn all(table: &FieldTable) -> Vec<Self> {
         let deaths = headers::deaths(table).into_iter();

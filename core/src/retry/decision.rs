@@ -1,18 +1,18 @@
-//! The two decisions of a message's life: may it run, and what follows from how that went. Pure functions.
+//! The two decisions in a message's life: may it run, and what follows its attempt. Pure functions.
 
 use std::time::Duration;
 
 use super::{AgeFrom, Counting, Outcome, ParkReason, Policy, RetryState};
 
-/// Bounds that keep anything from going round for ever.
+/// Limits that keep a message from returning for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Crashes after which a message is parked as `delivery-limit`; below the broker's own limit of 20.
+    /// Crashes after which a message is parked as `delivery-limit`; 10 by default, below the broker's own limit of 20.
     pub crashes: u32,
-    /// Crashes from which a message runs alone, so that the next crash counts against it alone.
+    /// Crashes from which a message is a suspect: it runs alone, so that its next crash counts against no other message. 3 by default.
     pub suspect: u32,
-    /// Deferrals after which a message is parked as `exhausted`.
+    /// Deferrals after which a message is parked as `exhausted`; 1000 by default.
     pub deferrals: u32,
 }
 
@@ -49,21 +49,21 @@ impl Default for Limits {
     }
 }
 
-/// Crashes that the queue itself may count: RabbitMQ 4.0 and later drop a message after 20 by default, and its owner may have
-/// chosen less.
+/// Crashes that the queue itself may count. RabbitMQ 4.0 and later drop a message after 20 by default, and the queue's owner may have set a
+/// lower limit.
 const MOST_COUNTED_BY_QUEUE: u32 = 3;
 
 /// What to do with a message before its handler sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// Hand it out.
+    /// Hand it to a handler.
     Run,
-    /// Hand it out with nothing else outstanding: it may be the one that takes consumers down.
+    /// Hand it out while nothing else is unacknowledged: it may be the message that crashes its consumers.
     RunAlone,
-    /// Send a copy through the shortest wait, with this count of crashes on it: its queue counts none, or has counted so many
-    /// that its delivery limit may be near.
+    /// Send a copy through the shortest wait, with this count of crashes. Either its queue does not count crashes, or it has counted so
+    /// many that its delivery limit may be near.
     Detour {
-        /// Crashes, this one included.
+        /// The number of crashes, including this one.
         crashes: u32,
     },
     /// Park it.
@@ -73,8 +73,8 @@ pub(crate) enum Admission {
 /// Whether a message may run.
 #[must_use]
 pub(crate) fn admit(state: &RetryState, limits: &Limits) -> Admission {
-    // What its queue has counted spends a delivery limit that AMQP does not show, and past it the broker drops the message. A
-    // copy begins anew there, and carries the count along.
+    // Crashes that the queue has counted use up a delivery limit that AMQP does not show, and past the limit the broker drops the message.
+    // A copy starts at 0 in the queue, and carries the count in a header.
     let counted_by_queue = state.crashes.saturating_sub(state.own_crashes);
     if counted_by_queue >= MOST_COUNTED_BY_QUEUE && !state.uncounted_crash {
         Admission::Detour {
@@ -84,8 +84,7 @@ pub(crate) fn admit(state: &RetryState, limits: &Limits) -> Admission {
         Admission::Park(ParkReason::DeliveryLimit)
     } else if state.uncounted_crash {
         let crashes = if state.crashes > state.own_crashes {
-            // Counted already, if it can be believed: then it makes a suspect at most. Only what we counted ourselves
-            // parks a message.
+            // The queue's count may not be true, so it makes a suspect at most. Only crashes that we counted ourselves park a message.
             state.crashes.min(limits.suspect).max(state.own_crashes)
         } else {
             state.own_crashes.saturating_add(1)
@@ -100,12 +99,12 @@ pub(crate) fn admit(state: &RetryState, limits: &Limits) -> Admission {
     }
 }
 
-/// Whether an unstarted message must go back to its queue as a fresh copy with its crashes as they are.
+/// Whether an unstarted message must go to its queue as a copy with its crashes unchanged.
 ///
-/// A plain return keeps its place at the head, and looks like a crash to the next reader: classic queues mark it as
-/// redelivered, quorum queues before 4.3 count it. So it is good for the first returns only: by them alone a message never
-/// becomes a suspect, and the ones after that leave no mark. `nack_is_uncounted`: whether quorum queues leave a
-/// `basic.nack` uncounted.
+/// A requeue keeps the message's place at the head, but the next reader sees it as a crash: classic queues mark it as redelivered, quorum
+/// queues before 4.3 count it. So a message is requeued only the first few times, which alone never make it a suspect. After that it goes
+/// back as a copy.
+/// `nack_is_uncounted`: whether quorum queues do not count a `basic.nack`.
 #[must_use]
 pub(crate) fn returns_as_copy(
     state: &RetryState,
@@ -113,36 +112,36 @@ pub(crate) fn returns_as_copy(
     counting: Counting,
     nack_is_uncounted: bool,
 ) -> bool {
-    // Redelivered already from a queue that counts nothing: one more return is seen by nobody, and a copy would hide the
-    // crash that may have been.
+    // It is already redelivered, from a queue that counts nothing: one more requeue changes nothing, and a copy would hide a crash that may
+    // have happened.
     if state.uncounted_crash || counting == Counting::Deliveries {
         return false;
     }
     let queue_counts = state.crashes > state.own_crashes;
     if queue_counts {
-        // Somebody may have limited that count to 1.
+        // The queue's owner may have limited that count to 1.
         return !nack_is_uncounted;
     }
     state.crashes.saturating_add(1) >= limits.suspect.min(limits.crashes)
 }
 
-/// What follows from an attempt.
+/// What follows an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Acknowledge: done.
+    /// Acknowledge it.
     Ack,
-    /// Wait for `delay`, then come back at the tail as retry number `retry`.
+    /// Wait for `delay`, then return to the tail as retry number `retry`.
     Retry {
         /// Which retry this will be; 1 is the first.
         retry: u32,
         /// How long to wait.
         delay: Duration,
-        /// Whether the handler chose the delay: it then waits on the ladder, not in a queue of the policy.
+        /// Whether the handler chose the delay. Then it waits on the ladder, not in a queue of the policy.
         chosen: bool,
     },
-    /// Wait for `delay`, then come back without a retry spent.
+    /// Wait for `delay`, then return without using up a retry.
     Defer {
-        /// How often it was deferred, this time included.
+        /// The number of deferrals, including this one.
         deferral: u32,
         /// How long to wait.
         delay: Duration,
@@ -151,7 +150,7 @@ pub(crate) enum Action {
     Park(ParkReason),
 }
 
-/// Decides what follows from `outcome`. `now` is in seconds since 1970; `draw` is any random number, for the jitter.
+/// Decides what follows `outcome`. `now` is in seconds since 1970. `draw` is any random number, for the jitter.
 #[must_use]
 pub(crate) fn decide(
     state: &RetryState,
@@ -196,13 +195,13 @@ pub(crate) fn decide(
     }
 }
 
-/// A delay that a handler chose, made one that the broker takes.
+/// Limits a delay chosen by a handler to what the broker accepts.
 fn bounded(delay: Duration) -> Duration {
     delay.clamp(super::MILLISECOND, super::MAX_DELAY)
 }
 
-/// Whether the next attempt would come later than the policy allows. AMQP times are whole seconds, so a message is
-/// never parked early by rounding: the age counts from the end of the second in which it began.
+/// Whether the next attempt would be later than the policy allows. AMQP times are whole seconds, so the age counts from the end of the
+/// second in which it began: rounding never parks a message early.
 fn too_old(state: &RetryState, policy: &Policy, now: u64, delay: Duration) -> bool {
     let Some(max_age) = policy.max_age else {
         return false;
@@ -307,8 +306,8 @@ mod tests {
         );
     }
 
-    /// Played against the three kinds of queues: however often a message is put back unstarted, it never becomes a
-    /// suspect; and what really crashed before is never forgotten.
+    /// For each of the three kinds of queues: however often a message is requeued unstarted, it never becomes a suspect, and real crashes
+    /// are never forgotten.
     #[test]
     fn being_put_back_never_makes_a_suspect_and_forgets_no_crash() {
         let limits = Limits::default();
@@ -572,8 +571,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a publisher put into the headers: a decision is made, it counts upwards, and its delay is one that
-        /// the broker takes and the topology holds.
+        /// Whatever a publisher wrote into the headers: there is a decision, its count goes up, and its delay is one that the broker
+        /// accepts and the topology has a queue for.
         #[test]
         fn every_header_leads_to_a_safe_decision(
             headers in any_headers(), counting in any_counting(), past in any_past(), outcome in any_outcome(),

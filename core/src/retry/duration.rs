@@ -1,10 +1,10 @@
-//! Durations as people write them: `250ms`, `1s`, `5m`, `1h30m`. One text form in every language, flag and file.
+//! Durations in text: `250ms`, `1s`, `5m`, `1h30m`. The same form in every language, flag and file.
 
 use std::time::Duration;
 
 use crate::{Error, ErrorKind, Result};
 
-/// One millisecond, the unit in which RabbitMQ counts a message's time to live.
+/// One millisecond, the unit of a message's time to live in RabbitMQ.
 pub const MILLISECOND: Duration = Duration::from_millis(1);
 /// One second.
 pub const SECOND: Duration = Duration::from_secs(1);
@@ -15,7 +15,7 @@ pub const HOUR: Duration = Duration::from_secs(3_600);
 /// One day.
 pub const DAY: Duration = Duration::from_secs(86_400);
 
-/// The longest delay: 365 days, well inside what every RabbitMQ version takes as `x-message-ttl`.
+/// The longest delay: 365 days. Every RabbitMQ version accepts it as `x-message-ttl`.
 pub const MAX_DELAY: Duration = Duration::from_secs(365 * 86_400);
 
 const UNITS: [(&str, Duration); 5] = [
@@ -26,11 +26,10 @@ const UNITS: [(&str, Duration); 5] = [
     ("d", DAY),
 ];
 
-/// Reads a duration such as `250ms`, `1s`, `1.5s`, `5m`, `1h30m` or `2d`; the units are `ms`, `s`, `m`, `h`, `d`.
+/// Parses a duration such as `250ms`, `1s`, `1.5s`, `5m`, `1h30m` or `2d`. The units are `ms`, `s`, `m`, `h` and `d`.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidOption`] for an empty text, a missing or unknown unit, a negative number, or more than a
-/// thousand years.
+/// [`ErrorKind::InvalidOption`] for an empty text, a missing or unknown unit, a negative number, or more than a thousand years.
 pub fn parse_duration(text: &str) -> Result<Duration> {
     let bad = |why: &str| {
         Error::new(
@@ -73,7 +72,7 @@ pub fn parse_duration(text: &str) -> Result<Duration> {
         if seconds > 3.2e10 {
             return Err(bad("it is too long"));
         }
-        // Whole numbers stay exact, however large, and so do the digits behind the point: 0.1 s in binary is not 100 ms.
+        // Whole numbers and fractions are parsed as integers: 0.1 s as a binary fraction is not exactly 100 ms.
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         let unit_ms = u64::try_from(unit.as_millis()).unwrap_or(u64::MAX);
         let whole = whole.parse().unwrap_or(0_u64).saturating_mul(unit_ms);
@@ -86,7 +85,7 @@ pub fn parse_duration(text: &str) -> Result<Duration> {
     Ok(total)
 }
 
-/// Writes a duration in the form that [`parse_duration`] reads, with the largest unit that leaves no remainder.
+/// A duration in the form that [`parse_duration`] reads, with the largest unit that leaves no remainder.
 #[must_use]
 pub fn format_duration(duration: Duration) -> String {
     let ms = duration.as_millis();
@@ -104,7 +103,7 @@ pub fn format_duration(duration: Duration) -> String {
     format!("{ms}ms")
 }
 
-/// User text inside an error sentence: bounded, so that a megabyte of rubbish does not become a megabyte of error.
+/// User text for an error sentence, cut so that a huge text does not make a huge error.
 pub(super) fn cut(text: &str) -> String {
     if text.chars().count() <= 80 {
         text.to_owned()

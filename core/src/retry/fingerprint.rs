@@ -1,10 +1,9 @@
-//! A short mark that equal failures share (`x-retry-fingerprint`), so that a thousand parked messages read as three
-//! problems.
+//! A short mark that equal failures share (`x-retry-fingerprint`), so that a thousand parked messages can be grouped into three problems.
 
-/// Sixteen hexadecimal digits: FNV-1a 64 over the error's type, a line feed, and the error's text in which every run
-/// of characters that holds a digit stands as one `#`, and white space is folded.
+/// Sixteen hexadecimal digits: FNV-1a 64 over the error's type, a line feed, and the error's text. In the text, each run of characters with
+/// a digit in it becomes one `#`, and white space is folded.
 ///
-/// Numbers, ids and addresses differ from message to message; what is left is the problem.
+/// Numbers, ids and addresses differ from message to message; what is left describes the problem.
 pub(crate) fn fingerprint(error_type: &str, error: &str) -> String {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;

@@ -1,4 +1,4 @@
-//! What a policy does under load, on a clock of its own: the decisions are [`decide`]'s, the queues and handlers are counted.
+//! What a policy does under load, on a simulated clock. The decisions are those of [`decide`]; queues and handlers are only counters.
 //!
 //! ```text
 //! arrivals ──► work queue ──► handlers ──► done, or parked
@@ -6,8 +6,8 @@
 //!                  └── waiting ◄─┘
 //! ```
 //!
-//! A million messages take a moment here, because a message is only its count and its times. What a consumer does with a
-//! message, headers and all, is for [`Simulation`](crate::Simulation).
+//! A million messages take a moment, because a message is only its count and its times. [`Simulation`](crate::Simulation) shows what a
+//! consumer does with a real message.
 
 use std::{
     cmp::Reverse,
@@ -20,12 +20,12 @@ use crate::{Error, ErrorKind, Result};
 
 /// The most messages that may arrive in a forecast.
 const MOST_MESSAGES: u64 = 1_000_000;
-/// The most attempts that may be made in all.
+/// The most attempts in a forecast.
 const MOST_ATTEMPTS: u64 = 20_000_000;
-/// When a forecast begins, in seconds since 1970: any time does.
+/// When a forecast begins, in seconds since 1970. The value does not matter.
 const BEGINS: u64 = 1_000_000_000;
 
-/// What is asked of a service while a policy is tried out: how many messages arrive, how long and how well they are handled.
+/// The load under which a policy is tried out: how many messages arrive, how long their handlers take, and how many fail.
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,7 +52,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// `rate` messages a second, evenly, for so long. Unless told otherwise 16 handlers take 50 ms for each, and none fails.
+    /// `rate` messages per second, evenly spaced, for the time `lasts`. By default 16 handlers take 50 ms for each message, and none fails.
     #[must_use]
     pub fn new(rate: f64, lasts: Duration) -> Self {
         Self {
@@ -69,49 +69,49 @@ impl Load {
         }
     }
 
-    /// How long an attempt takes, whether it fails or not.
+    /// Sets how long an attempt takes, whether it fails or not.
     #[must_use]
     pub fn handler_time(mut self, time: Duration) -> Self {
         self.handler_time = time;
         self
     }
 
-    /// How many attempts are made at a time, by all consumers together.
+    /// Sets how many attempts run at a time, in all consumers together.
     #[must_use]
     pub fn handlers(mut self, handlers: usize) -> Self {
         self.handlers = handlers;
         self
     }
 
-    /// The share of attempts that fail, from 0 to 1, each by its own chance.
+    /// Sets the share of attempts that fail, 0 to 1. Each attempt fails independently.
     #[must_use]
     pub fn fail_rate(mut self, share: f64) -> Self {
         self.fail_rate = share;
         self
     }
 
-    /// The share of messages that fail at every attempt, from 0 to 1.
+    /// Sets the share of messages that fail at every attempt, 0 to 1.
     #[must_use]
     pub fn poison(mut self, share: f64) -> Self {
         self.poison = share;
         self
     }
 
-    /// Every attempt fails that begins within `length` after `start`.
+    /// Adds an outage: every attempt that begins within `length` after `start` fails.
     #[must_use]
     pub fn outage(mut self, start: Duration, length: Duration) -> Self {
         self.outage = Some((start, length));
         self
     }
 
-    /// Another run of luck. The same seed gives the same forecast on every machine, and different policies the same luck.
+    /// Sets the seed of the random numbers. The same seed gives the same forecast on every machine, and each policy meets the same numbers.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Into how many [`moments`](Forecast::moments) the time of the arrivals is divided; 240 unless told otherwise.
+    /// Sets into how many [`moments`](Forecast::moments) the time of the arrivals is divided; 240 by default.
     #[must_use]
     pub fn moments(mut self, moments: usize) -> Self {
         self.moments = moments.max(1);
@@ -124,11 +124,11 @@ impl Load {
         (self.rate * self.lasts.as_secs_f64()).round() as u64
     }
 
-    /// Tries `policy` out, until the last message is handled or parked. Pure: the same every time.
+    /// Tries `policy` out until the last message is handled or parked. The result depends only on the load and the policy.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for a load that makes no sense, and for one that is too large: more than a million messages, or
-    /// twenty million attempts. [`ErrorKind::InvalidPolicy`] as [`Policy::validate`].
+    /// [`ErrorKind::InvalidOption`] for a load that cannot work or is too large: more than a million messages, or twenty million attempts.
+    /// [`ErrorKind::InvalidPolicy`] as [`Policy::validate`].
     pub fn forecast(&self, policy: &Policy) -> Result<Forecast> {
         policy.validate()?;
         self.validate()?;
@@ -178,12 +178,12 @@ impl Load {
     }
 }
 
-/// A number from 0 to 1 that belongs to this attempt of this message, whatever the policy and the order of events.
+/// A number from 0 to 1 that depends only on the message and the attempt, not on the policy or the order of events.
 fn chance(seed: u64, id: u64, attempt: u32) -> f64 {
     (draw(seed, id, attempt) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// SplitMix64: every bit of what it is given changes half of the bits of what comes out.
+/// SplitMix64: every input bit changes about half of the output bits.
 fn draw(seed: u64, id: u64, attempt: u32) -> u64 {
     let mut mixed = seed;
     for word in [id, u64::from(attempt)] {
@@ -205,21 +205,21 @@ pub struct Forecast {
     pub attempts: u64,
     /// How many messages were handled in the end.
     pub handled: u64,
-    /// How many were parked, by [reason](crate::ParkReason::as_str).
+    /// How many messages were parked, by [reason](crate::ParkReason::as_str).
     pub parked: BTreeMap<&'static str, u64>,
     /// When the last message was handled or parked.
     pub ends: Duration,
-    /// How many messages were ready in the work queue at most: more than a few means that the handlers did not keep up.
+    /// The most messages that were ready in the work queue at a time. More than a few means that the handlers did not keep up.
     pub deepest: u64,
-    /// How many waited at most, in all waiting queues together.
+    /// The most messages that waited at a time, in all waiting queues together.
     pub most_waiting: u64,
-    /// First, second, … attempts.
+    /// One entry for all first attempts, one for all second attempts, …
     pub rounds: Vec<Round>,
     /// The waiting queues, by delay.
     pub queues: BTreeMap<Duration, Depth>,
-    /// From the first arrival to the last, in parts of equal length.
+    /// Equal parts of the time from the first arrival to the last.
     pub moments: Vec<Moment>,
-    /// How long a moment is.
+    /// The length of each moment.
     pub moment: Duration,
 }
 
@@ -227,13 +227,13 @@ pub struct Forecast {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Round {
-    /// How many messages came so far.
+    /// How many messages got to this attempt.
     pub attempts: u64,
     /// How many of these attempts failed.
     pub failed: u64,
-    /// How long after its arrival a message was tried for this time, at the earliest.
+    /// The shortest time from a message's arrival to this attempt.
     pub earliest: Duration,
-    /// The same on average.
+    /// The average time from a message's arrival to this attempt.
     pub average: Duration,
 }
 
@@ -241,9 +241,9 @@ pub struct Round {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Depth {
-    /// How many messages it took in all.
+    /// How many messages waited in it in all.
     pub messages: u64,
-    /// How many waited in it at most.
+    /// The most messages that waited in it at a time.
     pub most: u64,
     /// How many wait in it now; 0 at the end.
     now: u64,
@@ -253,13 +253,13 @@ pub struct Depth {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Moment {
-    /// How many messages arrived.
+    /// How many messages arrived in it.
     pub arrivals: u64,
-    /// How many attempts began.
+    /// How many attempts began in it.
     pub attempts: u64,
     /// How many messages waited for a retry at its end.
     pub waiting: u64,
-    /// How many were ready in the work queue at its end.
+    /// How many messages were ready in the work queue at its end.
     pub ready: u64,
 }
 
@@ -272,9 +272,9 @@ struct Known {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// An attempt ends, that began then.
+    /// The attempt that began at this time ends.
     Ended { began: u64 },
-    /// A wait ends, that was as long.
+    /// A wait of this length ends.
     Waited { ms: u64 },
 }
 
@@ -285,14 +285,14 @@ struct Run<'a> {
     state: RetryState,
     known: Vec<Known>,
     ready: VecDeque<u32>,
-    /// By time in µs, then in the order in which they were made.
+    /// Sorted by time in µs, then by when they were made.
     events: BinaryHeap<Reverse<(u64, u64, Event, u32)>>,
     made: u64,
     busy: usize,
     waiting: u64,
     totals: Vec<Duration>,
     width: u64,
-    /// The moment that is not over yet.
+    /// The moment that has not ended yet.
     open: usize,
     forecast: Forecast,
 }
@@ -352,7 +352,7 @@ impl<'a> Run<'a> {
         Ok(self.forecast)
     }
 
-    /// Notes how things stand at the end of each moment that is over.
+    /// Records the state at the end of each moment that is over.
     fn close_moments(&mut self, now: u64) {
         while let Some(moment) = self.forecast.moments.get_mut(self.open) {
             if now < self.width.saturating_mul(self.open as u64 + 1) {
@@ -364,7 +364,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Hands out what is ready to handlers that are free.
+    /// Gives ready messages to free handlers.
     fn begin(&mut self, now: u64) -> Result<()> {
         while self.busy < self.load.handlers {
             let Some(id) = self.ready.pop_front() else {
@@ -413,7 +413,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What follows from an attempt.
+    /// Decides what follows an attempt.
     fn judge(&mut self, id: u32, began: u64, now: u64) {
         let known = self.known[id as usize];
         let attempt = known.retries.saturating_add(1);
@@ -449,7 +449,7 @@ impl<'a> Run<'a> {
                 *self.forecast.parked.entry(reason.as_str()).or_default() += 1;
                 self.forecast.ends = Duration::from_micros(now);
             }
-            // A failure leads to neither.
+            // A failure never leads to these.
             Action::Ack | Action::Defer { .. } => {}
         }
     }
@@ -525,7 +525,7 @@ mod tests {
         assert_eq!(earliest, [0, 1, 11, 71]);
         assert_eq!(forecast.parked, BTreeMap::from([("exhausted", 60)]));
         assert_eq!((forecast.attempts, forecast.ends.as_secs()), (240, 59 + 71));
-        // One a second, each for a minute.
+        // One per second, each for a minute.
         let longest = forecast.queues[&MINUTE];
         assert_eq!((longest.messages, longest.most), (60, 60));
         assert_eq!(forecast.most_waiting, 60);
@@ -539,7 +539,7 @@ mod tests {
         assert!(forecast.attempts > 1_800);
         let short = load.forecast(&policy("fixed(10s, retries=2)")).unwrap();
         let exhausted = short.parked["exhausted"];
-        // Whatever arrived more than 20 s before the end of the outage.
+        // All that arrived more than 20 s before the end of the outage.
         assert!((390..=410).contains(&exhausted), "{exhausted}");
     }
 

@@ -1,4 +1,4 @@
-//! What a consumer asks of the service that it hands its failures over to, and how that is written and read (section 12 of PROTOCOL).
+//! What a consumer asks of a service when it hands a message over, and how that is written and read (section 12 of PROTOCOL).
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use lapin::types::FieldTable;
 
 use super::{Failure, Limits, MAX_DELAY, MILLISECOND, Outcome, ParkReason, RetryState, headers};
 
-/// What a service is asked to do with a message that was handed over to it.
+/// What a service is asked to do with a message that a consumer handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Handover {
-    /// An attempt failed, and the service's policy says what follows.
+    /// The attempt failed. The service's policy decides what follows.
     Retry {
-        /// The delay that the handler chose; `None` leaves it to the policy.
+        /// A delay chosen by the handler; `None` for the delay of the policy.
         delay: Option<Duration>,
     },
-    /// It is given up: park it with this reason.
+    /// Park it with this reason.
     Park(ParkReason),
-    /// It was put off: bring it back after this time, no attempt spent.
+    /// Bring it back after `delay`; no attempt is used up.
     Defer {
         /// How long to wait.
         delay: Duration,
     },
-    /// It never ran: bring it back soon, with the crashes that stand on it.
+    /// It never ran. Bring it back soon, with its crashes unchanged.
     Detour,
 }
 
 impl Handover {
-    /// The end of the attempt that this is about, with its `failure`; `None` for what never ran.
+    /// The outcome of this attempt, with its `failure`; `None` if it never ran.
     #[must_use]
     pub fn outcome(self, failure: Failure) -> Option<Outcome> {
         match self {
@@ -38,7 +38,7 @@ impl Handover {
         }
     }
 
-    /// The word on the wire.
+    /// The word used in the header.
     pub(crate) const fn as_str(&self) -> &'static str {
         match self {
             Self::Retry { .. } => "retry",
@@ -48,7 +48,7 @@ impl Handover {
         }
     }
 
-    /// Whether there is a failure to write down.
+    /// Whether it comes with a failure.
     pub(crate) const fn is_failure(&self) -> bool {
         matches!(self, Self::Retry { .. } | Self::Park(_))
     }
@@ -88,7 +88,7 @@ impl Handover {
         }
     }
 
-    /// The failure that stands on a message that was handed over: its consumer has written it down.
+    /// The failure that the consumer wrote on a message when it handed it over.
     pub(crate) fn failure(table: &FieldTable) -> Failure {
         let text = |name| headers::string(table, name).unwrap_or_default();
         let mut failure = Failure::new(text(headers::ERROR)).of_type(text(headers::ERROR_TYPE));
@@ -98,8 +98,8 @@ impl Handover {
     }
 }
 
-/// What the service is asked to do after an attempt that ended so, and with which failure; `None` after a success. Only what needs no
-/// policy is decided here: the service has it.
+/// What the service is asked to do after this outcome, and with which failure; `None` after a success. It decides only what needs no
+/// policy: the service has that.
 pub(crate) fn hand_over(
     state: &RetryState,
     outcome: &Outcome,
@@ -108,7 +108,7 @@ pub(crate) fn hand_over(
 ) -> Option<(Handover, Failure)> {
     let asked = match outcome {
         Outcome::Ack => return None,
-        // The copy is mended for good, and its next reader could not tell.
+        // The copy is repaired for good, and its next reader could not see that it once was broken.
         Outcome::Retry { failure, .. } if is_mended => {
             (Handover::Park(ParkReason::Undecodable), failure.clone())
         }

@@ -1,4 +1,4 @@
-//! The names on the wire, and careful reading of what stands behind them: a header is whatever a publisher chose.
+//! The names of headers, and careful reading of their values: any publisher may have written them.
 
 use std::hash::{Hash, Hasher};
 
@@ -23,7 +23,7 @@ pub(crate) const PARKED_REASON: &str = "x-retry-parked-reason";
 pub(crate) const FINGERPRINT: &str = "x-retry-fingerprint";
 pub(crate) const REPLAYS: &str = "x-retry-replays";
 pub(crate) const WALK: &str = "x-retry-walk";
-/// Of a failure that is handed over to a service: what is asked for, the queue where it failed, and the delay that was chosen.
+/// For a message handed over to a service: what is asked, the queue where it failed, and the chosen delay.
 pub(crate) const HANDOVER: &str = "x-retry-handover";
 pub(crate) const QUEUE: &str = "x-retry-queue";
 pub(crate) const AFTER: &str = "x-retry-after";
@@ -33,44 +33,43 @@ pub(crate) const ACQUIRED_COUNT: &str = "x-acquired-count";
 pub(crate) const DEATH: &str = "x-death";
 /// How long the delayed-message plugin keeps a message, in ms.
 pub(crate) const DELAY: &str = "x-delay";
-/// The count of the delayed-exchange pipelines in use before us, honoured once.
+/// The count that older delayed-exchange solutions write. It is read once.
 pub(crate) const LEGACY_RETRIES: &str = "x-retries";
 
 /// The version of the wire contract that this crate writes.
 pub(crate) const PROTOCOL_VERSION: i64 = 1;
 
-/// Counts above this are forged or broken: no policy comes near it.
+/// Larger counts are forged or broken: no policy comes near.
 const MOST: i64 = 1_000_000;
 
-/// Headers of the broker that must not travel with a copy: a re-published `x-death` is continued by RabbitMQ 3.10,
-/// ignored by 4.x, and can make brokers before 4.0.1 drop the message as a cycle; `CC` and `BCC` would route the copy
-/// to other queues.
+/// The broker's own headers, which must not be on a copy. RabbitMQ 3.10 continues a re-published `x-death`, 4.x ignores it, and brokers
+/// before 4.0.1 can drop the message because of it, as a cycle. `CC` and `BCC` would route the copy to more queues.
 pub(crate) fn is_brokers_own(name: &str) -> bool {
     matches!(name, "CC" | "BCC") || is_count(name) || is_of_death(name)
 }
 
-/// What the broker counts up at each delivery.
+/// Headers that the broker increments at each delivery.
 pub(crate) fn is_count(name: &str) -> bool {
     matches!(name, DELIVERY_COUNT | ACQUIRED_COUNT)
 }
 
-/// What the broker writes when it dead-letters a message.
+/// Headers that the broker writes when it dead-letters a message.
 pub(crate) fn is_of_death(name: &str) -> bool {
     name == DEATH || name.starts_with("x-first-death-") || name.starts_with("x-last-death-")
 }
 
-/// The record of one parking, which no later copy of the message may carry: it would be believed.
+/// The record of one parking. No later copy may have it, because it would be believed.
 pub(crate) fn is_of_parking(name: &str) -> bool {
     matches!(name, PARKED_AT | PARKED_REASON | ERROR_STACK | FINGERPRINT)
 }
 
-/// What one hand-over says, which no later copy of the message may carry.
+/// Headers of one hand-over. No later copy of the message may have them.
 pub(crate) fn is_of_handover(name: &str) -> bool {
     matches!(name, HANDOVER | QUEUE | AFTER)
 }
 
-/// Whether a copy of ours may carry a header of this name, and needs it more than its publisher's: a name that only looks like one of
-/// ours is the publisher's.
+/// Whether this is a header that our copies use, and that is kept before the publisher's if room is short. A name that only resembles one
+/// of ours belongs to the publisher.
 pub(crate) fn is_ours(name: &str) -> bool {
     is_of_parking(name)
         || is_of_handover(name)
@@ -94,7 +93,7 @@ pub(crate) fn is_ours(name: &str) -> bool {
         )
 }
 
-/// Any integer type of AMQP as `i64`.
+/// Any AMQP integer as `i64`.
 pub(crate) fn integer(value: &AMQPValue) -> Option<i64> {
     match *value {
         AMQPValue::ShortShortInt(n) => Some(n.into()),
@@ -108,7 +107,7 @@ pub(crate) fn integer(value: &AMQPValue) -> Option<i64> {
     }
 }
 
-/// A short or long string, or opaque bytes that happen to be UTF-8.
+/// A short or long string, or bytes that are valid UTF-8.
 pub(crate) fn text(value: &AMQPValue) -> Option<String> {
     match value {
         AMQPValue::ShortString(text) => Some(text.as_str().to_owned()),
@@ -120,7 +119,7 @@ pub(crate) fn text(value: &AMQPValue) -> Option<String> {
     }
 }
 
-/// A count that may be absent. `Err` says why what stands there is not believed.
+/// A count, or `None` if it is absent. `Err` says why the value is not believed.
 pub(crate) fn count(headers: &FieldTable, name: &str) -> Result<Option<u32>, &'static str> {
     let Some(value) = headers.inner().get(name) else {
         return Ok(None);
@@ -135,7 +134,7 @@ pub(crate) fn count(headers: &FieldTable, name: &str) -> Result<Option<u32>, &'s
 
 /// A time in seconds since 1970, as an AMQP timestamp or any integer.
 pub(crate) fn timestamp(headers: &FieldTable, name: &str) -> Result<Option<u64>, &'static str> {
-    // Year 9999: beyond it neither people nor libraries can print it.
+    // The end of year 9999: people and libraries cannot print later times.
     const LAST: u64 = 253_402_300_799;
     let Some(value) = headers.inner().get(name) else {
         return Ok(None);
@@ -150,13 +149,13 @@ pub(crate) fn timestamp(headers: &FieldTable, name: &str) -> Result<Option<u64>,
         .ok_or("is not a time")
 }
 
-/// Text that may be absent or of another type, then `None`.
+/// A text; `None` if it is absent or of another type.
 pub(crate) fn string(headers: &FieldTable, name: &str) -> Option<String> {
     headers.inner().get(name).and_then(text)
 }
 
-/// The `count` of the `x-death` entry of `queue` with `reason`: looked up by both, because the entry's place in the
-/// array depends on the topology.
+/// The `count` of the `x-death` entry for `queue` and `reason`. It is looked up by both, because the entry's position depends on the
+/// topology.
 pub(crate) fn death_count(
     headers: &FieldTable,
     queue: &str,
@@ -180,7 +179,7 @@ pub(crate) fn death_count(
     Ok(None)
 }
 
-/// The tables in `x-death`, newest first; none where it is something else.
+/// The tables in `x-death`, newest first; none if it is not a list of tables.
 pub(crate) fn deaths(headers: &FieldTable) -> Vec<&FieldTable> {
     match headers.inner().get(DEATH) {
         Some(AMQPValue::FieldArray(deaths)) => deaths
@@ -195,7 +194,7 @@ pub(crate) fn deaths(headers: &FieldTable) -> Vec<&FieldTable> {
     }
 }
 
-/// The routing key with which a message came to the queue of that death; the first of several (`CC`).
+/// The routing key with which a message came to the queue of that death; the first, if there were several (`CC`).
 pub(crate) fn first_routing_key(death: &FieldTable) -> Option<String> {
     match death.inner().get("routing-keys") {
         Some(AMQPValue::FieldArray(keys)) => keys.as_slice().first().and_then(text),
@@ -203,7 +202,7 @@ pub(crate) fn first_routing_key(death: &FieldTable) -> Option<String> {
     }
 }
 
-/// Hashes a value with its type, so that two of them are the same only when everything in them is.
+/// Hashes a value with its type, so that values are equal only if everything in them is.
 pub(crate) fn hash(value: &AMQPValue, hasher: &mut impl Hasher) {
     std::mem::discriminant(value).hash(hasher);
     match value {

@@ -8,15 +8,15 @@ use super::headers;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HistoryEntry {
-    /// Which attempt failed (1 is the first delivery).
+    /// The number of the attempt that failed; 1 is the first delivery.
     pub attempt: u32,
-    /// When, in seconds since 1970.
+    /// When it failed, in seconds since 1970.
     pub at: u64,
-    /// Why, one line.
+    /// The error, one line.
     pub error: String,
     /// The host name of the consumer.
     pub host: String,
-    /// The version of the consuming application, as it was given to the client; empty when it was not.
+    /// The version of the consuming application, [as the client was told](crate::ClientOptions::app_version); empty if it was not.
     pub app_version: String,
 }
 
@@ -24,7 +24,7 @@ pub struct HistoryEntry {
 pub(super) const MOST: usize = 10;
 
 impl HistoryEntry {
-    /// Reads the history of a message; entries of another shape are left out.
+    /// Reads the history from a message's headers. Entries of another shape are skipped.
     #[must_use]
     pub fn read(table: &FieldTable) -> Vec<Self> {
         let Some(AMQPValue::FieldArray(entries)) = table.inner().get(headers::HISTORY) else {
@@ -60,7 +60,7 @@ impl HistoryEntry {
         AMQPValue::FieldTable(table)
     }
 
-    /// The newest entries whose size together stays below `budget` bytes, oldest first.
+    /// The newest entries that together take less than `budget` bytes, oldest first.
     pub(super) fn write_all(entries: &[Self], budget: usize) -> Option<AMQPValue> {
         const FIXED: usize = 80;
         let mut room = budget;

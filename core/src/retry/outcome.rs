@@ -1,25 +1,25 @@
-//! What a handler makes of a message: the only thing that crosses from a language into the core.
+//! What a handler decides about a message. Only this crosses from a language into the core.
 
 use std::{fmt, time::Duration};
 
-/// Why and how an attempt failed: becomes the message's error headers and, when it is parked, its record.
+/// Why and how an attempt failed. It is written into the error headers of the copy, and into the record of a parked message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {
-    /// One line for people (`x-retry-error`).
+    /// One line for people (`x-retry-error`); longer text is cut to 1024 bytes.
     pub error: String,
-    /// The error's type or class, for rules and for grouping (`x-retry-error-type`); empty when unknown.
+    /// The error's type or class, for rules and for grouping (`x-retry-error-type`). Empty if unknown.
     pub error_type: String,
-    /// What else the error is: its base classes, or what it wraps. Rules look at these too; nothing is written of them.
+    /// Other names of the error, for rules only: its base classes, or the types it wraps. They are not written on the message.
     pub kinds: Vec<String>,
-    /// A stack trace or a chain of causes, if there is one (`x-retry-error-stack`, on parked messages only).
+    /// A stack trace or a chain of causes, if there is one (`x-retry-error-stack`). Only parked messages keep it, at most 16 KiB.
     pub stack: Option<String>,
-    /// The headers of the message say it already: the consumer wrote it that handed the message over.
+    /// The headers of the message already have it: the consumer that handed the message over wrote it.
     pub(crate) is_recorded: bool,
 }
 
 impl Failure {
-    /// A failure with a text and nothing else.
+    /// A failure with a text, and nothing else.
     #[must_use]
     pub fn new(error: impl Into<String>) -> Self {
         Self {
@@ -28,21 +28,21 @@ impl Failure {
         }
     }
 
-    /// Names the error's type or class.
+    /// Sets the error's type or class.
     #[must_use]
     pub fn of_type(mut self, error_type: impl Into<String>) -> Self {
         self.error_type = error_type.into();
         self
     }
 
-    /// Names what else the error is, for rules: its base classes, or the types that it wraps.
+    /// Sets other names of the error, for rules: its base classes, or the types it wraps.
     #[must_use]
     pub fn also(mut self, kinds: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.kinds = kinds.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Adds a stack trace or a chain of causes.
+    /// Sets a stack trace or a chain of causes.
     #[must_use]
     pub fn with_stack(mut self, stack: impl Into<String>) -> Self {
         self.stack = Some(stack.into());
@@ -59,27 +59,27 @@ impl fmt::Display for Failure {
 /// A handler may return a failure as its error, to name the error's type itself.
 impl std::error::Error for Failure {}
 
-/// The end of one attempt. More kinds of ends may come; what these hold stays as it is.
+/// How an attempt ended. New variants may be added; the existing ones stay as they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// Handled: the message is acknowledged and gone.
+    /// Handled: the message is acknowledged (AMQP `basic.ack`).
     Ack,
-    /// Failed: wait and try again, or park when the policy says it was enough.
+    /// Failed: the message waits for its next attempt, or is parked when the policy allows no more retries.
     Retry {
         /// What went wrong.
         failure: Failure,
-        /// The delay the handler chose; `None` leaves it to the policy.
+        /// A delay chosen by the handler; `None` for the delay of the policy.
         delay: Option<Duration>,
     },
-    /// Failed, and no retry can help: park now, whatever the policy would allow.
+    /// Failed, and no retry can help: the message is parked now, whatever the policy says.
     Park {
-        /// [`ParkReason::Requested`] or [`ParkReason::Fatal`] for handlers.
+        /// Handlers use [`ParkReason::Requested`] or [`ParkReason::Fatal`].
         reason: ParkReason,
         /// What went wrong.
         failure: Failure,
     },
-    /// Not now: come back after `delay` without spending an attempt.
+    /// Not now: the message is delivered again after `delay`, and uses up no attempt.
     Defer {
         /// How long to wait.
         delay: Duration,
@@ -87,7 +87,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What went wrong, if anything did.
+    /// What went wrong; `None` for `Ack` and `Defer`.
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         match self {
@@ -96,7 +96,7 @@ impl Outcome {
         }
     }
 
-    /// A failure that comes back after `delay`, whatever the policy says of the time; it counts as a retry.
+    /// The attempt failed; retry after `delay` instead of the policy's delay. It counts as a retry.
     #[must_use]
     pub fn retry_after(delay: Duration, failure: Failure) -> Self {
         Self::Retry {
@@ -105,7 +105,7 @@ impl Outcome {
         }
     }
 
-    /// Parks now, because the handler asks for it.
+    /// Parks the message now as `requested`.
     #[must_use]
     pub fn park(failure: Failure) -> Self {
         Self::Park {
@@ -114,7 +114,7 @@ impl Outcome {
         }
     }
 
-    /// Parks now, because the error is of a class that no retry can mend.
+    /// Parks the message now as `fatal`: no retry can fix this error.
     #[must_use]
     pub fn fatal(failure: Failure) -> Self {
         Self::Park {
@@ -123,13 +123,13 @@ impl Outcome {
         }
     }
 
-    /// Comes back after `delay`, without an attempt spent.
+    /// Delivers the message again after `delay`, and uses up no attempt.
     #[must_use]
     pub fn defer(delay: Duration) -> Self {
         Self::Defer { delay }
     }
 
-    /// A failure that leaves the delay to the policy.
+    /// The attempt failed; the policy decides on the delay.
     #[must_use]
     pub fn retry(failure: Failure) -> Self {
         Self::Retry {
@@ -143,28 +143,28 @@ impl Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ParkReason {
-    /// All retries (or deferrals) are spent.
+    /// All retries, or all deferrals, are used up.
     Exhausted,
-    /// The error is of a class that no retry can mend.
+    /// No retry can fix the error.
     Fatal,
-    /// The handler asked for it.
+    /// A handler or an operator asked for it.
     Requested,
-    /// It crashed its consumer too often.
+    /// It crashed its consumers too often, or the broker's delivery limit was reached.
     DeliveryLimit,
-    /// It cannot be read as AMQP: names that are not UTF-8, tables nested without end.
+    /// It cannot be read as AMQP: names that are not UTF-8, tables nested too deeply.
     Undecodable,
-    /// Its time to live ran out (dead-lettered by the broker).
+    /// Its time to live ran out, and the broker dead-lettered it.
     Expired,
-    /// Its next attempt would come later than the policy's `max_age` allows.
+    /// Its next attempt would be later than the policy's `max_age` allows.
     TooOld,
-    /// Another consumer rejected it (dead-lettered by the broker).
+    /// Another consumer rejected it, and the broker dead-lettered it.
     Rejected,
-    /// The queue was full (dead-lettered by the broker).
+    /// The queue was full, and the broker dead-lettered it.
     Overflow,
 }
 
 impl ParkReason {
-    /// All of them.
+    /// All reasons.
     #[doc(hidden)]
     pub const ALL: [Self; 9] = [
         Self::Exhausted,
@@ -178,7 +178,7 @@ impl ParkReason {
         Self::Overflow,
     ];
 
-    /// The word on the wire, in logs and in metrics.
+    /// The word used in headers, logs and metrics, such as `delivery-limit`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -194,7 +194,7 @@ impl ParkReason {
         }
     }
 
-    /// Reads the word on the wire, or the reason that RabbitMQ writes into `x-death`.
+    /// Reads a word of [`as_str`](Self::as_str), or a reason that RabbitMQ writes into `x-death`. `None` for any other word.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         match word {

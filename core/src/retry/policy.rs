@@ -1,4 +1,4 @@
-//! A retry policy: how long to wait, how often, and for how long at most.
+//! A retry policy: how long to wait, how often, and up to which age.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -8,20 +8,20 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result};
 
-/// Where a message's age is counted from, for [`Policy::max_age`].
+/// From when a message's age is counted, for [`Policy::max_age`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AgeFrom {
-    /// From its first failure (`x-retry-first-failed-at`).
+    /// From its first failure (`x-retry-first-failed-at`). The default.
     #[default]
     FirstFailure,
-    /// From its publication (the `timestamp` property, where the publisher set one; otherwise the first failure).
+    /// From its publication: the AMQP `timestamp` property, if the publisher set it. Otherwise from the first failure.
     Published,
 }
 
-/// When a failed message is tried again, and when it is parked instead.
+/// When a failed message is retried, and when it is parked instead.
 ///
-/// Made by the constructors of [`Backoff`] or read from text, the same text in every language:
+/// The constructors of [`Backoff`] make one. It can also be parsed from text, which is the same in every language:
 ///
 /// ```
 /// use retryrmq::{Backoff, Policy, SECOND};
@@ -37,17 +37,17 @@ pub struct Policy {
     pub(super) jitter: f64,
     pub(super) max_age: Option<Duration>,
     pub(super) age_from: AgeFrom,
-    /// An option that the shape does not have, for [`validate`](Self::validate) to name.
+    /// An option that the shape does not have. [`validate`](Self::validate) reports it.
     pub(super) misplaced: Option<&'static str>,
 }
 
-/// More waiting queues than this for one policy are a mistake, not a need.
+/// A policy that needs more waiting queues is a mistake.
 const MOST_DELAYS: usize = 64;
 
-/// A count above this is not believed when it is read from a message, so a policy with more would never end.
+/// A larger count on a message is not believed, so a policy with more retries would never end.
 const MOST_RETRIES: u32 = 1_000_000;
 
-/// Whatever grows by less takes thousands of retries to become a millisecond longer.
+/// A smaller factor needs thousands of retries until the delay grows by a millisecond.
 const SLOWEST_GROWTH: f64 = 1.001;
 
 impl Policy {
@@ -62,14 +62,14 @@ impl Policy {
         }
     }
 
-    /// How many retries before the message is parked; attempts are one more. 0 parks at the first failure.
+    /// Sets how many retries a message gets before it is parked: 0 to 1 000 000. Attempts are one more. 0 parks at the first failure.
     #[must_use]
     pub fn retries(mut self, retries: u32) -> Self {
         self.retries = retries;
         self
     }
 
-    /// The longest delay, for the linear and exponential shapes. [`validate`](Self::validate) refuses it for the others.
+    /// Sets the longest delay of the linear and exponential shapes. [`validate`](Self::validate) refuses it for other shapes.
     #[must_use]
     pub fn max(mut self, longest: Duration) -> Self {
         match &mut self.backoff {
@@ -79,7 +79,8 @@ impl Policy {
         self
     }
 
-    /// What every further delay is multiplied by, for the exponential shape. [`validate`](Self::validate) refuses it for the others.
+    /// Sets by what each further delay is multiplied, for the exponential shape: 1, or at least 1.001. [`validate`](Self::validate) refuses
+    /// it for other shapes.
     #[must_use]
     pub fn factor(mut self, times: f64) -> Self {
         match &mut self.backoff {
@@ -89,7 +90,7 @@ impl Policy {
         self
     }
 
-    /// What is added for every further retry, for the linear shape. [`validate`](Self::validate) refuses it for the others.
+    /// Sets what is added to each further delay, for the linear shape. [`validate`](Self::validate) refuses it for other shapes.
     #[must_use]
     pub fn step(mut self, longer: Duration) -> Self {
         match &mut self.backoff {
@@ -99,24 +100,24 @@ impl Policy {
         self
     }
 
-    /// Spreads a delay over three: `1 - jitter`, `1 - jitter / 2` and 1 times the delay, chosen at random.
+    /// Sets how far delays are spread: 0 to 0.9; 0 by default. Each delay is multiplied by `1 - jitter`, `1 - jitter / 2` or 1, at random.
     ///
-    /// Three queues rather than a random expiration in one: RabbitMQ releases a queue in order, so random expirations
-    /// in one queue all wait for the longest.
+    /// This takes three waiting queues per delay. Random expirations in one queue would not work: RabbitMQ releases a queue in order, so
+    /// all messages would wait for the longest delay.
     #[must_use]
     pub fn jitter(mut self, share: f64) -> Self {
         self.jitter = share;
         self
     }
 
-    /// Parks a message as `too-old` when its next attempt would come later than this after its first failure.
+    /// Sets the greatest age. A message is parked as `too-old` if its next attempt would be later than `age` after its first failure.
     #[must_use]
     pub fn max_age(mut self, age: Duration) -> Self {
         self.max_age = Some(age);
         self
     }
 
-    /// Where [`max_age`](Self::max_age) counts from.
+    /// Sets from when the age of [`max_age`](Self::max_age) is counted.
     #[must_use]
     pub fn age_from(mut self, from: AgeFrom) -> Self {
         self.age_from = from;
@@ -129,21 +130,21 @@ impl Policy {
         &self.backoff
     }
 
-    /// How many retries there are before a message is parked.
+    /// How many retries a message gets before it is parked.
     #[must_use]
     pub fn max_retries(&self) -> u32 {
         self.retries
     }
 
-    /// The delay before retry number `retry` (1 is the first). `draw` is any random number; it picks the jitter.
+    /// The delay before retry number `retry`; 1 is the first. `draw` is any random number; it chooses the jitter.
     #[must_use]
     pub fn delay(&self, retry: u32, draw: u64) -> Duration {
         let spread = self.spread(self.backoff.delay(retry));
         spread[usize::try_from(draw % spread.len() as u64).unwrap_or(0)]
     }
 
-    /// Every delay this policy can ask for, in ascending order: one waiting queue each. Of a policy that
-    /// [`validate`](Self::validate) refuses for having too many, the first of them.
+    /// Every delay of this policy, in ascending order. Each needs its own waiting queue. If there are too many, so that
+    /// [`validate`](Self::validate) refuses the policy, only the first of them are returned.
     #[must_use]
     pub fn delays(&self) -> BTreeSet<Duration> {
         let last = match &self.backoff {
@@ -164,8 +165,8 @@ impl Policy {
         delays
     }
 
-    /// The first retry after `retry` whose delay is longer than `delay`, or the one after `last`. Delays that grow slowly
-    /// repeat when they are rounded to milliseconds, so it is searched for, and not looked for one by one.
+    /// The first retry after `retry` whose delay is longer than `delay`, or `last + 1`. It is a binary search: delays that grow slowly
+    /// repeat when they are rounded to milliseconds.
     fn first_longer(&self, delay: Duration, retry: u32, last: u32) -> u32 {
         let (mut not_yet, mut found) = (retry, last + 1);
         while found - not_yet > 1 {
@@ -193,10 +194,10 @@ impl Policy {
         ]
     }
 
-    /// Checks everything that a constructor cannot: called when a consumer subscribes and when text is read.
+    /// Checks what a constructor cannot. It is called when a consumer subscribes, and when text is parsed.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidPolicy`] with a sentence that names the part to change.
+    /// [`ErrorKind::InvalidPolicy`] with a sentence that names what to change.
     pub fn validate(&self) -> Result<()> {
         let bad = |why: String| {
             Err(Error::new(

@@ -24,10 +24,10 @@ fn bad(text: &str, why: impl fmt::Display) -> Error {
 impl FromStr for Policy {
     type Err = Error;
 
-    /// Reads the text form.
+    /// Parses the text form.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidPolicy`], with the words that are known, for anything else.
+    /// [`ErrorKind::InvalidPolicy`] for any other text, with a list of the known words.
     fn from_str(text: &str) -> Result<Self> {
         let (shape, arguments) = text
             .trim()
@@ -297,7 +297,7 @@ mod tests {
         }
     }
 
-    /// What grows slowly, in short steps, where rounding repeats delays.
+    /// Delays that grow slowly, in short steps, so that rounding repeats them.
     fn slow_policy() -> impl Strategy<Value = Policy> {
         let policy = (1u64..200, 1u32..400, 1u64..200, 1u32..=1_000_000, 0u32..=4);
         let slow = policy.prop_map(|(ms, thousandths, longest, retries, jitter)| {

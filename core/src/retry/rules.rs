@@ -1,7 +1,7 @@
 //! Rules that choose another policy by routing key, header or error class.
 //!
-//! One text form: `routing_key=eu.#, error=*Timeout => fixed(5s, retries=3)`. The first rule whose conditions all hold
-//! decides; the consumer's own policy decides where none does.
+//! Their text form is `routing_key=eu.#, error=*Timeout => fixed(5s, retries=3)`. The first rule whose conditions all match decides. If
+//! none matches, the consumer's own policy decides.
 
 use std::{fmt, str::FromStr};
 
@@ -10,7 +10,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use super::{Failure, Policy, duration::cut, headers};
 use crate::{Error, ErrorKind, Result};
 
-/// A policy and the conditions under which it takes the place of the consumer's own.
+/// A policy and its conditions. If all of them match, the policy replaces the consumer's own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     conditions: Vec<Condition>,
@@ -19,16 +19,16 @@ pub struct Rule {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Condition {
-    /// A topic pattern as in AMQP bindings: words between dots, `*` one word, `#` any number of words.
+    /// A topic pattern as in AMQP bindings: words separated by dots, `*` for one word, `#` for any number of words.
     RoutingKey(String),
-    /// A header's value as text; `*` stands for any text.
+    /// A header's value as text; `*` matches any text.
     Header { name: String, value: String },
-    /// One of the error's types; `*` stands for any text.
+    /// One of the error's types; `*` matches any text.
     Error(String),
 }
 
 impl Rule {
-    /// A rule that holds for every failure until conditions are added.
+    /// A rule that matches every failure until conditions are added.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
         Self {
@@ -37,14 +37,14 @@ impl Rule {
         }
     }
 
-    /// Holds where the original routing key matches a topic pattern (`eu.*`, `orders.#`).
+    /// Adds a condition: the original routing key matches this topic pattern, such as `eu.*` or `orders.#`.
     #[must_use]
     pub fn routing_key(mut self, pattern: impl Into<String>) -> Self {
         self.conditions.push(Condition::RoutingKey(pattern.into()));
         self
     }
 
-    /// Holds where a header has this value; `*` in the value stands for any text.
+    /// Adds a condition: the header `name` has this value. `*` in the value matches any text.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.conditions.push(Condition::Header {
@@ -54,8 +54,8 @@ impl Rule {
         self
     }
 
-    /// Holds where the error's type matches, or one of the [further kinds](Failure::kinds) that the error is of; `*`
-    /// stands for any text. [`Consumer::error_type`](crate::Consumer::error_type) says which types of Rust are known.
+    /// Adds a condition: the error's type matches, or one of its [other names](Failure::kinds). `*` matches any text.
+    /// [`Consumer::error_type`](crate::Consumer::error_type) says which Rust types are known.
     #[must_use]
     pub fn error(mut self, pattern: impl Into<String>) -> Self {
         self.conditions.push(Condition::Error(pattern.into()));
@@ -68,7 +68,7 @@ impl Rule {
         &self.policy
     }
 
-    /// Whether all its conditions hold. `routing_key` is the one the message was first published with.
+    /// Whether all its conditions match. `routing_key` is the one the message was first published with.
     #[must_use]
     pub fn holds(
         &self,
@@ -93,11 +93,10 @@ impl Rule {
 impl FromStr for Rule {
     type Err = Error;
 
-    /// Reads `CONDITION[, CONDITION…] => POLICY`, a condition being `routing_key=PATTERN`, `header.NAME=VALUE` or
-    /// `error=PATTERN`.
+    /// Parses `CONDITION[, CONDITION…] => POLICY`. A condition is `routing_key=PATTERN`, `header.NAME=VALUE` or `error=PATTERN`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidPolicy`] for anything else.
+    /// [`ErrorKind::InvalidPolicy`] for any other text.
     fn from_str(text: &str) -> Result<Self> {
         let bad = |why: String| {
             Error::new(
@@ -154,14 +153,14 @@ impl fmt::Display for Rule {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Rules {
-    /// Tried in order; the first that holds decides.
+    /// Tried in order; the first that matches decides.
     pub rules: Vec<Rule>,
-    /// Decides where no rule holds.
+    /// Decides if no rule matches.
     pub otherwise: Policy,
 }
 
 impl Rules {
-    /// Rules in the order in which they are tried, and the policy where none holds.
+    /// Rules in the order in which they are tried, and the policy for failures that none matches.
     #[must_use]
     pub fn new(rules: impl IntoIterator<Item = Rule>, otherwise: Policy) -> Self {
         Self {
@@ -170,7 +169,7 @@ impl Rules {
         }
     }
 
-    /// The policy for a failure. `routing_key` is the one the message was first published with.
+    /// The policy for this failure. `routing_key` is the one the message was first published with.
     #[must_use]
     pub fn policy(
         &self,
@@ -184,12 +183,12 @@ impl Rules {
             .map_or(&self.otherwise, |rule| &rule.policy)
     }
 
-    /// Every policy that may decide, the consumer's own first.
+    /// Every policy that can decide, the consumer's own first.
     pub fn policies(&self) -> impl Iterator<Item = &Policy> {
         std::iter::once(&self.otherwise).chain(self.rules.iter().map(Rule::policy))
     }
 
-    /// The fewest retries after which one of the policies may park a message; 0 where one of them counts its age.
+    /// The fewest retries after which one of the policies may park a message; 0 if one of them has a `max_age`.
     #[must_use]
     pub fn patience(&self) -> u32 {
         self.policies()
@@ -207,7 +206,7 @@ impl Rules {
     }
 }
 
-/// A header value as the text that a rule compares with: strings, numbers and booleans; nothing else.
+/// A header value as the text that a rule compares: strings, numbers and booleans only.
 fn scalar_text(value: &AMQPValue) -> Option<String> {
     match value {
         AMQPValue::Boolean(flag) => Some(flag.to_string()),
@@ -219,9 +218,9 @@ fn scalar_text(value: &AMQPValue) -> Option<String> {
     }
 }
 
-/// AMQP topic matching: `*` is exactly one word, `#` any number of words.
+/// AMQP topic matching: `*` matches exactly one word, `#` any number of words.
 fn topic_matches(pattern: &str, key: &str) -> bool {
-    /// As RabbitMQ has it: nothing has no words, not one that is empty.
+    /// As in RabbitMQ, an empty key has no words, not one empty word.
     fn words(text: &str) -> Vec<&str> {
         if text.is_empty() {
             return Vec::new();
@@ -236,7 +235,7 @@ fn topic_matches(pattern: &str, key: &str) -> bool {
     )
 }
 
-/// `*` is any text, also none; everything else stands for itself.
+/// `*` matches any text, also none; everything else matches itself.
 fn glob_matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), text.chars().collect());
@@ -248,7 +247,7 @@ fn glob_matches(pattern: &str, text: &str) -> bool {
     )
 }
 
-/// Matching with one kind of "any number" wildcard, in time `pattern × text` at most, without recursion.
+/// Matches with one kind of "any number" wildcard, in at most `pattern × text` steps and without recursion.
 fn wild<T>(
     pattern: &[T],
     text: &[T],

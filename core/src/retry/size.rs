@@ -1,4 +1,4 @@
-//! Keeps the headers of a copy inside one frame: a content header that is larger costs the connection (AMQP 501).
+//! Keeps the headers of a copy within one frame. A larger content header closes the connection (AMQP 501).
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 
 use super::headers;
 
-/// The bytes a table takes on the wire, its length prefix included (AMQP 0-9-1, 4.2.5.5).
+/// The bytes that a table takes on the wire, with its length prefix (AMQP 0-9-1, 4.2.5.5).
 pub(crate) fn encoded_size(table: &FieldTable) -> usize {
     4 + table
         .inner()
@@ -31,8 +31,8 @@ fn value_size(value: &AMQPValue) -> usize {
     }
 }
 
-/// Makes `table` fit: first without our stack, then without our history, then with our error cut, and only then by
-/// leaving out the message's own headers, largest first, which `x-retry-headers-cut` tells.
+/// Makes `table` fit. It removes, in this order: our stack trace, our history, part of our error text, and then the message's own headers,
+/// largest first. `x-retry-headers-cut` says that the latter happened.
 pub(super) fn fit(table: &mut FieldTable, budget: usize) {
     let mut entries: BTreeMap<ShortString, AMQPValue> = table
         .inner()
@@ -67,7 +67,7 @@ pub(super) fn fit(table: &mut FieldTable, budget: usize) {
             entries.remove(&name);
             over = over.saturating_sub(size);
         }
-        // A forged header under one of our names can be as large as any other.
+        // A forged header with one of our names can be as large as any other.
         while size(&entries) > budget
             && let Some(name) = entries
                 .iter()

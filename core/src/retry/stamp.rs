@@ -1,4 +1,4 @@
-//! Writes the headers of a copy: what the next consumer, and a person at a parking queue, will know of the message.
+//! Writes the headers of a copy: what the next consumer, and a person who looks at a parking queue, will know about the message.
 
 use lapin::{
     BasicProperties,
@@ -12,7 +12,7 @@ use super::{
     size::{encoded_size, fit},
 };
 
-/// Who writes: constant for one consumer.
+/// The writer of the headers; constant for one consumer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Origin {
     pub(crate) host: String,
@@ -23,13 +23,13 @@ pub(crate) struct Origin {
 pub(crate) struct Stamp<'a> {
     pub(crate) origin: &'a Origin,
     pub(crate) properties: &'a BasicProperties,
-    /// Where the message was first published, which the copy's own exchange and routing key no longer say.
+    /// Where the message was first published. The copy's own exchange and routing key no longer say it.
     pub(crate) exchange: &'a str,
     pub(crate) routing_key: &'a str,
     pub(crate) state: &'a RetryState,
     /// Seconds since 1970.
     pub(crate) now: u64,
-    /// Bytes that all headers and properties of a copy may take, by the frame size of the connection that publishes it.
+    /// The most bytes that all headers and properties of a copy may take, given the frame size of the publishing connection.
     pub(crate) budget: usize,
 }
 
@@ -47,14 +47,14 @@ impl Stamp<'_> {
         expiration: Option<u64>,
     ) -> BasicProperties {
         let mut copy = self.copy();
-        // The attempt went to its end: whatever crashed before, this message did not take this consumer down.
+        // The attempt ended, so this message did not crash its consumer, whatever crashed before.
         remove(&mut copy, headers::CRASHES);
         self.count(&mut copy, headers::COUNT, retry);
         self.failure(&mut copy, failure);
         self.finish_what_waits(copy, expiration)
     }
 
-    /// The copy of a deferred message: counted as such, no retry spent.
+    /// The copy of a deferred message: it counts the deferral, and uses up no retry.
     pub(crate) fn deferral(&self, deferral: u32, expiration: Option<u64>) -> BasicProperties {
         let mut copy = self.copy();
         self.count(&mut copy, headers::COUNT, self.state.retries);
@@ -63,7 +63,7 @@ impl Stamp<'_> {
         self.finish_what_waits(copy, expiration)
     }
 
-    /// The copy of a message that a classic queue returned: `crashes` in all.
+    /// The copy for a detour, with this number of crashes.
     pub(crate) fn detour(&self, crashes: u32, expiration: Option<u64>) -> BasicProperties {
         let mut copy = self.copy();
         self.count(&mut copy, headers::COUNT, self.state.retries);
@@ -71,7 +71,7 @@ impl Stamp<'_> {
         self.finish_what_waits(copy, expiration)
     }
 
-    /// The parked copy, with the record that a person reads.
+    /// The parked copy, with its record.
     pub(crate) fn parked(&self, reason: ParkReason, failure: &Failure) -> BasicProperties {
         let mut copy = self.copy();
         self.count(&mut copy, headers::COUNT, self.state.retries);
@@ -89,8 +89,7 @@ impl Stamp<'_> {
         self.finish(copy, None)
     }
 
-    /// The copy that a service takes over: the message with the counts with which this attempt began, and with its failure as it would
-    /// stand in the record.
+    /// The copy for a service: the counts with which this attempt began, and its failure as a record would have it.
     pub(crate) fn handed_over(
         &self,
         queue: &str,
@@ -118,9 +117,8 @@ impl Stamp<'_> {
         self.finish(copy, None)
     }
 
-    /// A fresh copy of a parked message, without the broker's count of deliveries: that starts again. The record of its
-    /// parking stays, and so do the deaths: of a message that the broker parked they are all that says why. `None` when that
-    /// does not fit: nothing may be cut from a message that is only looked at.
+    /// A fresh copy of a parked message, with the broker's delivery count at 0 again. It keeps the record of its parking, and its deaths:
+    /// if the broker parked it, only they say why. `None` if not all of it fits: nothing may be cut from a message that is only looked at.
     pub(crate) fn renewed(&self, walk: &str) -> Option<BasicProperties> {
         let mut copy = self.copy();
         if let Some(original) = self.properties.headers() {
@@ -140,12 +138,10 @@ impl Stamp<'_> {
         fits.then(|| properties.with_headers(copy))
     }
 
-    /// The copy that goes back to its work queue from a parking queue: no retries spent, unless their count is kept, and one
-    /// replay more.
+    /// The copy that returns from a parking queue to its work queue: one replay more, and no retries used up unless `keep_count` is set.
     ///
     /// # Errors
-    /// The names of headers that do not fit beside the others: whoever replays a message wants all of it. What is left out of our
-    /// own record is no loss.
+    /// The names of headers that do not fit. A replay must have all of the publisher's headers; only our own record may be shortened.
     pub(crate) fn replay(
         &self,
         walk: &str,
@@ -173,7 +169,7 @@ impl Stamp<'_> {
         self.whole(copy)
     }
 
-    /// The copy of a message that comes back before its time. Nothing is counted, nothing of its past is changed.
+    /// The copy of a waiting message that is brought back early. All counts and its past stay as they are.
     ///
     /// # Errors
     /// As [`replay`](Self::replay).
@@ -185,7 +181,7 @@ impl Stamp<'_> {
         self.whole(copy)
     }
 
-    /// The parked copy of a message that somebody takes out while it waits: with the failure that it waits for, if there was one.
+    /// The parked copy of a message that is taken out while it waits, with its last failure, if there is one.
     ///
     /// # Errors
     /// As [`replay`](Self::replay).
@@ -208,7 +204,7 @@ impl Stamp<'_> {
         self.whole(copy)
     }
 
-    /// The properties of a copy, if all of it fits that is not a record of ours.
+    /// The properties of a copy, if everything fits that is not our own record.
     fn whole(&self, copy: FieldTable) -> Result<BasicProperties, Vec<String>> {
         let whole = copy.clone();
         let properties = self.finish(copy, None);
@@ -230,8 +226,8 @@ impl Stamp<'_> {
         }
     }
 
-    /// The message's own headers without the broker's and those of an earlier parking, and with what every copy of ours
-    /// carries. A failure that was cut keeps its group: no other copy could tell it again.
+    /// The headers of every copy: the message's own, without the broker's and those of an earlier parking, and what each copy of ours has.
+    /// If the text of a failure was cut, its fingerprint is kept, because no later copy could compute it.
     fn copy(&self) -> FieldTable {
         let mut table = FieldTable::default();
         if let Some(original) = self.properties.headers() {
@@ -286,7 +282,7 @@ impl Stamp<'_> {
                 long(&cut_middle(&failure.error_type, TYPE_MAX)),
             );
         }
-        // What waits is chosen by its group, too, and nobody could tell it from a text that was cut.
+        // Waiting messages are also selected by fingerprint, and it cannot be computed from a cut text.
         remove(table, headers::FINGERPRINT);
         if error.len() < failure.error.len() || failure.error_type.len() > TYPE_MAX {
             let alike = fingerprint(&failure.error_type, &failure.error);
@@ -311,7 +307,7 @@ impl Stamp<'_> {
         }
     }
 
-    /// The group of a failure that the original carries, where its headers alone would tell another one. On a record it is that of the
+    /// The fingerprint of the original's failure, if its headers alone would give another one. On a parked message it is that of the
     /// parking.
     fn group_of_what_was_cut(&self) -> Option<String> {
         let table = self.properties.headers().as_ref()?;
@@ -324,13 +320,13 @@ impl Stamp<'_> {
         (is_sound && alike != fingerprint_of(table)).then_some(alike)
     }
 
-    /// A text that the original carries.
+    /// A text in the original's headers.
     fn written(&self, name: &str) -> Option<String> {
         let table = self.properties.headers().as_ref()?;
         headers::string(table, name)
     }
 
-    /// What only a record has of a failure: as its consumer wrote it, if it did.
+    /// Adds what only a record has of a failure. If the consumer already wrote it, that is used.
     fn particulars(&self, table: &mut FieldTable, failure: &Failure) {
         if failure.is_recorded {
             let written = self.properties.headers().as_ref();
@@ -356,7 +352,7 @@ impl Stamp<'_> {
         insert(table, name, AMQPValue::LongLongInt(count.into()));
     }
 
-    /// As [`finish`](Self::finish), of what is to wait: where there is no room for its error, its group says what is left of that.
+    /// As [`finish`](Self::finish), for a copy that waits: if there is no room for its error, it has the fingerprint instead.
     fn finish_what_waits(&self, mut table: FieldTable, expiration: Option<u64>) -> BasicProperties {
         let budget = self.budget.saturating_sub(carried(self.properties).1);
         let is_told =
@@ -368,8 +364,8 @@ impl Stamp<'_> {
         self.finish(table, expiration)
     }
 
-    /// Properties of the copy: all of the original's but `user_id` (a broker refuses one that is not the connection's
-    /// own) and `expiration` (which would cut the wait short), persistent, and small enough for one frame.
+    /// The properties of the copy: persistent, and small enough for one frame. It has all of the original's properties except `user_id`,
+    /// because a broker refuses one that is not the connection's own, and `expiration`, which would end the wait early.
     fn finish(&self, mut table: FieldTable, expiration: Option<u64>) -> BasicProperties {
         let (mut new, names) = carried(self.properties);
         if let Some(ms) = expiration {
@@ -383,16 +379,16 @@ impl Stamp<'_> {
     }
 }
 
-/// Whether a parked message with these properties can be put back as a fresh copy, see [`Stamp::renewed`].
+/// Whether a parked message with these properties can be replaced by a fresh copy; see [`Stamp::renewed`].
 pub(crate) fn is_renewable(properties: &BasicProperties, budget: usize) -> bool {
-    // Names of an exchange and of a routing key, a mark, and what belongs to them.
+    // For the names of an exchange and a routing key, a mark, and their overhead.
     const ADDED: usize = 900;
     let headers = properties.headers().as_ref().map_or(0, encoded_size);
     headers + carried(properties).1 + ADDED <= budget + counts(budget)
 }
 
-/// What a parked message may take beyond a copy's budget, which leaves the broker an eighth of a small frame: it adds no more
-/// than its count of deliveries.
+/// What a parked message may take beyond a copy's budget. The budget leaves an eighth of a small frame to the broker, and the broker adds
+/// only its delivery count.
 fn counts(budget: usize) -> usize {
     (budget / 14).min(1_024)
 }
@@ -423,7 +419,7 @@ fn carried(old: &BasicProperties) -> (BasicProperties, usize) {
     (new, names)
 }
 
-/// The properties of a copy when it has waited: the broker takes its expiration off.
+/// The properties of a copy after its wait: the broker removes its expiration.
 pub(crate) fn waited(copy: &BasicProperties) -> BasicProperties {
     let headers = copy.headers().clone().unwrap_or_default();
     carried(copy).0.with_headers(headers)
@@ -447,13 +443,13 @@ fn long(text: &str) -> AMQPValue {
     AMQPValue::LongString(text.into())
 }
 
-/// The group of a failure as far as its headers say.
+/// The fingerprint of the failure in the headers.
 fn fingerprint_of(table: &FieldTable) -> String {
     let text = |name| headers::string(table, name).unwrap_or_default();
     fingerprint(&text(headers::ERROR_TYPE), &text(headers::ERROR))
 }
 
-/// Keeps the beginning and the end, where an error's cause and place stand.
+/// Keeps the beginning and the end of a text, which have an error's cause and place.
 fn cut_middle(text: &str, max: usize) -> String {
     const MARK: &str = " … ";
     if text.len() <= max {
@@ -502,7 +498,7 @@ mod tests {
                 };
                 let copy = stamp.renewed("renewed 0123456789abcdef").expect("it fits");
                 most = encoded_size(copy.headers().as_ref().unwrap()) + carried(&copy).1;
-                // Class, weight, size of the body, flags, the mode, a priority and a time.
+                // Class, weight, body size, flags, delivery mode, priority and timestamp.
                 assert!(most + 26 <= room, "{frame_max}: {most}");
             }
             assert!(most > 0, "{frame_max}: nothing is renewable");

@@ -1,33 +1,33 @@
-//! What a message's headers say of its past: the only memory there is, and any publisher may have written it.
+//! What a message's headers say about its past. Nothing else remembers it, and any publisher may have written them.
 
 use lapin::{BasicProperties, types::FieldTable};
 
 use super::headers;
 
-/// Where a strategy's count of retries is kept.
+/// Where a strategy counts the retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counting {
-    /// In `x-retry-count`, which our copies carry.
+    /// In `x-retry-count`, on our copies.
     Header,
-    /// In the broker's `x-death`, by queue and reason, on top of `x-retry-count`.
+    /// In the broker's `x-death`, per queue and reason, added to `x-retry-count`.
     Deaths {
-        /// Whether the broker's delivery count holds the dead-letter rounds too (quorum queues of RabbitMQ 4.0 to 4.2).
+        /// Whether the broker's delivery count includes dead-letter rounds (quorum queues of RabbitMQ 4.0 to 4.2).
         carried: bool,
-        /// Whether a classic queue hands out as redelivered what came back from such a round (RabbitMQ 4.3).
+        /// Whether a classic queue marks a message as redelivered when it returns from such a round (RabbitMQ 4.3).
         looks_redelivered: bool,
     },
-    /// In the broker's `x-delivery-count`: every return is a retry.
+    /// In the broker's `x-delivery-count`: every requeue is a retry.
     Deliveries,
 }
 
-/// Whether a message was delivered before, and who would have counted that.
+/// Whether a message was delivered before, and what would have counted that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Past {
-    /// It was not: whatever its headers say of that came with it.
+    /// It was not. Counts in its headers came with it.
     None,
-    /// It was; its queue's type is not known, or is one that counts returns.
+    /// It was. The type of its queue is unknown, or one that counts requeues.
     Returned,
-    /// It was, by a classic queue, which counts nothing: whatever its headers say of that came with it.
+    /// It was, by a classic queue, which counts nothing. Counts in its headers came with it.
     Uncounted,
 }
 
@@ -41,40 +41,40 @@ impl Past {
     }
 }
 
-/// What is known of a message before an attempt.
+/// What is known about a message before an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetryState {
-    /// Failed attempts so far; the attempt about to be made is this plus one.
+    /// Failed attempts so far. The next attempt is this plus one.
     pub retries: u32,
-    /// Whether that is what a header of ours says.
+    /// Whether that number comes from a header of ours.
     pub is_counted: bool,
-    /// Times that a handler deferred it.
+    /// How often a handler deferred it.
     pub deferrals: u32,
-    /// Times a consumer went away while holding it.
+    /// How often a consumer crashed while it held the message.
     pub crashes: u32,
-    /// Those of the crashes that we counted ourselves.
+    /// The crashes that our own header counts.
     pub own_crashes: u32,
-    /// It was with a consumer before, and nothing that can be believed has counted that.
+    /// A consumer held it before, and no count that can be believed includes that.
     pub uncounted_crash: bool,
-    /// Times it was replayed from a parking queue.
+    /// How often it was replayed from a parking queue.
     pub replays: u32,
     /// When its first attempt failed, in seconds since 1970.
     pub first_failed_at: Option<u64>,
-    /// When it was published, in seconds since 1970, if its publisher said so.
+    /// When it was published, in seconds since 1970, if the publisher set it.
     pub published_at: Option<u64>,
-    /// The exchange it was first published to, if this is a copy of ours.
+    /// The exchange it was first published to, if this is our copy.
     pub exchange: Option<String>,
-    /// The routing key it was first published with, if this is a copy of ours.
+    /// The routing key it was first published with, if this is our copy.
     pub routing_key: Option<String>,
-    /// The last failure's text.
+    /// The text of the last failure.
     pub last_error: Option<String>,
-    /// Headers that are not believed, each with the reason; each deserves one warning.
+    /// Headers that are ignored because they cannot be believed, each with the reason. Each is logged once.
     pub distrusted: Vec<(&'static str, &'static str)>,
 }
 
 impl RetryState {
-    /// Reads the state of a message that came from `queue`. Never fails: what cannot be believed counts as absent and
-    /// is listed in [`distrusted`](Self::distrusted).
+    /// Reads the state of a message from `queue`. Never fails: what cannot be believed counts as absent, and is listed in
+    /// [`distrusted`](Self::distrusted).
     #[must_use]
     pub(crate) fn read(
         queue: &str,
@@ -103,12 +103,12 @@ impl RetryState {
                 headers::count(table, headers::DELIVERY_COUNT),
             )
         } else {
-            None // whatever stands there came with the message
+            None // any count in the headers came with the message
         };
         state.is_counted = own.is_some();
         state.retries = match counting {
             Counting::Header => {
-                // What was replayed counts from the start, whoever counted before.
+                // A replayed message counts from the start, whoever counted before.
                 let is_replayed = table.contains_key(headers::REPLAYS);
                 let legacy = || {
                     let counted = (!is_replayed).then(|| state.legacy(table));
@@ -129,12 +129,12 @@ impl RetryState {
                 let rounds = if carried { deaths.unwrap_or(0) } else { 0 };
                 counted.saturating_add(returns.unwrap_or(0).saturating_sub(rounds))
             }
-            // A crash cannot be told from a retry here; both are bounded by the retries.
+            // A crash cannot be told from a retry here. The retries limit both.
             Counting::Deliveries => counted,
         };
-        // A quorum queue counts its returns, a classic queue hands on whatever stands there. A message that is no copy
-        // of ours may have brought the count along, out of the quorum queue that it was dead-lettered from or out of
-        // its publisher's head: past the first return, or with a death elsewhere on it, it is counted by us instead.
+        // A quorum queue counts requeues; a classic queue passes on whatever count the message has. A message that is not our copy may
+        // have brought a count along, from the quorum queue that dead-lettered it or from its publisher. So from the second requeue on, or
+        // with a death in another queue, we count the crash ourselves.
         let foreign = !table.contains_key(headers::PROTOCOL)
             && (returns.is_some_and(|returns| returns > 1)
                 || (table.contains_key(headers::DEATH) && deaths.is_none()));
@@ -167,7 +167,7 @@ impl RetryState {
             headers::timestamp(table, headers::FIRST_FAILED_AT),
         );
         let is_handled = own.is_some() || state.deferrals > 0 || counted > 0 || state.replays > 0;
-        // A walk through the parking queue copies what nobody has ever handled, too.
+        // A walk through the parking queue also copies messages that no handler ever had.
         if is_handled || table.contains_key(headers::WALK) {
             state.exchange = headers::string(table, headers::EXCHANGE);
             state.routing_key = headers::string(table, headers::ROUTING_KEY);
@@ -178,13 +178,13 @@ impl RetryState {
         state
     }
 
-    /// The attempt about to be made: 1 on first delivery.
+    /// The number of the next attempt: 1 on first delivery.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.retries.saturating_add(1)
     }
 
-    /// Whether it was replayed and nothing has happened to it since.
+    /// Whether it was replayed, and nothing has happened to it since.
     pub(crate) fn is_fresh_replay(&self) -> bool {
         self.replays > 0 && self.retries == 0 && self.deferrals == 0 && self.crashes == 0
     }

@@ -9,11 +9,11 @@ use std::{
 
 use crate::retry::ParkReason;
 
-/// Something an operator or a test would want to know.
+/// What happened to a message or a consumer, for operators and tests. [`Consumer::on_event`](crate::Consumer::on_event) gets them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A failed message is on its way to wait; its original is acknowledged.
+    /// A failed message waits for its next attempt. Its copy is confirmed, its original acknowledged.
     #[non_exhaustive]
     Retried {
         /// The work queue.
@@ -24,10 +24,10 @@ pub enum Event {
         attempt: u32,
         /// How long it waits.
         delay: Duration,
-        /// Why it failed.
+        /// The error of this attempt.
         error: String,
     },
-    /// A message was deferred by its handler.
+    /// A handler deferred a message.
     #[non_exhaustive]
     Deferred {
         /// The work queue.
@@ -44,14 +44,14 @@ pub enum Event {
         queue: String,
         /// The message's id, if its publisher gave it one.
         message_id: Option<String>,
-        /// The last attempt made.
+        /// The number of the last attempt.
         attempt: u32,
         /// Why it was parked.
         reason: ParkReason,
-        /// The last failure.
+        /// The error of the last failure.
         error: String,
     },
-    /// With the strategy `service`: a failed message was handed over to the service, whose policy decides; its original is acknowledged.
+    /// With the strategy `service`: a failed message was handed over to the service, whose policy decides. Its original is acknowledged.
     #[non_exhaustive]
     HandedOver {
         /// The work queue.
@@ -60,30 +60,30 @@ pub enum Event {
         message_id: Option<String>,
         /// The attempt that failed; 1 is the first delivery.
         attempt: u32,
-        /// Why it failed.
+        /// The error of this attempt.
         error: String,
     },
-    /// With `dlx = false`: a failed message was rejected; the queue's own dead-lettering decides.
+    /// With `dlx` off: a failed message was rejected without requeue. The queue's own dead-lettering decides.
     #[non_exhaustive]
     Rejected {
         /// The work queue.
         queue: String,
         /// The message's id, if its publisher gave it one.
         message_id: Option<String>,
-        /// Why it failed.
+        /// The error of this attempt.
         error: String,
     },
-    /// A message that came back without an answer takes a detour, so that the crash is counted.
+    /// A message came back without an answer from its consumer. A copy takes a short wait, so that the crash is counted.
     #[non_exhaustive]
     Detoured {
         /// The work queue.
         queue: String,
         /// The message's id, if its publisher gave it one.
         message_id: Option<String>,
-        /// Crashes so far.
+        /// Its crashes so far.
         crashes: u32,
     },
-    /// A message that was handled before the connection dropped came again, and was acknowledged without running again.
+    /// A message that was handled before the connection was lost came again. It was acknowledged and not handled again.
     #[non_exhaustive]
     AlreadyHandled {
         /// The work queue.
@@ -91,7 +91,7 @@ pub enum Event {
         /// The message's id.
         message_id: Option<String>,
     },
-    /// A message that was replayed from the parking queue arrived, to be handled again.
+    /// A message that was replayed from the parking queue arrived, and will be handled again.
     #[non_exhaustive]
     Replayed {
         /// The work queue.
@@ -99,17 +99,17 @@ pub enum Event {
         /// The message's id, if its publisher gave it one.
         message_id: Option<String>,
     },
-    /// A copy could not be stored; it is tried again, and the original is still unacknowledged.
+    /// A copy could not be stored. It is tried again; the original is still unacknowledged.
     #[non_exhaustive]
     PublishFailed {
         /// The work queue.
         queue: String,
         /// The message's id, if its publisher gave it one.
         message_id: Option<String>,
-        /// Why.
+        /// Why it could not be stored.
         error: String,
     },
-    /// Copies could not be stored for long: the message goes back to its queue.
+    /// A copy could not be stored for a long time, so the message was requeued.
     #[non_exhaustive]
     Requeued {
         /// The work queue.
@@ -117,36 +117,36 @@ pub enum Event {
         /// The message's id, if its publisher gave it one.
         message_id: Option<String>,
     },
-    /// The connection or the channel was lost; what was unacknowledged comes again.
+    /// The connection or the channel was lost. Unacknowledged messages are delivered again.
     #[non_exhaustive]
     Disconnected {
         /// The work queue.
         queue: String,
     },
-    /// The connection was lost, and the broker refuses the login or the virtual host now. It is tried again; somebody has to change
-    /// the login or the virtual host.
+    /// The connection was lost, and the broker now refuses the login or the virtual host. The client keeps trying; somebody must change one
+    /// of them.
     #[non_exhaustive]
     LoginRefused {
         /// The work queue.
         queue: String,
-        /// What the broker refuses.
+        /// What the broker refused.
         error: String,
     },
-    /// Consuming again after a loss.
+    /// The consumer consumes again after a loss.
     #[non_exhaustive]
     Reconnected {
         /// The work queue.
         queue: String,
     },
-    /// Too large a share of attempts failed: no messages are taken for a while.
+    /// Too many attempts failed, so the consumer takes no messages for a while.
     #[non_exhaustive]
     Paused {
         /// The work queue.
         queue: String,
-        /// For how long.
+        /// How long the pause lasts.
         delay: Duration,
     },
-    /// The probe message succeeded: messages are taken again.
+    /// The probe message succeeded, so the consumer takes messages again.
     #[non_exhaustive]
     Resumed {
         /// The work queue.
@@ -155,7 +155,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// One event of each kind, for lists of them.
+    /// One event of each kind, for lists of all of them.
     #[doc(hidden)]
     #[must_use]
     pub fn one_of_each() -> Vec<Self> {
@@ -230,7 +230,7 @@ impl Event {
         ]
     }
 
-    /// The event's stable name: `retried`, `parked`, …
+    /// The event's stable name: `retried`, `parked`, … It is the same in every language and metric.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -252,7 +252,7 @@ impl Event {
         }
     }
 
-    /// What it says, whatever it is: for logs, tables and other languages.
+    /// All that it says, in one shape for every event: for logs, tables and other languages.
     #[must_use]
     pub fn facts(&self) -> Facts<'_> {
         match self {
@@ -358,13 +358,13 @@ impl Event {
     }
 }
 
-/// What an [`Event`] says, in one shape for all of them.
+/// All that an [`Event`] says, in one shape for every event. A field is `None` if the event does not have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Facts<'a> {
     /// The work queue.
     pub queue: &'a str,
-    /// The message's id, if it is about a message and its publisher gave it one.
+    /// The message's id, if the event is about a message and its publisher gave it one.
     pub message_id: Option<&'a str>,
     /// The attempt that failed; 1 is the first delivery.
     pub attempt: Option<u32>,
@@ -374,13 +374,13 @@ pub struct Facts<'a> {
     pub reason: Option<ParkReason>,
     /// What went wrong.
     pub error: Option<&'a str>,
-    /// Crashes so far.
+    /// The message's crashes so far.
     pub crashes: Option<u32>,
 }
 
 type Told = dyn Fn(&Event) + Send + Sync;
 
-/// Who is told of events.
+/// The function that gets the events.
 #[derive(Clone, Default)]
 pub(crate) struct Listener(Option<Arc<Told>>);
 
@@ -389,7 +389,7 @@ impl Listener {
         Self(Some(Arc::new(listener)))
     }
 
-    /// Tells, if anybody wants to know. A listener that panics does not take the consumer with it.
+    /// Calls the listener, if there is one. A panic in it does not end the consumer.
     pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
         if let Some(listener) = &self.0
             && catch_unwind(AssertUnwindSafe(|| listener(&event()))).is_err()

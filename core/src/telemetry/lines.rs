@@ -1,7 +1,7 @@
-//! The core's log lines for a program that is not written in Rust: caught where they are said, kept until they are fetched.
+//! The core's log lines for a program that is not written in Rust. They are kept until they are fetched.
 //!
-//! With the cargo feature `log-lines`, for bindings. A Rust program installs a `tracing` subscriber of its own instead.
-//! Only this crate is heard: the AMQP client under it logs bodies, and at TRACE level passwords.
+//! It is for bindings, with the cargo feature `log-lines`. A Rust program installs its own `tracing` subscriber instead. Only lines of this
+//! crate are kept: the AMQP client below it logs bodies, and at TRACE level passwords.
 
 use std::{
     collections::VecDeque,
@@ -24,22 +24,22 @@ use tracing_subscriber::{
 
 pub use tracing::Level;
 
-/// How many lines can wait, as many as events; past that the oldest are dropped, and a line says how many.
+/// How many lines are kept, as for events. Beyond that the oldest are dropped, and a line says how many.
 const ROOM: usize = 10_000;
 
-/// As often is a lock tried before a line is given up.
+/// How often to try a lock before a line is dropped.
 const TRIES: usize = 1_000;
 
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// The module of this crate that says it: `consumer`, `client`, …; empty at the root.
+    /// The module of this crate: `consumer`, `client`, …; empty at the root.
     pub module: &'static str,
-    /// How much it matters.
+    /// Its level.
     pub level: Level,
     /// What happened.
     pub message: String,
-    /// What it happened to, names and values.
+    /// The names and values that belong to it.
     pub fields: Vec<(&'static str, String)>,
 }
 
@@ -63,32 +63,32 @@ pub enum Wanted {
     /// Those of level INFO and above.
     #[default]
     Info,
-    /// Those of level DEBUG and TRACE too.
+    /// Those of all levels.
     Debug,
 }
 
 static WAITING: Mutex<VecDeque<Line>> = Mutex::new(VecDeque::new());
 static WANTED: AtomicU8 = AtomicU8::new(Wanted::Info as u8);
-/// How many lines had no room since the last [`take`].
+/// How many lines were dropped since the last [`take`].
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 static NUDGE: OnceLock<fn()> = OnceLock::new();
 
-/// Catches the log lines of this process from now on; `nudge` is called after each, from whatever thread said it, and must
-/// be quick. Does nothing when lines are caught already, or when a `tracing` subscriber is installed.
+/// Keeps the log lines of this process from now on. `nudge` is called after each line, on the thread that logged it, and must be quick.
+/// Does nothing if lines are kept already, or if a `tracing` subscriber is installed.
 pub fn catch(nudge: fn()) {
     if NUDGE.set(nudge).is_ok() {
-        // Fails only when something else in this process is told of everything already.
+        // Fails only if this process already has a subscriber.
         let _ = tracing::subscriber::set_global_default(Registry::default().with(Catcher));
     }
 }
 
-/// Says which lines are wanted.
+/// Sets which lines are kept.
 pub fn want(wanted: Wanted) {
     WANTED.store(wanted as u8, Ordering::Relaxed);
     tracing::callsite::rebuild_interest_cache();
 }
 
-/// The lines since the last call, the oldest first. Where lines had no room, the first one is a WARN that counts them.
+/// The lines since the last call, oldest first. If lines were dropped, the first one is a WARN with their number.
 pub fn take() -> Vec<Line> {
     let Some(mut lines) = waiting() else {
         return Vec::new();
@@ -105,7 +105,7 @@ pub fn take() -> Vec<Line> {
     dropped.into_iter().chain(lines.drain(..)).collect()
 }
 
-/// Tried and never waited for: a fork may have copied it locked, and a line less is better than a child that hangs.
+/// Tries the lock and never waits: a fork may have copied it locked. A lost line is better than a child process that hangs.
 fn waiting() -> Option<MutexGuard<'static, VecDeque<Line>>> {
     for _ in 0..TRIES {
         match WAITING.try_lock() {
@@ -166,7 +166,7 @@ impl Visit for Line {
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let mut text = String::new();
-        // Writing into a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{value:?}");
         self.record(field, text);
     }
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(line.to_string(), "pausing (queue=orders pause=30s)");
     }
 
-    /// One test for all that there is one of in a process.
+    /// One test, because a process has only one log.
     #[test]
     fn what_is_wanted_is_kept_up_to_a_bound() {
         let catching = Registry::default().with(Catcher);
@@ -238,7 +238,7 @@ mod tests {
         "WARN attempt 1 of 6 of a message without id in orders failed: no; given up as requested and dropped, because `park` is off",
     ];
 
-    /// What is said of the attempts of three consumers.
+    /// The log lines about the attempts of three consumers.
     fn of_attempts() -> Vec<String> {
         use crate::{Consumer, Failure, MINUTE, Outcome, ParkReason, Publish, Simulation};
         let policy = "fixed(4s, retries=1)".parse().unwrap();

@@ -31,7 +31,7 @@ macro_rules! counters {
             pub(crate) outstanding: Gauge,
         }
 
-        /// The numbers of a consumer since it began.
+        /// The counters of one queue, from the start of its client. All consumers of the queue on that client share them.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Stats {
@@ -41,7 +41,7 @@ macro_rules! counters {
         }
 
         impl Stats {
-            /// All of them by name, in a fixed order: for logs, tables and other languages.
+            /// All of them with their names, in a fixed order: for logs, tables and other languages.
             #[must_use]
             pub fn numbers(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name),)* ("outstanding", self.outstanding)]
@@ -90,21 +90,21 @@ counters! {
     acked = "messages_acked": "Messages handled and acknowledged.",
     failed = "messages_failed": "Attempts that failed.",
     retried = "messages_retried": "Messages sent to wait for another attempt.",
-    deferred = "messages_deferred": "Messages put off by their handler.",
+    deferred = "messages_deferred": "Messages that a handler deferred.",
     parked = "messages_parked": "Messages parked.",
     handed_over = "messages_handed_over": "Failed messages handed over to the service, whose policy decides.",
     rejected = "messages_rejected": "Messages rejected because the consumer has no retries.",
-    detoured = "messages_detoured": "Messages that were with a consumer when it went away, sent on a counted detour.",
-    already_handled = "messages_already_handled": "Redeliveries of handled messages, acknowledged without running them again.",
-    requeued = "messages_requeued": "Messages given back to their queue.",
-    stale = "stale_settlements": "Settlements of messages that were already settled or belong to a lost connection.",
+    detoured = "messages_detoured": "Messages that came back without an answer, sent on a detour so that the crash is counted.",
+    already_handled = "messages_already_handled": "Redeliveries of handled messages, acknowledged and not handled again.",
+    requeued = "messages_requeued": "Messages requeued.",
+    stale = "stale_settlements": "Settlements without effect, because the message was already settled or belongs to a lost connection.",
     publish_failures = "publish_failures": "Copies that could not be stored at once.",
-    reconnects = "consumer_reconnects": "Times the consumer came back after a loss.",
-    pauses = "consumer_pauses": "Times the consumer paused because too many attempts failed.",
+    reconnects = "consumer_reconnects": "How often the consumer resumed after a lost connection.",
+    pauses = "consumer_pauses": "How often the consumer paused because too many attempts failed.",
 }
 
 impl Counters {
-    /// Counts what an event tells.
+    /// Counts an event.
     pub(crate) fn note(&self, event: &Event) {
         let counter = match event {
             Event::Retried { .. } => &self.retried,
@@ -136,12 +136,12 @@ pub(crate) struct Metrics {
     connections: Family<Purpose, Gauge>,
 }
 
-/// Seconds, from a moment to longer than most handlers may take.
+/// Bucket limits in seconds, from a moment to longer than most handler timeouts.
 const SECONDS: [f64; 12] = [
     0.001, 0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0,
 ];
 
-/// How many messages are parked, by work queue.
+/// How many messages are parked, per work queue.
 #[derive(Clone, Default)]
 pub(crate) struct Depth(Family<Labels, Gauge>);
 
@@ -195,7 +195,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The counters of `queue`: the same for every consumer of it.
+    /// The counters of `queue`, shared by all its consumers.
     pub(crate) fn of(&self, queue: &str) -> Counters {
         self.families.of(queue)
     }
@@ -209,14 +209,14 @@ impl Metrics {
         self.depth.clone()
     }
 
-    /// All of them in the OpenMetrics text format, which Prometheus reads; and which connections are open.
+    /// All metrics in the OpenMetrics text format, which Prometheus reads, and which connections are open.
     pub(crate) fn text(&self, connections: [(&'static str, bool); 2]) -> String {
         for (purpose, open) in connections {
             let gauge = self.connections.get_or_create(&Purpose { purpose });
             gauge.set(open.into());
         }
         let mut text = String::new();
-        // Writing into a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = encode(&mut text, &self.registry);
         text
     }

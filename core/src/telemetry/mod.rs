@@ -1,4 +1,4 @@
-//! What a consumer tells the world: typed events, and metrics in the Prometheus text format.
+//! What a consumer reports: typed events, and metrics in the Prometheus text format.
 
 mod events;
 #[cfg(feature = "log-lines")]
@@ -12,7 +12,7 @@ pub(crate) use metrics::{Counters, Depth, Metrics};
 
 use once_cell::sync::Lazy;
 
-/// This machine's name, as the history of a message shows it.
+/// The name of this machine, for the history of a message.
 pub(crate) static HOST: Lazy<String> = Lazy::new(|| {
     gethostname::gethostname()
         .to_string_lossy()
@@ -21,7 +21,7 @@ pub(crate) static HOST: Lazy<String> = Lazy::new(|| {
         .collect()
 });
 
-/// This process, as the management pages show its connections.
+/// The name of this process, shown with its connections in the management UI.
 pub(crate) fn process_name() -> String {
     let program = std::env::args_os().next().map(std::path::PathBuf::from);
     let program = program

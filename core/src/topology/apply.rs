@@ -1,4 +1,4 @@
-//! Compares a plan with the broker, and makes what is missing.
+//! Compares a plan with the broker, and creates what is missing.
 
 use lapin::{
     ExchangeKind,
@@ -15,7 +15,7 @@ use crate::{
     connection::{Connection, Doing, Kind, OpenChannel, ask, kind_of, look},
 };
 
-/// What became of one item of a plan.
+/// The result for one item of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
@@ -23,9 +23,9 @@ pub struct Finding {
     pub item: Item,
     /// Its state on the broker.
     pub status: Status,
-    /// Of a work queue: its type, where the broker told it or it was made just now.
+    /// For a work queue: its type, if the broker told it or the queue was created just now.
     pub queue_type: Option<QueueType>,
-    /// Of the service's queue that failures are handed over to: how many services consume it.
+    /// For the service's handover queue: how many services consume it.
     pub services: Option<u32>,
 }
 
@@ -33,38 +33,36 @@ pub struct Finding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
-    /// It exists and fits.
+    /// It exists and is as planned.
     Present,
-    /// It did not exist and was made just now.
+    /// It did not exist and was created just now.
     Created,
     /// It does not exist.
     Missing,
     /// It exists with other arguments; the text is the broker's.
     Differs(String),
-    /// Only the broker's management API could tell: whether a binding exists, and what an exchange is like that exists and that this
-    /// user may not declare.
+    /// Only the management API could tell. This concerns bindings, and exchanges that exist and that this user may not declare.
     Unknown,
 }
 
-/// How far to go.
+/// What to do with a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Look, and make nothing.
+    /// Look, and create nothing.
     Compare,
-    /// Make what is missing, refuse what differs.
+    /// Create what is missing, refuse what differs.
     Apply,
-    /// Declare nothing, refuse what is missing. Bind what is to be bound.
+    /// Declare nothing, refuse what is missing. Bindings are made.
     Require,
-    /// As `Require`, and streams are as good as queues.
+    /// As `Require`, and streams count as queues.
     Exist,
 }
 
-/// Goes through `plan` on `connection`, which should be used for nothing else: every refusal closes a channel, and some
-/// close the connection.
+/// Goes through `plan` on `connection`, which must be used for nothing else: every refusal closes a channel, and some close the connection.
 ///
 /// # Errors
-/// [`ErrorKind::Mismatch`], [`ErrorKind::QueueNotFound`], [`ErrorKind::AccessRefused`], [`ErrorKind::StrategyRefused`];
-/// what was made before stays.
+/// [`ErrorKind::Mismatch`], [`ErrorKind::QueueNotFound`], [`ErrorKind::AccessRefused`], [`ErrorKind::StrategyRefused`]. What was created
+/// before stays.
 pub(crate) async fn apply(
     connection: &Connection,
     plan: &Plan,
@@ -190,7 +188,7 @@ impl Sought<'_> {
         )
     }
 
-    /// A work queue is not what the strategy needs: names the strategy that takes it as it is.
+    /// Adds to the error which strategy works with the work queue as it is.
     fn with_way_out(&self, error: Error) -> Error {
         if error.kind() != ErrorKind::Mismatch || !self.is_work_queue {
             return error;
@@ -215,14 +213,14 @@ fn no_exchange(exchange: &str) -> Error {
 struct Broker<'a> {
     connection: &'a Connection,
     channel: Option<OpenChannel>,
-    /// The type that the broker told of the queue in question.
+    /// The type of the queue, if the broker told it.
     told: Option<QueueType>,
-    /// How many services consume the queue in question.
+    /// How many services consume the queue.
     services: Option<u32>,
 }
 
 impl Broker<'_> {
-    /// The channel, or another one when the last question closed it.
+    /// The channel, or a new one if the last question closed it.
     async fn channel(&mut self) -> Result<&OpenChannel> {
         if !self.channel.as_ref().is_some_and(OpenChannel::is_open) {
             self.channel = Some(self.connection.channel().await?);
@@ -244,11 +242,11 @@ impl Broker<'_> {
                 true
             }
             Err(error) if error.kind() == ErrorKind::QueueNotFound => false,
-            // Whoever may publish to it need not have any permission on it. A copy that is returned tells that it is missing.
+            // A user who may publish to it need not have any permission on it. If it is missing, a returned copy will tell.
             Err(error) if error.kind() == ErrorKind::AccessRefused && sought.is_handover_queue => {
                 return Ok(Status::Unknown);
             }
-            // RabbitMQ 4.3 wants a permission for a look; the declaration, if there is one, will say which.
+            // RabbitMQ 4.3 requires a permission to look. If a declaration follows, its error names that permission.
             Err(error) if error.kind() == ErrorKind::AccessRefused && makes => false,
             Err(error) => return Err(error),
         };
@@ -297,8 +295,8 @@ impl Broker<'_> {
         }
     }
 
-    /// Declares a queue. Of a work queue that is there, arguments of its owner's that change nothing for us are taken over: the
-    /// broker names the first one that differs, and its value, in each refusal.
+    /// Declares a queue. If the work queue exists, harmless arguments that its owner set are adopted: each refusal names the first argument
+    /// that differs, and its value.
     async fn declare(&mut self, sought: &Sought<'_>, present: bool) -> Result<()> {
         let durable = QueueDeclareOptions {
             durable: true,
@@ -326,10 +324,10 @@ impl Broker<'_> {
         }
     }
 
-    /// Whether a queue goes with its last consumer. AMQP shows that only in what a declaration is refused for: first that it is
-    /// durable, then this, then its arguments. A user that may not declare it is not told.
+    /// Whether a queue is deleted with its last consumer. AMQP shows that only in the refusal of a declaration: first whether the queue is
+    /// durable, then this, then its arguments. A user who may not declare it does not find out.
     async fn is_auto_delete(&mut self, sought: &Sought<'_>) -> Result<bool> {
-        // A quorum queue is durable, so that none of these makes one that is not.
+        // A quorum queue must be durable, so none of these declarations can create one that is not.
         let mut quorum = FieldTable::default();
         quorum.insert(
             ShortString::from("x-queue-type"),
@@ -356,7 +354,7 @@ impl Broker<'_> {
         Ok(false)
     }
 
-    /// The type of a queue, where it can be told. A user that may not read from it is told so when it is consumed.
+    /// The type of a queue, if it can be found out. A user who may not read it gets a refusal when consuming.
     async fn asked_for_its_type(&mut self, queue: &str) -> Result<Option<Kind>> {
         let wire = name(queue)?;
         let connection = self.connection;
@@ -427,7 +425,7 @@ impl Broker<'_> {
                     _ => Err(Error::new(ErrorKind::Mismatch, message).with_source(error)),
                 }
             }
-            // 406 from RabbitMQ 4, 503 and the end of the connection from 3.10.
+            // RabbitMQ 4 answers 406; 3.10 answers 503 and closes the connection.
             Err(error) if error.to_string().contains("unknown exchange type") => Err(Error::new(
                 ErrorKind::StrategyRefused,
                 format!(
@@ -447,8 +445,8 @@ impl Broker<'_> {
         routing_key: &str,
         mode: Mode,
     ) -> Result<Status> {
-        // Nobody can look at a binding. To make it again changes nothing and takes no right to configure, so that it is made where
-        // queues may not be: without it every failed message is dropped in silence.
+        // Nobody can look at a binding. Making it again changes nothing and needs no `configure` permission, so it is made even if queues
+        // may not be: without it every failed message is silently dropped.
         if matches!(mode, Mode::Compare | Mode::Exist) {
             return Ok(Status::Unknown);
         }

@@ -1,4 +1,4 @@
-//! `dead-letter`: reject → dead-letter route → waiting queue → back. The broker does it all; the count is in `x-death`.
+//! `dead-letter`: reject → dead-letter route → waiting queue → back. The broker does everything; the count is in `x-death`.
 
 use super::{
     Item, Missing, Plan, QueueType,
@@ -11,8 +11,8 @@ const NAME: &str = "dead-letter";
 
 pub(super) struct DeadLetter;
 
-/// Quorum queues of RabbitMQ 4.x show dead-letter rounds in the delivery count, which their limit of 20 is about; with
-/// other consumers that reject on the same queue the rounds count there. Five are left for crashes.
+/// In RabbitMQ 4.x, dead-letter rounds add to the delivery count of quorum queues, which has a limit of 20. If other consumers reject
+/// messages of the same queue, their rounds count too. Five are left for crashes.
 const MOST_RETRIES: u32 = 15;
 
 impl Scheme for DeadLetter {
@@ -74,7 +74,7 @@ impl Scheme for DeadLetter {
                     ),
                 ])
                 .into_iter()
-                // A rejected message has no copy that anybody confirmed: its queue must not lose it on the way.
+                // A rejected message has no confirmed copy, so its queue must not lose it on the way.
                 .chain(match target.queue_type {
                     QueueType::Quorum => at_least_once(),
                     QueueType::Classic => Vec::new(),

@@ -1,5 +1,5 @@
-//! `delayed-exchange`: a copy through an exchange of the delayed-message plugin, which holds it for `x-delay` ms.
-//! The plugin was archived in January 2026 and cannot run on RabbitMQ 4.3 or later.
+//! `delayed-exchange`: a copy goes through an exchange of the delayed-message plugin, which keeps it for `x-delay` ms. The plugin was
+//! archived in January 2026 and cannot run on RabbitMQ 4.3 or later.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ const NAME: &str = "delayed-exchange";
 
 pub(super) struct DelayedExchange;
 
-/// The plugin takes a longer delay for none, and hands the message out at once (fact 68).
+/// The plugin treats a longer delay as none, and delivers the message at once (fact 68).
 const LONGEST: Duration = Duration::from_millis(u32::MAX as u64);
 
-/// What was sent to the plugin for less long may be gone when its broker is killed, although that has confirmed it (fact 59): two seconds,
-/// and more on a busy machine.
+/// A younger message in the plugin may be lost when its broker is killed, although it was confirmed (fact 59). That takes two seconds, and
+/// more on a busy machine.
 const YOUNG: Duration = Duration::from_secs(5);
 
-/// How long after its confirm a copy that waits in the plugin is not safe; one that waits for less is in its queue by then.
+/// How long after its confirm a copy in the plugin is not safe. A copy with a shorter delay is in its queue by then.
 pub(crate) fn hardens(copy: &BasicProperties) -> Duration {
     let delay = copy
         .headers()
@@ -36,7 +36,7 @@ pub(crate) fn hardens(copy: &BasicProperties) -> Duration {
     delay.map_or(YOUNG, |ms| YOUNG.min(Duration::from_millis(ms) + A_MOMENT))
 }
 
-/// From the end of a delay until the queue has the message.
+/// The time from the end of a delay until the queue has the message.
 const A_MOMENT: Duration = Duration::from_secs(1);
 
 fn exchange(queue: &str) -> String {
@@ -110,11 +110,11 @@ impl Scheme for DelayedExchange {
             exchange: exchange(queue),
             routing_key: queue.to_owned(),
             expiration: None,
-            // What a handler chose may be longer.
+            // A delay chosen by a handler may be longer.
             delay_header: Some(
                 i64::try_from(delay.min(LONGEST).as_millis()).unwrap_or(i64::from(u32::MAX)),
             ),
-            // The plugin takes the message out of routing, so the broker would return every one of them.
+            // The plugin removes the message from routing, so the broker would return every one.
             mandatory: false,
         }
     }

@@ -1,13 +1,13 @@
-//! Arguments that a work queue's owner gave it, and that change nothing for a strategy that wants arguments of its own there.
+//! Arguments that a work queue's owner set, and that do not affect a strategy that needs arguments of its own there.
 //!
-//! AMQP shows no arguments. But a declaration that differs is refused with the first argument that does, and its value (406,
-//! `inequivalent arg`).
+//! AMQP does not show a queue's arguments. But a declaration that differs is refused with the first argument that differs, and its value
+//! (406, `inequivalent arg`).
 
 use crate::types::AMQPValue;
 
-/// What may be on a work queue beside what a strategy wants of it. Not among them: what drops messages or has them dead-lettered by
-/// the broker alone (`x-message-ttl`, `x-max-length`, `x-delivery-limit`, …). Such messages would go round through the waiting
-/// queue without an attempt, and RabbitMQ drops those in silence (fact 8).
+/// Arguments that a work queue may have besides those of a strategy. Arguments that make the broker drop or dead-letter messages are not
+/// among them (`x-message-ttl`, `x-max-length`, `x-delivery-limit`, …): such messages would go round through the waiting queue without an
+/// attempt, and RabbitMQ silently drops those (fact 8).
 const HARMLESS: [&str; 10] = [
     "x-max-priority",
     "x-single-active-consumer",
@@ -26,7 +26,7 @@ pub(super) fn is_harmless(name: &str) -> bool {
     HARMLESS.contains(&name)
 }
 
-/// The argument that the broker has and was not sent, if it is a harmless one.
+/// The argument that the queue has and the declaration lacked, if it is harmless.
 pub(super) fn argument(refusal: &str) -> Option<(String, AMQPValue)> {
     let (_, rest) = refusal.split_once("inequivalent arg '")?;
     let (name, rest) = rest.split_once('\'')?;
@@ -39,7 +39,7 @@ pub(super) fn argument(refusal: &str) -> Option<(String, AMQPValue)> {
     let value = match kind {
         "longstr" => AMQPValue::LongString(value.into()),
         "bool" => AMQPValue::Boolean(value.parse().ok()?),
-        // The broker compares numbers, whatever their width.
+        // The broker compares numbers whatever their width.
         _ => AMQPValue::LongLongInt(value.parse().ok()?),
     };
     Some((name.to_owned(), value))

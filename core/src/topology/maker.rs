@@ -1,4 +1,4 @@
-//! Makes queues on first use: over one connection for all that are asked for at the same time.
+//! Creates queues on first use, on one connection for all that are asked for at the same time.
 
 use std::sync::{Arc, Weak};
 
@@ -10,16 +10,16 @@ use crate::{
     connection::{Addresses, Connection},
 };
 
-/// Looks for one queue, and makes it.
+/// Looks for one queue, and creates it.
 pub(crate) trait Make: Send + Sync + 'static {
-    /// Looks for the queue of `item`, and makes it if that is the mode.
+    /// Looks for the queue of `item`, and creates it if the mode allows that.
     fn make(&self, item: Item, mode: Mode) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// Makes queues on the broker.
+/// Creates queues on the broker.
 pub(crate) struct Maker {
     addresses: Arc<Addresses>,
-    /// The connection of those that are being made. It ends with the last of them.
+    /// The connection in use. It is closed with its last user.
     open: Mutex<Weak<Connection>>,
 }
 
@@ -53,7 +53,7 @@ impl Make for Maker {
                 last.close().await;
             }
             match done {
-                // What was refused to another may have taken the connection along.
+                // A refusal of another queue may have closed the connection.
                 Err(error) if is_first && error.kind() == ErrorKind::ConnectionLost => {
                     is_first = false;
                 }

@@ -1,5 +1,5 @@
-//! Which queues and exchanges a consumer needs: planned by pure functions, one file a strategy, then compared with the
-//! broker, and only then applied.
+//! Which queues and exchanges a consumer needs. Pure functions make the plan, one file per strategy; it is compared with the broker, and
+//! only then applied.
 //!
 //! ```text
 //!              reject / confirmed copy             time to live runs out

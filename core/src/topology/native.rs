@@ -1,5 +1,5 @@
-//! `native`: the delayed retry of RabbitMQ 4.3's quorum queues. A returned message is delayed by
-//! `min × delivery count`, at most `max`, and comes back at the head.
+//! `native`: the delayed retry of RabbitMQ 4.3's quorum queues. A requeued message waits `min × delivery count`, at most `max`, and comes
+//! back at the head.
 
 use super::{
     Argument, Item, Missing, Plan, QueueType,
@@ -16,7 +16,7 @@ const NAME: &str = "native";
 
 pub(super) struct Native;
 
-/// First delay and longest delay in ms, for a policy that this strategy can serve.
+/// The first and the longest delay in ms, if this strategy can serve the policy.
 fn delays(target: &Target<'_>) -> Result<(i64, i64)> {
     let refuse = |why: &str| {
         Err(refused(
@@ -70,7 +70,7 @@ impl Scheme for Native {
     fn plan(&self, target: &Target<'_>) -> Plan {
         let mut items = vec![plan::parking(target.queue, target.queue_type)];
         if let Ok((min, max)) = delays(target) {
-            // Ours park at the last retry; the broker's own limit lies behind it, for crashes.
+            // We park at the last retry. The broker's own limit is higher, to leave room for crashes.
             let limit = i64::from(target.rules.otherwise.max_retries()) + 20;
             items.push(Item::Queue {
                 name: target.queue.to_owned(),

@@ -1,5 +1,5 @@
-//! What a client can see of a parking queue that exists, which is taken as it is: only that a declaration of ours would
-//! differ, and in what. Policies show nowhere in AMQP.
+//! What a client can see of an existing parking queue, which is used as it is: only that our declaration would differ, and in what. AMQP
+//! does not show policies.
 
 use tracing::warn;
 
@@ -10,16 +10,16 @@ use super::{
 };
 use crate::{ErrorKind, Result, connection::Connection};
 
-/// What was seen.
+/// What was found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inspection {
     /// It is a classic queue, which counts no deliveries.
     pub(crate) classic: bool,
-    /// It has other arguments than ours; a sentence that quotes the broker.
+    /// A sentence that quotes the broker, if its arguments differ from ours.
     pub(crate) warning: Option<String>,
 }
 
-/// Makes sure that a look at this parking queue can leave it as it is. What may not be asked counts as fine.
+/// Checks that a look at this parking queue changes nothing. If this user may not ask, it counts as fine.
 ///
 /// # Errors
 /// [`ErrorKind::Mismatch`] for an auto-delete queue, which a look would delete, and for a stream; those of a lost connection.
@@ -33,8 +33,8 @@ pub(crate) async fn check_parking(connection: &Connection, parking: &str) -> Res
     }
 }
 
-/// Looks at the parking queue of `queue`; at a dead-letter queue of somebody else's, where both are the same. What may not be
-/// asked counts as unknown.
+/// Looks at `parking`, the parking queue of `queue`. Both are the same for a foreign dead-letter queue. What this user may not ask counts
+/// as unknown.
 pub(crate) async fn inspect_parking(
     connection: &Connection,
     queue: &str,
@@ -50,10 +50,10 @@ pub(crate) async fn inspect_parking(
     let of_type = |text: &str| text.contains("arg 'x-queue-type'");
     Inspection {
         classic: as_classic.is_none() || (of_type(&as_quorum) && !as_classic.as_deref().is_some_and(of_type)),
-        // The one that is not about the type says what is really different.
+        // The warning that is not about the type names the real difference.
         warning: as_classic.and_then(|as_classic| {
             let why = if of_type(&as_quorum) { as_classic } else { as_quorum };
-            // Nobody expects another's queue to be like ours; only what takes messages away is worth a word.
+            // A foreign queue need not be like ours. Only arguments that remove messages deserve a warning.
             let takes_away = ["x-message-ttl", "x-expires", "x-max-length", "x-dead-letter-exchange"];
             if queue == parking && !takes_away.iter().any(|argument| why.contains(argument)) {
                 return None;
@@ -93,7 +93,7 @@ pub(crate) async fn warn_of_parking(connection: &Connection, findings: &[Finding
     }
 }
 
-/// In what the queue differs from ours of that type.
+/// How the queue differs from ours of that type.
 async fn difference(
     connection: &Connection,
     parking: &str,

@@ -1,4 +1,4 @@
-//! How long a queue that was refused is left alone.
+//! How long to wait before asking again for a queue that was refused.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use crate::ErrorKind;
 /// Who asks for queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// Asks for each copy, again and again, until there is one.
+    /// Asks for each copy, again and again, until the queue can be used.
     Consumer,
-    /// Asks when somebody publishes, who is told, does something about it, and publishes again.
+    /// Asks for each message published with a delay. The publisher gets the error, changes something, and publishes again.
     Publisher,
 }
 
@@ -21,7 +21,7 @@ impl Patience {
             (Self::Publisher, _) => (100, 1_000),
             (Self::Consumer, why) if why.is_transient() => (100, 5_000),
             (Self::Consumer, ErrorKind::QueueNotFound) => (250, 5_000),
-            // A missing permission, other arguments: nothing that mends itself.
+            // A missing permission, or other arguments: somebody has to change something first.
             (Self::Consumer, _) => (1_000, 60_000),
         };
         let doublings = times.saturating_sub(1).min(16);

@@ -7,14 +7,14 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use super::{Finding, Status};
 use crate::{Error, ErrorKind, Result};
 
-/// The type of the queues in which messages wait and are parked.
+/// The type of the waiting and parking queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum QueueType {
-    /// Replicated, and with at-least-once dead-lettering: what waits here has nobody else to look after it.
+    /// Quorum queues: replicated, with at-least-once dead-lettering. The default, because nobody else watches over waiting messages.
     #[default]
     Quorum,
-    /// Faster on a single node; a message that returns while its work queue is full or gone is dropped by RabbitMQ.
+    /// Classic queues: faster on a single node. RabbitMQ drops a message that returns while its work queue is full or gone.
     Classic,
 }
 
@@ -47,7 +47,7 @@ impl FromStr for QueueType {
     }
 }
 
-/// The value of an argument of a queue or exchange.
+/// The value of a queue's or exchange's argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Argument {
@@ -69,23 +69,23 @@ impl fmt::Display for Argument {
     }
 }
 
-/// Arguments by name.
+/// Names and values of arguments.
 pub type Arguments = Vec<(Cow<'static, str>, Argument)>;
 
-/// What is done about a queue that does not exist.
+/// What is done if a queue does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {
-    /// It is made; where nothing may be made, its lack is an error. A work queue that was there before its consumer is not made
-    /// again when it is gone: what was bound to it, and how it was declared, only its owner knows.
+    /// It is created; if creating is off, it is an error. A work queue that existed before its consumer and is deleted later is not created
+    /// again: only its owner knows its arguments and bindings.
     Made,
-    /// It is made, also when it was there before its consumer and is gone: so it was asked for.
+    /// It is created, also if it existed before its consumer and is deleted later, because the user asked for that.
     Remade,
-    /// It is made; where nothing may be made, it is done without.
+    /// It is created; if creating is off, the consumer does without it.
     DoneWithout,
-    /// Its lack is an error: somebody else makes it, with whatever is bound to it.
+    /// It is an error: its owner creates it, with its bindings.
     Refused,
-    /// Its lack is an error: it was there before its consumer, and somebody else made it.
+    /// It is an error: it existed before its consumer, and somebody else created it.
     Gone,
 }
 
@@ -98,11 +98,11 @@ pub enum Item {
     Queue {
         /// Its name.
         name: String,
-        /// Its arguments, `x-queue-type` always among them.
+        /// Its arguments, always with `x-queue-type`.
         arguments: Arguments,
-        /// Whether one that exists is taken as it is, unless it is a stream. Otherwise it must have exactly these arguments.
+        /// Whether an existing queue is used as it is, unless it is a stream. Otherwise it must have exactly these arguments.
         any_arguments: bool,
-        /// What is done when it does not exist.
+        /// What is done if it does not exist.
         missing: Missing,
         /// What it is for, in a few words.
         purpose: &'static str,
@@ -134,7 +134,7 @@ pub enum Item {
 }
 
 impl Item {
-    /// A queue that must have exactly these arguments, and is made where it is missing. `x-queue-type` should be among them.
+    /// A queue that must have exactly these arguments, and is created if it is missing. They should include `x-queue-type`.
     #[must_use]
     pub fn queue(name: impl Into<String>, arguments: Arguments, purpose: &'static str) -> Self {
         Self::Queue {
@@ -146,13 +146,13 @@ impl Item {
         }
     }
 
-    /// The parking queue of a work queue, as a consumer makes it; one that exists is taken as it is.
+    /// The parking queue of a work queue, as a consumer creates it. An existing one is used as it is.
     #[must_use]
     pub fn parking(queue: &str, queue_type: QueueType) -> Self {
         parking(queue, queue_type)
     }
 
-    /// An internal exchange: no client may publish to it, whatever its permissions; dead-letter routes lead there.
+    /// An internal exchange: no client may publish to it, whatever its permissions. Dead-letter routes lead there.
     #[must_use]
     pub fn internal_exchange(
         name: impl Into<String>,
@@ -168,7 +168,7 @@ impl Item {
         }
     }
 
-    /// A durable exchange that anybody with the permission may publish to. One that exists must be of this type.
+    /// A durable exchange to which everyone with the permission may publish. An existing one must be of this type.
     #[must_use]
     pub fn exchange(name: impl Into<String>, kind: &'static str, purpose: &'static str) -> Self {
         Self::Exchange {
@@ -194,7 +194,7 @@ impl Item {
         }
     }
 
-    /// The name of the queue or exchange that is made or bound.
+    /// The name of the queue or exchange. For a binding, the name of the queue.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -204,17 +204,17 @@ impl Item {
         }
     }
 
-    /// Whether it is a queue that is consumed.
+    /// Whether it is a work queue.
     pub(crate) fn is_work_queue(&self) -> bool {
         matches!(self, Self::Queue { purpose, .. } if purpose.starts_with(WORK_QUEUE))
     }
 
-    /// Whether it is the queue of the service that failures are handed over to.
+    /// Whether it is the service's queue for handed-over failures.
     pub(crate) fn is_handover_queue(&self) -> bool {
         matches!(self, Self::Queue { purpose, .. } if *purpose == HANDED_OVER)
     }
 
-    /// Whether it is a queue in which messages are parked.
+    /// Whether it is a parking queue.
     pub(crate) fn is_parking_queue(&self) -> bool {
         matches!(self, Self::Queue { purpose, .. } if *purpose == PARKED_HERE)
     }
@@ -250,7 +250,7 @@ impl fmt::Display for Item {
     }
 }
 
-/// Everything a consumer needs, in the order in which it has to be made.
+/// Everything that a consumer needs, in the order of creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Plan {
@@ -259,7 +259,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan of these items, in the order in which they have to be made.
+    /// A plan of these items, in the order of creation.
     #[must_use]
     pub fn new(items: impl IntoIterator<Item = Item>) -> Self {
         Self {
@@ -267,8 +267,8 @@ impl Plan {
         }
     }
 
-    /// This plan for whoever comes back to what it `found`: a work queue that was there before us is not made again when it
-    /// is gone, unless that was asked for.
+    /// This plan for a consumer that subscribes again, after a first plan with these findings. A work queue that existed before us is not
+    /// created again when it is gone, unless the user asked for that.
     #[must_use]
     pub(crate) fn again(&self, found: &[Finding]) -> Self {
         let is_anothers = |of: &Item| {
@@ -293,7 +293,7 @@ impl Plan {
     /// Checks every name.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] for a name that AMQP cannot carry.
+    /// [`ErrorKind::TooLarge`] for a name longer than 255 bytes.
     pub(crate) fn validate(&self) -> Result<()> {
         self.items
             .iter()
@@ -307,20 +307,19 @@ impl fmt::Display for Plan {
     }
 }
 
-/// The name of the queue in which messages of `queue` wait for `delay`.
+/// The name of the queue in which messages of `queue` wait for `delay`: `<queue>.retry.<ms>`.
 #[must_use]
 pub fn waiting_queue(queue: &str, delay: Duration) -> String {
     format!("{queue}.retry.{}", delay.as_millis())
 }
 
-/// The name of the queue in which messages of `queue` are parked.
+/// The name of the queue in which messages of `queue` are parked: `<queue>.parked`.
 #[must_use]
 pub fn parking_queue(queue: &str) -> String {
     format!("{queue}.parked")
 }
 
-/// The work queue of a queue whose name is one that waiting and parking queues have: `orders` of `orders.parked` and of
-/// `orders.retry.1000`; `None` for any other name.
+/// The work queue of a waiting or parking queue, by its name: `orders` for `orders.parked` and `orders.retry.1000`. `None` for other names.
 #[must_use]
 pub fn work_queue_of(name: &str) -> Option<&str> {
     let work = name.strip_suffix(".parked").or_else(|| {
@@ -331,13 +330,13 @@ pub fn work_queue_of(name: &str) -> Option<&str> {
     work.filter(|work| !work.is_empty())
 }
 
-/// How long messages of `queue` wait in the queue `name`; `None` if it is not one in which they wait.
+/// How long messages of `queue` wait in the queue `name`; `None` if it is not a waiting queue of `queue`.
 pub(crate) fn waits_for(queue: &str, name: &str) -> Option<Duration> {
     let ms = name.strip_prefix(queue)?.strip_prefix(".retry.")?;
     ms.parse().ok().map(Duration::from_millis)
 }
 
-/// A name that AMQP can carry: at most 255 bytes.
+/// A name for AMQP: at most 255 bytes.
 pub(crate) fn name(text: &str) -> Result<ShortString> {
     ShortString::try_new(text).map_err(|why| {
         let head: String = text.chars().take(40).collect();
@@ -352,7 +351,7 @@ pub(crate) fn name(text: &str) -> Result<ShortString> {
     })
 }
 
-/// Arguments as AMQP carries them.
+/// The arguments as an AMQP table.
 pub(super) fn field_table(arguments: &Arguments) -> FieldTable {
     let mut table = FieldTable::default();
     for (name, value) in arguments {
@@ -373,8 +372,8 @@ pub(super) fn named<const N: usize>(arguments: [(&'static str, Argument); N]) ->
         .collect()
 }
 
-/// What a quorum queue needs so that it loses nothing that it dead-letters. Both are needed: without reject-publish RabbitMQ falls
-/// back to at-most-once without a word.
+/// What a quorum queue needs to lose nothing when it dead-letters. It needs both: without reject-publish RabbitMQ silently uses
+/// at-most-once.
 pub(super) fn at_least_once() -> Arguments {
     named([
         ("x-dead-letter-strategy", text("at-least-once")),
@@ -386,8 +385,8 @@ pub(super) fn text(value: impl Into<String>) -> Argument {
     Argument::Text(value.into())
 }
 
-/// A queue in which messages of `queue` wait `delay` and from which they go back to its tail, and to no other queue:
-/// the default exchange routes by queue name.
+/// A queue in which messages of `queue` wait for `delay`. From it they return to the tail of `queue` and to no other queue, because the
+/// default exchange routes by queue name.
 pub(super) fn waiting(queue: &str, delay: Duration, queue_type: QueueType) -> Item {
     let mut arguments = named([
         ("x-queue-type", text(queue_type.as_str())),
@@ -410,8 +409,7 @@ pub(super) fn waiting(queue: &str, delay: Duration, queue_type: QueueType) -> It
     }
 }
 
-/// The queue of the detour that messages take whose own queue does not count crashes. A consumer of a quorum queue can do
-/// without it.
+/// The queue of the detour, for messages whose work queue does not count crashes. A consumer of a quorum queue can do without it.
 pub(super) fn detour(queue: &str, delay: Duration, queue_type: QueueType) -> Item {
     match waiting(queue, delay, queue_type) {
         Item::Queue {
@@ -439,8 +437,8 @@ pub(crate) fn parking(queue: &str, queue_type: QueueType) -> Item {
 pub(crate) fn parking_itself(parking: &str, queue_type: QueueType) -> Item {
     let mut arguments = named([("x-queue-type", text(queue_type.as_str()))]);
     if queue_type == QueueType::Quorum {
-        // RabbitMQ 4.0 and later drop a message at its 21st look-and-put-back. A number, not -1 for "unlimited":
-        // 3.10 takes -1 for "none" and loses the message at the first return.
+        // RabbitMQ 4.0 and later drop a message when it is returned for the 21st time. A number and not -1 for "unlimited": 3.10 reads -1
+        // as "none", and loses the message at the first return.
         arguments.push(("x-delivery-limit".into(), Argument::Number(1_000_000_000)));
     }
     Item::Queue {
@@ -452,17 +450,17 @@ pub(crate) fn parking_itself(parking: &str, queue_type: QueueType) -> Item {
     }
 }
 
-/// The internal exchange of a service (`retryrmq serve`): queues send there what dies in them, and no client may publish to it.
+/// The internal exchange of a service (`retryrmq serve`), as a dead-letter exchange of other queues. No client may publish to it.
 pub const DEAD_EXCHANGE: &str = "retryrmq.dead";
 
-/// The queue in which a service takes in what died. The service declares it.
+/// The queue in which a service receives dead letters. The service declares it.
 pub const INTAKE_QUEUE: &str = "retryrmq.intake";
 
-/// The queue in which a service takes over the failures that consumers with [`Strategy::Service`](crate::Strategy::Service) hand to it.
-/// The service declares it.
+/// The queue in which a service receives failed messages of consumers with [`Strategy::Service`](crate::Strategy::Service). The service
+/// declares it.
 pub const HANDOVER_QUEUE: &str = "retryrmq.handover";
 
-/// The queue of the service, which must be there already.
+/// The service's queue, which must exist already.
 pub(super) fn handover() -> Item {
     Item::Queue {
         name: HANDOVER_QUEUE.to_owned(),
@@ -473,16 +471,16 @@ pub(super) fn handover() -> Item {
     }
 }
 
-/// The purpose of the queue of the service.
+/// The purpose of the service's queue.
 const HANDED_OVER: &str = "the service takes failures over from here";
 
 /// The purpose of a parking queue.
 pub(super) const PARKED_HERE: &str = "messages are parked here";
 
-/// What the purpose of a work queue begins with.
+/// How the purpose of a work queue begins.
 pub(super) const WORK_QUEUE: &str = "the work queue";
 
-/// The parking queue of this name with exactly the arguments that we give it, to see whether it is one of ours.
+/// The parking queue of this name with exactly our arguments, to see whether an existing one has them.
 pub(crate) fn exact_parking(parking: &str, queue_type: QueueType) -> Item {
     match parking_itself(parking, queue_type) {
         Item::Queue {
@@ -501,8 +499,8 @@ pub(crate) fn exact_parking(parking: &str, queue_type: QueueType) -> Item {
     }
 }
 
-/// The work queue, for the case that it does not exist: durable, quorum, and what the broker itself gives up on
-/// (delivery limit, expiry, rejection by others) goes to the parking queue.
+/// A missing work queue: durable, quorum. Messages that the broker itself gives up on (delivery limit, expiry, rejection by other
+/// consumers) go to the parking queue.
 pub(super) fn work(queue: &str) -> Item {
     work_that_dead_letters(
         queue,
@@ -513,7 +511,7 @@ pub(super) fn work(queue: &str) -> Item {
     )
 }
 
-/// As [`work`], with what the broker itself gives up on going where these arguments say.
+/// As [`work`]; these arguments say where messages go that the broker itself gives up on.
 pub(super) fn work_that_dead_letters<const N: usize>(
     queue: &str,
     arguments: [(&'static str, Argument); N],
@@ -531,7 +529,7 @@ pub(super) fn work_that_dead_letters<const N: usize>(
     }
 }
 
-/// A queue that must be there already, whatever it is like.
+/// A queue that must exist already; its arguments do not matter.
 pub(crate) fn existing(queue: &str) -> Item {
     Item::Queue {
         name: queue.to_owned(),

@@ -1,4 +1,4 @@
-//! `retry-queues`: a queue per delay, and nothing about the work queue changes.
+//! `retry-queues`: one queue per delay. Nothing about the work queue changes.
 
 use super::{
     Plan, plan,

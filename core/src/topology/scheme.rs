@@ -1,4 +1,4 @@
-//! What differs from strategy to strategy: the one trait behind them all.
+//! The differences between strategies, as one trait.
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::{
     retry::{Counting, Rules, rung},
 };
 
-/// For whom a plan is made.
+/// What a plan is made for.
 pub(crate) struct Target<'a> {
     pub(crate) queue: &'a str,
     pub(crate) rules: &'a Rules,
@@ -17,7 +17,7 @@ pub(crate) struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Every delay that any of the policies can ask for.
+    /// Every delay of all the policies.
     pub(super) fn delays(&self) -> BTreeSet<Duration> {
         self.rules
             .policies()
@@ -30,13 +30,13 @@ impl Target<'_> {
         self.rules.otherwise.delays().first().copied()
     }
 
-    /// The queue of the detour, where no policy has one that serves.
+    /// The detour's queue, unless a policy already has one that serves.
     pub(super) fn detour(&self) -> Option<Item> {
         let delay = detour_delay(self.shortest());
         (!self.delays().contains(&delay)).then(|| plan::detour(self.queue, delay, self.queue_type))
     }
 
-    /// The single delay of a strategy that has no more than one.
+    /// The delay of a strategy that can have only one.
     pub(super) fn only_delay(&self, strategy: &str) -> Result<Duration> {
         let delays = self.delays();
         match delays.first() {
@@ -53,33 +53,33 @@ impl Target<'_> {
     }
 }
 
-/// A message that is to wait.
+/// How long a message waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// For a delay of the policy.
     Policy(Duration),
-    /// For a delay that nobody knew beforehand: on the ladder.
+    /// For a delay that was not known beforehand; on the ladder.
     Ladder(Duration),
 }
 
-/// How a message that waits is sent on its way.
+/// How a message is sent to wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// Publish a copy, await the confirm, acknowledge the original.
+    /// Publish a copy, wait for the confirm, acknowledge the original.
     Copy {
         exchange: String,
         routing_key: String,
-        /// The copy's own time to live in ms, where the queue's is longer.
+        /// The copy's own time to live in ms, if the queue's is longer.
         expiration: Option<u64>,
         /// The plugin's `x-delay` in ms.
         delay_header: Option<i64>,
-        /// Whether the broker must say when no queue takes it.
+        /// Whether the broker must return the copy if no queue takes it.
         mandatory: bool,
     },
-    /// `basic.nack` without requeue: the queue's dead-letter route is the way. Not `basic.reject`, which RabbitMQ 4.3
-    /// counts into the delivery count that the message takes along.
+    /// `basic.nack` without requeue: the queue dead-letters the message. Not `basic.reject`, which RabbitMQ 4.3 adds to the delivery count
+    /// that the message keeps.
     DeadLetter,
-    /// `basic.reject` with requeue: the queue itself delays. Never `basic.nack`, which RabbitMQ 4.3 does not count.
+    /// `basic.reject` with requeue: the queue itself delays the message. Never `basic.nack`, which RabbitMQ 4.3 does not count.
     Requeue,
 }
 
@@ -95,7 +95,7 @@ impl Route {
         }
     }
 
-    /// Through the ladder: the next rung's queue, and the exact delay as the copy's own expiration.
+    /// Through the ladder: the next rung's queue, with the exact delay as the copy's own expiration.
     pub(super) fn ladder(queue: &str, delay: Duration) -> Self {
         let rung = rung(delay);
         Self::Copy {
@@ -109,21 +109,21 @@ impl Route {
     }
 }
 
-/// What differs from strategy to strategy.
+/// The differences between strategies.
 pub(crate) trait Scheme: Send + Sync {
-    /// Where the count of retries is kept on this broker.
+    /// Where the retries are counted on this broker.
     fn counting(&self, server: &Server) -> Counting;
 
-    /// Refuses policies that this strategy cannot serve.
+    /// An error for policies that this strategy cannot serve.
     fn check_rules(&self, target: &Target<'_>) -> Result<()>;
 
-    /// Refuses brokers that cannot serve this strategy.
+    /// An error for brokers that cannot serve this strategy.
     fn check_server(&self, server: &Server, target: &Target<'_>) -> Result<()>;
 
-    /// What must exist. Called after [`check_rules`](Self::check_rules).
+    /// What must exist on the broker. Called after [`check_rules`](Self::check_rules).
     fn plan(&self, target: &Target<'_>) -> Plan;
 
-    /// How a message of `queue` waits.
+    /// How a message of `queue` is sent to wait.
     fn route(&self, queue: &str, wait: Wait) -> Route;
 }
 
@@ -134,8 +134,8 @@ pub(super) fn refused(strategy: &str, why: impl fmt::Display, instead: &str) -> 
     )
 }
 
-/// Refuses to let messages wait in quorum queues that are none: a broker that takes the arguments and makes an ordinary queue
-/// drops what returns while its work queue is gone, and nobody would know.
+/// An error if the broker has no real quorum queues. Such a broker accepts the arguments and creates an ordinary queue, which would
+/// silently drop messages that return while their work queue is gone.
 ///
 /// # Errors
 /// [`ErrorKind::StrategyRefused`].
@@ -152,16 +152,16 @@ pub(crate) fn check_waiting(server: &Server, queue_type: QueueType) -> Result<()
     ))
 }
 
-/// How long a message takes that may not run now.
+/// How long a detour takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detour {
-    /// Through the shortest wait there is.
+    /// The shortest wait.
     Shortest,
-    /// Through a longer one of the policy's, if there is one: every round costs a publish.
+    /// A longer wait of the policy, if there is one: each round costs a publish.
     Longer,
 }
 
-/// The way of a message whose queue does not count crashes, or that waits for a suspect: a copy through a short wait.
+/// The detour: a copy through a short wait. For a message whose queue does not count crashes, or that must wait until a suspect has run.
 pub(crate) fn detour(queue: &str, delays: &BTreeSet<Duration>, how: Detour) -> Route {
     const LONGEST: Duration = Duration::from_secs(5);
     let shortest = detour_delay(delays.first().copied());
@@ -175,7 +175,7 @@ pub(crate) fn detour(queue: &str, delays: &BTreeSet<Duration>, how: Detour) -> R
     Route::policy(queue, delay)
 }
 
-/// The policy's shortest delay, unless it is long: a message that nothing is wrong with should not wait for minutes.
+/// The policy's shortest delay, unless that is long: nothing may be wrong with the message, so it should not wait for minutes.
 pub(super) fn detour_delay(shortest: Option<Duration>) -> Duration {
     const LONGEST: Duration = Duration::from_secs(1);
     const RUNG: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! `service`: a failure is handed over to `retryrmq serve`, which waits, brings back and parks.
+//! `service`: a failed message is handed over to `retryrmq serve`, which lets it wait, brings it back and parks it.
 
 use super::{
     Plan,
@@ -45,7 +45,7 @@ impl Scheme for Service {
         ))
     }
 
-    /// The service's queue first: nothing is made for a service that was never there.
+    /// The service's queue first: nothing is created if no service was ever there.
     fn plan(&self, target: &Target<'_>) -> Plan {
         let dead = [("x-dead-letter-exchange", text(DEAD_EXCHANGE))];
         let work = plan::work_that_dead_letters(target.queue, dead);
@@ -54,7 +54,7 @@ impl Scheme for Service {
         }
     }
 
-    /// How long is the service's to say.
+    /// The service decides how long it waits.
     fn route(&self, _: &str, _: Wait) -> Route {
         Route::Copy {
             exchange: String::new(),

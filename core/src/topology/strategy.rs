@@ -17,20 +17,20 @@ use crate::{Error, ErrorKind, Result, connection::Server, retry::Rules};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Strategy {
-    /// A confirmed copy waits in a queue per delay; the original is acknowledged after the confirm. Works with every
-    /// queue as it is, on every version.
+    /// A confirmed copy waits in one queue per delay, and the original is acknowledged after the confirm. Works with every queue unchanged,
+    /// on every supported version. The default.
     #[default]
     RetryQueues,
-    /// The client rejects, the broker's dead-lettering does the rest: no publish by the client, one fixed delay. The
-    /// work queue must have the dead-letter route.
+    /// The client rejects the message (AMQP `basic.nack` without requeue), and the broker dead-letters it into the waiting queue. The
+    /// client publishes nothing. There is one fixed delay, and the work queue must have the dead-letter route.
     DeadLetter,
-    /// The quorum queues' own delayed retry, RabbitMQ 4.3 and later: no further queues, linear delays, and the message
-    /// comes back at the head.
+    /// The delayed retry of quorum queues, from RabbitMQ 4.3 on. It needs no waiting queues. Delays are linear, and a message returns to
+    /// the head of its queue.
     Native,
-    /// A copy through an exchange of the delayed-message plugin, for brokers before 4.3 that have it.
+    /// A copy waits in an exchange of the delayed-message plugin. For brokers before 4.3 that have the plugin.
     DelayedExchange,
-    /// A confirmed copy with the failure goes to the service (`retryrmq serve`), and the original is acknowledged after the confirm:
-    /// the service's policy decides when it comes back and when it is parked. The service must have been started once.
+    /// A confirmed copy, with its failure, goes to the service (`retryrmq serve`), and the original is acknowledged after the confirm. The
+    /// service's policy decides when the message returns and when it is parked. The service must have been started once.
     Service,
 }
 
@@ -43,7 +43,7 @@ impl Strategy {
         Self::Service,
     ];
 
-    /// Its name in every language, flag and metric.
+    /// The name that every language, flag and metric uses, such as `retry-queues`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ impl Strategy {
         }
     }
 
-    /// Whether what fails is handed over to a service, which decides what follows.
+    /// Whether failed messages are handed over to a service, which decides what follows.
     pub(crate) const fn hands_over(self) -> bool {
         matches!(self, Self::Service)
     }
@@ -70,12 +70,13 @@ impl Strategy {
         }
     }
 
-    /// What a consumer of `queue` needs on the broker with this strategy: pure, nothing is asked or made. `queue_type` is that of
-    /// the queues in which messages wait and are parked; `work_queue` says what the queue itself is made with, if it was said.
+    /// What a consumer of `queue` needs on the broker with this strategy. Nothing is sent to the broker. `queue_type` is the type of the
+    /// waiting and parking queues. `work_queue` says how the work queue is created; `None` is the default.
     ///
     /// # Errors
-    /// [`ErrorKind::StrategyRefused`] when the policy or the work queue asks for what the strategy cannot do,
-    /// [`ErrorKind::InvalidPolicy`], [`ErrorKind::InvalidOption`] and [`ErrorKind::TooLarge`] as their documentation says.
+    /// [`ErrorKind::StrategyRefused`] if the policy or the work queue needs something that the strategy cannot do.
+    /// [`ErrorKind::InvalidPolicy`] for a policy that cannot work, [`ErrorKind::InvalidOption`] for arguments that cannot work, and
+    /// [`ErrorKind::TooLarge`] for a name longer than 255 bytes.
     pub fn plan(
         self,
         queue: &str,
@@ -99,10 +100,11 @@ impl Strategy {
         Ok(plan)
     }
 
-    /// Whether `server` can serve this strategy safely: asked at subscribe, and before a plan is applied without one.
+    /// Checks that `server` can serve this strategy safely. It is called when a consumer subscribes. Call it before you apply a plan
+    /// without a consumer.
     ///
     /// # Errors
-    /// [`ErrorKind::StrategyRefused`], with the strategy to use instead.
+    /// [`ErrorKind::StrategyRefused`]. The sentence names a strategy to use instead.
     pub fn check(
         self,
         server: &Server,
@@ -145,7 +147,7 @@ impl FromStr for Strategy {
 mod tests {
     use super::*;
 
-    /// The sentence with which a broker is refused, if it is.
+    /// The sentence with which this broker is refused; `None` if it is not.
     fn refusal(
         strategy: Strategy,
         product: &str,

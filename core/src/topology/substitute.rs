@@ -1,9 +1,9 @@
-//! Which of the waiting queues that there are takes the place of one that cannot be had.
+//! Which existing waiting queue replaces one that cannot be used.
 
 use std::{collections::BTreeSet, time::Duration};
 
-/// Of the delays that `there_are`, the one for a message that wants to wait `wanted`, which is also its own expiration: the
-/// next longer one, so that it is never early; where none is as long, the longest, rather than never.
+/// Which of the delays in `there_are` serves a message that is to wait `wanted`, which is also its own expiration: the next longer one, so
+/// that it is never early. If none is as long, the longest, because early is better than never.
 pub(super) fn substitute(wanted: Duration, there_are: &BTreeSet<Duration>) -> Option<Duration> {
     there_are
         .range(wanted..)

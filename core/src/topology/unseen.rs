@@ -1,10 +1,10 @@
-//! What a client can neither see nor make on the broker, although messages are lost without it.
+//! What a client can neither see nor create on the broker, although messages are lost without it.
 
 use tracing::warn;
 
 use super::{Finding, Item, Status};
 
-/// Warns of what the `findings` leave open, with the command that shows it.
+/// Logs a warning for each finding that stays unknown, with the command that shows it.
 pub(crate) fn warn_of_unseen(findings: &[Finding]) {
     for finding in findings {
         if let Some(warning) = warning(finding) {

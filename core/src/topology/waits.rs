@@ -1,4 +1,4 @@
-//! The waiting and parking queues that are known to exist, and since when they are a safe place.
+//! The waiting and parking queues that are known to exist, and since when each is a safe place.
 //!
 //! ```text
 //!            ensure                    found, or made                    2 s
@@ -40,13 +40,13 @@ use crate::{
     connection::{Addresses, Connection},
 };
 
-/// A quorum queue younger than about a second comes back empty when its broker is killed, confirmed messages included.
+/// A quorum queue younger than about a second can come back empty after its broker was killed, and lose confirmed messages.
 pub(crate) const SAFE_AGE: Duration = Duration::from_secs(2);
 
-/// Queues that are looked for or made at a time. One that does not answer holds up only its own messages.
+/// How many queues are looked for or created at a time. One that does not answer holds up only its own messages.
 const AT_A_TIME: usize = 8;
 
-/// The waiting and parking queues of one work queue. Each is made once, however many ask for it meanwhile.
+/// The waiting and parking queues of one work queue. Each is created once, however many copies ask for it meanwhile.
 pub(crate) struct Waits<M = Maker>(Arc<Inner<M>>);
 
 struct Inner<M> {
@@ -55,9 +55,9 @@ struct Inner<M> {
     queue_type: QueueType,
     declare: bool,
     patience: Patience,
-    /// Counts the connections that were lost: what was known of queues before may not be true any more.
+    /// Counts lost connections: after a loss, what was known about queues may no longer be true.
     losses: Arc<AtomicU64>,
-    /// By queue name: the policies' queues, those of the ladder, the parking queue and the work queue itself.
+    /// Keyed by queue name: the policies' queues, those of the ladder, the parking queue and the work queue itself.
     places: Mutex<HashMap<String, Place>>,
     permits: Semaphore,
 }
@@ -75,7 +75,7 @@ enum Place {
     Refused(Refusal),
 }
 
-/// Why a queue could not be had, and when it is worth another try.
+/// Why a queue cannot be used, and when to try again.
 struct Refusal {
     error: Error,
     until: Instant,
@@ -95,7 +95,7 @@ impl Refusal {
 }
 
 impl Waits {
-    /// The queues of a consumer. With `declare` off none is made. `losses` counts the client's lost connections.
+    /// The queues of a consumer. With `declare` off, none is created. `losses` counts the client's lost connections.
     pub(crate) fn new(
         addresses: Arc<Addresses>,
         queue: String,
@@ -147,8 +147,8 @@ impl<M: Make> Waits<M> {
         }))
     }
 
-    /// Takes note of what a plan found or made. How old a queue is that was found, nobody can tell, not even when it was
-    /// known before: somebody may have deleted it and made it again. So it is young, like one that was made.
+    /// Records what a plan found or created. Nobody can tell the age of a queue that was found, even if it was known before: it may have
+    /// been deleted and created again. So it counts as young.
     pub(crate) fn note(&self, findings: &[Finding]) {
         for finding in findings {
             let Item::Queue { name, .. } = &finding.item else {
@@ -167,7 +167,7 @@ impl<M: Make> Waits<M> {
         }
     }
 
-    /// Forgets a queue that turned out to be missing.
+    /// Forgets a queue that is missing.
     pub(crate) fn forget(&self, name: &str) {
         let mut places = self.0.places();
         if let Some(Place::Known { .. }) = places.get(name) {
@@ -175,14 +175,14 @@ impl<M: Make> Waits<M> {
         }
     }
 
-    /// From when on a message in the queue `name` survives a crash of the broker; `None` if it has to be
-    /// [looked for](Self::ensure) first.
+    /// From when on a message in the queue `name` survives a crash of the broker; `None` if the queue must be [looked for](Self::ensure)
+    /// first.
     pub(crate) fn safe_from(&self, name: &str) -> Option<Instant> {
         self.0.known(name)
     }
 
-    /// When a copy that was confirmed just now in the queue `name` will be safe there: until then its original must not be
-    /// let go of. `None` for what is neither a waiting nor the parking queue, such as the work queue itself.
+    /// When a copy that was confirmed just now in the queue `name` is safe; its original must be kept until then. `None` for a queue that
+    /// is neither a waiting nor the parking queue, such as the work queue itself.
     pub(crate) fn matures(&self, name: &str) -> Option<Instant> {
         let is_ours = waits_for(&self.0.queue, name).is_some()
             || name == parking_queue(&self.0.queue)
@@ -193,11 +193,11 @@ impl<M: Make> Waits<M> {
         })
     }
 
-    /// Waits until a copy that was confirmed just now on this connection is safe in the queue `name`: until then a crash of the broker
-    /// may empty it, and nobody may be told that it is safe.
+    /// Waits until a copy that was confirmed just now on this connection is safe in the queue `name`. Until then a crash of the broker may
+    /// empty the queue, and nobody may be told that the copy is safe.
     ///
     /// # Errors
-    /// [`ErrorKind::ConnectionLost`], with `loss` as what may have come of it.
+    /// [`ErrorKind::ConnectionLost`]; `loss` says what may have happened to the message.
     pub(crate) async fn mature(
         &self,
         name: &str,
@@ -217,9 +217,9 @@ impl<M: Make> Waits<M> {
         }
     }
 
-    /// Makes sure that the queue `name` exists: a waiting or parking queue, or one that is never made, the work queue and the service's. All who
-    /// ask for the same queue at the same time share one try and its failure, and one that was refused is not tried again
-    /// before a pause is over.
+    /// Makes sure that the queue `name` exists. It is a waiting or parking queue, or one that is never created: the work queue and the
+    /// service's. All who ask for the same queue at the same time share one try and its error. After a refusal, the next try waits for a
+    /// pause to end.
     ///
     /// # Errors
     /// As [`apply`](super::apply) and [`Connection::open`](crate::connection::Connection::open).
@@ -230,7 +230,7 @@ impl<M: Make> Waits<M> {
             Asked::Making(answer) => answer,
             Asked::Begin(answer, told) => {
                 let (inner, name) = (Arc::clone(&self.0), name.to_owned());
-                // On its own, so that it comes to its end whoever gives up waiting.
+                // A task of its own: it runs to its end even if nobody waits any more.
                 tokio::spawn(async move { inner.make(&name, &told).await });
                 answer
             }
@@ -245,8 +245,8 @@ impl<M: Make> Waits<M> {
         }
     }
 
-    /// The queue in which a copy for the queue `routing_key` is to wait, and its properties there: where that queue cannot
-    /// be had, another one that exists.
+    /// The queue in which a copy for the queue `routing_key` waits, and its properties there. If that queue cannot be used, another one
+    /// that exists takes its place.
     pub(crate) fn adapt(
         &self,
         routing_key: String,
@@ -276,7 +276,7 @@ impl<M: Make> Waits<M> {
         (name, properties.with_expiration(expiration))
     }
 
-    /// How long messages wait in the queue that is to take the place of `name`; `None` while `name` may do.
+    /// The delay of the queue that replaces `name`; `None` if `name` can be used.
     fn substitute(&self, name: &str, wanted: Duration) -> Option<Duration> {
         let worth_a_try = {
             let places = self.0.places();
@@ -295,7 +295,7 @@ impl<M: Make> Waits<M> {
         };
         let there_is = substitute(wanted, &self.0.known_delays())?;
         if worth_a_try {
-            // Somebody may have made it since. Nobody waits for the answer: the next message has use of it.
+            // Somebody may have created it since. Nobody waits for the answer; it helps the next message.
             let (waits, name) = (Self(Arc::clone(&self.0)), name.to_owned());
             tokio::spawn(async move { waits.ensure(&name).await });
         }
@@ -303,7 +303,7 @@ impl<M: Make> Waits<M> {
     }
 }
 
-/// What comes of asking for a queue.
+/// The result of asking for a queue.
 enum Asked {
     Known(Instant),
     Refused(Error),
@@ -321,7 +321,7 @@ impl<M: Make> Inner<M> {
         }
         let mut places = self.places();
         match places.get(name) {
-            // Without a sender the task that made it is gone, and nobody would ever answer.
+            // Without a sender the task that creates it is gone, and would never answer.
             Some(Place::Making { answer, .. }) if answer.has_changed().is_ok() => {
                 return Asked::Making(answer.clone());
             }
@@ -409,7 +409,7 @@ impl<M: Make> Inner<M> {
         }
     }
 
-    /// How long messages wait in those queues that exist as far as is known.
+    /// The delays of the waiting queues that are known to exist.
     fn known_delays(&self) -> BTreeSet<Duration> {
         let now = self.losses();
         self.places()

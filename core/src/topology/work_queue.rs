@@ -1,4 +1,4 @@
-//! What a work queue is made with when it is missing, or that it never is.
+//! How a missing work queue is created, or that it never is.
 
 use std::{borrow::Cow, str::FromStr};
 
@@ -11,16 +11,16 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result};
 
-/// What a consumer with `dlx` does when its work queue does not exist. A queue that exists is taken as it is, whatever is said here.
+/// What a consumer with `dlx` does if its work queue does not exist. An existing queue is always used as it is.
 ///
-/// Everybody else who declares the queue must use the same arguments: AMQP `queue.declare` with others is refused with 406,
-/// `PRECONDITION_FAILED - inequivalent arg`. Say here what your publishers declare, or [`Existing`](Self::Existing).
+/// Everyone who declares the queue must use the same arguments. AMQP `queue.declare` with other arguments is refused with 406,
+/// `PRECONDITION_FAILED - inequivalent arg`. So give here what your publishers declare, or [`Existing`](Self::Existing).
 ///
-/// Without any of this the queue is made durable, of type quorum, and what RabbitMQ itself gives up on goes to the parking queue. A
-/// queue that was there before its consumer and is deleted under it is then not made again. With [`Strategy::Service`] what RabbitMQ gives up on
-/// goes to the service instead. With
-/// [`Type`](Self::Type) or [`Arguments`](Self::Arguments) it is; what was bound to it only its owner knows.
+/// By default the queue is created durable and of type quorum. Messages that RabbitMQ itself gives up on go to the parking queue, or with
+/// [`Strategy::Service`] to the service.
 ///
+/// If a queue that existed before its consumer is deleted later, it is not created again by default, because only its owner knows what was
+/// bound to it. With [`Type`](Self::Type) or [`Arguments`](Self::Arguments) it is created again, without those bindings.
 /// ```
 /// # use retryrmq::{Argument, Consumer, WorkQueue};
 /// // As a publisher declares it: `x-max-priority=10`, and nothing else.
@@ -34,25 +34,24 @@ use crate::{Error, ErrorKind, Result};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorkQueue {
-    /// It is made, durable and of this type, and what RabbitMQ itself gives up on (delivery limit, expiry, rejection by others)
-    /// goes to the parking queue. In text: `quorum` or `classic`.
+    /// Create it durable and of this type. Messages that RabbitMQ itself gives up on (delivery limit, expiry, rejection by other consumers)
+    /// go to the parking queue. Text form: `quorum` or `classic`.
     Type(QueueType),
-    /// It is made, durable and with exactly these arguments; without `x-queue-type` it is of the broker's default type. What a
-    /// strategy needs of its work queue is added. In text: a JSON object, `{}` for no arguments.
+    /// Create it durable, with exactly these arguments plus those that the strategy needs. Without `x-queue-type` it has the broker's
+    /// default type. Text form: a JSON object, `{}` for no arguments.
     Arguments(Vec<(String, Argument)>),
-    /// It is never made: until somebody else declares it, subscribing is refused with [`ErrorKind::QueueNotFound`]. In text:
-    /// `existing`.
+    /// Never create it. Until somebody else declares it, subscribing returns [`ErrorKind::QueueNotFound`]. Text form: `existing`.
     Existing,
 }
 
 impl WorkQueue {
-    /// Makes the work queue of `plan` what is said here.
+    /// Changes the work queue of `plan` accordingly.
     ///
     /// # Errors
-    /// [`ErrorKind::StrategyRefused`] for what the strategy cannot work with, [`ErrorKind::InvalidOption`] for a stream.
+    /// [`ErrorKind::StrategyRefused`] for arguments that the strategy cannot work with, [`ErrorKind::InvalidOption`] for a stream.
     pub(super) fn shape(&self, plan: &mut Plan, strategy: Strategy) -> Result<()> {
         if *self == Self::Existing {
-            // Asked for first: nothing is made for a queue that does not exist.
+            // It comes first: nothing is created for a queue that does not exist.
             plan.items.sort_by_key(|item| !item.is_work_queue());
         }
         for item in &mut plan.items {
@@ -93,7 +92,7 @@ impl WorkQueue {
         Ok(())
     }
 
-    /// Checks what can be said by itself.
+    /// Checks what can be checked without a plan.
     pub(super) fn validate(&self) -> Result<()> {
         let Self::Arguments(wanted) = self else {
             return Ok(());
@@ -131,7 +130,7 @@ fn of_type(arguments: &mut Arguments, wanted: QueueType, strategy: Strategy) -> 
     Ok(())
 }
 
-/// The delayed-message plugin awaits no confirm: what a full classic queue refuses when a delay is over is gone (fact 69).
+/// The delayed-message plugin waits for no confirm, so a message that a full classic queue rejects after its delay is lost (fact 69).
 fn refuse_what_refuses(wanted: &[(String, Argument)]) -> Result<()> {
     let said = |name: &str| wanted.iter().find(|(other, _)| other == name);
     let is_quorum = said(TYPE).is_some_and(|(_, value)| *value == text("quorum"));
@@ -151,7 +150,7 @@ fn refuse_what_refuses(wanted: &[(String, Argument)]) -> Result<()> {
     ))
 }
 
-/// Adds what is `wanted` to what the strategy needs.
+/// Adds the `wanted` arguments to those that the strategy needs.
 fn add(arguments: &mut Arguments, wanted: &[(String, Argument)], strategy: Strategy) -> Result<()> {
     for (name, value) in wanted {
         match arguments.iter().find(|(needed, _)| needed == name) {
@@ -190,7 +189,7 @@ impl FromStr for WorkQueue {
     type Err = Error;
 
     /// # Errors
-    /// [`ErrorKind::InvalidOption`], with what to write instead.
+    /// [`ErrorKind::InvalidOption`] for any other text. The sentence says what to write instead.
     fn from_str(said: &str) -> Result<Self> {
         let said = said.trim();
         if said == "existing" {

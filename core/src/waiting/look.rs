@@ -1,4 +1,4 @@
-//! One walk through a waiting queue: what is looked at is held until it ends.
+//! One walk through a waiting queue. It holds the messages it shows until it ends.
 
 use std::{
     collections::BTreeSet,
@@ -23,12 +23,14 @@ use crate::{
     visible,
 };
 
-/// A walk through a waiting queue. Ends with [`close`](Self::close); dropped, what it holds goes back as well.
+/// A walk through a waiting queue. [`Waiting::look`] starts it; [`close`](Self::close) ends it, and so does dropping it.
 ///
-/// What is held does not come back to the work queue; when it goes back in here its time goes on as if nothing had happened, and what is
-/// due then leaves at once. The order stays. What it costs: where waiting and work queue are quorum queues on RabbitMQ 4.0 to
-/// 4.2, or where a look is cut short on 4.3, the message carries a count of 1 for each look, as if a consumer had crashed with it: see
-/// [`Waiter::looks`]. Elsewhere a look leaves no trace.
+/// The messages it has shown do not return to the work queue until it ends. Then they are back in the waiting queue, in order and with
+/// their times unchanged; those that are due leave at once.
+///
+/// A look has a cost where the waiting and the work queue are quorum queues. On RabbitMQ 4.0 to 4.2, and on 4.3 if the look is interrupted,
+/// the message then has one more in its delivery count, as if a consumer had crashed with it: see [`Waiter::looks`]. Elsewhere a look
+/// leaves no trace.
 pub struct Look {
     client: Client,
     queue: Arc<str>,
@@ -37,17 +39,17 @@ pub struct Look {
     supply: Supply,
     held: BTreeSet<u64>,
     walk: u64,
-    /// Since when the queues are known that copies go to.
+    /// When the target queues of copies became known.
     since: Option<Instant>,
     uncounted: bool,
-    /// Whether looks are counted, and the count comes along.
+    /// Whether looks are counted, and the count moves on with the message.
     counted: bool,
     skipped: u32,
     classic: bool,
     others: u32,
 }
 
-/// Where messages go.
+/// Where messages are moved.
 #[derive(Clone, Copy)]
 enum Deed {
     Flush,
@@ -55,12 +57,15 @@ enum Deed {
 }
 
 impl Waiting {
-    /// Begins to look at what is in a waiting queue.
+    /// Starts a walk through a waiting queue (AMQP `basic.consume`).
     ///
     /// # Errors
-    /// [`ErrorKind::QueueNotFound`] where it is gone, [`ErrorKind::AccessRefused`] without the right to read it,
-    /// [`ErrorKind::Mismatch`] for an auto-delete queue, which goes with its last reader, and for a stream; and those of a lost
-    /// connection. Nothing is held then.
+    /// - [`ErrorKind::QueueNotFound`] if the queue is gone
+    /// - [`ErrorKind::AccessRefused`] without permission to read it
+    /// - [`ErrorKind::Mismatch`] for an auto-delete queue, which would be deleted with its last consumer, and for a stream
+    /// - those of a lost connection
+    ///
+    /// Then no message was held.
     pub async fn look(&self, rung: &Rung) -> Result<Look> {
         self.client.same_process()?;
         let entry = suited::open(self.client.addresses(), &rung.name).await?;
@@ -84,23 +89,23 @@ impl Waiting {
 }
 
 impl Look {
-    /// How many messages were ready when the walk began and have not been seen yet.
+    /// How many messages were ready when the walk began and were not shown yet.
     #[must_use]
     pub fn remaining(&self) -> u32 {
         self.supply.left()
     }
 
-    /// How many others were looking at the waiting queue when the look began or, if that is more, when it had come to its end. What they
-    /// hold this look does not see.
+    /// How many other consumers the waiting queue had when the look began or when it came to its end, whichever is more. This look does not
+    /// see the messages they hold.
     #[must_use]
     pub fn others(&self) -> u32 {
         self.others
     }
 
-    /// The next message, until as many have come as were ready at first. Fewer come where some come back by themselves meanwhile.
+    /// The next message; `None` after those that were ready when the walk began. Fewer come if some return to the work queue meanwhile.
     ///
     /// # Errors
-    /// Those of a lost connection; everything held is then back in the queue.
+    /// Those of a lost connection: everything held is back in the queue.
     pub async fn next(&mut self) -> Result<Option<Waiter>> {
         loop {
             let expected = self.supply.expect().await;
@@ -126,38 +131,39 @@ impl Look {
         }
     }
 
-    /// How many messages were passed over because they have names that are not UTF-8: no whole copy can be made of them. They come back
-    /// by themselves.
+    /// How many messages were skipped because they have names that are not UTF-8, so that no complete copy can be made. They return to the
+    /// work queue when they are due.
     #[must_use]
     pub fn skipped(&self) -> u32 {
         self.skipped
     }
 
-    /// Brings messages back now: a copy of each goes to the tail of the work queue, with its count and its history, and when it is
-    /// confirmed the one that waits is acknowledged. One outcome each, in their order. The first takes two seconds, because a
-    /// younger queue forgets what it confirmed when its broker is killed.
+    /// Brings messages back now. A copy of each goes to the tail of the work queue, with its count and history; after the confirm, the
+    /// waiting one is acknowledged. Returns one result per message, in order. The first call takes two seconds, because a younger queue can
+    /// lose confirmed messages when its broker crashes.
     ///
     /// # Errors
-    /// [`ErrorKind::QueueNotFound`] and [`ErrorKind::Unroutable`] where the work queue is missing, [`ErrorKind::TooLarge`] for headers of
-    /// which no whole copy can be made, and those of publishing: the message waits as before.
-    /// [`ErrorKind::ConnectionLost`]: it waits as before, and may be in the work queue as well. The same after a kill.
+    /// [`ErrorKind::QueueNotFound`] or [`ErrorKind::Unroutable`] if the work queue is missing, [`ErrorKind::TooLarge`] for headers that do
+    /// not fit a complete copy, and those of publishing: the message waits as before. [`ErrorKind::ConnectionLost`]: the message waits as
+    /// before, and may also be in the work queue. The same is true if the process is killed.
     pub async fn flush(&mut self, waiters: &[Waiter]) -> Vec<Result<()>> {
         self.send(waiters, Deed::Flush).await
     }
 
-    /// Takes messages out: a copy of each is parked as `requested`, with its record, and when it is confirmed the one that waits is
-    /// acknowledged. Nothing is destroyed; `parked replay` brings it back, `parked drop` ends it.
+    /// Parks messages that wait. A copy of each is parked as `requested`, with its record; after the confirm, the waiting one is
+    /// acknowledged. Nothing is lost: `parked replay` brings the message back, `parked drop` drops it. Returns one result per message, in
+    /// order.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush), the parking queue being made where it is missing.
+    /// As [`flush`](Self::flush). The parking queue is created if it is missing.
     pub async fn cancel(&mut self, waiters: &[Waiter]) -> Vec<Result<()>> {
         self.send(waiters, Deed::Cancel).await
     }
 
-    /// Ends the walk: what was not moved is back in its place, or in its work queue where it is due.
+    /// Ends the walk. Messages that were not moved are back in their places, or in the work queue if they are due.
     ///
     /// # Errors
-    /// [`ErrorKind::ConnectionLost`] when the broker took back what was held before: what was moved last may be there twice.
+    /// [`ErrorKind::ConnectionLost`] if the broker took back what was held: the messages moved last may exist twice.
     pub async fn close(mut self) -> Result<()> {
         let ahead = self.supply.end().await;
         let mut checked = self.supply.check_what_was_settled().await;
@@ -165,7 +171,7 @@ impl Look {
             Ok(ahead) => {
                 self.held
                     .extend(ahead.iter().map(|delivery| delivery.delivery_tag));
-                // RabbitMQ 4.3 counts the end of a channel, and no nack.
+                // RabbitMQ 4.3 counts a closed channel, but not a nack.
                 if let Some(last) = self.held.last().copied().filter(|_| self.uncounted) {
                     self.supply.give_back_uncounted(last).await?;
                 }
@@ -240,7 +246,7 @@ impl Look {
         Ok(())
     }
 
-    /// Makes sure that the queue is there that copies go to.
+    /// Makes sure that the target queue of copies exists.
     async fn ensure(&mut self, to: &str) -> Result<()> {
         let waits = self.client.waits(&self.queue);
         waits.ensure(to).await?;
@@ -248,7 +254,7 @@ impl Look {
         Ok(())
     }
 
-    /// The broker took back what was held.
+    /// The error after the broker took back what was held.
     fn cut(&self, error: Error) -> Error {
         if error.kind() != ErrorKind::ConnectionLost {
             return error;

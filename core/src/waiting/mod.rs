@@ -1,7 +1,7 @@
-//! What waits for its retry, seen from outside: counted, looked at, brought back at once, or taken out.
+//! Waiting messages, seen from outside: counted, looked at, brought back early, or parked.
 //!
-//! Each move is a copy that is confirmed before the original is acknowledged. While a message is held here it does not come
-//! back by itself, so a move and its time cannot meet.
+//! Each move publishes a copy, and acknowledges the original after the confirm. While a message is held here it does not return by itself,
+//! so it cannot be moved and return at the same time.
 
 mod look;
 mod rungs;
@@ -13,7 +13,7 @@ pub use waiter::Waiter;
 
 use crate::Client;
 
-/// The waiting queues of one work queue.
+/// The waiting queues of one work queue. [`Client::waiting`](crate::Client::waiting) makes it.
 ///
 /// ```no_run
 /// # async fn example(rmq: retryrmq::Client) -> retryrmq::Result<()> {

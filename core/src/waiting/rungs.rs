@@ -1,4 +1,4 @@
-//! Which waiting queues there are, how many messages are in them, and what nobody needs any more.
+//! Which waiting queues exist, how many messages are in them, and which are no longer needed.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -15,56 +15,53 @@ use crate::{
     topology::{SAFE_AGE, name, waiting_queue},
 };
 
-/// Queues that are asked for at a time.
+/// How many queues are asked for at a time.
 const AT_A_TIME: usize = 16;
-/// Channels that it takes to ask for one, at most.
+/// The most channels that asking for one queue takes.
 const CHANNELS: usize = 5;
 
-/// A waiting queue and what is in it.
+/// A waiting queue, and what is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rung {
     /// The queue's name.
     pub name: String,
-    /// How long messages wait in it, at most: a message's own `expiration` may be shorter.
+    /// How long messages wait in it at most. A message's own `expiration` may be shorter.
     pub delay: Duration,
-    /// How many messages are ready in it. What somebody looks at, and what could not be dead-lettered yet because the work queue is
-    /// missing, is not among them.
+    /// How many messages are ready in it. Messages that somebody looks at are not counted, and neither are those that could not be
+    /// dead-lettered yet because the work queue is missing.
     pub messages: u32,
-    /// How many consumers it has. Only somebody who looks consumes a waiting queue.
+    /// How many consumers it has. Only looks consume a waiting queue.
     pub consumers: u32,
 }
 
-/// What became of a waiting queue that nobody seemed to need.
+/// What happened to a waiting queue that looked unused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Swept {
-    /// It is deleted, and nothing was in it.
+    /// It was deleted, and was empty.
     Deleted,
-    /// It is deleted, and this many messages came into it in the last moment: they are lost, unless their publishers still have
-    /// them.
+    /// It was deleted while this many messages arrived in the last moment. They are lost, unless their publishers still have them.
     DeletedWith(u32),
-    /// It is still there: messages are in it, or somebody looks at it.
+    /// It was kept: it has messages, or somebody looks at it.
     InUse,
-    /// It is still there: it is not a classic queue, and AMQP does not tell whether it is empty. What it could not dead-letter
-    /// because the work queue was missing or full is not counted as ready.
+    /// It was kept: it is not a classic queue, and AMQP does not tell whether it is empty. Messages that it could not dead-letter, because
+    /// the work queue is missing or full, do not count as ready.
     Uncertain,
-    /// It is still there: the work queue has consumers, and whatever they publish while the queue is deleted would be lost.
+    /// It was kept: the work queue has consumers, and a message they publish while the queue is deleted would be lost.
     Consumed,
 }
 
 impl Waiting {
-    /// The waiting queues that exist, shortest delay first: of these policies, of the default policy, and of the ladder for delays that
-    /// handlers and publishers choose. AMQP cannot list queues, so each is asked for by name (`queue.declare`, passive), which
-    /// disturbs nothing; those of other policies are not found. For each that does not exist the broker writes a line into its log.
+    /// The waiting queues that exist, shortest delay first. AMQP cannot list queues, so each name is asked for (`queue.declare`, passive):
+    /// the delays of `policies`, of the default policy, and of the ladder for delays that handlers and publishers choose. Queues of other
+    /// policies are not found. The messages are not touched. The broker logs a line for each queue that does not exist.
     ///
-    /// A quorum queue without a leader is taken for empty by the broker. So a queue that says it is empty has to prove it, where
-    /// the user may read it.
+    /// The broker reports a quorum queue without a leader as empty. So a queue that looks empty is checked, if the user may read it.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`] where it cannot, because a majority of its nodes is away, or where the node of a classic queue is;
-    /// [`ErrorKind::AccessRefused`] without any permission on the queues, [`ErrorKind::TooLarge`] for a name that is too long, and
-    /// those of a lost connection.
+    /// [`ErrorKind::Timeout`] if a majority of a queue's nodes is away, or the node of a classic queue; [`ErrorKind::AccessRefused`]
+    /// without any permission on the queues; [`ErrorKind::TooLarge`] for a name longer than 255 bytes; and those of a lost connection.
     pub async fn rungs(&self, policies: impl IntoIterator<Item = Policy>) -> Result<Vec<Rung>> {
         self.client.same_process()?;
         let delays: Vec<_> = delays(policies).into_iter().collect();
@@ -74,7 +71,7 @@ impl Waiting {
         rungs
     }
 
-    /// Asks for the queues of these delays, on as many connections as that takes: each that is missing costs one a channel for good.
+    /// Asks for the queues of these delays, on as many connections as it takes: each missing queue uses up a channel number for good.
     async fn rungs_of(&self, census: &Census, delays: &[Duration]) -> Result<Vec<Rung>> {
         let (mut rungs, mut left) = (Vec::new(), delays);
         while !left.is_empty() {
@@ -93,20 +90,20 @@ impl Waiting {
         Ok(rungs)
     }
 
-    /// Deletes a waiting queue that nobody needs: not while anything is in it, while anybody looks at it, or while the work queue has
-    /// consumers. All of that is looked at twice, three seconds apart.
+    /// Deletes a waiting queue that is no longer needed (AMQP `queue.delete`). It is kept while it has messages, while somebody looks at
+    /// it, or while the work queue has consumers. All of that is checked twice, three seconds apart.
     ///
-    /// Why consumers matter: RabbitMQ confirms a message whose queue is deleted at the same moment, and the message is gone, also where
-    /// the queue is deleted with `if-empty` and `if-unused`. (Quorum queues refuse these flags altogether; classic ones are deleted
-    /// with them.) So nobody may publish into the queue meanwhile: no consumer of the work queue may begin, and nobody may publish with a
-    /// delay. A consumer that begins later makes the queue again.
+    /// Consumers matter because RabbitMQ confirms a message even if its queue is deleted at the same moment, and the message is lost. Not
+    /// even `if-empty` and `if-unused` prevent that (quorum queues refuse these flags; classic queues are deleted with them). So nobody may
+    /// publish into the queue meanwhile: no consumer of the work queue may start, and nobody may publish with a delay. A consumer that
+    /// starts later creates the queue again.
     ///
-    /// `seen_empty` says that somebody who can see it has seen that nothing is in the queue (`rabbitmqctl list_queues name messages`). Without it
-    /// only classic queues are deleted: a quorum queue holds what it could not dead-letter, and no client is told.
+    /// `seen_empty` says that the queue is known to be empty, for example from `rabbitmqctl list_queues name messages`. Without it only
+    /// classic queues are deleted: a quorum queue may hold messages that it could not dead-letter, and no client can see them.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`] where a quorum queue cannot prove that it is empty, because a majority of its nodes is away.
-    /// [`ErrorKind::AccessRefused`] without the permission to configure the queue, or to read one that says it is empty, and those of a lost connection.
+    /// [`ErrorKind::Timeout`] if a quorum queue cannot be checked because a majority of its nodes is away. [`ErrorKind::AccessRefused`]
+    /// without permission to configure the queue, or to read one that looks empty. Those of a lost connection.
     pub async fn sweep(&self, rung: &Rung, seen_empty: bool) -> Result<Swept> {
         self.client.same_process()?;
         let connection = Connection::open(self.client.addresses(), "waiting").await?;
@@ -129,12 +126,12 @@ impl Waiting {
             return Ok(Swept::Uncertain);
         }
         for is_last in [false, true] {
-            // The work queue last: from here on to the deletion is the moment in which a consumer could begin.
+            // The work queue last: from here until the deletion a consumer could start.
             let Some((found, doubt)) = rung_of(census, connection, &self.queue, rung.delay).await?
             else {
                 return Ok(Swept::Deleted);
             };
-            // What is not proved to be empty is not deleted.
+            // A queue that may not be empty is not deleted.
             if let Some(doubt) = doubt {
                 return Err(doubt);
             }
@@ -145,7 +142,7 @@ impl Waiting {
                 return Ok(Swept::Consumed);
             }
             if !is_last {
-                // What a consumer published before it went away is there by then.
+                // By then, everything that a consumer published before it went away has arrived.
                 sleep(SAFE_AGE + Duration::from_secs(1)).await;
             }
         }
@@ -164,7 +161,7 @@ impl Waiting {
         }
     }
 
-    /// How many consumers the work queue has; none where it is gone.
+    /// How many consumers the work queue has; 0 if it is gone.
     async fn consumers(&self, census: &Census, connection: &Connection) -> Result<u32> {
         match census.of(connection, &name(&self.queue)?).await {
             Ok(count) => Ok(count.read()?.consumer_count()),
@@ -178,7 +175,7 @@ fn is_in_use(said: &str) -> bool {
     said.contains("not empty") || said.contains("in use")
 }
 
-/// Every delay that has a queue, or may have one.
+/// Every delay that has a waiting queue, or may have one.
 fn delays(policies: impl IntoIterator<Item = Policy>) -> BTreeSet<Duration> {
     let mut delays: BTreeSet<Duration> = policies
         .into_iter()
@@ -194,7 +191,7 @@ fn delays(policies: impl IntoIterator<Item = Policy>) -> BTreeSet<Duration> {
     delays
 }
 
-/// A waiting queue, if there is one, and why it could not be proved to be empty.
+/// A waiting queue, if it exists, and why it could not be shown to be empty.
 async fn rung_of(
     census: &Census,
     connection: &Connection,
@@ -217,7 +214,7 @@ async fn rung_of(
     }
 }
 
-/// Whether a queue is a classic one. Where that is not known the queue is taken for the other kind.
+/// Whether a queue is a classic one. If that is unknown, it is assumed not to be.
 async fn is_classic(connection: &Connection, queue: &str) -> Result<bool> {
     let channel = connection.channel().await?;
     match kind_of(connection, channel.lapin(), name(queue)?).await {

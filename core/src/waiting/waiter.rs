@@ -1,4 +1,4 @@
-//! What is known of a message that waits.
+//! What is known about a waiting message.
 
 use std::{
     sync::Arc,
@@ -18,24 +18,23 @@ use crate::{
     retry::{Counting, HistoryEntry, Past, RetryState, headers, waited},
 };
 
-/// A message that waits, while somebody looks at it.
+/// A waiting message. A [`Look`](crate::Look) shows it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Waiter {
     /// Its delivery tag.
     pub(super) tag: u64,
-    /// As it is when it has waited: without the expiration that its wait may have.
+    /// The message as it will be after its wait: without the expiration that its wait may have.
     pub(super) received: Arc<Received>,
-    /// Sixteen hexadecimal digits that name this message, wherever it waits; only equal messages share them.
+    /// Sixteen hexadecimal digits that identify this message in every waiting queue. Only equal messages share them.
     pub mark: String,
     /// How long it waits in all.
     pub delay: Duration,
-    /// When it comes back, to the second, as far as its headers tell when it began to wait: its last failure does. `None` for what was
-    /// deferred, or published with a delay, which comes back after [`delay`](Self::delay) at the latest. Behind a message that
-    /// waits longer it comes back with that one.
+    /// When it returns, in whole seconds, computed from its last failure. `None` if it was deferred or published with a delay; it then
+    /// returns at the latest after [`delay`](Self::delay). A message behind one that waits longer returns together with that one.
     pub due: Option<SystemTime>,
-    /// How often it was looked at since it waits, where that comes along as a count of crashes and its queue shows it: quorum queues of
-    /// RabbitMQ 4.0 to 4.2. One more than two makes it a suspect, which runs alone; elsewhere 0.
+    /// How often it was looked at since it waits, if its queue counts that as crashes: quorum queues of RabbitMQ 4.0 to 4.2. Elsewhere 0.
+    /// After the third look it is a suspect, and runs alone.
     pub looks: u32,
     /// The last failure, one line; empty when there was none.
     pub error: String,

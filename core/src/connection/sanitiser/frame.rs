@@ -12,13 +12,13 @@ pub(super) const FRAME_END: u8 = 0xCE;
 pub(super) const HEAD: usize = 7;
 /// [`HEAD`] and the end octet.
 pub(super) const OVERHEAD: usize = HEAD + 1;
-/// lapin never goes below this, whatever the server negotiates.
+/// lapin's smallest limit, whatever the server negotiates.
 const FRAME_MIN: usize = 4096;
-/// A method or content header is collected up to this size, which is far above any frame size in use: it is here so
-/// that a size field alone can make us allocate nothing.
+/// The largest method or content header that is collected, far above any frame size in use. It keeps a size field alone from making us
+/// allocate without bound.
 pub(super) const COLLECT_MAX: usize = 16 << 20;
 
-/// What the first bytes of a frame say about it.
+/// What the first bytes of a frame say.
 pub(super) enum Head {
     /// Too few bytes to tell.
     Partial,
@@ -26,7 +26,7 @@ pub(super) enum Head {
     Foreign,
     /// A body or heartbeat frame.
     Passed { size: u32 },
-    /// A method or content header frame of this many bytes in all.
+    /// A method or content header frame with this total length.
     Mended { total: usize },
 }
 
@@ -51,7 +51,7 @@ impl Head {
     }
 }
 
-/// How many bytes are needed before anything can be done with the frame that begins with `split`.
+/// How many bytes are missing before the frame that begins with `split` can be handled.
 pub(super) fn missing(split: &[u8]) -> io::Result<usize> {
     match Head::of(split) {
         Head::Partial => Ok(HEAD - split.len()),
@@ -64,7 +64,7 @@ pub(super) fn missing(split: &[u8]) -> io::Result<usize> {
     }
 }
 
-/// The lower of both limits as lapin negotiates it: 0 is none.
+/// The lower of both limits, as lapin negotiates it; 0 means no limit.
 pub(super) fn limit(frame_max: u32, other: usize) -> usize {
     match usize::try_from(frame_max) {
         Ok(1..) => other.min((frame_max as usize).max(FRAME_MIN)),

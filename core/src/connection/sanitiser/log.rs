@@ -1,8 +1,7 @@
-//! What was mended, for those who handle the message later.
+//! What was repaired in a message, for those who handle it later.
 //!
-//! lapin cannot carry a remark along with a delivery, so it is left here under the delivery's name on its connection:
-//! channel and delivery tag. It is written before lapin sees the first byte of the frame in question, so whoever
-//! holds the delivery finds it.
+//! lapin cannot pass a remark along with a delivery, so it is stored here, by channel and delivery tag of this connection. It is stored
+//! before lapin sees the first byte of the frame, so it is there when the delivery arrives.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,10 +13,10 @@ use std::{
     },
 };
 
-/// Remarks nobody asks for must not pile up: beyond this many the oldest goes.
+/// The most remarks. Beyond it the oldest is dropped, because nobody may ever ask for it.
 const CAPACITY: usize = 65_536;
 
-/// What had to be mended in one message. Its `Display` is a remark for people: "message_id is not UTF-8".
+/// What was repaired in one message. `Display` is a remark for people: "message_id is not UTF-8".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mended(u32);
 
@@ -41,7 +40,7 @@ impl Mended {
     pub(super) const MALFORMED_PROPERTIES: Self = Self(1 << 16);
     pub(super) const OVERSIZE: Self = Self(1 << 17);
 
-    /// Whether anything was.
+    /// Whether anything was repaired.
     pub(crate) fn any(self) -> bool {
         self != Self::default()
     }
@@ -95,11 +94,11 @@ impl fmt::Display for Mended {
     }
 }
 
-/// The remarks of one connection, shared between its guard and its consumers.
+/// The remarks of one connection, shared by its guard and its consumers.
 #[derive(Debug, Default)]
 pub(crate) struct MendedLog {
     total: AtomicU64,
-    /// How many entries there are, so that looking for one where there is none takes no lock.
+    /// The number of entries, so that a lookup takes no lock if there are none.
     waiting: AtomicUsize,
     entries: Mutex<Entries>,
 }
@@ -109,13 +108,13 @@ type Key = (u16, u64);
 #[derive(Debug, Default)]
 struct Entries {
     by_delivery: HashMap<Key, Mended>,
-    /// Oldest first; also holds keys that were taken since.
+    /// Oldest first; also contains keys that were taken since.
     order: VecDeque<Key>,
 }
 
 impl MendedLog {
-    /// What was mended in this delivery, once. Costs a relaxed load as long as no mended message waits for its
-    /// consumer: the entry was made before lapin could make the delivery, so who holds one sees the other.
+    /// What was repaired in this delivery; returned once. It costs a relaxed load while no repaired message waits for its consumer: the
+    /// entry was made before lapin could make the delivery, so whoever has the delivery sees the entry.
     pub(crate) fn take(&self, channel: u16, delivery_tag: u64) -> Option<Mended> {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return None;
@@ -126,12 +125,12 @@ impl MendedLog {
         mended
     }
 
-    /// How many messages, and frames that belong to none, were mended so far.
+    /// How many messages, and frames that belong to no message, were repaired so far.
     pub(crate) fn total(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Notes what was mended; a delivery tag of 0 is not a delivery and only counts.
+    /// Stores what was repaired. A delivery tag of 0 is not a delivery, and only counts.
     pub(super) fn record(&self, channel: u16, delivery_tag: u64, mended: Mended) {
         if delivery_tag == 0 {
             self.total.fetch_add(1, Ordering::Relaxed);
@@ -154,7 +153,7 @@ impl MendedLog {
         self.settle(&mut entries);
     }
 
-    /// A channel was opened: tags count from 1 again, and what waits under the old ones is for nobody.
+    /// A channel was opened: tags start at 1 again, and entries of old tags are useless.
     pub(super) fn forget(&self, channel: u16) {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return;

@@ -1,18 +1,18 @@
-//! Methods of the server: those that carry names, a table, or news the guard lives by.
+//! Methods of the server that contain names or a table, or that the guard itself needs.
 
 use super::{log::Mended, table, text};
 
 /// What a method means to the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A content header follows on this channel: of the delivery with this tag, or, with 0, of a returned message.
+    /// A content header follows on this channel: of the delivery with this tag, or with 0, of a returned message.
     Content {
         /// The delivery tag.
         tag: u64,
     },
-    /// Delivery tags of this channel begin anew.
+    /// Delivery tags of this channel start again.
     ChannelOpened,
-    /// The server's limit for frames; 0 is none.
+    /// The server's frame limit; 0 means no limit.
     Tuned {
         /// In bytes, the whole frame.
         frame_max: u32,
@@ -28,7 +28,7 @@ enum Field {
 }
 use Field::{Fixed, Name, Table};
 
-/// The arguments of a method as far as the last one that may need mending; long strings are bytes to lapin.
+/// The arguments of a method, up to the last one that may need repair. Long strings are bytes to lapin.
 fn arguments(class: u16, method: u16) -> &'static [Field] {
     match (class, method) {
         // connection: start, open-ok, close, blocked
@@ -61,7 +61,7 @@ fn arguments(class: u16, method: u16) -> &'static [Field] {
     }
 }
 
-/// Mends a method's payload in place, as far as it is whole.
+/// Repairs a method's payload in place, as far as it is complete.
 pub(super) fn mend(payload: &mut [u8]) -> (Event, Mended) {
     let mut mended = Mended::default();
     let &[c0, c1, m0, m1, ..] = &*payload else {

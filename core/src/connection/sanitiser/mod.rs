@@ -1,10 +1,10 @@
-//! The guard between the socket and lapin: what any publisher may send must not stop a consumer.
+//! The guard between the socket and lapin: nothing that a publisher sends may stop a consumer.
 //!
-//! RabbitMQ checks that a message's properties can be decoded, but not that its names are UTF-8, nor how deeply its
-//! tables are nested, nor that what it adds itself still fits the frame size it negotiated. lapin's parser gives up
-//! the connection for a name that is not UTF-8 and for a content header above the frame size, and recurses until its
-//! thread overflows, which aborts the process, for some thousand nested tables. The message is then redelivered and
-//! does it again. So every byte from the server goes through [`Sanitiser::read`] first, above TLS:
+//! RabbitMQ checks that a message's properties can be decoded. It does not check that its names are UTF-8, how deeply its tables are
+//! nested, or that what it adds itself still fits the negotiated frame size. lapin's parser gives up the connection for a name that is not
+//! UTF-8 and for a content header larger than the frame size. For some thousand nested tables it recurses until its thread overflows, which
+//! aborts the process. The message is then redelivered and does it again. So every byte from the server first goes through
+//! [`Sanitiser::read`], above TLS:
 //!
 //! ```text
 //! socket ── TLS ──► Sanitiser::read ──► lapin
@@ -13,10 +13,9 @@
 //!                     └─► MendedLog: (channel, delivery tag) → what was wrong with this message
 //! ```
 //!
-//! Mending keeps the length of every frame, with one exception: a content header above the frame size loses its
-//! largest headers until it fits, because lapin cannot be given it at all. A frame that is split over reads is
-//! collected first, which holds nothing up: lapin can do nothing with half a frame either. What is not AMQP (an HTTP
-//! answer, a TLS alert) passes as it is, for lapin to refuse.
+//! A repair keeps the length of every frame, with one exception: a content header larger than the frame size loses its largest headers
+//! until it fits, because lapin cannot take it at all. A frame that is split over reads is collected first; that holds nothing up, because
+//! lapin cannot use half a frame either. What is not AMQP (an HTTP answer, a TLS alert) passes unchanged, for lapin to refuse.
 
 mod frame;
 mod log;
@@ -39,29 +38,29 @@ use std::{
     task::{Poll, ready},
 };
 
-/// The room for a split frame grows by at most this much per read, and is given back above it.
+/// The buffer for a split frame grows by at most this much per read, and shrinks to it afterwards.
 const COLLECT_STEP: usize = 64 << 10;
 
-/// Stateful guard over the inbound byte stream of one AMQP connection.
+/// A stateful guard over the inbound bytes of one AMQP connection.
 #[derive(Debug)]
 pub(crate) struct Sanitiser {
-    /// lapin refuses frames above this. The server can lower it when it tunes the connection.
+    /// lapin refuses larger frames. The server can lower it when it tunes the connection.
     frame_max: usize,
-    /// What is left of the body or heartbeat frame that is passing, end octet included.
+    /// How much of the current body or heartbeat frame is left, including its end octet.
     passing: u64,
-    /// The stream is not AMQP, or no longer: it is none of our business.
+    /// The stream is not AMQP, or no longer; it is passed on unchanged.
     foreign: bool,
-    /// A frame that was split over reads: collected here, then mended, then handed on.
+    /// A frame that was split over reads: collected here, then repaired, then passed on.
     split: Vec<u8>,
-    /// How much of `split` was handed on, once it is complete.
+    /// How much of `split` was passed on, once it is complete.
     handed: Option<usize>,
-    /// By channel, the delivery tag of the message whose content header comes next; 0 where nobody can ask for it.
+    /// By channel, the delivery tag of the message whose content header comes next; 0 if nobody can ask for it.
     deliveries: Vec<u64>,
     log: Arc<MendedLog>,
 }
 
 impl Sanitiser {
-    /// A guard for a new connection on which lapin is set to `frame_max` bytes; 0 leaves the choice to the server.
+    /// A guard for a new connection. lapin is set to `frame_max` bytes; 0 leaves the choice to the server.
     pub(crate) fn new(frame_max: u32) -> Self {
         Self {
             frame_max: frame::limit(frame_max, usize::MAX),
@@ -74,12 +73,12 @@ impl Sanitiser {
         }
     }
 
-    /// Where consumers of this connection look up whether a delivery was mended.
+    /// Where consumers of this connection look up what was repaired in a delivery.
     pub(crate) fn log(&self) -> &Arc<MendedLog> {
         &self.log
     }
 
-    /// How many messages, and frames that belong to none, were mended so far.
+    /// How many messages, and frames that belong to no message, were repaired so far.
     #[cfg_attr(
         not(test),
         expect(
@@ -91,12 +90,12 @@ impl Sanitiser {
         self.log.total()
     }
 
-    /// One read by lapin: fills the front of `out` with bytes that are safe to parse and returns how many.
+    /// One read by lapin: fills the front of `out` with bytes that are safe to parse, and returns how many.
     ///
-    /// `source` is the socket, with the contract of a `poll_read`: it may be called several times, or not at all. What
-    /// it reads goes straight into `out` and is mended there; only a split frame takes a detour through a buffer.
-    /// As from a socket, 0 means the end, `Pending` that `source` was pending, and an error is `source`'s own, except
-    /// for a method or content header above 16 MiB: `InvalidData`, for this is no broker.
+    /// `source` is the socket, with the contract of a `poll_read`. It may be called several times, or not at all. It reads directly into
+    /// `out`, where the bytes are repaired; only a split frame goes through a buffer. As from a socket, 0 means the end, `Pending` that
+    /// `source` was pending, and an error is `source`'s own. A method or content header larger than 16 MiB is `InvalidData`: this is not a
+    /// broker.
     pub(crate) fn read(
         &mut self,
         out: &mut [u8],
@@ -125,7 +124,7 @@ impl Sanitiser {
                 self.split = frame;
                 self.handed = Some(0);
             } else if ready!(self.collect(missing, &mut source))? == 0 {
-                // The end, within a frame: lapin cannot parse what there is of it, so it is harmless as it is.
+                // The stream ended within a frame. lapin cannot parse a part of a frame, so it is harmless.
                 self.handed = Some(0);
             }
         }
@@ -145,8 +144,7 @@ impl Sanitiser {
         n
     }
 
-    /// Reads towards the `missing` bytes of the split frame, and not beyond it, so that what follows goes straight to
-    /// lapin again.
+    /// Reads the `missing` bytes of the split frame and not more, so that the following bytes go directly to lapin again.
     fn collect(
         &mut self,
         missing: usize,
@@ -164,8 +162,8 @@ impl Sanitiser {
         result
     }
 
-    /// Mends every whole frame in `bytes` and returns how many of the leading bytes are safe to hand on. The others
-    /// are the beginning of a split frame and were moved to `split`.
+    /// Repairs every whole frame in `bytes`. Returns how many of the leading bytes are safe to pass on; the others are the beginning of a
+    /// split frame, and were moved to `split`.
     fn mend(&mut self, bytes: &mut [u8]) -> usize {
         let (mut at, mut end) = (0, bytes.len());
         loop {
@@ -201,7 +199,7 @@ impl Sanitiser {
         }
     }
 
-    /// Passes what `within` holds of a body or heartbeat frame; returns where it ends.
+    /// Passes the part of a body or heartbeat frame in `within`; returns where it ends.
     fn pass(&mut self, bytes: &[u8], within: Range<usize>) -> usize {
         let n = usize::try_from(self.passing).map_or(within.len(), |left| left.min(within.len()));
         self.passing -= n as u64;
@@ -212,8 +210,8 @@ impl Sanitiser {
         end
     }
 
-    /// Mends one whole method or content header frame; returns its length, which is smaller only where lapin would
-    /// have refused the frame for its size.
+    /// Repairs one whole method or content header frame. Returns its length, which is smaller only if lapin would have refused the frame
+    /// for its size.
     fn mend_frame(&mut self, frame: &mut [u8]) -> usize {
         let total = frame.len();
         if frame[total - 1] != FRAME_END {

@@ -1,8 +1,8 @@
-//! Content headers above the negotiated frame size.
+//! Content headers larger than the negotiated frame size.
 //!
-//! RabbitMQ sends them: what it adds to a message (`x-death`, `x-delivery-count`) comes on top of what the publisher
-//! was allowed, and a publisher may have negotiated more than we did. A content header cannot be split, so the frame
-//! is made to fit by leaving out headers, the largest first, and those of the protocol (`x-…`) last.
+//! RabbitMQ sends them: it adds `x-death` and `x-delivery-count` to what the publisher was allowed, and a publisher may have negotiated
+//! more than we did. A content header cannot be split, so headers are left out until it fits: the largest first, those of the protocol
+//! (`x-…`) last.
 
 use super::{
     properties,
@@ -16,8 +16,8 @@ struct Entry {
     dropped: bool,
 }
 
-/// Leaves out headers of a well-formed payload until it fits into `room` bytes; returns its new length, which is
-/// the old one where there is nothing to leave out.
+/// Leaves out headers of a well-formed payload until it fits into `room` bytes. Returns its new length, or the old one if there is nothing
+/// to leave out.
 pub(super) fn shrink(payload: &mut [u8], room: usize) -> usize {
     let Some(headers) = properties::headers(payload) else {
         return payload.len();

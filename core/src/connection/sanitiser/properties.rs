@@ -17,8 +17,7 @@ enum Property {
     Fixed(usize),
 }
 
-/// In the order of their flags, from the highest bit down. lapin ignores the two bits that are left over, the
-/// continuation bit among them.
+/// In the order of their flags, from the highest bit down. lapin ignores the two remaining bits, including the continuation bit.
 const PROPERTIES: [Property; 14] = [
     Property::Name(Mended::CONTENT_TYPE),
     Property::Name(Mended::CONTENT_ENCODING),
@@ -36,7 +35,7 @@ const PROPERTIES: [Property; 14] = [
     Property::Name(Mended::CLUSTER_ID),
 ];
 
-/// Mends a content header. One too short to have property flags is left as it is: no publisher can cause it.
+/// Repairs a content header. One without property flags is left alone: no publisher can cause it.
 pub(super) fn mend(payload: &mut [u8]) -> Mended {
     let mut mended = Mended::default();
     if payload.len() < LIST {
@@ -56,14 +55,14 @@ pub(super) fn mend(payload: &mut [u8]) -> Mended {
     mended
 }
 
-/// Where the content of the headers table lies, if there are headers.
+/// Where the content of the headers table is, if there are headers.
 pub(super) fn headers(payload: &[u8]) -> Option<Range<usize>> {
     let [_, _, headers, ..] = locate(payload)?;
     (!headers.is_empty()).then_some(headers)
 }
 
-/// Where each property's value lies, without its length prefix; empty where it is absent. `None` unless the
-/// payload is exactly its properties and the headers are well formed.
+/// Where each property's value is, without its length prefix; empty if it is absent. `None` unless the payload is exactly its properties
+/// and the headers are well formed.
 fn locate(payload: &[u8]) -> Option<[Range<usize>; PROPERTIES.len()]> {
     let flags = u16::from_be_bytes([*payload.get(FLAGS)?, *payload.get(FLAGS + 1)?]);
     let mut values = [const { 0..0 }; PROPERTIES.len()];
@@ -92,8 +91,8 @@ fn locate(payload: &[u8]) -> Option<[Range<usize>; PROPERTIES.len()]> {
     (at == payload.len()).then_some(values)
 }
 
-/// Makes a list of properties that cannot be parsed into one of the same length that can: a single header with the
-/// name "" that holds the rest of the bytes, or, where even that has no room, a cluster id nobody reads.
+/// Replaces a list of properties that cannot be parsed by one of the same length that can: a single header with the name "" and the rest of
+/// the bytes, or if even that does not fit, a cluster id, which nobody reads.
 fn replace(payload: &mut [u8]) {
     let (head, list) = payload.split_at_mut(LIST);
     let flags = match list.len() {

@@ -1,13 +1,13 @@
-//! Field tables and arrays: names made UTF-8, nesting made finite.
+//! Field tables and arrays: makes names UTF-8, and nesting finite.
 //!
-//! A container has a tag, a length and that many bytes; so has a byte array. That is why one that lapin must not look
-//! into can be given the tag of the other, and all around it stays as it was.
+//! A container has a tag, a length and that many bytes; so has a byte array. So a container that lapin must not parse can get the tag of a
+//! byte array, and everything around it stays the same.
 
 use super::{log::Mended, text};
 use std::ops::Range;
 
-/// Containers inside this many others are still read; deeper ones become byte arrays. lapin's parser recurses, and
-/// nobody writes such headers by hand: RabbitMQ's own `x-death` is two deep.
+/// The deepest containers that are still parsed; deeper ones become byte arrays. lapin's parser recurses, and nobody writes such headers by
+/// hand: RabbitMQ's own `x-death` is two deep.
 const MAX_DEPTH: usize = 32;
 
 const TABLE: u8 = b'F';
@@ -20,29 +20,29 @@ enum Kind {
     Array,
 }
 
-/// Where one field of a container lies. In an array the key is empty.
+/// Where one field of a container is. In an array the key is empty.
 pub(super) struct Field {
     pub(super) key: Range<usize>,
     pub(super) tag: usize,
     pub(super) value: Range<usize>,
 }
 
-/// Mends the content of a table that stands by itself (headers, server properties), as far as it is well formed.
+/// Repairs the content of a table (headers, server properties), as far as it is well formed.
 pub(super) fn mend(table: &mut [u8]) -> Mended {
     mend_container(table, Kind::Table, 0)
 }
 
-/// Whether `table` is a sequence of whole fields of known types. What their containers hold is not looked at.
+/// Whether `table` is a sequence of whole fields of known types. The content of containers is not checked.
 pub(super) fn well_formed(table: &[u8]) -> bool {
     is_well_formed(table, Kind::Table)
 }
 
-/// The field of a table that begins at `at`, if it is whole and of a known type.
+/// The field of a table at this position, if it is whole and of a known type.
 pub(super) fn field(table: &[u8], at: usize) -> Option<Field> {
     next(table, at, Kind::Table)
 }
 
-/// The recursion is bounded by [`MAX_DEPTH`]. The order is the parser's: it meets nothing that was not mended.
+/// [`MAX_DEPTH`] bounds the recursion. The order is the parser's, so the parser meets nothing that was not repaired.
 fn mend_container(bytes: &mut [u8], kind: Kind, depth: usize) -> Mended {
     let mut mended = Mended::default();
     let mut at = 0;
@@ -96,7 +96,7 @@ fn next(bytes: &[u8], at: usize, kind: Kind) -> Option<Field> {
     })
 }
 
-/// How many of the bytes after `tag` are its value: the types amq-protocol knows, which are more than RabbitMQ's.
+/// How many of the bytes after `tag` are its value. It covers the types that amq-protocol knows, which are more than RabbitMQ's.
 fn value_len(tag: u8, rest: &[u8]) -> Option<usize> {
     let len = match tag {
         b'V' => 0,

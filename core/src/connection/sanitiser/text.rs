@@ -1,8 +1,8 @@
-//! Names lapin reads as UTF-8, which RabbitMQ takes as bytes.
+//! Names that lapin reads as UTF-8, and RabbitMQ as bytes.
 
-/// Replaces each byte of every invalid sequence by `?`; whether there was one.
+/// Replaces each byte of every invalid sequence by `?`. Returns whether there was one.
 pub(super) fn mend(mut name: &mut [u8]) -> bool {
-    // Nearly all names are, and for short ones this is the faster look.
+    // Nearly all names are ASCII, and for short ones this check is faster.
     if name.is_ascii() {
         return false;
     }
@@ -17,8 +17,7 @@ pub(super) fn mend(mut name: &mut [u8]) -> bool {
     mended
 }
 
-/// Mends the short string at `at`; returns where it ends and whether it was mended, or `None` where `bytes` end
-/// before it does.
+/// Repairs the short string at `at`. Returns where it ends and whether it was repaired, or `None` if `bytes` ends before it does.
 pub(super) fn mend_at(bytes: &mut [u8], at: usize) -> Option<(usize, bool)> {
     let start = at.checked_add(1)?;
     let end = start + usize::from(*bytes.get(at)?);

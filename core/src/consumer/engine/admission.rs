@@ -1,4 +1,4 @@
-//! What becomes of a delivery before a handler sees it.
+//! What happens to a delivery before a handler gets it.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::{
     topology::Detour,
 };
 
-/// Messages that are no suspects, at most, that come one at a time after suspects came together. Each of those takes a detour,
-/// and a connection that is lost meanwhile doubles it.
+/// The most messages that are not suspects and that come one at a time after several suspects. Each takes a detour, and a connection that
+/// is lost meanwhile doubles it.
 const MOST_SUSPICION: u32 = 16;
 
 impl Engine {
@@ -94,14 +94,14 @@ impl Engine {
         }
     }
 
-    /// Whether a message takes a detour without having run. That is for a pause as well: a connection that is lost again and again
-    /// would spend the delivery limit of what is kept there.
+    /// Whether a message takes a detour without having run. That includes a pause: connections lost again and again would use up the
+    /// delivery limit of messages kept there.
     fn begins_anew(&self, state: &RetryState) -> bool {
         self.options.dlx && matches!(admit(state, &self.options.limits), Admission::Detour { .. })
     }
 
-    /// Keeps a message that may not run now. The one that the narrow consumer brings stays, so that it brings no more; what a
-    /// wide one still brings goes back.
+    /// Keeps a message that may not run now. The message of a narrow consumer stays, so that no more come; what a wide consumer still
+    /// brings is requeued.
     pub(super) fn keep(&mut self, token: Token, now: Now) {
         if self.drain.is_none() && self.intake.is_narrow() {
             self.spare(token, now);
@@ -110,8 +110,8 @@ impl Engine {
         }
     }
 
-    /// Holds a message until it may run. A pause may begin meanwhile, and last for longer than the broker's patience. One that was
-    /// held before is to go back at the time that was put down then.
+    /// Holds a message until it may run. A pause may begin meanwhile, and last longer than `consumer_timeout`. A message that was held
+    /// before is requeued at the time scheduled then.
     fn spare(&mut self, token: Token, now: Now) {
         let Some(entry) = self.entries.get_mut(token) else {
             return;
@@ -144,7 +144,7 @@ impl Engine {
         };
         match admission {
             Admission::Run if self.must_wait_for_the_suspect() => self.keep(token, now),
-            // A crash now would have both come again, the message on its detour and its copy, and every crash doubled them.
+            // A crash now would bring both back, the message on its detour and its copy; every crash would double them.
             Admission::Run
                 if received.state.crashes > 0 && (self.detours > 0 || !self.syncs.are_done()) =>
             {
@@ -152,7 +152,7 @@ impl Engine {
             }
             Admission::Run => {
                 if !self.pausing.is_probing() {
-                    // Among many suspects one that is none says little of the next.
+                    // Among many suspects, one that is none says little about the next.
                     self.cautious = self.suspicion > 0;
                     self.suspicion = self.suspicion.saturating_sub(1);
                 }
@@ -169,11 +169,10 @@ impl Engine {
             {
                 self.keep(token, now);
             }
-            // Not back to the queue: that would count as a crash, and a suspect that often waits for others would be parked
-            // for it.
+            // Not back to the queue: that would count as a crash, and a suspect that often waits for others would be parked because of it.
             Admission::RunAlone => {
                 self.suspicion = (self.suspicion * 2 + 1).min(MOST_SUSPICION);
-                // One that lingers may do so for a minute: the others need not come by every moment.
+                // A suspect may run beside others for a minute, so the others need not come back every moment.
                 let how = if self.suspect.is_some() {
                     Detour::Shortest
                 } else {
@@ -205,7 +204,7 @@ impl Engine {
         }
     }
 
-    /// Whether a message is to be parked for a single return on the books of its queue.
+    /// Whether a message is to be parked because of a single requeue that its queue counted.
     fn is_one_too_many(&self, state: &RetryState, admission: Admission) -> bool {
         let limit = self.options.limits.crashes;
         admission == Admission::Park(ParkReason::DeliveryLimit)
@@ -214,7 +213,7 @@ impl Engine {
             && !flaws::has(Flaw::TrustsTheCount)
     }
 
-    /// Whether a message has been a suspect for long. What is kept beside another one is blamed if that crashes, and in a short
+    /// Whether a message has been a suspect for long. A message kept beside another one is counted for that one's crash, and in a short
     /// queue it may be the same message every time.
     fn was_blamed_enough(&self, crashes: u32) -> bool {
         crashes > self.options.limits.suspect + 1
@@ -229,7 +228,7 @@ impl Engine {
         }
     }
 
-    /// Lets what was kept for a while have its turn: as the next suspect, as the probe, or as one of many.
+    /// Gives kept messages their turn: as the next suspect, as the probe, or as one of many.
     pub(super) fn readmit(&mut self, now: Now, out: &mut Commands) {
         if self.suspect.is_some() || self.pausing.is_pausing() || self.drain.is_some() {
             return;

@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Engine {
-    /// A handler came to an end.
+    /// A handler has ended.
     pub(super) fn ended(&mut self, token: Token, outcome: &Outcome, now: Now, out: &mut Commands) {
         let current = self.channel.as_ref().map(|channel| channel.session);
         let Some(entry) = self
@@ -28,7 +28,7 @@ impl Engine {
             return;
         };
         if Some(entry.session) != current {
-            // The message comes again. If it is known by then that it was handled, it does not run again.
+            // The message comes again. If it is then known as handled, it does not run again.
             if *outcome == Outcome::Ack {
                 self.handled_late(token, now, out);
             } else {
@@ -108,7 +108,7 @@ impl Engine {
                 self.release(token, now);
             }
             Consequence::Copy(copying) => self.publish(token, copying, now, out),
-            // Nothing is kept at the end.
+            // During the drain nothing is held.
             Consequence::Later(_, copying) if self.drain.is_some() => {
                 self.tell(copying.event.clone(), out);
                 self.publish(token, copying, now, out);
@@ -141,7 +141,7 @@ impl Engine {
         }
     }
 
-    /// Messages that were handed out come back without any handler having begun with them.
+    /// Handed-out messages come back unstarted.
     pub(super) fn recalled(&mut self, tokens: &[Token]) {
         for token in tokens {
             self.not_begun(*token);
@@ -161,7 +161,7 @@ impl Engine {
         }
     }
 
-    /// Has a message go back to its queue, as soon as it would not come again at once.
+    /// Requeues a message, as soon as it would not come again at once.
     pub(super) fn give_back_soon(&mut self, token: Token) {
         let current = self.channel.as_ref().map(|channel| channel.session);
         match self.entries.get_mut(token) {
@@ -173,8 +173,8 @@ impl Engine {
         }
     }
 
-    /// Puts back what is to go back, in the order in which it came, because a quorum queue hands it out in the order of the
-    /// returns.
+    /// Requeues messages in the order in which they came, because a quorum queue delivers them in the order in which they were
+    /// requeued.
     pub(super) fn return_what_can(&mut self, now: Now, out: &mut Commands) {
         let quiet = if self.drain.is_some() {
             self.intake.is_closed()
@@ -198,7 +198,7 @@ impl Engine {
         }
     }
 
-    /// Back to the queue without any handler having begun with it, so that it is not blamed for that.
+    /// Requeues an unstarted message, or a copy of it, so that it does not count as a crash.
     pub(super) fn put_back(&mut self, token: Token, now: Now, out: &mut Commands) {
         let Some(entry) = self.entries.get_mut(token) else {
             return;

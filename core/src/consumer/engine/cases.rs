@@ -1,4 +1,4 @@
-//! Single cases, played to an engine input by input.
+//! Single cases, played to an engine event by event.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl Case {
         case
     }
 
-    /// A consumer that pauses when of so many attempts more than half have failed.
+    /// A consumer that pauses when more than half of this many attempts have failed.
     fn pausing(window: usize, seconds: u64) -> Self {
         let pause = crate::Pause::default()
             .window(window)
@@ -79,7 +79,7 @@ impl Case {
         self.engine.turn(now, &mut self.commands);
     }
 
-    /// The next channel is open, and a consumer stands on it.
+    /// The next channel is open, with a consumer on it.
     fn open(&mut self) {
         self.session += 1;
         let session = self.session;
@@ -88,7 +88,7 @@ impl Case {
         self.consume();
     }
 
-    /// The broker answers all that is asked of it about consumers.
+    /// The broker answers all requests about consumers.
     fn consume(&mut self) {
         let session = self.session;
         for command in self.take() {
@@ -102,7 +102,7 @@ impl Case {
         }
     }
 
-    /// A message comes again, with this count of crashes that we have counted.
+    /// A message comes again, with this number of crashes in our header.
     fn comes_again(&mut self, crashes: i64) {
         self.comes("x-retry-crashes", crashes, crashes == 0);
     }
@@ -131,7 +131,7 @@ impl Case {
         std::mem::take(&mut self.commands.list)
     }
 
-    /// The names of the events that were told since the last call.
+    /// The names of the events since the last call.
     fn events(&mut self) -> Vec<&'static str> {
         let told = self
             .commands
@@ -144,7 +144,7 @@ impl Case {
         told.filter_map(name).collect()
     }
 
-    /// The broker has read all that was sent, if the engine wants to know.
+    /// The broker has read everything that was sent, if the engine asks.
     fn sync(&mut self) {
         let is_sync = |command: &mut Command| matches!(command, Command::Sync { .. });
         let syncs: Vec<_> = self.commands.list.extract_if(.., is_sync).collect();
@@ -155,7 +155,7 @@ impl Case {
         }
     }
 
-    /// What was handed to handlers since the last call, once the broker has read all that was sent.
+    /// The messages handed to handlers since the last call, after the broker has read everything that was sent.
     fn handed_out(&mut self) -> Vec<Token> {
         self.sync();
         let deliveries = self.commands.deliveries.drain(..);
@@ -214,7 +214,7 @@ fn a_detour_of_a_lost_channel_holds_others_up_for_a_moment_only() {
     case.on(Input::Lost { session, why: None });
     case.take();
     case.open();
-    // Its copy is not confirmed: the broker has an alarm, and reads nothing from publishers.
+    // Its copy is not confirmed: the broker has an alarm, and does not read from publishers.
     case.comes_again(1);
     assert_eq!(case.handed_out(), [], "while the detour is on its way");
     case.after(Duration::from_secs(6));
@@ -355,7 +355,7 @@ fn a_row_of_detours_holds_no_suspect_up() {
     let mut case = Case::new();
     case.comes_again(3);
     for _ in 0..12 {
-        // The next one is there before the broker has answered, and its copy is stored soon.
+        // The next one arrives before the broker has answered, and its copy is stored soon.
         case.comes_again(0);
         let is_publish = |command: &mut Command| matches!(command, Command::Publish { .. });
         let detours: Vec<_> = case.commands.list.extract_if(.., is_publish).collect();
@@ -421,7 +421,7 @@ fn what_is_to_go_back_whole_is_nacked_whatever_it_has_behind_it() {
     }
 }
 
-/// A message that is rejected by its handler, whose copy is not confirmed for as long as an alarm lasts.
+/// A message that is rejected by its handler, and whose copy is not confirmed as long as an alarm lasts.
 fn fails_in_an_alarm(case: &mut Case) -> usize {
     case.comes_again(1);
     let tokens = case.handed_out();
@@ -442,7 +442,7 @@ fn what_an_earlier_channel_left_behind_takes_no_places_on_the_next_one() {
             assert_eq!(fails_in_an_alarm(&mut case), 1);
             assert!(case.engine.places_taken <= 40);
         }
-        // The broker's patience with what is not settled is over.
+        // The `consumer_timeout` is over.
         let session = case.session;
         case.on(Input::Lost { session, why: None });
         case.take();

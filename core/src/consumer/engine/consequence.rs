@@ -1,5 +1,5 @@
-//! What follows from the end of an attempt, and from what a message says of its past: a pure function of the message, the
-//! options and the time, for the consumer and for its simulation.
+//! What follows from the end of an attempt, and from a message's past. A pure function of the message, the options and the time, for the
+//! consumer and its simulation.
 
 use std::time::Duration;
 
@@ -19,19 +19,18 @@ use crate::{
     types::{AMQPValue, ShortString},
 };
 
-/// How long a message is kept for its handler where there are no waiting queues: it takes a place in the prefetch.
+/// How long a deferred message is held if there are no waiting queues: it occupies a place in the prefetch.
 const LONGEST_HOLD: Duration = Duration::from_secs(60);
 
-/// Crashes that are written down at most. A message with as many is parked; a larger number says nothing more, and one
-/// above a million would not be believed.
+/// The most crashes that are written down. A message with so many is parked, and a count above a million would not be believed.
 const MOST_CRASHES: u32 = 1_000;
 
-/// One message, and everything that decides what becomes of it.
+/// A message, and everything that decides what happens to it.
 pub(in crate::consumer) struct Case<'a> {
     pub(in crate::consumer) options: &'a Consumer,
     pub(in crate::consumer) origin: &'a Origin,
     pub(in crate::consumer) received: &'a Received,
-    /// Bytes that the headers and properties of a copy may take.
+    /// The most bytes that the headers and properties of a copy may take.
     pub(in crate::consumer) header_room: usize,
     /// Seconds since 1970.
     pub(in crate::consumer) now: u64,
@@ -52,7 +51,7 @@ impl Case<'_> {
         }
     }
 
-    /// What a service is to do with it.
+    /// What a service must do with it.
     fn handed_over(&self, outcome: &Outcome) -> Consequence {
         let (state, is_mended) = (&self.received.state, self.received.mended.is_some());
         let Some((handover, failure)) = hand_over(state, outcome, &self.options.limits, is_mended)
@@ -144,8 +143,8 @@ impl Case<'_> {
         }
     }
 
-    /// Without retries the queue's own dead-lettering decides. There are no waiting queues either: a deferred message is kept
-    /// for a while, and goes to the tail of its queue as a copy. Given back it would spend the broker's delivery limit.
+    /// Without retries the queue's own dead-lettering decides. There are no waiting queues: a deferred message is held for a while, and
+    /// then goes to the tail of its queue as a copy. A requeue would use up the broker's delivery limit.
     fn rejected(&self, outcome: &Outcome) -> Consequence {
         let state = &self.received.state;
         let failure = match outcome {
@@ -174,7 +173,7 @@ impl Case<'_> {
         Consequence::Return(Return::Reject, event)
     }
 
-    /// Parks the message, or drops it where that is wanted.
+    /// Parks the message, or drops it if `park` is off.
     pub(super) fn park(&self, reason: ParkReason, failure: &Failure) -> Consequence {
         let event = Event::Parked {
             queue: self.queue(),
@@ -200,7 +199,7 @@ impl Case<'_> {
         copying(copy, event, Purpose::Next)
     }
 
-    /// Sends a message that never ran through a short wait, with this count of crashes on it.
+    /// Sends a message that never ran through a short wait, with this count of crashes.
     pub(in crate::consumer) fn detour(&self, crashes: u32, how: Detour) -> Consequence {
         let crashes = crashes.min(MOST_CRASHES);
         let event = Event::Detoured {
@@ -212,7 +211,7 @@ impl Case<'_> {
             let (handover, none) = (Handover::Detour, Failure::default());
             return self.to_the_service(&handover, crashes, &none, event, Purpose::Detour);
         }
-        // Other strategies have no queue for each delay of the policy.
+        // Other strategies do not have a queue for each delay of the policy.
         let how = match self.options.strategy {
             Strategy::RetryQueues => how,
             _ => Detour::Shortest,
@@ -238,7 +237,7 @@ impl Case<'_> {
         }
     }
 
-    /// A copy to the tail of its own queue, with its crashes as they are, for a message that never ran.
+    /// A copy to the tail of its own queue, with its crashes unchanged, for a message that never ran.
     pub(super) fn put_back(&self) -> Copying {
         let event = Event::Requeued {
             queue: self.queue(),
@@ -263,7 +262,7 @@ impl Case<'_> {
         Copying::new(copy, event, purpose)
     }
 
-    /// Sends a message to where it waits.
+    /// Sends a message to its wait.
     fn wait(
         &self,
         wait: Wait,

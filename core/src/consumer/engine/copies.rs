@@ -14,19 +14,19 @@ use crate::{Error, ErrorKind, Result, telemetry::Event};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// For what the broker will not take as it is: somebody would have to change something first.
+/// The pause for a copy that the broker refuses as it is: somebody must change something first.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
-/// A copy that is on its way for longer may be so for as long as an alarm of the broker's lasts.
+/// A copy that is unconfirmed for longer may stay so as long as an alarm lasts.
 const LONGEST_WAY: Duration = Duration::from_secs(5);
-/// After as many tries others do not wait any more for the place that the message takes.
+/// After this number of tries, the message's place in the prefetch is given up, so that others come.
 const TRIES_IN_PLACE: u32 = 2;
-/// As many are made of what may pass, however long the message was held or ran before.
+/// The fewest tries for an error that may pass, however long the message was held or ran before.
 const FEWEST_TRIES: u32 = 4;
-/// After as many a consumer that has no other place lets somebody else be served.
+/// After this number of tries, a consumer without another place lets another one be served.
 const TRIES_AS_THE_ONLY_ONE: u32 = 4;
 
 impl Engine {
-    /// Publishes a copy; its original stays unacknowledged until the copy is confirmed.
+    /// Publishes a copy. Its original stays unacknowledged until the copy is confirmed.
     pub(super) fn publish(
         &mut self,
         token: Token,
@@ -81,7 +81,7 @@ impl Engine {
         copying.stored = stored.is_ok();
         match stored {
             Ok(safe_from) => {
-                // What was put off without waiting queues has been told already.
+                // A deferral without waiting queues was reported before.
                 if copying.purpose != Purpose::Deferral {
                     let event = copying.event.clone();
                     self.tell(event, out);
@@ -89,7 +89,7 @@ impl Engine {
                 let is_young = |safe: &Moment| *safe > now.at && !flaws::has(Flaw::LetsGoEarly);
                 match safe_from.filter(is_young) {
                     Some(safe) if current => self.agenda.add(safe, token, Task::Release),
-                    Some(_) => self.forget(token), // what took the connection may have emptied the young queue
+                    Some(_) => self.forget(token), // the loss of the connection may have emptied the young queue
                     None => self.release(token, now),
                 }
             }
@@ -99,7 +99,7 @@ impl Engine {
             {
                 self.release(token, now);
             }
-            Err(_) if !current => self.forget(token), // its original comes again, and with it another copy
+            Err(_) if !current => self.forget(token), // its original comes again, and so does another copy
             Err(error) => self.not_copied(token, &error, now, out),
         }
     }
@@ -118,7 +118,7 @@ impl Engine {
         let (tries, purpose) = (copying.tries, copying.purpose);
         self.complain(error, received.message_id(), out);
         match purpose {
-            // Into its own queue, which is full or gone: it goes back as it is, at the price of a mark.
+            // Its own queue is full or gone: it is requeued as it is, and is marked.
             Purpose::PutBack => self.give_back(token, Return::Unstarted, out),
             _ if draining && (error.is_permanent() || tries >= TRIES_IN_PLACE) => {
                 self.give_back_soon(token);
@@ -154,9 +154,9 @@ impl Engine {
         }
     }
 
-    /// Withdraws the copies that an alarm of the broker's has held up for long, when their originals come again: each further attempt
-    /// would add one more, and the end of the alarm would bring all of them. Those of earlier channels, too, which were not held up for
-    /// long when those were lost.
+    /// Withdraws copies that an alarm has held up for long, when their originals come again: each further attempt would add one more copy,
+    /// and the end of the alarm would publish all of them. That includes copies of earlier channels that were not held up for long when
+    /// those were lost.
     pub(super) fn withdraw_what_is_held_up(&self, now: Now, out: &mut Commands) {
         for (token, entry) in self.entries.iter() {
             let is_held_up =
@@ -169,8 +169,8 @@ impl Engine {
         }
     }
 
-    /// Others need not wait any more for the places of messages whose copies have been on their way for long, nor for those
-    /// copies themselves. That goes for copies from before a reconnection, too: an alarm may hold them for hours.
+    /// Gives up the places of messages whose copies have been unconfirmed for long, so that others come. That includes copies from before a
+    /// reconnect: an alarm may hold them for hours.
     pub(super) fn look_after_copies(&mut self, now: Now) {
         let current = self.channel.as_ref().map(|channel| channel.session);
         while let Some((late, token)) = self.ways.front().copied() {
@@ -205,11 +205,11 @@ impl Engine {
         self.tell(event, out);
     }
 
-    /// Does what was put down for later.
+    /// Does what was scheduled for now.
     pub(super) fn keep_appointments(&mut self, now: Now, out: &mut Commands) {
         while let Some((token, task)) = self.agenda.due(now.at) {
             let current = self.channel.as_ref().map(|channel| channel.session);
-            // What was settled in another way by then, or is with its handler, is left alone.
+            // A message that was settled in another way, or is with its handler, is left alone.
             let Some(entry) = self
                 .entries
                 .get_mut(token)
@@ -218,7 +218,7 @@ impl Engine {
                 continue;
             };
             if Some(entry.session) != current {
-                // The original comes again. Not remembered as done: a copy in a young queue may have gone with the broker.
+                // The original comes again. It is not remembered as done: a copy in a young queue may have been lost with the broker.
                 self.forget(token);
                 continue;
             }
@@ -245,7 +245,7 @@ impl Engine {
     }
 }
 
-/// Whether a message still waits for what was put down for it.
+/// Whether a message still waits for this task.
 fn is_still_due(task: Task, phase: &Phase) -> bool {
     match (task, phase) {
         (Task::Release, Phase::Copying(copying)) => copying.stored,

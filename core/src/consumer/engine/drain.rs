@@ -1,4 +1,4 @@
-//! The end: take nothing more, let what runs finish, give back the rest.
+//! The drain: take nothing more, let running handlers finish, requeue the rest.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use super::{
     entry::{Held, Phase},
 };
 
-/// How long the end takes that waits for no handler.
+/// How long an end without waiting for handlers takes.
 pub(crate) const GOODBYE: Duration = Duration::from_secs(2);
 
-/// The end, once it is wanted.
+/// The drain, once it has begun.
 #[derive(Debug)]
 pub(super) struct Drain {
     pub(super) until: Moment,
-    /// Nobody waits for handlers any more.
+    /// Handlers are no longer waited for.
     abandoned: bool,
 }
 
@@ -30,7 +30,7 @@ impl Engine {
         out.add(Command::EndIntake);
         out.add(Command::Recall);
         self.suspect = None;
-        // What waits for another try at its copy goes back as well: a restart may come before that succeeds.
+        // Messages that wait for another try at their copies are requeued as well: a restart may come before a try succeeds.
         let mut kept: Vec<_> = self
             .entries
             .iter()
@@ -57,8 +57,8 @@ impl Engine {
         }
     }
 
-    /// The end has come: what still waits for its copy goes back by itself. The end of its channel would give it back, too, but
-    /// every broker counts that, and 4.3 counts no `basic.nack`.
+    /// At the end of the drain, messages that still wait for their copies are requeued by `basic.nack`. Closing the channel would requeue
+    /// them, too, but every broker counts that, and 4.3 does not count a `basic.nack`.
     pub(crate) fn give_back_the_rest(&mut self, out: &mut Commands) {
         let mut waiting: Vec<_> = self
             .entries
@@ -72,13 +72,13 @@ impl Engine {
         }
     }
 
-    /// Whether all is settled that will be.
+    /// Whether everything is settled that will be.
     pub(crate) fn is_finished(&self, now: Now) -> bool {
         let Some(drain) = &self.drain else {
             return false;
         };
         let done = if drain.abandoned {
-            // Copies that are on their way: their originals would come again as duplicates.
+            // Waits for copies on their way: otherwise their originals would come again as duplicates.
             !self
                 .entries
                 .iter()
@@ -89,7 +89,7 @@ impl Engine {
         done || now.at >= drain.until
     }
 
-    /// When the end comes at the latest, once it is wanted.
+    /// When the drain ends at the latest.
     pub(crate) fn ends_at(&self) -> Option<Moment> {
         self.drain.as_ref().map(|drain| drain.until)
     }

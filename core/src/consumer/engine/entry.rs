@@ -13,7 +13,7 @@ use crate::telemetry::Event;
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) received: Arc<Received>,
-    /// The channel on which it came: on any other its tag is somebody else's.
+    /// The channel on which it came. On another channel its tag belongs to another message.
     pub(super) session: u64,
     pub(super) consumer: u64,
     pub(super) tag: u64,
@@ -22,13 +22,13 @@ pub(super) struct Entry {
     pub(super) phase: Phase,
     /// The suspect waits for its end.
     pub(super) awaited: bool,
-    /// Its detour is on its way, and nothing that may take the consumer down runs before it has left.
+    /// It is on a detour. Nothing that may crash the consumer runs before the broker has read that.
     pub(super) on_detour: bool,
-    /// It will take its place in the prefetch for long, and is left out of account there.
+    /// It will occupy its place in the prefetch for long, and is not counted there.
     pub(super) takes_its_place: bool,
     /// No handler has it, and it cannot be stored.
     pub(super) is_stuck: bool,
-    /// Its queue may have sent it to a consumer that was cancelled before it came.
+    /// Its queue may have sent it to a consumer that was cancelled before it arrived.
     pub(super) returned_unseen: bool,
 }
 
@@ -51,36 +51,36 @@ pub(super) enum Phase {
 /// Why a delivery is kept.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Held {
-    /// The one that the narrow consumer brings while nothing may run, and that keeps it from bringing more.
+    /// It came while nothing might run, and keeps the narrow consumer from bringing more.
     Spare,
-    /// The suspect, until nothing else is outstanding.
+    /// The suspect, until nothing else is unsettled.
     Suspect,
-    /// To go back to its queue once it would not come again at once.
+    /// It is requeued once it would not come again at once.
     Returning,
-    /// Put off by its handler where there are no waiting queues: this copy goes to the tail of its queue then.
+    /// Deferred by its handler without waiting queues: this copy then goes to the tail of its queue.
     Deferred(Box<Copying>),
     /// Failed, and to be rejected as soon as the queue where it is to wait is a safe place.
     Rejecting(Box<Event>),
 }
 
-/// A copy on its way; its original is unacknowledged until it is confirmed.
+/// A copy on its way. Its original is unacknowledged until it is confirmed.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::consumer) struct Copying {
     pub(in crate::consumer) copy: Copy,
-    /// What has happened once it is there.
+    /// The event once it is stored.
     pub(in crate::consumer) event: Event,
     pub(super) purpose: Purpose,
     pub(super) tries: u32,
-    /// Whether an answer is awaited, rather than the time for another try.
+    /// Whether an answer is awaited; otherwise the next try is.
     pub(super) under_way: bool,
-    /// When it was published last.
+    /// When it was last published.
     pub(super) published: Moment,
-    /// It is there, in a queue that is not a safe place yet.
+    /// It is stored, in a queue that is not a safe place yet.
     pub(super) stored: bool,
 }
 
 impl Copying {
-    /// One that has not been published yet.
+    /// A copy that was not published yet.
     pub(super) fn new(copy: Copy, event: Event, purpose: Purpose) -> Self {
         Self {
             copy,
@@ -103,39 +103,39 @@ impl Copying {
 pub(in crate::consumer) enum Purpose {
     /// The attempt is over: the copy waits for the next one, or is parked.
     Next,
-    /// It never ran: the copy only carries its count of crashes.
+    /// It never ran: the copy only carries its crashes.
     Detour,
-    /// It never ran: the copy goes to its own queue, without a mark.
+    /// It never ran: the copy goes to its own queue, unmarked.
     PutBack,
-    /// It was deferred where there are no waiting queues: the copy goes to its own queue.
+    /// It was deferred without waiting queues: the copy goes to its own queue.
     Deferral,
 }
 
 impl Purpose {
-    /// Whether a redelivery of the original, after its copy is stored, would be the same attempt once more. A detour and its
-    /// original are the same attempt too, but that has not run.
+    /// Whether a redelivery of the original, after its copy is stored, would repeat the same attempt. A detour and its original are the
+    /// same attempt as well, but it has not run.
     pub(super) fn is_an_end(self) -> bool {
         matches!(self, Self::Next | Self::Deferral)
     }
 }
 
-/// What follows from an attempt, or from what a message says of its past.
+/// What follows from an attempt, or from a message's past.
 #[derive(Debug)]
 pub(in crate::consumer) enum Consequence {
     /// Acknowledge: done.
     Ack,
-    /// Acknowledge, because there is nowhere for it to go.
+    /// Acknowledge it, because `park` is off.
     Drop(Event),
-    /// Publish a copy, and acknowledge when it is confirmed.
+    /// Publish a copy, and acknowledge the original after the confirm.
     Copy(Box<Copying>),
-    /// The same, after a while in which it is kept.
+    /// The same, after it was held for a while.
     Later(std::time::Duration, Box<Copying>),
-    /// Let the broker do the rest.
+    /// Requeue it, or reject it.
     Return(Return, Event),
 }
 
 impl Consequence {
-    /// What has happened by it, sooner or later.
+    /// The event that it leads to.
     pub(super) fn event(&self) -> Option<&Event> {
         match self {
             Self::Ack => None,

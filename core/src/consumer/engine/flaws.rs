@@ -1,41 +1,41 @@
-//! Defects that tests put back, to see that the simulation finds them. Elsewhere there are none.
+//! Defects that tests put back, to see that the simulation finds them. There are none outside tests.
 
 /// A defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     /// Acknowledges a message before its copy is confirmed.
     AcknowledgesFirst,
-    /// Takes whatever has the same id for the message that was handled.
+    /// Treats any message with the same id as the one that was handled.
     BelievesIds,
     /// Lets crashes spend the delivery limit of the queue.
     SpendsTheLimit,
-    /// Replaces a consumer that may be the active one by another that has not been served.
+    /// Replaces a consumer that may be the active one by one that was not served.
     LosesItsPlace,
     /// Cancels a consumer before it consumes anew.
     CancelsFirst,
-    /// Takes every return that the queue has counted for a crash.
+    /// Counts every requeue that the queue has counted as a crash.
     TrustsTheCount,
-    /// A walk through a parking queue gives back whatever it was sent, as if no queue counted that.
+    /// A walk through a parking queue requeues everything, as if no queue counted that.
     TrustsTheLimit,
     /// A walk acknowledges before the fresh copy is confirmed.
     LetsGoFirst,
-    /// A walk that goes on by another channel settles there what came by the one before.
+    /// A walk that continues on another channel settles there what came on the one before.
     ForgetsTheChannel,
-    /// A suspect waits again for what took too long before.
+    /// A suspect waits again for messages that took too long before.
     WaitsTwice,
     /// Publishes each copy of a failed message twice.
     PublishesTwice,
-    /// Lets others run beside a suspect.
+    /// Runs other messages beside a suspect.
     HasCompany,
-    /// Lets a suspect run before the broker has read what was settled.
+    /// Runs a suspect before the broker has read what was settled.
     DoesNotAsk,
-    /// Acknowledges a message whose copy is in a queue that is young.
+    /// Acknowledges a message whose copy is in a young queue.
     LetsGoEarly,
     /// Rejects a message into a queue that is young.
     RejectsEarly,
     /// Takes what is alike for the message that was handled, also where nothing has an id.
     BelievesLikeness,
-    /// Does not withdraw the copies that an alarm has held up for long.
+    /// Does not withdraw copies that an alarm has held up for long.
     KeepsWhatIsHeldUp,
     /// Puts back into its queue what is put off where there are no waiting queues.
     PutsBackDeferred,
@@ -66,7 +66,7 @@ mod put_back {
         FLAW.get() == Some(flaw)
     }
 
-    /// Does something on this thread with a defect put back.
+    /// Runs `act` on this thread with a defect put back.
     pub(crate) fn with<T>(flaw: Flaw, act: impl FnOnce() -> T) -> T {
         FLAW.set(Some(flaw));
         let done = act();

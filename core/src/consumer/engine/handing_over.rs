@@ -1,4 +1,4 @@
-//! What a service makes of a failure that was handed over to it is what its consumer would have made of it with the service's policy.
+//! Tests that a service decides about a handed-over failure as its consumer would have with the service's policy.
 
 use std::{sync::Arc, time::Duration};
 
@@ -103,7 +103,7 @@ fn outcomes() -> impl Values<Value = Outcome> {
     ]
 }
 
-/// A message with any past that headers can tell, forged or not.
+/// A message with any past in its headers, forged or not.
 fn messages() -> impl Values<Value = BasicProperties> {
     let count = || proptest::option::of(0i64..1_200);
     let names = [
@@ -168,7 +168,7 @@ proptest! {
         let here = consequence(&service, "here", &original, |case| case.after(&outcome, 0));
         let (here, expected) = copy_of(here);
         prop_assert_eq!(&there.routing_key, &here.routing_key);
-        // Of what the service gives up by its own decision, as what was put off for too long, it is the one that says so.
+        // If the service itself gives a message up, for example after too many deferrals, its own text is expected.
         if matches!((handover, &expected), (Handover::Defer { .. }, Event::Parked { .. })) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! What happens to an engine.
+//! The events of an engine.
 
 use super::super::{Token, inbox::Ending, moment::Moment};
 use crate::{BasicProperties, Error, Result, types::ShortString};
@@ -12,20 +12,20 @@ pub(crate) struct Arrival {
     pub(crate) routing_key: ShortString,
     pub(crate) properties: BasicProperties,
     pub(crate) body: Vec<u8>,
-    /// What had to be mended before it could be read at all.
+    /// What had to be repaired before the message could be read.
     pub(crate) mended: Option<String>,
 }
 
-/// What happens to an engine. Sessions and consumers are numbers that the engine itself gave out.
+/// An event. Sessions and consumers are numbers that the engine gave out.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// The channel that was asked for is open, and what the consumer needs is there.
+    /// The requested channel is open, and what the consumer needs exists.
     Opened { session: u64 },
     /// It could not be opened.
     OpenFailed { session: u64, error: Error },
-    /// The broker has begun to serve a consumer (`basic.consume-ok`).
+    /// The broker serves a consumer (`basic.consume-ok`).
     Consuming { session: u64, consumer: u64 },
-    /// The broker has ended a consumer as it was told to (`basic.cancel-ok`); all that it sent before has been delivered.
+    /// The broker has ended a consumer on request (`basic.cancel-ok`). Everything that it sent before has arrived.
     Cancelled { session: u64, consumer: u64 },
     /// The broker ended a consumer by itself (`basic.cancel`): its queue was deleted or moved, or it took too long.
     CancelledByBroker { session: u64, consumer: u64 },
@@ -35,21 +35,21 @@ pub(crate) enum Input {
         consumer: u64,
         arrival: Box<Arrival>,
     },
-    /// The broker has read all that was sent before this was asked for.
+    /// The broker has read everything sent before the question.
     Synced { session: u64, number: u64 },
     /// The channel or its connection is gone.
     Lost { session: u64, why: Option<Error> },
-    /// What became of a copy: stored, and from when on it survives the death of its broker; or not.
+    /// The result of a copy: stored, and from when on it survives a crash of its broker; or an error.
     Copied {
         token: Token,
         stored: Result<Option<Moment>>,
     },
-    /// What became of a message that was handed out.
+    /// The result of a message that was handed out.
     Ended { token: Token, ending: Ending },
-    /// Messages that were handed out and that no handler had begun with.
+    /// Messages that were handed out and not started.
     Recalled(Vec<Token>),
-    /// The end is wanted: take nothing more, settle what runs.
+    /// Drain: take nothing more, settle what runs.
     Close,
-    /// The end is wanted now, whatever runs.
+    /// End now, whatever runs.
     Abandon,
 }

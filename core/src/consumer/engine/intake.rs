@@ -1,4 +1,4 @@
-//! Which consumers stand on the channel: how many messages the broker may send right now.
+//! Which consumers are on the channel, and so how many messages the broker may send.
 //!
 //! ```text
 //! Goal::Nothing   draining                        no consumer
@@ -6,13 +6,13 @@
 //! Goal::Full      all is well                     one consumer with the whole prefetch
 //! ```
 //!
-//! A prefetch belongs to its consumer for life (AMQP `basic.qos`), so to change it is to consume anew. While anything is
-//! consumed there is never a moment without our consumer: the next one is there before the last one goes. An auto-delete queue
-//! would be deleted in that moment, and a single active consumer would lose its place. The new consumer of a queue with a
-//! single active consumer is served only when the active one goes, and then perhaps somebody else's is: so a wider consumer
-//! replaces the narrow one only when it was served itself, and where it never is, the narrow one stays. Only one whose places
-//! are all taken by messages that no handler has, and that cannot be stored, goes first: nothing would come any more, to
-//! anybody.
+//! A prefetch belongs to its consumer for life (AMQP `basic.qos`), so changing it means to consume anew. The next consumer is there before
+//! the last one is cancelled: otherwise an auto-delete queue would be deleted, and a single active consumer would lose its place.
+//!
+//! On a queue with a single active consumer, a new consumer is served only after the active one is gone, and perhaps another client's is
+//! served first. So a wider consumer replaces the narrow one only after it was served itself; if it never is, the narrow one stays. There
+//! is one exception: a consumer whose places are all occupied by messages that no handler has and that cannot be stored is cancelled first,
+//! because nobody would get a message any more.
 
 use super::flaws::{self, Flaw};
 
@@ -24,7 +24,7 @@ pub(super) enum Goal {
     Full,
 }
 
-/// What is to be done on the channel.
+/// What to do on the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Consume { consumer: u64, prefetch: u16 },
@@ -47,14 +47,14 @@ struct Tap {
     stage: Stage,
     /// Messages since the newest consumer began.
     served: u32,
-    /// Places in its prefetch that are taken for long.
+    /// Places in its prefetch that are occupied for long.
     taken: usize,
-    /// Those of them that no handler has, and whose messages cannot be stored.
+    /// Those of them whose messages no handler has and that cannot be stored.
     stuck: usize,
 }
 
-/// Deliveries to the narrow consumer, while the wide one waits, that show that the queue has a single active consumer: the
-/// broker serves consumers in turn, so one is chance and two are not.
+/// Deliveries in a row to the narrow consumer, while the wide one waits, that show a queue with a single active consumer. The broker serves
+/// consumers in turn, so one is chance and two are not.
 const IN_A_ROW: u32 = 2;
 
 /// The consumers on the channel.
@@ -64,10 +64,9 @@ pub(super) struct Intake {
     taps: Vec<Tap>,
     consumers: u64,
     single_active: bool,
-    /// Whether a classic queue hands out nothing to its next active consumer until something else happens to it, such as the
-    /// coming of a consumer.
+    /// Whether a classic queue delivers nothing to its next active consumer until something else happens to it, such as a new consumer.
     queues_sleep: bool,
-    /// One that goes before a newer one was served, which may be the active one from then on.
+    /// A consumer that is cancelled before a newer one was served; the newer one may be the active one then.
     goes_first: Option<u64>,
     /// That one is gone, and the newer one was not served yet.
     may_sleep: bool,
@@ -90,8 +89,7 @@ impl Intake {
         self.queues_sleep = queues_sleep;
     }
 
-    /// What to do next on the channel for the sake of `goal`. `crowded`: whether messages that take their places for long may
-    /// be ignored, so that others come.
+    /// What to do next for `goal`. `crowded`: whether messages that occupy their places for long may be ignored, so that others come.
     pub(super) fn next(&mut self, goal: Goal, crowded: bool) -> Option<Step> {
         let want = match goal {
             Goal::Nothing => {
@@ -114,7 +112,7 @@ impl Intake {
                 && tap.prefetch == want
                 && !(crowded && tap.taken >= usize::from(tap.prefetch))
         };
-        // One that is served stays; otherwise the one that has been there for longer, because it may be the active one.
+        // A consumer that is served stays. Otherwise the older one stays, because it may be the active one.
         let newest_served = self.taps.iter().rfind(|tap| fits(tap) && tap.served > 0);
         let Some(fit) = newest_served.or_else(|| self.taps.iter().find(fits)) else {
             let running = self.taps.iter().find(|tap| tap.stage == Stage::Running);
@@ -204,7 +202,7 @@ impl Intake {
         }
     }
 
-    /// A message takes its place for long, or no longer.
+    /// A message occupies its place for long, or no longer.
     pub(super) fn takes_its_place(&mut self, consumer: u64, taken: bool) {
         if let Some(tap) = self.tap(consumer) {
             tap.taken = if taken {
@@ -215,7 +213,7 @@ impl Intake {
         }
     }
 
-    /// A message that takes its place for long is with no handler, and cannot be stored; or no longer.
+    /// A message that occupies its place for long is with no handler and cannot be stored; or no longer.
     pub(super) fn is_stuck(&mut self, consumer: u64, stuck: bool) {
         if let Some(tap) = self.tap(consumer) {
             tap.stuck = if stuck {
@@ -226,7 +224,7 @@ impl Intake {
         }
     }
 
-    /// Whether no more than one message at a time can come.
+    /// Whether at most one message at a time can come.
     pub(super) fn is_narrow(&self) -> bool {
         self.taps.iter().all(|tap| tap.prefetch == 1)
     }
@@ -236,14 +234,14 @@ impl Intake {
         self.taps.is_empty()
     }
 
-    /// Whether another consumer was asked for and is not there yet. An acknowledgement now would bring the last one another
-    /// message: out of turn, and perhaps still on its way when that one is cancelled.
+    /// Whether another consumer was requested and is not there yet. An acknowledgement now would bring the last one another message out of
+    /// turn, perhaps while it is cancelled.
     pub(super) fn is_changing(&self) -> bool {
         let asked = |tap: &Tap| tap.stage == Stage::Asked;
         self.taps.len() > 1 && self.taps.iter().any(asked)
     }
 
-    /// How many messages a consumer is sent that are not settled, at most.
+    /// How many unsettled messages a consumer may have.
     pub(super) fn prefetch_of(&self, consumer: u64) -> u16 {
         let tap = self.taps.iter().find(|tap| tap.consumer == consumer);
         tap.map_or(0, |tap| tap.prefetch)
@@ -254,7 +252,7 @@ impl Intake {
         self.taps.last().map_or(0, |tap| tap.consumer)
     }
 
-    /// How many messages may be unacknowledged on this channel now: for the rhythm of acknowledgements.
+    /// How many messages may be unacknowledged on this channel now, for the rhythm of acknowledgements.
     pub(super) fn width(&self) -> u16 {
         self.taps.iter().map(|tap| tap.prefetch).max().unwrap_or(1)
     }

@@ -1,5 +1,5 @@
-//! The engine of a consumer, as a value: it takes what happens and gives what is to be done, and has no clock, no task, no
-//! channel and no socket. So every interleaving can be played to it, in a test or from a seed.
+//! The engine of a consumer, as a value: events go in, commands come out. It has no clock, no task, no channel and no socket, so a test can
+//! play any interleaving to it, or one from a seed.
 //!
 //! ```text
 //!   broker ── Input ──►  on(input, now)  ─┐                        ┌─ Command ──► broker
@@ -7,9 +7,9 @@
 //!    timer ───────────►  turn(now)       ─┘                        └─ deliveries ─► handlers
 //! ```
 //!
-//! [`on`](Engine::on) takes one thing that happened; [`turn`](Engine::turn) then decides what follows from all of them and
-//! from the time: who may send, who runs alone, what is acknowledged. The shell calls the one for each input and the other once
-//! after them, and again when [`wake_at`](Engine::wake_at) has come.
+//! [`on`](Engine::on) takes one event. [`turn`](Engine::turn) then decides what follows from all events and from the time: which consumers
+//! there are, which message runs alone, what is acknowledged. The shell calls `on` for each event and `turn` once after them, and `turn`
+//! again at [`wake_at`](Engine::wake_at).
 
 mod admission;
 mod attempts;
@@ -59,12 +59,12 @@ use crate::{
     telemetry::{Counters, Event},
 };
 
-/// How long a message is kept without anything happening to it. RabbitMQ's patience with a delivery that is not settled ends
-/// after 30 minutes (`consumer_timeout`), and costs the whole channel.
+/// How long a message is kept without progress. RabbitMQ allows an unsettled delivery for 30 minutes (`consumer_timeout`), and then closes
+/// the whole channel.
 const LONGEST_KEPT: Duration = Duration::from_secs(600);
 
-/// How long a message may take that comes again because its queue had sent it to a consumer that was cancelled. The broker may be
-/// slow, and the message behind others.
+/// How long a message may take to come again after its queue had sent it to a cancelled consumer. The broker may be slow, and the message
+/// behind others.
 const RETURNS: Duration = Duration::from_secs(30);
 
 /// What an engine is made from.
@@ -72,15 +72,15 @@ pub(crate) struct Setup {
     pub(crate) options: Consumer,
     pub(crate) origin: Origin,
     pub(crate) counters: Counters,
-    /// Where the broker keeps the count of retries.
+    /// Where the broker counts the retries.
     pub(crate) counting: Counting,
-    /// Whether quorum queues leave a `basic.nack` uncounted, as RabbitMQ 4.3 does.
+    /// Whether quorum queues do not count a `basic.nack`, as in RabbitMQ 4.3.
     pub(crate) nack_is_uncounted: bool,
-    /// Whether the work queue is known to be a classic one, which counts no returns.
+    /// Whether the work queue is known to be a classic one, which counts no requeues.
     pub(crate) is_classic: bool,
-    /// Whether a classic queue may leave its next active consumer unserved for a while, as RabbitMQ 3.10 does.
+    /// Whether a classic queue may not serve its next active consumer for a while, as in RabbitMQ 3.10.
     pub(crate) queues_sleep: bool,
-    /// Bytes that the headers and properties of a copy may take.
+    /// The most bytes that the headers and properties of a copy may take.
     pub(crate) header_room: usize,
     /// For jitter.
     pub(crate) seed: u64,
@@ -98,9 +98,9 @@ pub(crate) struct Engine {
     draws: fastrand::Rng,
     entries: Slab<Entry>,
     channel: Option<Channel>,
-    /// Channels so far; the newest has this number.
+    /// The number of channels so far, and of the newest one.
     sessions: u64,
-    /// Channels that were lost or could not be opened since one was last consumed from.
+    /// How many channels in a row were lost or could not be opened.
     failures: u32,
     /// From when on the queues are a safe place that were there when the channel was opened.
     safe_from: Moment,
@@ -108,34 +108,34 @@ pub(crate) struct Engine {
     complained: Option<(ErrorKind, Duration)>,
     intake: Intake,
     agenda: Agenda,
-    /// Copies that were sent, in that order, and when each has been on its way for long.
+    /// Sent copies in order, and when each will count as held up.
     ways: VecDeque<(Moment, Token)>,
     memory: Memory,
     pausing: Pausing,
-    /// Until the first message that is no suspect: after a start it is not known whether the next message is one that takes
-    /// consumers down, and a crash counts against everything that was prefetched with it.
+    /// Set until the first message that is not a suspect arrives. After a start nobody knows whether the next message crashes its consumer,
+    /// and a crash counts against everything prefetched with it.
     cautious: bool,
-    /// How many of those it takes.
+    /// How many such messages it takes to end that.
     suspicion: u32,
     suspect: Option<Suspect>,
-    /// One that had its time alone and still runs, and until when others keep away from it.
+    /// A suspect that still runs after its time alone, and until when other suspects keep away from it.
     lingering: Option<(Token, Moment)>,
-    /// When the next message that keeps a cautious consumer from others has done so for too long.
+    /// When the next message has kept a cautious consumer from others for too long.
     relief: Option<Moment>,
     syncs: Syncs,
     drain: Option<Drain>,
-    /// What the narrow consumer brought while nothing might run.
+    /// Messages that the narrow consumer brought while nothing might run.
     spares: Vec<Token>,
-    /// What goes back to its queue as soon as it would not come again at once.
+    /// Messages that are requeued as soon as they would not come again at once.
     returning: Vec<Token>,
-    /// Messages on their detour.
+    /// How many messages are on a detour.
     detours: usize,
-    /// Messages of this channel that take their places in the prefetch for long.
+    /// How many messages of this channel occupy their places in the prefetch for long.
     places_taken: usize,
-    /// Messages, at most, that the queue had sent to a consumer of ours and took back when that was cancelled. It has counted
-    /// that as it counts a crash.
+    /// At most how many messages the queue sent to a consumer of ours and took back when that was cancelled. The queue counted each requeue
+    /// as it counts a crash.
     returned_unseen: usize,
-    /// As long as those may still be on their way back.
+    /// Until when those may still be coming back.
     returned_until: Moment,
     warned_without_dlx: bool,
 }
@@ -153,7 +153,7 @@ impl Engine {
             header_room,
             seed,
         } = setup;
-        // Where every retry is a redelivery, a message that is known from before may be one that has yet to run.
+        // If every retry is a redelivery, a known message may be one that still has to run.
         let remembers = counting == Counting::Header;
         Self {
             name: options.queue.as_str().into(),
@@ -193,7 +193,7 @@ impl Engine {
         }
     }
 
-    /// Takes what happened. Nothing is refused: what belongs to a lost channel or was settled before does nothing.
+    /// Takes an event. It never fails: an event of a lost channel, or of a message that is settled, has no effect.
     pub(crate) fn on(&mut self, input: Input, now: Now, out: &mut Commands) {
         match input {
             Input::Opened { session } => self.opened(session, now),
@@ -235,7 +235,7 @@ impl Engine {
             Input::Recalled(tokens) => self.recalled(&tokens),
             Input::Close => self.close(now, out),
             Input::Abandon => self.abandon(now, out),
-            // Of a channel that is gone.
+            // From a channel that is gone.
             Input::Consuming { .. }
             | Input::Cancelled { .. }
             | Input::CancelledByBroker { .. }
@@ -245,7 +245,7 @@ impl Engine {
         }
     }
 
-    /// Does what follows from all inputs so far and from the time.
+    /// Decides what follows from all events so far and from the time.
     pub(crate) fn turn(&mut self, now: Now, out: &mut Commands) {
         self.keep_appointments(now, out);
         self.end_pause(now);
@@ -259,7 +259,7 @@ impl Engine {
         self.flush(now, self.drain.is_some(), out);
     }
 
-    /// When something is due for a message that is kept.
+    /// When something is due for a kept message.
     pub(crate) fn next_appointment(&self) -> Option<Moment> {
         [
             self.agenda.next(),
@@ -290,12 +290,12 @@ impl Engine {
         .min()
     }
 
-    /// The broker may have agreed to another frame size on the next connection.
+    /// The next connection may have another frame size.
     pub(crate) fn set_header_room(&mut self, header_room: usize) {
         self.header_room = header_room;
     }
 
-    /// The next channel may be to another version of the broker, and its queue of another type.
+    /// The next channel may be on another version of the broker, and the queue of another type.
     pub(crate) fn set_broker(
         &mut self,
         counting: Counting,
@@ -314,13 +314,13 @@ impl Engine {
         &self.name
     }
 
-    /// The body of a delivery that is not settled, for its copy.
+    /// The body of an unsettled delivery, for its copy.
     pub(crate) fn body(&mut self, token: Token) -> Option<Arc<Received>> {
         let entry = self.entries.get_mut(token)?;
         Some(Arc::clone(&entry.received))
     }
 
-    /// Whether a message is with whoever runs handlers.
+    /// Whether a message is with the handlers.
     pub(crate) fn is_handed_out(&mut self, token: Token) -> bool {
         self.entries
             .get_mut(token)
@@ -332,7 +332,7 @@ impl Engine {
         self.entries.len()
     }
 
-    /// What is not settled.
+    /// All unsettled deliveries.
     #[cfg(test)]
     fn held(&self) -> impl Iterator<Item = (Token, &Received)> {
         self.entries
@@ -357,7 +357,7 @@ impl Engine {
         }
     }
 
-    /// Has the broker send what may be sent now.
+    /// Adjusts the consumers to what the broker may send now.
     fn adjust_intake(&mut self, now: Now, out: &mut Commands) {
         let Some(channel) = &self.channel else {
             return;
@@ -392,7 +392,7 @@ impl Engine {
         }
     }
 
-    /// How many messages may be on their way to a consumer that is cancelled: none to a narrow one, whose only place is taken then.
+    /// How many messages may be on their way to a consumer that is cancelled. None for a narrow one: its only place is occupied then.
     fn room_of(&self, session: u64, consumer: u64) -> usize {
         let prefetch = usize::from(self.intake.prefetch_of(consumer));
         if prefetch <= 1 {
@@ -410,8 +410,8 @@ impl Engine {
         prefetch.saturating_sub(held + held_back)
     }
 
-    /// Messages beyond the prefetch that are held because they cannot be stored: those behind them must run all the same, and
-    /// memory must not grow without end.
+    /// The most messages beyond the prefetch that are held because they cannot be stored. Those behind them must run, but memory must not
+    /// grow without end.
     fn most_places_taken(&self) -> usize {
         let prefetch = usize::from(self.options.prefetch);
         prefetch + prefetch.max(64)
@@ -447,7 +447,7 @@ impl Engine {
         out.add(Command::Tell(event));
     }
 
-    /// A bit of difference between consumers that would otherwise all try again at once.
+    /// Adds jitter, so that consumers do not all try again at the same time.
     fn about(&mut self, pause: Duration) -> Duration {
         pause.mul_f64(0.75 + self.draws.f64() / 2.0)
     }

@@ -1,4 +1,4 @@
-//! The retry budget at work: stop taking messages, and let one probe decide when to go on.
+//! The retry budget at work: stop taking messages, and let one probe decide when to resume.
 
 use tracing::{info, warn};
 
@@ -23,8 +23,8 @@ enum Stage {
 pub(super) struct Pausing {
     budget: Option<Budget>,
     stage: Stage,
-    /// What was handed to handlers since the probing began: one, and one more whenever that takes its time. What began before says
-    /// nothing of now.
+    /// Messages handed to handlers since the probing began: one, and one more whenever that takes long. Attempts that began before say
+    /// nothing about now.
     probes: Vec<Token>,
 }
 
@@ -69,7 +69,7 @@ impl Engine {
         self.pausing.is_pausing()
     }
 
-    /// Takes note of the end of an attempt.
+    /// Records the end of an attempt.
     pub(super) fn note_attempt(
         &mut self,
         token: Token,

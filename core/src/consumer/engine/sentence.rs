@@ -1,10 +1,10 @@
-//! What the log says of an attempt that was no success: one line, the same in every language.
+//! The log line of an attempt that was not a success: one line, the same in every language.
 //!
 //! ```text
 //! attempt 2 of 6 of message 4711 in orders failed: TimeoutError: no answer; retry in 4s
 //! ```
 //!
-//! Bindings add nothing to it but the stack, which they have at DEBUG.
+//! Bindings add only the stack, at DEBUG.
 
 use std::borrow::Cow;
 
@@ -17,15 +17,14 @@ use crate::{
     visible,
 };
 
-/// The target of these log lines: a program that reports attempts itself leaves it out.
+/// The target of these log lines. A program that reports attempts itself can leave it out.
 const TARGET: &str = "retryrmq::attempt";
 
-/// Characters of an error that the log shows at most; the record of a parked message has more.
+/// The most characters of an error in the log. The record of a parked message has more.
 const MOST: usize = 512;
 
 impl Case<'_> {
-    /// Says in the log what failed and what follows: INFO for what comes again, WARN for what is parked, DEBUG for what its
-    /// handler put off.
+    /// Logs what failed and what follows: INFO for what is retried, WARN for what is parked, DEBUG for what its handler deferred.
     pub(super) fn say(&self, failure: &Failure, consequence: &Consequence) {
         match consequence.event() {
             Some(Event::Retried { delay, error, .. }) if enabled!(target: TARGET, Level::INFO) => {
@@ -35,7 +34,7 @@ impl Case<'_> {
             Some(Event::HandedOver { error, .. }) if enabled!(target: TARGET, Level::INFO) => {
                 info!(target: TARGET, "{}; handed over to the service", self.failed(failure, error));
             }
-            // A program that reports attempts itself has no other line for it, so everybody is told.
+            // A program that reports attempts itself has no other line for this loss, so it is always logged.
             Some(Event::Parked { reason, error, .. }) if !self.options.park => {
                 let failed = self.failed(failure, error);
                 warn!("{failed}; given up as {reason} and dropped, because `park` is off");
@@ -54,7 +53,7 @@ impl Case<'_> {
         }
     }
 
-    /// Says of an attempt whose connection was lost meanwhile that it failed: the broker has the message again.
+    /// Logs that an attempt failed whose connection was lost meanwhile: the message is back in its queue.
     pub(super) fn say_lost(&self, failure: &Failure) {
         if enabled!(target: TARGET, Level::INFO) {
             let failed = self.failed(failure, &failure.error);
@@ -77,7 +76,7 @@ impl Case<'_> {
         );
         let queue = shown(&received.queue);
         let attempt = received.state.attempt();
-        // How often it may be retried is for somebody else to say.
+        // The service or the queue decides how often it may be retried.
         if !self.options.dlx || self.options.strategy.hands_over() {
             return format!("attempt {attempt} of {message} in {queue}");
         }
@@ -91,7 +90,7 @@ impl Case<'_> {
     }
 }
 
-/// In one line that steers no terminal: publishers and errors choose it.
+/// One line without characters that a terminal obeys: publishers and errors choose the text.
 fn shown(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(MOST) {
         Some((end, _)) => Cow::Owned(format!("{}…", visible::line(&text[..end]))),

@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, telemetry::Event, topology::SAFE_AGE};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How often it is told again that nothing can be consumed.
+/// How often it is reported again that nothing can be consumed.
 const TOLD_AGAIN: Duration = Duration::from_secs(60);
 
 /// An open channel.
@@ -64,7 +64,7 @@ impl Engine {
         self.open(pause, out);
     }
 
-    /// The first channel is open already when there is an engine.
+    /// The first channel is open before there is an engine.
     fn open(&mut self, pause: Duration, out: &mut Commands) {
         self.sessions += 1;
         let pause = self.about(pause);
@@ -91,16 +91,16 @@ impl Engine {
         self.lost(now, out);
     }
 
-    /// The channel is gone: what was not begun will come again, what runs may finish, and a new channel is opened.
+    /// The channel is gone. Unstarted messages will come again, running handlers may finish, and a new channel is opened.
     pub(super) fn lost(&mut self, now: Now, out: &mut Commands) {
         let Some(Channel { session, .. }) = self.channel.take() else {
             return;
         };
         out.add(Command::Drop { session });
-        // Forgotten as soon as they are back: their channel is not the current one.
+        // They are forgotten when they are back, because their channel is not the current one.
         out.add(Command::Recall);
         self.intake.lost();
-        // Not again for a channel on which nothing was consumed yet: each of them has one `Reconnected`.
+        // Not again for a channel on which nothing was consumed: each event has one `Reconnected`.
         if self.failures == 0 {
             let queue = self.queue();
             self.tell(Event::Disconnected { queue }, out);
@@ -112,8 +112,8 @@ impl Engine {
             .map(|(_, entry)| &*entry.received);
         self.memory.lose(unsettled, now.at);
         self.withdraw_what_is_held_up(now, out);
-        // Copies on their way are still of interest: once stored, their originals need not run again. So is what handlers
-        // hold: a success counts when the message comes again, and the end waits for all of them.
+        // Copies on their way still count: once stored, their originals need not run again. So do messages that handlers have: a success
+        // counts when the message comes again, and the drain waits for all of them.
         let kept: Vec<_> = self
             .entries
             .iter()
@@ -126,7 +126,7 @@ impl Engine {
         self.returning.clear();
         self.spares.clear();
         (self.suspect, self.cautious) = (None, true);
-        // What stays until its copy is stored took its place on the channel that is gone.
+        // Messages that are kept until their copies are stored occupied places on the lost channel.
         self.places_taken = 0;
         self.lingering = None;
         self.syncs.lost();

@@ -1,4 +1,4 @@
-//! The end of a delivery: acknowledged, given back, or the broker's again.
+//! The end of a delivery: acknowledged, requeued, or back in its queue after a loss.
 
 use super::{
     super::Token,
@@ -7,7 +7,7 @@ use super::{
 };
 
 impl Engine {
-    /// Done: acknowledged with the next flush, and remembered in case the acknowledgement gets lost.
+    /// Done: acknowledged with the next flush, and remembered in case the acknowledgement is lost.
     pub(super) fn release(&mut self, token: Token, now: Now) {
         let Some(entry) = self.remove(token) else {
             return;
@@ -36,7 +36,7 @@ impl Engine {
         }
     }
 
-    /// Back to the queue, or to its dead-letter route.
+    /// Requeues it, or rejects it to its dead-letter route.
     pub(super) fn give_back(&mut self, token: Token, how: Return, out: &mut Commands) {
         let Some(entry) = self.remove(token) else {
             return;
@@ -56,7 +56,7 @@ impl Engine {
         }
     }
 
-    /// Belongs to a lost channel: the broker sends it again.
+    /// It belongs to a lost channel: the broker delivers it again.
     pub(super) fn forget(&mut self, token: Token) {
         self.remove(token);
     }
@@ -79,7 +79,7 @@ impl Engine {
         Some(entry)
     }
 
-    /// The message will be here for long: what comes behind it must run all the same.
+    /// The message will be held for long: those behind it must be able to run.
     pub(super) fn takes_its_place(&mut self, token: Token) {
         let Some(entry) = self.entries.get_mut(token) else {
             return;
@@ -99,7 +99,7 @@ impl Engine {
         }
     }
 
-    /// Its copy cannot be stored, however often that is tried: where nothing comes behind it yet, it must come to somebody else.
+    /// Its copy cannot be stored, however often that is tried. If nothing comes behind it, another consumer must get the messages.
     pub(super) fn is_stuck(&mut self, token: Token) {
         let Some(entry) = self.entries.get_mut(token) else {
             return;

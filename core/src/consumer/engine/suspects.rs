@@ -1,9 +1,8 @@
-//! Messages that may take consumers down run alone: a crash counts against everything that is outstanding, and nothing
-//! innocent may be parked for it.
+//! Suspects run alone. A crash counts against everything that is unacknowledged, and no other message may be parked because of it.
 //!
-//! Anybody can forge a suspect, and any handler can hang. So waiting for the others has a bound, and so has running alone;
-//! after that the suspect is a message like any other. What is outstanding beside it then is blamed for its crash as well, but
-//! only until it is a suspect itself, and those never run beside each other.
+//! Anybody can forge a suspect, and any handler can hang. So waiting for other messages has a limit, and so has running alone; after that
+//! the suspect is treated as any other message. Messages that run beside it then are counted for its crash as well, but only until they are
+//! suspects themselves, and suspects never run beside each other.
 
 use std::time::Duration;
 
@@ -16,21 +15,21 @@ use super::{
     flaws::{self, Flaw},
 };
 
-/// How long a suspect waits for others, and how long the others wait for a suspect that runs. What has been with its handler
-/// for as long already is not waited for.
+/// How long a suspect waits for others, and how long others wait for a running suspect. Messages that have run for so long already are not
+/// waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long other suspects take detours around one that runs beside others by now.
+/// How long other suspects take detours around one that now runs beside others.
 const LINGERS: Duration = Duration::from_secs(60);
 
-/// The suspect, of which there is one at a time.
+/// The suspect; there is one at a time.
 #[derive(Debug)]
 pub(super) struct Suspect {
     token: Token,
     stage: Stage,
     /// How many messages it waits for.
     awaited: usize,
-    /// One of them was settled after the broker was asked last: it may not have read that.
+    /// One of them was settled after the last question to the broker, which may not have read that.
     unread: bool,
 }
 
@@ -43,7 +42,7 @@ enum Stage {
     Syncs {
         until: Moment,
         number: u64,
-        /// When waiting for others is over.
+        /// When it stops waiting for others.
         waits_until: Moment,
     },
     RunsAlone {
@@ -62,13 +61,13 @@ impl Suspect {
 }
 
 impl Engine {
-    /// This message is the suspect now, and waits for what is outstanding.
+    /// Makes this message the suspect. It waits for everything that is unsettled.
     pub(super) fn suspect(&mut self, token: Token, now: Now) {
         self.set_phase(token, Phase::Held(Held::Suspect));
         let session = self.channel.as_ref().map(|channel| channel.session);
         let mut awaited = 0;
         for (other, entry) in self.entries.iter_mut() {
-            // What an earlier channel brought is the broker's again, and no crash can count against it.
+            // Messages of an earlier channel are back in the queue, and no crash can count against them.
             entry.awaited = other != token
                 && Some(entry.session) == session
                 && !entry.takes_its_place
@@ -86,7 +85,7 @@ impl Engine {
         });
     }
 
-    /// Whether a message that may run has to wait: beside a suspect runs only what a wide consumer had brought already.
+    /// Whether a message that may run must wait. Beside a suspect run only messages that a wide consumer had brought before.
     pub(super) fn must_wait_for_the_suspect(&self) -> bool {
         self.suspect.is_some() && self.intake.is_narrow() && !flaws::has(Flaw::HasCompany)
     }
@@ -103,8 +102,8 @@ impl Engine {
         }
     }
 
-    /// A message whose copy is under way when the suspect takes its consumer down would be there twice. Among many suspects
-    /// every crash would double them.
+    /// If the suspect crashes its consumer while a message's copy is on its way, that message exists twice. Among many suspects every crash
+    /// would double them.
     pub(super) fn settle_before_suspect(&mut self, token: Token) {
         if let Some(suspect) = &mut self.suspect
             && !matches!(suspect.stage, Stage::RunsAlone { .. })
@@ -123,7 +122,7 @@ impl Engine {
         }
     }
 
-    /// Hands the suspect out once nothing else is outstanding, and ends its time alone. In a pause it is kept like any other.
+    /// Hands the suspect out once nothing else is unsettled, and ends its time alone. In a pause it is kept like any other message.
     pub(super) fn release_suspect(&mut self, now: Now, out: &mut Commands) {
         let Some(suspect) = &mut self.suspect else {
             return;
@@ -166,7 +165,7 @@ impl Engine {
                 self.suspect = None;
                 self.cautious = false;
                 self.lingering = Some((token, now.at + LINGERS));
-                // With a prefetch of 1 nothing is to run beside it.
+                // With a prefetch of 1 nothing runs beside it anyway.
                 if self.options.prefetch > 1 {
                     self.takes_its_place(token);
                 }
@@ -182,7 +181,7 @@ impl Engine {
         };
         match suspect.stage {
             Stage::Syncs { number, .. } if !self.syncs.has_answered(number) => {}
-            // No longer than at first: where a handler hangs, or one detour comes after the other, that would never end.
+            // Not longer than at first: with a hanging handler, or one detour after the other, it would never end.
             Stage::Syncs { waits_until, .. }
                 if (suspect.awaited > 0 || suspect.unread) && now.at < waits_until =>
             {
@@ -215,7 +214,7 @@ impl Engine {
         self.hand_out(token, out);
     }
 
-    /// While the consumer is cautious it takes one message at a time. One that takes its time would keep it from all others.
+    /// A cautious consumer takes one message at a time. If that takes long, it is no longer allowed to hold up all others.
     pub(super) fn relieve(&mut self, now: Now) {
         self.relief = None;
         if !self.cautious || self.suspect.is_some() || self.options.prefetch == 1 {
@@ -236,7 +235,7 @@ impl Engine {
         }
     }
 
-    /// Whether a suspect that had its time alone still runs: another one must not run beside it.
+    /// Whether a suspect still runs after its time alone: another one must not run beside it.
     pub(super) fn a_suspect_lingers(&self, now: Now) -> bool {
         self.lingering.is_some_and(|(_, until)| now.at < until)
     }
@@ -249,7 +248,7 @@ impl Engine {
         runs.then_some(suspect.token)
     }
 
-    /// The suspect is settled, or the broker's again.
+    /// The suspect is settled, or back in its queue.
     pub(super) fn suspect_ended(&mut self, token: Token) {
         self.lingering.take_if(|(lingering, _)| *lingering == token);
         if self

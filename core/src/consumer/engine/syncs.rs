@@ -1,23 +1,23 @@
 //! Whether the broker has read what was settled.
 //!
-//! An acknowledgement that was not written when a message takes its process down is none, and the message that it was for comes
-//! again. For one whose copy is in its queue already that makes two of it, and among many such messages every crash makes more.
-//! So before one runs that may take its consumer down, the broker is asked something: it reads a channel's methods in their
-//! order, and its answer says that it has read the acknowledgements.
+//! If a message crashes the process before an acknowledgement was written, the acknowledged message comes again. If its copy is already in
+//! its queue, it exists twice then; among many crashing messages, every crash would add more. So before a message runs that may crash its
+//! consumer, the broker is asked something. It reads a channel's methods in order, so its answer shows that it has read the
+//! acknowledgements.
 
 use super::{Command, Commands, Engine, Now, sessions::Channel};
 
-/// What was asked of the broker on the current channel, by number, and answered.
+/// The questions on the current channel and their answers, by number.
 #[derive(Debug, Default)]
 pub(super) struct Syncs {
     asked: u64,
     answered: u64,
-    /// The original of a detour was settled since the last one was asked for.
+    /// The original of a detour was settled since the last question.
     unread: bool,
 }
 
 impl Syncs {
-    /// The original of a detour is settled, and its copy comes.
+    /// The original of a detour is settled, and its copy will come.
     pub(super) fn settled_a_detour(&mut self) {
         self.unread = true;
     }
@@ -31,7 +31,7 @@ impl Syncs {
         self.answered >= number
     }
 
-    /// What an earlier channel held is the broker's again.
+    /// Messages of an earlier channel are back in the queue.
     pub(super) fn lost(&mut self) {
         self.answered = self.asked;
         self.unread = false;
@@ -43,7 +43,7 @@ impl Engine {
     pub(super) fn sync(&mut self, now: Now, out: &mut Commands) -> u64 {
         if let Some(Channel { session, .. }) = self.channel {
             self.flush(now, true, out);
-            // What is kept back while a consumer is replaced is not sent yet.
+            // Acknowledgements kept back while a consumer is replaced are not sent yet.
             self.syncs.unread &= self.intake.is_changing();
             self.syncs.asked += 1;
             let number = self.syncs.asked;
@@ -52,7 +52,7 @@ impl Engine {
         self.syncs.asked
     }
 
-    /// Asks for the sake of copies that have come from a detour and are kept until their originals are gone.
+    /// Asks for copies that came from a detour and are kept until their originals are gone.
     pub(super) fn sync_detours(&mut self, now: Now, out: &mut Commands) {
         let wanted = self.syncs.unread && self.detours == 0 && !self.spares.is_empty();
         if wanted && !self.intake.is_changing() {

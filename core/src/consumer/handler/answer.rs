@@ -5,9 +5,9 @@ use std::{borrow::Cow, error::Error as StdError};
 use super::{Cause, Judge};
 use crate::retry::Outcome;
 
-/// What a handler may return: `Result<(), E>`, or an [`Outcome`] that says everything, error types included.
+/// What a handler may return: `Result<(), E>`, or an [`Outcome`], which can also name error types.
 ///
-/// `E` is an error, a report such as `anyhow::Error` or `eyre::Report`, a `Box<dyn Error>` or a text:
+/// `E` is an error, a report such as `anyhow::Error` or `eyre::Report`, a `Box<dyn Error>` or text:
 ///
 /// ```no_run
 /// # use retryrmq::{Consumer, Message};
@@ -18,8 +18,7 @@ use crate::retry::Outcome;
 /// # }
 /// ```
 ///
-/// Nothing else counts as handled. A future or a function within `Ok` would be acknowledged without having run, so that it
-/// does not compile:
+/// Nothing else counts as handled. A future or a function inside `Ok` would be acknowledged without having run, so it does not compile:
 ///
 /// ```compile_fail
 /// # use retryrmq::{Consumer, Message};
@@ -47,8 +46,8 @@ use crate::retry::Outcome;
 /// # }
 /// ```
 ///
-/// The parameter `By` is only there to tell these kinds apart, and always inferred. A function of yours that takes a
-/// handler has it, too:
+/// The parameter `By` only tells these kinds of answers apart. It is always inferred. A generic function that takes a handler needs it,
+/// too:
 ///
 /// ```
 /// use retryrmq::{Client, IntoOutcome, Message, Running};
@@ -68,19 +67,19 @@ use crate::retry::Outcome;
     note = "what is within `Ok` must be `()`: a future there would never run, so await it first"
 )]
 pub trait IntoOutcome<By = Itself> {
-    /// The outcome of the attempt, as `judge` reads errors.
+    /// The outcome of the attempt. `judge` says what an error means.
     fn into_outcome(self, judge: &Judge) -> Outcome;
 }
 
-/// An answer of a type of its own.
+/// The answer has a type of its own.
 #[derive(Debug)]
 pub enum Itself {}
 
-/// A result whose error is one.
+/// The error of the result is a [`StdError`].
 #[derive(Debug)]
 pub enum ByError {}
 
-/// A result whose error holds one: a report, or a box.
+/// The error of the result contains one: a report, or a box.
 #[derive(Debug)]
 pub enum ByReport {}
 

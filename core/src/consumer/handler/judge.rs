@@ -1,4 +1,4 @@
-//! From an error to what is to become of its message.
+//! Decides from an error what happens to its message.
 
 use std::{
     collections::HashSet,
@@ -17,13 +17,13 @@ use crate::retry::{Failure, Outcome, ParkReason};
 type Fatal = dyn Fn(&(dyn StdError + 'static)) -> bool + Send + Sync;
 type ErrorType = dyn Fn(&(dyn StdError + 'static)) -> Option<String> + Send + Sync;
 
-/// A chain of causes can be a circle.
+/// The most causes that are followed: a chain of causes can be circular.
 const LONGEST: usize = 64;
 
-/// Says what is to become of a message whose handler returned an error: what a [`Signal`] in the chain of its causes says, or
-/// else what [`Consumer::fatal`](crate::Consumer::fatal) says of the errors in it, or else a retry.
+/// Decides what happens to a message whose handler returned an error: a [`Signal`] in its chain of causes comes first, then
+/// [`Consumer::fatal`](crate::Consumer::fatal), and otherwise it is retried.
 ///
-/// A consumer asks its own. Those who run handlers themselves have it from [`Consumer::judge`](crate::Consumer::judge).
+/// A consumer uses its own. Callers that run handlers themselves get it from [`Consumer::judge`](crate::Consumer::judge).
 #[derive(Clone, Default)]
 pub struct Judge {
     fatal: Vec<Arc<Fatal>>,
@@ -46,18 +46,18 @@ impl Judge {
             .push(Arc::new(move |error| names(error).map(Into::into)));
     }
 
-    /// What is to become of the message: never [`Outcome::Ack`].
+    /// The outcome for this error; never [`Outcome::Ack`].
     #[must_use]
     pub fn outcome(&self, error: &(dyn StdError + 'static)) -> Outcome {
         self.typed(error, None)
     }
 
-    /// As [`outcome`](Self::outcome), for an error that is only a text.
+    /// As [`outcome`](Self::outcome), for an error that is only text.
     pub(super) fn text(&self, error: &str) -> Outcome {
         self.outcome(&*Cause::from(error))
     }
 
-    /// As [`outcome`](Self::outcome), for an error of a type whose full name is known.
+    /// As [`outcome`](Self::outcome), for an error whose full type name is known.
     pub(super) fn typed(
         &self,
         error: &(dyn StdError + 'static),
@@ -88,7 +88,7 @@ impl Judge {
                 reason: ParkReason::Requested,
                 failure: Failure {
                     error: why.clone(),
-                    // A reason alone is no error.
+                    // A reason without an error has no type.
                     error_type: Some(failure.error_type)
                         .filter(|name| name != PLAIN)
                         .unwrap_or_default(),
@@ -104,7 +104,7 @@ impl Judge {
         let mut stack = None;
         let mut named = None;
         for (depth, error) in chain.iter().enumerate() {
-            // A signal speaks for its cause, and what it means is no cause.
+            // A signal stands for its cause, and its meaning is not a cause.
             if !error.is::<Meaning>() {
                 let text = error.to_string();
                 if texts.last() != Some(&text) {
@@ -140,7 +140,7 @@ impl Judge {
         failure
     }
 
-    /// One that panics says nothing.
+    /// A function that panics decides nothing.
     fn is_fatal(&self, error: &(dyn StdError + 'static)) -> bool {
         self.fatal
             .iter()
@@ -163,14 +163,13 @@ impl fmt::Debug for Judge {
     }
 }
 
-/// The type of an error that has none of its own, as JavaScript has it: the same failure has the same fingerprint in every
-/// language.
+/// The type of an error without one of its own. JavaScript uses the same word, so equal failures have equal fingerprints in every language.
 const PLAIN: &str = "Error";
 
 /// The error and its causes, outermost first.
 fn chain<'a>(error: &'a (dyn StdError + 'static)) -> Vec<&'a (dyn StdError + 'static)> {
     std::iter::successors(Some(error), |&error| {
-        // An io::Error speaks for the error within it, and leaves it out of the chain.
+        // An io::Error stands for the error inside it, and leaves it out of the chain.
         let within = error
             .downcast_ref::<io::Error>()
             .and_then(io::Error::get_ref);

@@ -17,7 +17,7 @@ pub(super) use workers::{Handling, run_workers};
 
 type Cause = Box<dyn StdError + Send + Sync>;
 
-/// What somebody's code panicked with.
+/// The text of a panic in user code.
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic
         .downcast_ref::<&str>()

@@ -1,12 +1,12 @@
-//! The names by which rules know errors.
+//! The names of errors, for rules.
 
 use std::{any::type_name, error::Error as StdError, io};
 
-/// As Python calls it, so that one rule does for all languages.
+/// Python's name, so that one rule works in all languages.
 pub(super) const TIMEOUT: &str = "TimeoutError";
 
-/// The names of an error whose type is known here, the most telling one first. Behind a reference to an error its type can
-/// only be guessed, one by one.
+/// The names of an error whose type is known here, the most telling one first. The type behind a reference can only be found by trying one
+/// after the other.
 pub(super) fn of(error: &(dyn StdError + 'static)) -> Vec<String> {
     if let Some(error) = error.downcast_ref::<io::Error>() {
         return io_names(error.kind());
@@ -33,7 +33,7 @@ pub(super) fn of(error: &(dyn StdError + 'static)) -> Vec<String> {
 
 fn io_names(kind: io::ErrorKind) -> Vec<String> {
     let mut names = Vec::new();
-    // What has no kind of its own prints as something that is no name to match.
+    // A kind without a name prints as text that cannot be a name.
     let kind_name = format!("{kind:?}");
     if kind != io::ErrorKind::Other && kind_name != "Uncategorized" {
         names.push(kind_name);
@@ -91,7 +91,7 @@ fn standard(error: &(dyn StdError + 'static)) -> Option<String> {
     None
 }
 
-/// `shop::orders::OrderError` → `OrderError`; with its crate where the name alone says nothing, `reqwest::Error`.
+/// `shop::orders::OrderError` becomes `OrderError`. If that says nothing, the crate stays: `reqwest::Error`.
 pub(super) fn short(name: &str) -> String {
     let name = name.trim_start_matches('&');
     let base = name.split('<').next().unwrap_or(name);

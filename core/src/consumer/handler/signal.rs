@@ -1,22 +1,25 @@
-//! What a handler says besides success and failure, as an error.
+//! What a handler can say besides success and failure, as an error.
 
 use std::{error::Error as StdError, fmt, time::Duration};
 
 use super::Cause;
 use crate::retry::format_duration;
 
-/// What a handler can say besides success and failure. It travels as an error: return it, or have it anywhere in the
-/// chain of causes of the error that you return.
+/// What a handler can say besides success and failure: [`retry_after`], [`park`], [`defer`] or [`fatal`]. A signal is an error. Return it,
+/// or have it anywhere in the chain of causes of the error that you return.
 ///
-/// It is found behind whatever wraps it, as long as that passes on its [`source`](StdError::source): `anyhow` and `eyre`,
-/// with context or not, `Box<dyn Error>`, `io::Error`, an enum's `#[from]` and `#[error(transparent)]`.
+/// It is found behind every wrapper that passes on its [`source`](StdError::source): `anyhow` and `eyre`, with or without context,
+/// `Box<dyn Error>`, `io::Error`, an enum's `#[from]` and `#[error(transparent)]`.
+///
+/// Without [`dlx`](crate::Consumer::dlx) there is no retry and no parking: all but `defer` reject the message, and the queue's own
+/// dead-lettering decides.
 #[derive(Debug)]
 pub struct Signal(Meaning);
 
 /// What a signal means.
 ///
-/// It is an error of its own, the first source of the signal, because a wrapper may hide the signal itself: a boxed
-/// `anyhow::Error` and a transparent enum answer for the error that they hold, and their `source` is that error's.
+/// It is an error of its own and the source of the signal, because a wrapper can hide the signal itself: a boxed `anyhow::Error` and a
+/// transparent enum answer for the error inside them, and their `source` is that error's source.
 #[derive(Debug)]
 pub(super) struct Meaning {
     pub(super) kind: Kind,
@@ -31,7 +34,8 @@ pub(super) enum Kind {
     Fatal,
 }
 
-/// A failure after which the message is to come back in `delay`, whatever the policy says; it counts as a retry.
+/// The attempt failed; retry after `delay`, whatever the policy's delay is. It counts as a retry. If no retries are left, the message is
+/// parked.
 ///
 /// The strategy `delayed-exchange` keeps a message for at most 4 294 967 295 ms (49.7 days), however long `delay` is.
 #[must_use]
@@ -39,14 +43,16 @@ pub fn retry_after(delay: Duration, cause: impl Into<Cause>) -> Signal {
     Signal::new(Kind::RetryAfter(delay), Some(cause.into()))
 }
 
-/// Parks the message now, with this reason for people to read.
+/// Parks the message now as `requested`. `why` is written into its record, for people to read.
 #[must_use]
 pub fn park(why: impl Into<String>) -> Signal {
     Signal::new(Kind::Park(why.into()), None)
 }
 
-/// Defers the message: it comes back in `delay`, and no attempt is spent. Without `dlx` there are no waiting queues: the
-/// message is held, for at most a minute, and then goes to the tail of its queue as a copy.
+/// Defers the message: it is delivered again after `delay`, and uses up no attempt. After 1000 deferrals, by default, it is parked.
+///
+/// Without `dlx` there are no waiting queues. The consumer then holds the message, for at most a minute, and puts a copy at the tail of its
+/// queue.
 ///
 /// The strategy `delayed-exchange` keeps a message for at most 4 294 967 295 ms (49.7 days), however long `delay` is.
 #[must_use]
@@ -54,7 +60,7 @@ pub fn defer(delay: Duration) -> Signal {
     Signal::new(Kind::Defer(delay), None)
 }
 
-/// A failure that no retry can mend: the message is parked now.
+/// The attempt failed, and no retry can fix it: the message is parked now as `fatal`.
 #[must_use]
 pub fn fatal(cause: impl Into<Cause>) -> Signal {
     Signal::new(Kind::Fatal, Some(cause.into()))

@@ -4,10 +4,10 @@ use tracing::{Span, field::Empty, info_span};
 
 use crate::{Message, retry::headers};
 
-/// The span in which a handler runs: `attempt`, at the level INFO, a root.
+/// The span in which a handler runs: `attempt`, level INFO, a root.
 ///
-/// Its fields are `queue`, `attempt` (1 is the first), `message_id`, and `traceparent` and `tracestate` from the message's headers, if they
-/// are what W3C Trace Context says: anybody may have written them.
+/// Its fields are `queue`, `attempt` (1 is the first) and `message_id`. If the message's headers `traceparent` and `tracestate` are valid
+/// W3C Trace Context, they are fields too; anybody may have written them.
 pub(super) fn of(message: &Message) -> Span {
     let span = info_span!(
         parent: None,
@@ -62,7 +62,7 @@ fn is_traceparent(text: &str) -> bool {
         && text.len() <= LONGEST
 }
 
-/// As much as every implementation has to pass on, and nothing that a terminal would obey.
+/// At most what every implementation must pass on, and no characters that a terminal obeys.
 fn is_tracestate(text: &str) -> bool {
     const LONGEST: usize = 512;
     !text.is_empty()
@@ -85,7 +85,7 @@ mod tests {
         types::{AMQPValue, FieldTable},
     };
 
-    /// What is logged within the span of a message with these headers.
+    /// The log lines within the span of a message with these headers.
     fn logged(headers: &[(&str, &str)]) -> String {
         #[derive(Clone, Default)]
         struct Log(Arc<Mutex<Vec<u8>>>);

@@ -50,7 +50,7 @@ enum ShopError {
     OutOfStock,
 }
 
-/// Every way in which a service of today passes a signal on.
+/// Every common way of passing on a signal.
 fn wrapped(signal: fn() -> Signal) -> Vec<(&'static str, Outcome)> {
     use anyhow::Context as _;
     use eyre::WrapErr as _;
@@ -376,7 +376,7 @@ fn a_simulation_judges_as_its_consumer_does() {
     );
 }
 
-/// A chain of causes that never ends.
+/// A circular chain of causes.
 #[derive(Debug)]
 struct Circle;
 

@@ -17,25 +17,26 @@ use crate::{
     telemetry::Stats,
 };
 
-/// A consumer that runs in the background.
+/// A consumer that runs in the background. [`Consumer::start`](crate::Consumer::start) makes it. Dropping it does not end the consumer.
 #[derive(Clone, Debug)]
 pub struct Running {
     subscription: Arc<Subscription>,
 }
 
 impl Running {
-    /// Drains: takes no more messages, lets handlers finish, settles, gives the rest back, and returns when done.
+    /// Drains: takes no more messages, waits for running handlers up to the [`drain_timeout`](crate::Consumer::drain_timeout), and requeues
+    /// the rest. Returns when everything is settled.
     pub async fn close(&self) {
         self.subscription.close();
         self.subscription.wait_closed().await;
     }
 
-    /// Waits for the end, without asking for it.
+    /// Waits until the consumer has ended. Does not close it.
     pub async fn closed(&self) {
         self.subscription.wait_closed().await;
     }
 
-    /// The numbers of this queue since the client was made.
+    /// The counters of this queue since the client was made.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.subscription.stats()
@@ -66,16 +67,16 @@ where
     Running { subscription }
 }
 
-/// A handler that keeps its thread longer than this is one that others should not wait behind.
+/// A handler that keeps its thread longer should not hold up others.
 const QUICK: Duration = Duration::from_micros(100);
 
-/// Between two looks at the clock and the runtime, so that handlers that never wait do not starve other tasks.
+/// How many messages between two looks at the clock and yields to the runtime, so that handlers that never wait do not starve other tasks.
 const STRETCH: u32 = 64;
 
 /// One of the consumer's workers: takes a message, handles it, settles it.
 ///
-/// A worker that finds more messages wakes another one only when its own handler waits or takes its time. While handlers
-/// are done at once, one worker does it all, and nobody pays for waking the rest.
+/// A worker that finds more messages wakes another one only if its own handler waits or takes long. While handlers are quick, one worker
+/// does everything, and no time is spent on waking others.
 async fn work<F, R, By>(subscription: Arc<Subscription>, handling: Arc<Handling<F>>)
 where
     F: Fn(Message) -> R,
@@ -112,13 +113,13 @@ where
         stretch += 1;
         if is_slow || stretch % STRETCH == 0 {
             subscription.tell();
-            // The engine before the next handler: that may block this thread.
+            // The engine runs before the next handler, which may block this thread.
             tokio::task::yield_now().await;
         }
     }
 }
 
-/// A handler, and all there is to know to run it.
+/// A handler, and everything needed to run it.
 pub(in crate::consumer) struct Handling<F> {
     pub(in crate::consumer) handler: F,
     pub(in crate::consumer) judge: Judge,
@@ -126,14 +127,14 @@ pub(in crate::consumer) struct Handling<F> {
 }
 
 impl<F> Handling<F> {
-    /// One attempt, with everything that can go wrong in it.
+    /// Runs one attempt, and catches everything that can go wrong in it.
     pub(in crate::consumer) async fn attempt<R, By>(&self, message: Message) -> Outcome
     where
         F: Fn(Message) -> R,
         R: Future<Output: IntoOutcome<By>>,
     {
-        // A handler that panics before it returns its future must be caught as well, and one whose future panics when it is
-        // dropped at its timeout.
+        // It must also catch a handler that panics before it returns its future, and a future that panics when it is dropped at its
+        // timeout.
         let attempt = AssertUnwindSafe(async {
             let span = span::of(&message);
             let handled = async {

@@ -1,4 +1,4 @@
-//! One channel of a consumer on lapin, from its opening to its loss: consumers, deliveries and settlements.
+//! One channel of a consumer on lapin, from opening to loss: consumers, deliveries and settlements.
 
 use std::{
     collections::VecDeque,
@@ -28,7 +28,7 @@ use crate::{
     connection::{Begun, Connection, Doing, LINGER, OpenChannel, ask, look, put_off},
 };
 
-/// Settlements that may be queued and not written before the next message is looked at.
+/// The most settlements that may be queued and unwritten before the next message is looked at.
 const UNWRITTEN: usize = 64;
 
 /// What happens on a channel.
@@ -45,10 +45,10 @@ pub(super) enum Happening {
 /// The answer to a question about a consumer.
 enum Answer {
     Consuming(u64, u16, Result<lapin::Consumer>),
-    /// How many messages wait in the queue, which matters to a consumer that is to go.
+    /// How many messages are ready in the queue; needed before a consumer is cancelled.
     Looked(u64, Result<u32>),
     Cancelled(u64, Result<()>),
-    /// All that was written before has been read.
+    /// Everything written before has been read.
     Synced(u64, Result<()>),
 }
 
@@ -59,7 +59,7 @@ struct Served {
     consumer: u64,
     stream: lapin::Consumer,
     places: Places,
-    /// Whether we have cancelled it, so that its end is no news.
+    /// Whether we have cancelled it, so that its end is expected.
     cancelled: bool,
 }
 
@@ -80,7 +80,7 @@ enum Settlement {
         tag: u64,
         how: Return,
     },
-    /// No settlement, but put off like those before it.
+    /// Not a settlement, but postponed like those before it.
     Sync(u64),
 }
 
@@ -88,20 +88,20 @@ enum Settlement {
 pub(super) struct Channel {
     pub(super) session: u64,
     queue: ShortString,
-    /// Which consumers come first, for the broker.
+    /// The priority of its consumers.
     priority: Option<i32>,
     connection: Arc<Connection>,
     channel: OpenChannel,
     served: Vec<Served>,
     questions: FuturesUnordered<Question>,
     gone: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// What came together with something else.
+    /// Events that came together with another one.
     backlog: VecDeque<Happening>,
     /// Settlements that wait until a consumer is cancelled.
     put_off: Vec<Settlement>,
     /// Settlements on their way to the socket.
     unwritten: VecDeque<Begun<'static, lapin::Result<()>>>,
-    /// The oldest of them, when it is waited for.
+    /// The oldest of them, if it is awaited.
     awaited: Option<Pin<Box<dyn Future<Output = Result<()>> + Send>>>,
     /// When the last settlement was sent.
     settled: Option<Instant>,
@@ -116,7 +116,7 @@ impl Channel {
         session: u64,
     ) -> Result<Self> {
         let channel = connection.channel().await.inspect_err(|error| {
-            // A broker that does not even open a channel reads no more. It may go on to beat, and another host may not.
+            // A broker that does not open a channel has stopped reading. It may still send heartbeats, and another host may be better.
             if error.kind() == ErrorKind::Timeout && !connection.is_blocked() {
                 connection.cut();
             }
@@ -173,7 +173,7 @@ impl Channel {
         }));
     }
 
-    /// Cancels a consumer, as soon as nothing is on its way to it.
+    /// Cancels a consumer as soon as nothing is on its way to it.
     pub(super) fn cancel(&mut self, consumer: u64) {
         let Some(served) = self.served(consumer) else {
             self.backlog.push_back(Happening::Cancelled(consumer));
@@ -188,7 +188,7 @@ impl Channel {
         served.find(|served| served.consumer == consumer)
     }
 
-    /// Cancels a consumer that is to go, or looks once more whether it may.
+    /// Cancels a consumer that is to go, or looks again whether it may.
     fn part(&mut self, consumer: u64) {
         let (channel, queue) = (self.channel.lapin().clone(), self.queue.clone());
         let Some(served) = self.served(consumer) else {
@@ -210,7 +210,7 @@ impl Channel {
         }
         served.cancelled = true;
         let tag = served.stream.tag();
-        // Written before the settlements that were put off, or they would make places free once more.
+        // It is written before the postponed settlements, which would make places free again.
         let cancel = Begun::new(async move {
             channel
                 .basic_cancel(tag, BasicCancelOptions::default())
@@ -228,7 +228,7 @@ impl Channel {
         put_off(poll_fn(|cx| self.poll_next(cx))).await
     }
 
-    /// What happens next, if it is there already.
+    /// The next event, if there is one now.
     pub(super) fn next_now(&mut self) -> Option<Happening> {
         self.next().now_or_never()
     }
@@ -266,7 +266,7 @@ impl Channel {
             self.served[at].places.arrived(delivery.delivery_tag);
             return Some(Happening::Arrived(consumer, self.arrival(delivery)));
         }
-        // Polled again it would pend for ever.
+        // Polled again, it would pend for ever.
         let Served {
             consumer,
             cancelled,
@@ -300,7 +300,7 @@ impl Channel {
                 None
             }
             Answer::Cancelled(consumer, Ok(())) => {
-                // What the broker sent before its answer is in the stream already.
+                // Everything that the broker sent before its answer is in the stream already.
                 let at = self
                     .served
                     .iter()
@@ -346,8 +346,7 @@ impl Channel {
         self.settle_or_put_off(Settlement::Back { tag, how });
     }
 
-    /// Asks for something that the broker answers after it has read all that was sent before: it reads a channel's methods in
-    /// their order.
+    /// Asks something that the broker answers after it has read everything sent before: it reads a channel's methods in order.
     pub(super) fn sync(&mut self, number: u64) {
         self.settle_or_put_off(Settlement::Sync(number));
     }
@@ -360,7 +359,7 @@ impl Channel {
         }
     }
 
-    /// At the end nothing more is waited for. A consumer that stayed would be sent what nobody takes.
+    /// At the end nothing is waited for. A consumer that stayed would get messages that nobody takes.
     fn cancel_at_once(&mut self) {
         for served in &mut self.served {
             if !std::mem::replace(&mut served.cancelled, true) {
@@ -385,7 +384,7 @@ impl Channel {
         match settlement {
             Settlement::Sync(number) => {
                 let queue = self.queue.clone();
-                // Begun now, and so behind the settlements.
+                // Begun now, and so sent after the settlements.
                 let look = Begun::new(async move { look(&channel, queue).await });
                 self.questions.push(Box::pin(async move {
                     Answer::Synced(number, look.answer().await.map(|_| ()))
@@ -431,8 +430,8 @@ impl Channel {
         self.unwritten.push_back(Begun::new(settlement));
     }
 
-    /// Looks after the settlements on their way, and waits while there are too many. With `all`, until they are written. Given
-    /// up in the middle, the next call goes on waiting, for no longer than this one would have.
+    /// Drives the settlements on their way, and waits while there are too many. With `all`, until all are written. If it is dropped
+    /// halfway, the next call continues the wait.
     pub(super) async fn write(&mut self, all: bool) -> Result<()> {
         if all {
             self.cancel_at_once();
@@ -461,7 +460,7 @@ impl Channel {
         }
     }
 
-    /// Closes the channel; what is unacknowledged goes back to the queue.
+    /// Closes the channel. Unacknowledged messages are requeued.
     pub(super) async fn close(self) {
         if let Some(settled) = self.settled.filter(|_| self.is_open()) {
             sleep_until(settled + LINGER).await;

@@ -1,5 +1,4 @@
-//! The copies under way: published for the engine, each after the queue that it goes to is there, and withdrawn where nobody wants
-//! them any more.
+//! Copies on their way. Each is published for the engine once its queue exists, and withdrawn when it is no longer wanted.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -19,7 +18,7 @@ use crate::{
     topology::{self, Waits},
 };
 
-/// What became of a copy: stored, and from when on it survives the death of its broker; or not.
+/// The result of a copy: stored, and from when on it survives a crash of its broker; or an error.
 pub(super) type Stored = Result<Option<Instant>>;
 
 /// The copies of one consumer.
@@ -28,7 +27,7 @@ pub(super) struct Copies {
     waits: Arc<Waits>,
     /// Where their answers go.
     mail: mpsc::UnboundedSender<Mail>,
-    /// Those that are not answered yet. One that is not on its way to the broker is published only while it is in here.
+    /// Copies that are not answered yet. A copy that was not sent yet is published only while it is in here.
     under_way: HashMap<Token, Arc<()>>,
 }
 
@@ -46,7 +45,7 @@ impl Copies {
         }
     }
 
-    /// Publishes a copy of a message of this work queue, after making the queue that it goes to if nobody knows of that.
+    /// Publishes a copy of a message of this work queue. Creates its target queue first, if that is not known to exist.
     pub(super) fn publish(&mut self, token: Token, mut copy: Copy, body: Body, work_queue: &str) {
         let waits = &self.waits;
         (copy.routing_key, copy.properties) = waits.adapt(copy.routing_key, copy.properties);
@@ -78,12 +77,13 @@ impl Copies {
         });
     }
 
-    /// What is called with what became of a copy.
+    /// The callback for a copy's result.
     fn answer(&self, token: Token, copy: &Copy) -> Box<dyn FnOnce(Result<()>) + Send + Sync> {
         let (mail, waits) = (self.mail.clone(), Arc::clone(&self.waits));
         let (client, queue) = (self.client.clone(), copy.routing_key.clone());
         let hardens = (!copy.exchange.is_empty()).then(|| topology::hardens(&copy.properties));
-        // Not the one after the confirm, which may be another: what the first one's node had in memory is gone then.
+        // The connection before the publish. The one after the confirm may be another, and then the first one's node may have lost the
+        // copy.
         let published_on = hardens.and_then(|_| client.publishing_now());
         Box::new(move |result: Result<()>| {
             if let Err(error) = &result
@@ -103,12 +103,12 @@ impl Copies {
         })
     }
 
-    /// A copy is not wanted any more. It is answered all the same.
+    /// A copy is no longer wanted. It is answered all the same.
     pub(super) fn withdraw(&mut self, token: Token) {
         self.under_way.remove(&token);
     }
 
-    /// What the engine is to know of an answer.
+    /// The engine's input for an answer.
     pub(super) fn answered(
         &mut self,
         token: Token,

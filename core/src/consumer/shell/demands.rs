@@ -1,4 +1,4 @@
-//! What a consumer demands of the broker at the other end, which may be another version after each reconnection.
+//! What a consumer needs of the broker, which may have another version after each reconnect.
 
 use crate::{
     Result, Server,
@@ -7,7 +7,7 @@ use crate::{
     topology::{QueueType, Strategy, Target},
 };
 
-/// What the broker must be able to do, and what depends on what it can.
+/// What the broker must be able to do, and what depends on its version.
 pub(super) struct Demands {
     queue: String,
     rules: Rules,
@@ -28,7 +28,7 @@ impl Demands {
     }
 
     /// # Errors
-    /// [`StrategyRefused`](crate::ErrorKind::StrategyRefused) where the broker cannot serve the strategy with these policies.
+    /// [`StrategyRefused`](crate::ErrorKind::StrategyRefused) if the broker cannot serve the strategy with these policies.
     pub(super) fn check(&self, server: &Server) -> Result<()> {
         if !self.dlx {
             return Ok(());
@@ -41,7 +41,7 @@ impl Demands {
         self.strategy.scheme().check_server(server, &target)
     }
 
-    /// How attempts are counted there.
+    /// How this broker counts attempts.
     pub(super) fn counting(&self, server: &Server) -> Counting {
         if self.dlx {
             self.strategy.scheme().counting(server)

@@ -1,4 +1,4 @@
-//! The shell around an [`Engine`]: the one task that owns its channel, tells it what happens and does what it wants.
+//! The shell around an [`Engine`]: the one task that owns its channel, passes events to it and carries out its commands.
 
 mod channel;
 mod copies;
@@ -36,27 +36,27 @@ use crate::{
     topology::{self, Finding, Mode, Plan, Waits},
 };
 
-/// How many things that happened on the channel are taken in a row. Not all of them at once, so that acknowledgements go out
-/// evenly: acknowledging a whole window at once leaves a quorum queue with nothing to send.
+/// The most channel events taken in a row. Not all at once, so that acknowledgements go out evenly: acking a whole window at once starves
+/// the quorum queue.
 const BURST: usize = 32;
 
-/// How long an outcome may wait that nobody was woken for.
+/// How long a quietly settled outcome may wait.
 const QUIETLY: Duration = Duration::from_millis(100);
 
-/// What comes back to the shell from other tasks.
+/// Messages from other tasks to the shell.
 enum Mail {
-    /// What became of a copy: stored, and from when on it survives the death of its broker; or not.
+    /// The result of a copy: stored, and from when on it survives a crash of its broker; or an error.
     Copied(Token, Stored),
-    /// A channel, the broker that it is to, and whether the work queue is known to be classic.
+    /// A channel, the broker behind it, and whether the work queue is known to be classic.
     Opened(u64, Result<(Box<Channel>, Server, bool)>),
-    /// The broker refuses who we are.
+    /// The broker refuses our login.
     Refused(Error),
 }
 
 /// A consumer that runs.
 pub(super) struct Shell {
     engine: Engine,
-    /// What the engine wants done, until it is.
+    /// Commands of the engine that were not carried out yet.
     wanted: Commands,
     client: Client,
     declare: bool,
@@ -86,12 +86,12 @@ fn is_classic(findings: &[Finding]) -> bool {
     })
 }
 
-/// Tells when only the connection that copies go out on is refused: while there is none to consume from, that one tells.
+/// Reports a refusal of the publishing connection alone. If there is no consuming connection, that one reports it.
 async fn tell_of_refused_copies(client: Client, mail: mpsc::UnboundedSender<Mail>) {
     let refusals = async {
         loop {
             let error = client.publishing().refused().await;
-            // A broker that leaves it open when its secret is over tells nothing on it.
+            // A broker that leaves a connection open after its secret has expired sends nothing on it.
             if client.consuming().standing().is_ok() && mail.send(Mail::Refused(error)).is_err() {
                 return;
             }
@@ -119,7 +119,7 @@ impl Shell {
         let wire_queue = topology::name(&options.queue)?;
         let queue_type = client.options().queue_type;
         let demands = Demands::of(&options, queue_type);
-        // Without waiting: while there is no connection, the look at the queues says why.
+        // Does not wait: if there is no connection, the look at the queues says why.
         let open = client.consuming().connection().now_or_never().transpose()?;
         let first = open
             .as_ref()
@@ -194,7 +194,7 @@ impl Shell {
         Ok(shell)
     }
 
-    /// Waits until the broker serves us: a refusal is the caller's to know.
+    /// Waits until the broker serves us, so that the caller gets a refusal.
     async fn begin(&mut self) -> Result<()> {
         self.tell(Input::Opened { session: 1 });
         self.turn();
@@ -213,7 +213,7 @@ impl Shell {
         }
     }
 
-    /// Runs until the end was asked for and everything is settled.
+    /// Runs until it was asked to end and everything is settled.
     pub(super) async fn run(mut self) {
         loop {
             self.hear_the_end();
@@ -231,7 +231,7 @@ impl Shell {
             self.perform(command);
         }
         if let Some(mut channel) = self.channel.take() {
-            // The broker redelivers what it does not hear of.
+            // What the broker does not hear, it delivers again.
             let _ = timeout(GOODBYE, channel.write(true)).await;
             channel.close().await;
         }
@@ -254,7 +254,7 @@ impl Shell {
         self.engine.on(input, now, &mut self.wanted);
     }
 
-    /// Whether the end is wanted and was not before.
+    /// Whether it is newly asked to end.
     fn hear_the_end(&mut self) -> bool {
         let close = self.inbox.is_closing() && !std::mem::replace(&mut self.told_to_close, true);
         if close {
@@ -268,7 +268,7 @@ impl Shell {
         close || abandon
     }
 
-    /// A channel that goes because its client was closed, or after its end was wanted, has not failed.
+    /// A channel that ends because its client was closed, or during the drain, has not failed.
     fn hear_the_end_of_the_client(&mut self) {
         self.hear_the_end();
         let connection = self.client.consuming().connection().now_or_never();
@@ -277,9 +277,9 @@ impl Shell {
         }
     }
 
-    /// Tells the engine all that has happened, without waiting for anything.
+    /// Passes all events to the engine, without waiting for more.
     fn gather(&mut self) {
-        // The connection that copies go out on is re-made without the one that messages come on.
+        // The publishing connection is re-made independently of the consuming one.
         self.engine.set_header_room(self.client.header_room());
         let now = self.now();
         for _ in 0..BURST {
@@ -301,7 +301,7 @@ impl Shell {
         self.outcomes = outcomes;
     }
 
-    /// Has the engine decide, and does what it wants, which may be news to it in turn.
+    /// Lets the engine decide, and carries out its commands, which may cause further events.
     fn turn(&mut self) {
         loop {
             let now = self.now();
@@ -315,7 +315,7 @@ impl Shell {
                 self.perform(command);
             }
             if self.wanted.list.is_empty() {
-                self.wanted.list = list; // its room is used again
+                self.wanted.list = list; // reuse its memory
             }
         }
     }
@@ -359,7 +359,7 @@ impl Shell {
             }
             Command::EndIntake => self.inbox.end(),
             Command::Tell(event) => {
-                // What is counted has been told.
+                // Counted events have been reported before.
                 self.listener.tell(|| event.clone());
                 self.counters.note(&event);
             }
@@ -395,15 +395,15 @@ impl Shell {
                         client.consuming().connection().await
                     }
                 };
-                // A client that ended by itself has closed as well.
+                // A client that ended by itself counts as closed.
                 let connection =
                     connection.map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))?;
-                // It may have been upgraded, or be another node of a cluster that is being upgraded.
+                // The broker may have been upgraded, or be another node of a cluster under upgrade.
                 let server = connection.server().clone();
                 demands.check(&server)?;
-                // Queues may have been deleted, or lost with their broker, in the meantime.
+                // Queues may have been deleted, or lost with their broker, meanwhile.
                 let findings = client.examine(&plan, mode).await;
-                // A connection of its own, which the broker may refuse while the others are open still.
+                // This uses a connection of its own, which the broker may refuse while the others are open.
                 let refused = findings.as_ref().err();
                 if client.consuming().report(refused).await
                     && let Some(error) = refused
@@ -459,7 +459,7 @@ impl Shell {
                 self.tell(input);
             }
             Mail::Opened(session, Ok((channel, server, is_classic))) => {
-                // At the end too: then it is closed with everything else.
+                // During the end as well: it is then closed with everything else.
                 self.channel = Some(channel);
                 let capabilities = server.capabilities();
                 self.engine.set_broker(
@@ -479,8 +479,8 @@ impl Shell {
         }
     }
 
-    /// Sees settlements on their way; whether there is time to wait for something new. A broker that does not take them must
-    /// not hold up the end, nor the wish for it.
+    /// Drives the settlements on their way. Returns whether there is time to wait for new events. A broker that does not take settlements
+    /// must not hold up the end.
     async fn write(&mut self) -> bool {
         let Some(channel) = &mut self.channel else {
             return true;
@@ -497,7 +497,7 @@ impl Shell {
                 tokio::select! {
                     biased;
                     written = channel.write(false) => break written,
-                    // What handlers have done meanwhile is gathered afterwards.
+                    // Outcomes of handlers are collected afterwards.
                     () = self.inbox.knock() => {
                         knocked = true;
                         if self.hear_the_end() {
@@ -523,7 +523,7 @@ impl Shell {
     async fn wait(&mut self) {
         let mut due = self.engine.wake_at().map(|due| self.began + due);
         if self.engine.outstanding() > 0 {
-            // A worker may have settled quietly, and then met a handler that blocks.
+            // A worker may have settled quietly before a handler that blocks.
             let latest = Instant::now() + QUIETLY;
             due = Some(due.map_or(latest, |due| due.min(latest)));
         }
@@ -539,7 +539,7 @@ impl Shell {
             Some(mail) = self.mailbox.recv() => self.receive(mail),
             happening = happening => self.happened(happening),
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
-                // The worker that was to wake the next one may be in a handler that blocks its thread.
+                // The worker that should wake the next one may be in a handler that blocks its thread.
                 self.inbox.wake_for_the_rest();
             }
         }

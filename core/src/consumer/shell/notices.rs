@@ -1,4 +1,4 @@
-//! What a consumer says of the broker and of its queues when it subscribes.
+//! What a consumer logs about the broker and its queues when it subscribes.
 
 use tracing::{info, warn};
 
@@ -7,7 +7,7 @@ use crate::{
     topology::{self, Finding, Status},
 };
 
-/// A publisher that declares the queue in another way meets a 406 from now on, and looks here for the reason.
+/// A publisher that declares the queue differently gets a 406 from now on, and finds the reason in the log.
 pub(super) fn tell_what_was_made(findings: &[Finding]) {
     for finding in findings {
         if finding.status == Status::Created && finding.item.is_work_queue() {
@@ -19,7 +19,7 @@ pub(super) fn tell_what_was_made(findings: &[Finding]) {
     }
 }
 
-/// What is handed over waits until there is one.
+/// Handed-over messages wait until there is a service.
 pub(super) fn warn_of_no_service(findings: &[Finding]) {
     if findings.iter().any(|finding| finding.services == Some(0)) {
         warn!(
@@ -29,7 +29,7 @@ pub(super) fn warn_of_no_service(findings: &[Finding]) {
     }
 }
 
-/// What holds on RabbitMQ is measured; of any other broker it is read at best.
+/// Behaviour on RabbitMQ is measured; that of other brokers is only read in their documentation.
 pub(super) fn warn_of_an_untested_broker(server: &Server) {
     if !server.is_rabbitmq() {
         warn!(

@@ -1,4 +1,4 @@
-//! The places in a consumer's prefetch, which say with the looks at its queue when it [may go](Parting).
+//! The occupied places in a consumer's prefetch. Together with looks at its queue they say when it [may be cancelled](Parting).
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -33,7 +33,7 @@ impl Places {
         }
     }
 
-    /// A settlement was sent, perhaps of somebody else's message.
+    /// A settlement was sent, perhaps of another consumer's message.
     pub(super) fn settled(&mut self, tag: u64, multiple: bool) {
         if multiple {
             while self.taken.front().is_some_and(|taken| *taken <= tag) {
@@ -44,19 +44,19 @@ impl Places {
         }
     }
 
-    /// The consumer is to go as soon as it [may](Self::may_go).
+    /// The consumer is to be cancelled as soon as it [may](Self::may_go).
     pub(super) fn part(&mut self, now: Instant) {
         let was_served = self.was_served;
         self.parting
             .get_or_insert_with(|| Parting::begin(now, was_served));
     }
 
-    /// Whether it is to go.
+    /// Whether it is to be cancelled.
     pub(super) fn is_parting(&self) -> bool {
         self.parting.is_some()
     }
 
-    /// The broker says how many messages wait in the queue.
+    /// How many messages the broker says are ready in the queue.
     pub(super) fn looked(&mut self, ready: u32) {
         if let Some(parting) = &mut self.parting {
             parting.looked(ready);
@@ -71,7 +71,7 @@ impl Places {
             .unwrap_or_default()
     }
 
-    /// Whether it is to go, and nothing can be on its way to it.
+    /// Whether it is to be cancelled, and nothing can be on its way to it.
     pub(super) fn may_go(&self, now: Instant) -> bool {
         let full = self.taken.len() >= self.prefetch;
         self.parting

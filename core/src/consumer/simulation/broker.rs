@@ -1,4 +1,4 @@
-//! What the engine wants is done, as by a broker that is never in doubt.
+//! Carries out the engine's commands, as a broker that never fails.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl Simulation {
         }
     }
 
-    /// Notes what became of a message. A parked one was published just before.
+    /// Records what happened to a message. A parked one was published just before.
     fn note(&mut self, event: Event) {
         match event {
             Event::Retried { delay, .. } => self.steps.push_back(Step::Retried { delay }),
@@ -74,7 +74,7 @@ impl Simulation {
         }
     }
 
-    /// A copy, in the queue that it goes to.
+    /// Puts a copy into its queue.
     fn deliver(&mut self, copy: Copy, original: &Received) {
         let parking = crate::topology::parking_queue(&self.options.queue);
         let body = original.body.clone();

@@ -1,4 +1,4 @@
-//! A queue and its consumer without a broker, on a clock of their own: the engine of the real consumer, and no waiting.
+//! A queue and its consumer without a broker: the real engine, on a simulated clock.
 
 mod broker;
 mod queue;
@@ -28,14 +28,14 @@ use crate::{
     types::ShortString,
 };
 
-/// The only channel there is.
+/// The only channel.
 const SESSION: u64 = 1;
 
-/// A work queue and its consumer, simulated for tests: the policy, the rules, the limits and the headers are those of the
-/// real consumer, and time passes only when nothing else is to be done.
+/// A simulated work queue and its consumer, for tests without a broker. Policy, rules, limits and headers work as in the real consumer. The
+/// clock is simulated, so nothing waits.
 ///
-/// With [`Strategy::Service`] the messages are retried and parked as the service does that has the consumer's policy in its file, which
-/// without one is that of a service without a file. Only here may such a consumer have a policy.
+/// With [`Strategy::Service`] the messages are retried and parked as by a service that has this consumer's policy in its file. Without a
+/// policy, it is that of a service without a file. Only here may such a consumer have a policy.
 ///
 /// ```
 /// use retryrmq::{Consumer, Failure, Outcome, Publish, Simulation, Step};
@@ -58,16 +58,16 @@ pub struct Simulation {
     began: SystemTime,
     elapsed: Duration,
     queue: Queue,
-    /// What is handed out, in the order in which it was.
+    /// Delivered messages that were not taken yet, in order.
     ready: VecDeque<Delivery>,
-    /// Parked copies whose consumer has not been told yet.
+    /// Parked copies that were not reported as a step yet.
     parked: VecDeque<Message>,
-    /// What the last thing that was told led to.
+    /// The steps that followed the last input.
     steps: VecDeque<Step>,
 }
 
 impl Simulation {
-    /// An empty queue, and `consumer`'s options.
+    /// An empty queue and its consumer.
     ///
     /// # Errors
     /// As [`Consumer::validate`].
@@ -86,8 +86,8 @@ impl Simulation {
             header_room: USUAL_HEADER_ROOM,
             // The same jitter in every run of a test.
             seed: 0,
-            // By which way a message comes back is the broker's business, and there is none; nor is there a service, which decides as
-            // this consumer would with its policy.
+            // How a message returns is up to the broker, and there is none. There is no service either; it would decide as this consumer
+            // does with its policy.
             options: consumer.clone().strategy(Strategy::RetryQueues),
         };
         let mut simulation = Self {
@@ -105,7 +105,7 @@ impl Simulation {
         Ok(simulation)
     }
 
-    /// Publishes to the queue, by whatever exchange and routing key: in a simulation everything is routed to it.
+    /// Publishes to the queue. Every exchange and routing key leads to it.
     ///
     /// # Errors
     /// As [`Client::publish`](crate::Client::publish) for a message that cannot be published.
@@ -131,8 +131,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// The next message, in the order of a queue; the clock moves on to its arrival if it is still on its way. `None`
-    /// when nothing is in the queue or on its way, or as much is handed out and not settled as the prefetch allows.
+    /// The next message, in the order of the queue. If messages are only waiting, the clock moves on to the next one's return. `None` if
+    /// the queue is empty and nothing waits, or if as many messages as the prefetch allows are not settled yet.
     #[expect(
         clippy::should_implement_trait,
         reason = "`publish` and `settle` are called between two messages"
@@ -142,8 +142,8 @@ impl Simulation {
             if let Some(delivery) = self.ready.pop_front() {
                 return Some(delivery);
             }
-            // What is kept for a while, a suspect above all, comes in its own time. Acknowledgements wait for company, and
-            // that shows only where they hold up what comes next.
+            // What is kept back for a while, above all a suspect, arrives at its time. Acknowledgements are collected, which shows only
+            // when they hold up the next message.
             let timer = if self.queue.is_held_up(self.elapsed) {
                 self.engine.wake_at()
             } else {
@@ -168,32 +168,32 @@ impl Simulation {
         }
     }
 
-    /// Whether the message may be parked if this attempt fails, as a
-    /// [`Subscription`](crate::Subscription::may_park) says it.
+    /// As [`Subscription::may_park`](crate::Subscription::may_park): whether the message may be parked if this attempt fails.
     #[must_use]
     pub fn may_park(&self, message: &Message) -> bool {
         let patience = self.options.patience();
         patience.is_some_and(|patience| message.retries() >= patience || message.mended().is_some())
     }
 
-    /// Lets time pass, a handler's for example.
+    /// Moves the clock forward, for example by the time a handler takes.
     pub fn advance(&mut self, by: Duration) {
         self.elapsed = self.elapsed.saturating_add(by);
     }
 
-    /// How much time has passed since the simulation was made.
+    /// How far the clock has moved since the simulation was made.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.elapsed
     }
 
-    /// The time on the simulation's clock.
+    /// The time on the simulated clock.
     #[must_use]
     pub fn now(&self) -> SystemTime {
         self.began + self.elapsed
     }
 
-    /// Ends an attempt with what a handler returned, or with an [`Outcome`]. `None` for a token that was settled before.
+    /// Ends an attempt with what a handler returned, or with an [`Outcome`]. Returns what happened to the message; `None` for a token that
+    /// was settled before.
     ///
     /// ```
     /// # use retryrmq::{Consumer, Publish, Simulation, Step, park};
@@ -217,7 +217,7 @@ impl Simulation {
             token,
             ending: Ending::Settled(outcome),
         });
-        // What follows for other messages comes after.
+        // Steps of other messages come after it.
         let step = self.steps.pop_front();
         step.or(acked.then_some(Step::Acked))
     }
@@ -238,7 +238,7 @@ impl Simulation {
         self.turn();
     }
 
-    /// Does what the engine wants, as a broker would that is never in doubt and never late.
+    /// Carries out the engine's commands as a broker that never fails and answers at once.
     fn turn(&mut self) {
         loop {
             let now = self.now_for_the_engine();

@@ -1,4 +1,4 @@
-//! The work queue of a simulation: a quorum queue of RabbitMQ 4.3, which loses nothing, is never late and has no limit.
+//! The work queue of a simulation: a quorum queue of RabbitMQ 4.3 that loses nothing, is never late and has no limit.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,28 +12,28 @@ use crate::{
     types::{AMQPValue, ShortString},
 };
 
-/// A message, and how often it was given back.
+/// A message, and how often it was requeued.
 struct Queued {
     message: Arrival,
-    /// Given back in whatever way.
+    /// Requeues of any kind.
     acquired: i64,
-    /// Given back in a way that counts.
+    /// Requeues that count.
     deliveries: i64,
 }
 
-/// Somebody who is served.
+/// A consumer.
 struct Served {
     consumer: u64,
     prefetch: usize,
 }
 
-/// What is in the queue or on its way there, and what consumers hold.
+/// Messages in the queue, on their way to it, and held by consumers.
 #[derive(Default)]
 pub(super) struct Queue {
-    /// By when it is there, and in the order in which it was sent.
+    /// Keyed by arrival time, then in the order in which they were sent.
     coming: BTreeMap<(Duration, u64), Queued>,
     sent: u64,
-    /// What was given back stands in front.
+    /// Requeued messages; they come first.
     returned: VecDeque<Queued>,
     /// By delivery tag, with its consumer.
     held: BTreeMap<u64, (u64, Queued)>,
@@ -42,7 +42,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// A message that will be here then.
+    /// Adds a message that arrives at this time.
     pub(super) fn send(&mut self, due: Duration, message: Arrival) {
         self.sent += 1;
         let queued = Queued {
@@ -65,12 +65,12 @@ impl Queue {
         });
     }
 
-    /// A consumer gets nothing more, and keeps what it holds.
+    /// A consumer gets no more messages, and keeps what it has.
     pub(super) fn cancel(&mut self, consumer: u64) {
         self.served.retain(|served| served.consumer != consumer);
     }
 
-    /// When the next message can be handed out: `None` when there is none, or no consumer may hold another one.
+    /// When the next message can be delivered; `None` if there is none, or no consumer may take another one.
     pub(super) fn next_at(&self) -> Option<Duration> {
         self.whose_turn()?;
         if self.returned.is_empty() {
@@ -80,14 +80,14 @@ impl Queue {
         }
     }
 
-    /// Whether a message waits for nothing but a consumer that may hold it.
+    /// Whether a ready message only waits for a consumer with room.
     pub(super) fn is_held_up(&self, now: Duration) -> bool {
         let there = self.coming.first_key_value().map(|((due, _), _)| *due);
         let waits = !self.returned.is_empty() || there.is_some_and(|due| due <= now);
         waits && self.whose_turn().is_none()
     }
 
-    /// Hands out the next message, and says to whom.
+    /// Delivers the next message, and returns its consumer.
     pub(super) fn hand_out(&mut self) -> Option<(u64, Arrival)> {
         let consumer = self.whose_turn()?;
         let queued = match self.returned.pop_front() {
@@ -100,7 +100,7 @@ impl Queue {
         Some((consumer, arrival))
     }
 
-    /// The newest consumer with a free hand: it replaces the others.
+    /// The newest consumer with room: it replaces the others.
     fn whose_turn(&self) -> Option<u64> {
         let held = |consumer| {
             let all = self.held.values();
@@ -121,7 +121,7 @@ impl Queue {
         }
     }
 
-    /// A consumer gives a message back, or rejects it for good.
+    /// A consumer requeues a message, or rejects it for good.
     pub(super) fn give_back(&mut self, tag: u64, how: Return) {
         let Some((_, mut queued)) = self.held.remove(&tag) else {
             return;
@@ -158,7 +158,7 @@ fn with(properties: BasicProperties, name: &str, count: i64) -> BasicProperties 
     properties.with_headers(table)
 }
 
-/// How long a copy waits where it is published to: as long as its queue or its own expiration says, whichever is shorter.
+/// How long a copy waits: as long as its queue or its own expiration says, whichever is shorter.
 pub(super) fn waiting_time(queue: &str, copy: &Copy) -> Duration {
     let own = copy.properties.expiration().as_ref();
     let own = own.and_then(|ms| ms.as_str().parse().ok());

@@ -1,33 +1,33 @@
-//! What a test sees of a message's way.
+//! What a test sees of a message's life.
 
 use std::time::Duration;
 
 use crate::{Message, retry::ParkReason};
 
-/// What became of a message after an attempt.
+/// What happened to a message after an attempt.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Step {
-    /// Handled: acknowledged and gone.
+    /// It was acknowledged.
     Acked,
-    /// It waits for another attempt.
+    /// It waits for its next attempt.
     #[non_exhaustive]
     Retried {
-        /// How long.
+        /// How long it waits.
         delay: Duration,
     },
-    /// It was deferred; no attempt is spent.
+    /// It was deferred, and uses up no attempt.
     #[non_exhaustive]
     Deferred {
-        /// For how long.
+        /// How long it waits.
         delay: Duration,
     },
-    /// It is parked.
+    /// It was parked.
     #[non_exhaustive]
     Parked {
         /// Why.
         reason: ParkReason,
-        /// The parked copy, with the record that a person would read.
+        /// The parked copy, with its record in the headers.
         message: Message,
     },
     /// It was given up and dropped, because `park` is off.
@@ -36,6 +36,6 @@ pub enum Step {
         /// Why.
         reason: ParkReason,
     },
-    /// It was rejected, because `dlx` is off: the queue's own dead-lettering decides.
+    /// It was rejected without requeue, because `dlx` is off. The queue's own dead-lettering decides.
     Rejected,
 }

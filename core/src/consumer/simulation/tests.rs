@@ -1,4 +1,4 @@
-//! What a test of a service may rely on.
+//! What users' tests can rely on.
 
 use super::*;
 use crate::{Failure, MINUTE, Pause, Policy, SECOND, retry::ParkReason};
@@ -107,7 +107,7 @@ fn without_dlx_a_failure_is_rejected_and_without_park_it_is_dropped() {
     assert!(matches!(dropped, Step::Dropped { .. }), "{dropped:?}");
 }
 
-/// A pause that is longer than a message is kept.
+/// A pause longer than messages are kept.
 fn paused() -> Simulation {
     let pause = Pause {
         failures: 0.5,
@@ -165,7 +165,7 @@ fn no_more_is_handed_out_than_the_prefetch_allows() {
             .publish(Publish::to_queue("orders", number.to_string()))
             .unwrap();
     }
-    // The first comes to a consumer that takes one at a time until it has seen a message.
+    // The first one goes to a consumer that takes one at a time until it has seen a message.
     let held: Vec<_> = std::iter::from_fn(|| simulation.next()).collect();
     assert_eq!(held.len(), 3);
     for delivery in held {

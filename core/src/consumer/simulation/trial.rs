@@ -1,4 +1,4 @@
-//! A handler tried in a simulation.
+//! Runs a handler in a simulation.
 
 use std::time::Duration;
 
@@ -12,18 +12,19 @@ use crate::{
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Trial {
-    /// The message, as the handler saw it.
+    /// The message, as the handler got it.
     pub message: Message,
-    /// When the attempt began, on the simulation's clock.
+    /// When the attempt began, on the simulated clock.
     pub at: Duration,
-    /// What became of the message.
+    /// What happened to the message.
     pub step: Step,
 }
 
 impl Simulation {
-    /// Has `handler` handle all messages, one at a time, until nothing is in the queue or on its way: the attempts in their order. A
-    /// panic is a failed attempt, as it is for a consumer. What waits, comes back at once: only the simulation's clock moves. Where the
-    /// consumer has a handler timeout, that is real time, and takes a tokio runtime with its timer.
+    /// Lets `handler` handle all messages, one at a time, until the queue is empty and nothing waits. Returns the attempts in order. A
+    /// panic is a failed attempt, as with a real consumer. Waiting messages return at once: only the simulated clock moves.
+    ///
+    /// A handler timeout is measured in real time, and needs a tokio runtime with a timer.
     ///
     /// ```
     /// use retryrmq::{Consumer, Message, Publish, Simulation, Step};

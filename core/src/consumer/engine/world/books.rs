@@ -1,4 +1,4 @@
-//! What was published, what its handlers are like, and what became of it.
+//! The books of a run: what was published, what the handlers of each message do, and what happened to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,23 +21,23 @@ pub(super) enum Kind {
     FailsOnce,
     FailsAlways,
     Parks,
-    /// Is put off twice.
+    /// Is deferred twice.
     Defers,
     /// Is put off more often than a broker delivers it.
     DefersOften,
     /// Succeeds after seven seconds.
     Slow,
-    /// Succeeds at once when it runs again, and the first time only after more than half an hour.
+    /// Hangs for more than half an hour the first time, and succeeds at once when it runs again.
     Hangs,
-    /// Succeeds, and says later that it failed.
+    /// Succeeds, and later also reports a failure.
     AnswersTwice,
-    /// Takes its process along, always.
+    /// Always crashes its process.
     Poison,
-    /// Fails once, and takes its process along from then on.
+    /// Fails once, and from then on crashes its process.
     FailsThenKills,
-    /// Takes its process along when it runs for the first time.
+    /// Crashes its process when it runs for the first time.
     CrashesOnce,
-    /// Is fine, and came with a forged count of crashes.
+    /// Succeeds, and came with a forged count of crashes.
     Forged(i64),
 }
 
@@ -77,8 +77,8 @@ impl Kind {
         }
     }
 
-    /// Whether it may end in the parking queue for this reason, when whoever had it lost his connection so often, and not by
-    /// the fault of another message. `quiet`: nobody was taken away from anybody.
+    /// Whether it may be parked for this reason, if its consumers lost their connections this often and not because of another message.
+    /// `quiet`: no fault takes messages away from consumers.
     fn may_be_parked(self, reason: &str, hits: u32, quiet: bool) -> bool {
         match reason {
             "exhausted" => self == Self::FailsAlways,
@@ -100,7 +100,7 @@ impl Kind {
         matches!(self, Self::Fine | Self::FailsOnce)
     }
 
-    /// How often each of it runs at most, if nobody is taken away from it.
+    /// How often each of it runs at most, if no message is taken away from a consumer.
     fn most_runs(self) -> u32 {
         match self {
             Self::DefersOften => OFTEN + 1,
@@ -121,21 +121,21 @@ impl Kind {
 #[derive(Debug)]
 struct Page {
     kind: Kind,
-    /// How many of it were published, alike to the last bit, and how many of those were confirmed.
+    /// How many completely equal ones were published, and how many of those were confirmed.
     published: u32,
     confirmed: u32,
     handled: bool,
     parked: bool,
-    /// An operator named it, and wanted it to be gone.
+    /// An operator dropped it.
     dropped: bool,
-    /// It may have been in a queue that an operator emptied.
+    /// It may have been in a queue that an operator purged.
     forgiven: bool,
     runs: u32,
-    /// How often whoever had it lost his connection or process, and not by the fault of another message.
+    /// How often its consumer lost its connection or process, not because of another message.
     hits: u32,
-    /// How often it came to a good end: handled, or parked.
+    /// How often it was handled or parked.
     ends: u32,
-    /// How often anything happened that may make two of it: somebody who had it, or a copy of it, is gone, and it comes again.
+    /// How often something happened that may double it: its consumer, or a copy of it, is gone, and it comes again.
     doubles: u32,
 }
 
@@ -143,7 +143,7 @@ struct Page {
 pub(super) struct Books {
     pages: BTreeMap<u32, Page>,
     unsettled: BTreeSet<u32>,
-    /// Scratch of the steps, which are many.
+    /// Reused memory for the many steps.
     pub(super) choices: Vec<Choice>,
 }
 
@@ -165,7 +165,7 @@ impl Books {
         self.pages.insert(number, page);
     }
 
-    /// Another one is published that is alike to the last bit.
+    /// Another completely equal one is published.
     pub(super) fn published_alike(&mut self, number: u32) {
         if let Some(page) = self.pages.get_mut(&number) {
             page.published += 1;
@@ -181,14 +181,14 @@ impl Books {
         }
     }
 
-    /// Its publisher does not know: it may be there or not, and both are right.
+    /// Its publisher does not know whether it was stored; both are right.
     pub(super) fn doubtful(&mut self, _: u32) {}
 
     pub(super) fn kind(&self, number: u32) -> Kind {
         self.pages.get(&number).map_or(Kind::Fine, |page| page.kind)
     }
 
-    /// An attempt begins; how many there were before.
+    /// An attempt begins; returns how many there were before.
     pub(super) fn runs(&mut self, number: u32) -> u32 {
         let Some(page) = self.pages.get_mut(&number) else {
             return 0;
@@ -197,28 +197,28 @@ impl Books {
         page.runs - 1
     }
 
-    /// The connection or the process of whoever has it is gone.
+    /// Its consumer's connection or process is gone.
     pub(super) fn hit(&mut self, number: u32) {
         if let Some(page) = self.pages.get_mut(&number) {
             page.hits += 1;
         }
     }
 
-    /// Somebody who had it is gone, and it comes again.
+    /// Its consumer is gone, and it comes again.
     pub(super) fn may_be_doubled(&mut self, number: u32) {
         if let Some(page) = self.pages.get_mut(&number) {
             page.doubles += 1;
         }
     }
 
-    /// There are not two of it, after all: the copy that was to be the second is withdrawn.
+    /// It is not doubled after all: the copy that would be the second is withdrawn.
     pub(super) fn is_not_doubled(&mut self, number: u32) {
         if let Some(page) = self.pages.get_mut(&number) {
             page.doubles = page.doubles.saturating_sub(1);
         }
     }
 
-    /// Of each that is there two may come.
+    /// Every message that exists may be doubled.
     pub(super) fn all_may_be_doubled(&mut self) {
         for page in self.pages.values_mut() {
             page.doubles = page.doubles * 2 + 1;
@@ -233,7 +233,7 @@ impl Books {
         self.unsettled.remove(&number);
     }
 
-    /// A consumer was told that the copy in the parking queue is confirmed.
+    /// A consumer got the confirm of its parked copy.
     pub(super) fn parked(&mut self, number: u32) {
         if let Some(page) = self.pages.get_mut(&number) {
             page.parked = true;
@@ -241,7 +241,7 @@ impl Books {
         self.unsettled.remove(&number);
     }
 
-    /// An operator has emptied the work queue: what was not handled by then may be gone.
+    /// An operator has purged the work queue: messages not handled by then may be gone.
     pub(super) fn forgive(&mut self) {
         for page in self.pages.values_mut() {
             page.forgiven |= page.ends < page.published;
@@ -269,8 +269,8 @@ impl Books {
         left.join(", ")
     }
 
-    /// While nothing was in the way but a queue that takes nothing, or a handler that hangs, healthy messages must have been handled.
-    /// `suspects`: those that came with crashes, too.
+    /// If nothing was in the way but a full queue or a hanging handler, healthy messages must have been handled. `suspects`: also those
+    /// that came with crashes.
     pub(super) fn nobody_was_kept(&self, suspects: bool) -> Result<(), String> {
         let kept = self.pages.iter().find(|(_, page)| {
             let waits = page.confirmed > 0 && !page.handled && !page.parked;
@@ -286,7 +286,7 @@ impl Books {
         }
     }
 
-    /// Nothing comes to more ends than there can be of it, nor runs more often where nothing is ever given back.
+    /// No message ends more often than there can be copies of it. Without returns, none runs more often either.
     fn nothing_is_there_too_often(
         &self,
         parked: &[(u32, String)],
@@ -306,8 +306,8 @@ impl Books {
         Ok(())
     }
 
-    /// Holds what was told against what the broker has. `quiet`: nobody was taken away from anybody. `replayed`: somebody else may have
-    /// brought back what was at its end.
+    /// Compares the books with what the broker has. `quiet`: no fault takes messages away from consumers. `replayed`: an operator may have
+    /// replayed ended messages.
     pub(super) fn balance(
         &self,
         broker: &mut Broker,
@@ -357,7 +357,7 @@ pub(super) fn number(properties: &BasicProperties) -> u32 {
         .unwrap_or(0)
 }
 
-/// What is in the parking queue: numbers and reasons.
+/// The numbers and reasons of the messages in the parking queue.
 fn parked(broker: &mut Broker) -> Vec<(u32, String)> {
     let mut all = Vec::new();
     let Some(reader) = broker.connect() else {

@@ -1,4 +1,4 @@
-//! What is done to everybody.
+//! The faults of a simulated run.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use retryrmq_model::{Declare, Policy, QueueType};
 
 use super::{PARKED, QUEUE, Setting, World};
 
-/// Which kinds of harm there are.
+/// Which kinds of faults there are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Faults {
     pub(super) cuts: bool,
@@ -14,13 +14,13 @@ pub(super) struct Faults {
     pub(super) stops: bool,
     pub(super) broker: bool,
     pub(super) poison: bool,
-    /// The parking queue takes nothing while harm is done.
+    /// The parking queue is full while faults happen.
     pub(super) full_parking: bool,
-    /// An operator's delivery limit on the work queue.
+    /// A delivery limit on the work queue, set by an operator's policy.
     pub(super) delivery_limit: bool,
-    /// Alarms of the broker, during which it reads nothing from those who publish.
+    /// Alarms, during which the broker does not read from publishers.
     pub(super) alarms: bool,
-    /// Operators who purge the work queue, make it anew, or leave it no room.
+    /// Operators who purge the work queue, delete and create it, or limit its length.
     pub(super) tidying: bool,
 }
 
@@ -42,7 +42,7 @@ impl Faults {
 }
 
 impl Faults {
-    /// Whether nobody is taken away from anybody.
+    /// Whether no fault takes messages away from consumers.
     pub(super) fn are_quiet(self) -> bool {
         !(self.cuts
             || self.kills
@@ -71,7 +71,7 @@ impl Faults {
     }
 }
 
-/// A parking queue that takes nothing.
+/// A parking queue without room.
 pub(super) fn full_parking() -> Declare {
     Declare::durable(PARKED, QueueType::Classic)
         .with_number("x-max-length", 0)
@@ -90,7 +90,7 @@ impl World {
         }
     }
 
-    /// A policy on the work queue: of its delivery limit, and of its room.
+    /// Sets a policy on the work queue: a delivery limit, and a length limit.
     fn set_work_policy(&mut self, capped: bool) {
         let quorum = self.setting.work == QueueType::Quorum;
         let limited = self.setting.faults.delivery_limit && quorum;
@@ -104,7 +104,7 @@ impl World {
             .set_policy(QUEUE, (limited || capped).then_some(policy));
     }
 
-    /// Memory is short, or disk space.
+    /// Memory or disk space is short.
     fn raise_alarm(&mut self) {
         self.note(|| "an alarm".into());
         self.broker.set_alarm(true);
@@ -141,14 +141,14 @@ impl World {
                 self.books.forgive();
                 self.broker.purge_queue(QUEUE);
             }
-            // What is young when the broker is killed is gone.
+            // A young queue is emptied when the broker is killed.
             1 if !self.setting.faults.broker => {
                 self.note(|| "the work queue is made anew".into());
                 self.books.forgive();
                 self.broker.delete_queue(QUEUE);
                 let _ = self.broker.make_queue(&self.setting.work_queue());
             }
-            // What comes back into a full classic queue is dropped.
+            // A message that returns into a full classic queue is dropped.
             2 if self.setting.work == QueueType::Quorum => {
                 self.note(|| "the work queue has no room".into());
                 self.set_work_policy(true);
@@ -175,7 +175,7 @@ impl World {
         let at = self.random.usize(..self.replicas.len());
         let may_take_away = self.may_take_away();
         match self.random.u8(0..11) {
-            // What is young when the broker is killed is gone.
+            // A young queue is emptied when the broker is killed.
             7 if self.setting.service_away && !faults.broker => self.service_loses_its_queue(),
             0..6 if !may_take_away => {}
             9 if faults.alarms && self.alarm_ends.is_none() => {
@@ -194,7 +194,7 @@ impl World {
                 self.kill(at);
             }
             4 | 5 if faults.stops => self.stop(at),
-            // A classic waiting queue dead-letters at most once: what is on its way when the broker goes is gone.
+            // A classic waiting queue dead-letters at most once: a message on its way is lost with the broker.
             6 if faults.broker
                 && may_take_away
                 && self.broker.is_running()
@@ -228,8 +228,8 @@ impl World {
         self.broker_returns = Some(self.now + away);
     }
 
-    /// During an alarm there are no copies that begin anew: who loses his connection then again and again spends an operator's
-    /// limit, and no consumer can do anything about that.
+    /// During an alarm no copies can be stored. A consumer that loses its connection again and again then uses up an operator's delivery
+    /// limit, and cannot prevent it.
     fn may_take_away(&mut self) -> bool {
         if self.alarm_ends.is_none() || !self.setting.faults.delivery_limit {
             return true;
@@ -238,14 +238,14 @@ impl World {
         self.taken_in_alarm <= 2
     }
 
-    /// What a walk holds when it is killed has been delivered once more, and before that it may have been given back once: no
-    /// walk can keep a limit from striking that is lower than that.
+    /// When a walk is killed, the messages it holds have one more delivery, and may have been returned once before. No walk can prevent the
+    /// effect of a lower limit.
     pub(super) fn may_interrupt(&self) -> bool {
         let limit = self.setting.parking_limit;
         limit.is_none_or(|limit| self.interruptions < limit - 1)
     }
 
-    /// From now on nothing is done to anybody, and what was taken away is given back.
+    /// From now on there are no faults, and what was taken away is restored.
     pub(super) fn stop_harm(&mut self) -> Result<(), String> {
         if std::mem::replace(&mut self.harm_has_stopped, true) {
             return Ok(());
@@ -261,7 +261,7 @@ impl World {
         if self.setting.faults.are_quiet() && is_served {
             self.books.nobody_was_kept(self.setting.hangs)?;
         }
-        // A broker that was killed may have forgotten the full one while it was young.
+        // A killed broker may have lost the full queue while it was young.
         let is_full = std::mem::take(&mut self.setting.faults.full_parking)
             && self.broker.messages(PARKED).next().is_none();
         if is_full {

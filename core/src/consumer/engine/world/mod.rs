@@ -35,7 +35,7 @@ use crate::{Policy, Strategy, types::AMQPValue};
 const QUEUE: &str = "orders";
 const PARKED: &str = "orders.parked";
 
-/// What a run is like, apart from its seed.
+/// The setting of a run, besides its seed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
     version: Version,
@@ -48,20 +48,20 @@ pub(super) struct Setting {
     single_active: bool,
     auto_delete: bool,
     strategy: Strategy,
-    /// Who walk through the parking queue.
+    /// How many operators walk through the parking queue.
     operators: usize,
-    /// A policy's delivery limit on the parking queue.
+    /// A delivery limit on the parking queue, set by a policy.
     parking_limit: Option<i64>,
     priorities: bool,
-    /// Many messages come with as many crashes on them as one may have.
+    /// Many messages come with as many crashes as a suspect can have.
     suspects: bool,
-    /// The first message keeps its handler for more than half an hour.
+    /// The first message hangs its handler for more than half an hour.
     hangs: bool,
     /// How long consumers pause when many attempts fail.
     pause: Option<Duration>,
     /// The broker is killed while its queues are young.
     dies_young: bool,
-    /// The service comes late and makes its queue then, which somebody deletes later whenever it is empty.
+    /// The service starts late and then creates its queue, which is later deleted whenever it is empty.
     service_away: bool,
     /// Consumers without `dlx`: there are no waiting queues for what they put off.
     plain: bool,
@@ -95,12 +95,12 @@ struct World {
     broker: Broker,
     replicas: Vec<Replica>,
     operators: Vec<Operator>,
-    /// The service that failures are handed over to.
+    /// The service that gets handed-over failures.
     service: Attendant,
-    /// How often walks were interrupted, each of which spends a delivery.
+    /// How often walks were interrupted; each uses up a delivery.
     interruptions: i64,
     publisher: Option<ConnectionId>,
-    /// What was published on this connection, by the number of its confirm.
+    /// Unconfirmed publishes on this connection, by the number of the confirm.
     unconfirmed: BTreeMap<u64, u32>,
     publishes: u64,
     published: u32,
@@ -111,17 +111,17 @@ struct World {
     was_alarmed: bool,
     next_publish: Duration,
     broker_returns: Option<Duration>,
-    /// Until when the broker reads nothing from those who publish, and until when the work queue has no room.
+    /// Until when the broker does not read from publishers, and until when the work queue is full.
     alarm_ends: Option<Duration>,
-    /// Harms during the alarm that may have taken messages from their consumers.
+    /// Faults during the alarm that may have taken messages from their consumers.
     taken_in_alarm: u32,
     cap_ends: Option<Duration>,
     trace: VecDeque<String>,
     steps: u64,
 }
 
-/// How long the end may take once nothing is done to anybody any more. A dead letter that could not be stored is tried again
-/// after three minutes, and a delivery that is not settled is taken back after thirty.
+/// How long the end may take once the faults have ended. A dead letter that could not be stored is tried again after three minutes, and an
+/// unsettled delivery is taken back after thirty.
 const BOUND: Duration = Duration::from_secs(4 * 3600);
 const MOST_STEPS: u64 = 2_000_000;
 const TRACE: usize = 100;
@@ -144,7 +144,7 @@ impl Setting {
         text.parse().expect("the policy can be read")
     }
 
-    /// Whether a crash after a rejection can be told from the retry. Not on a classic queue of 4.3, where both look alike.
+    /// Whether a crash after a rejection can be told from the retry. Not on a classic queue of 4.3, where both look the same.
     fn sees_crashes_after_deaths(&self) -> bool {
         self.strategy == Strategy::DeadLetter
             && (self.work != QueueType::Classic || self.version < Version::V4_3)
@@ -180,9 +180,9 @@ impl World {
         if setting.faults.full_parking {
             let _ = broker.make_queue(&faults::full_parking());
         }
-        // They were there for long: a broker that is killed keeps them.
+        // They existed for long: a killed broker keeps them.
         broker.advance(Duration::from_secs(10));
-        // What is to be held up must have failed before.
+        // A message that is to be held up must have failed before.
         let first_fault = match setting.long_alarm {
             true => Duration::from_millis(random.u64(5_000..30_000)),
             false => Duration::from_millis(random.u64(300..4_000)),
@@ -293,7 +293,7 @@ impl World {
                 .all(|name| self.broker.messages(name).next().is_none())
     }
 
-    /// One thing happens: a frame arrives at one of its ends, or time passes until the next one can.
+    /// One step: a frame arrives at one of its ends, or time passes until the next one can.
     fn step(&mut self) -> Result<(), String> {
         let mut choices = std::mem::take(&mut self.books.choices);
         choices.clear();
@@ -316,7 +316,7 @@ impl World {
         Ok(())
     }
 
-    /// Until something happens by itself; while frames are on their way, hardly at all.
+    /// Time passes until something happens by itself; while frames are on their way, hardly any.
     fn pass_time(&mut self, hardly: bool) {
         let mut next = vec![
             self.broker.next_event_at(),

@@ -1,4 +1,4 @@
-//! Publishers: they reuse ids, forge headers, delay, and believe nothing but a confirm.
+//! Publishers: they reuse ids, forge headers, use delays, and trust only confirms.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     types::{AMQPValue, FieldTable},
 };
 
-/// A queue is a safe place when it is as old.
+/// The age at which a queue is a safe place.
 const SAFE_AGE: Duration = Duration::from_secs(2);
 
 impl World {
@@ -19,7 +19,7 @@ impl World {
         let connection = match self.publisher.filter(|id| self.broker.is_open(*id)) {
             Some(connection) => connection,
             None => {
-                // Whether those were stored nobody knows: their publisher publishes them again, or gives up.
+                // Nobody knows whether those were stored: their publisher publishes them again, or gives up.
                 self.give_up_unconfirmed();
                 let Some(connection) = self.broker.connect() else {
                     return;
@@ -45,14 +45,15 @@ impl World {
         if let Kind::Forged(crashes) = kind {
             headers.insert("x-retry-crashes".into(), AMQPValue::LongLongInt(crashes));
         }
-        // A forged count of deliveries is believed where deaths are counted: that parks the message that carries it.
+        // A forged delivery count is believed if deaths are counted; it parks the message that has it.
         if matches!(kind, Kind::Fine | Kind::Slow)
             && self.setting.strategy == Strategy::RetryQueues
             && self.random.u8(0..6) == 0
         {
             forge(&mut self.random, &mut headers);
         }
-        // A classic queue hands on what stands there, and must not be believed to have counted: its poison would never end.
+        // A classic queue passes on whatever count the message has. It must not be taken for a real count: a poison message would never
+        // end.
         if self.setting.work == QueueType::Classic
             && self.setting.strategy == Strategy::RetryQueues
             && self.random.u8(0..3) == 0
@@ -79,7 +80,7 @@ impl World {
         }
         let to = self.queue_for_a_delay().unwrap_or_else(|| QUEUE.into());
         let message = Publish::to_queue(&to, *b"body").with(properties);
-        // Without an id two can be alike to the last bit, and are two messages all the same.
+        // Without an id, two messages can be completely equal, and are still two messages.
         if is_alike {
             self.note(|| format!("another {number} is published"));
             self.books.published_alike(number);
@@ -137,7 +138,7 @@ impl World {
     }
 }
 
-/// Headers that mean something to us, with values that nobody of ours has written.
+/// Headers that have a meaning to us, with values that no client of ours has written.
 fn forge(random: &mut fastrand::Rng, headers: &mut FieldTable) {
     let (name, value) = match random.u8(0..6) {
         0 => ("x-retry-count", AMQPValue::LongLongInt(-3)),

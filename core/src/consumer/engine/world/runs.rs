@@ -1,4 +1,4 @@
-//! Many seeds, and a failing one made small.
+//! Runs many seeds, and makes a failing one small.
 
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,7 @@ pub(super) fn run(seed: u64, setting: Setting) -> Result<u64, Box<Broken>> {
     world.play(seed)
 }
 
-/// What can be had together, and what a consumer can do something about.
+/// Turns off settings that exclude each other, or that a consumer cannot handle.
 fn possible(mut setting: Setting) -> Setting {
     match setting.strategy {
         Strategy::RetryQueues | Strategy::DelayedExchange | Strategy::Service => {}
@@ -62,7 +62,7 @@ fn possible(mut setting: Setting) -> Setting {
         Strategy::Native => {
             setting.version = Version::V4_3;
             (setting.work, setting.waiting) = (QueueType::Quorum, QueueType::Quorum);
-            // A crash is a retry there.
+            // With this strategy a crash is a retry.
             setting.faults = setting.faults.quiet();
         }
     }
@@ -71,19 +71,19 @@ fn possible(mut setting: Setting) -> Setting {
         setting.faults.delivery_limit = false;
         setting.faults.tidying = false;
     }
-    // A crash during an alarm spends an operator's limit.
+    // A crash during an alarm uses up an operator's delivery limit.
     setting.faults.alarms &= !(setting.faults.delivery_limit && setting.faults.poison);
-    // It goes with its last consumer, and its messages with it.
+    // An auto-delete queue is deleted with its last consumer, and its messages with it.
     setting.auto_delete &= setting.work == QueueType::Classic
         && setting.strategy == Strategy::RetryQueues
         && setting.faults.are_quiet();
     setting
 }
 
-/// A run that does not come to an end takes many seconds, and so does each smaller one.
+/// A run that does not end takes many seconds, and so does each smaller one.
 const LONGEST_SEARCH: Duration = Duration::from_secs(60);
 
-/// The smallest setting that still breaks the promise: fewer messages, fewer replicas, less harm.
+/// The smallest setting that still breaks the promise: fewer messages, fewer replicas, fewer faults.
 fn shortest(broken: Box<Broken>) -> Box<Broken> {
     let (mut best, began) = (broken, Instant::now());
     while began.elapsed() < LONGEST_SEARCH {
@@ -144,13 +144,13 @@ fn shortest(broken: Box<Broken>) -> Box<Broken> {
     best
 }
 
-/// Tells what was found before it is made small, which takes its time.
+/// Reports the failure before it is made small, which takes long.
 fn fail(broken: Box<Broken>) -> ! {
     eprintln!("{broken}\nto be made small:");
     panic!("{}", shortest(broken));
 }
 
-/// Plays seeds until there were enough, after so long; panics with the first that breaks a promise.
+/// Plays seeds until there were enough, or for long enough; panics at the first that breaks a promise.
 fn play(from: u64, is_enough: impl Fn(u64, Duration) -> bool) {
     let began = Instant::now();
     let (mut steps, mut seeds) = (0, 0);
@@ -168,7 +168,7 @@ fn play(from: u64, is_enough: impl Fn(u64, Duration) -> bool) {
     );
 }
 
-/// Plays the first seeds with settings of one kind; panics with the first that breaks a promise.
+/// Plays the first seeds with one kind of setting; panics at the first that breaks a promise.
 fn hold(seeds: u64, kind: impl Fn(Setting) -> Setting) {
     for seed in 0..seeds {
         if let Err(broken) = run(seed, kind(setting(seed))) {
@@ -192,12 +192,12 @@ fn every_promise_holds_whatever_happens() {
     let from = number("RETRYRMQ_SIMULATE_FROM").unwrap_or(0);
     match number("RETRYRMQ_SIMULATE_SECONDS") {
         Some(seconds) => play(from, |_, played| played >= Duration::from_secs(seconds)),
-        // The same ones on a fast machine and on a slow one.
+        // The same seeds on a fast and on a slow machine.
         None => play(from, |seeds, _| seeds == 600),
     }
 }
 
-/// Operators above all.
+/// Mainly operators.
 fn walked(setting: Setting) -> Setting {
     Setting {
         operators: setting.operators.max(1),
@@ -215,7 +215,7 @@ fn a_walk_through_the_parking_queue_loses_nothing() {
     hold(100, walked);
 }
 
-/// Consumers that hand over what fails, to a service that may be gone at any moment.
+/// Consumers that hand over failures to a service that may be killed at any moment.
 fn handed_over(setting: Setting) -> Setting {
     possible(Setting {
         strategy: Strategy::Service,
@@ -232,7 +232,7 @@ fn what_is_handed_over_is_not_lost() {
     hold(100, handed_over);
 }
 
-/// Consumers whose service has no queue yet, or not any more.
+/// Consumers whose service has no queue yet, or no longer.
 fn served_late(setting: Setting) -> Setting {
     Setting {
         service_away: true,
@@ -245,7 +245,7 @@ fn what_is_to_be_handed_over_waits_for_a_service() {
     hold(100, served_late);
 }
 
-/// Consumers that pause when much fails, some for longer than the broker's patience.
+/// Consumers that pause when many attempts fail, some for longer than `consumer_timeout`.
 fn paused(setting: Setting) -> Setting {
     let seconds = [1, 20, 2_400][setting.messages as usize % 3];
     Setting {
@@ -260,7 +260,7 @@ fn nothing_is_lost_in_pauses() {
     hold(150, paused);
 }
 
-/// A broker that forgets what is in its youngest queues.
+/// A broker that loses the content of its youngest queues.
 fn young(setting: Setting) -> Setting {
     possible(Setting {
         dies_young: true,
@@ -362,7 +362,7 @@ fn of_those_that_take_turns_one_runs_at_a_time() {
     hold(100, in_turn);
 }
 
-/// One consumer, and messages that arrive as suspects, which nobody but its own queue could blame.
+/// One consumer, and messages that arrive as suspects, counted only by their own queue.
 fn suspected(setting: Setting) -> Setting {
     Setting {
         work: QueueType::Quorum,
@@ -389,7 +389,7 @@ fn no_suspect_is_parked_for_what_its_queue_counted_unseen() {
     hold(150, suspected);
 }
 
-/// Where nothing can be parked, and the consumer has hardly a place for more: those that can be handled are.
+/// If nothing can be parked, and the consumer has few places, the messages that can be handled are.
 #[test]
 fn what_cannot_be_stored_keeps_nobody_from_running() {
     for seed in 0..150 {
@@ -412,7 +412,7 @@ fn what_cannot_be_stored_keeps_nobody_from_running() {
     }
 }
 
-/// One handler that hangs, and few enough suspects that each has had its time. A single active consumer takes one message at a time.
+/// One handler that hangs, and few enough suspects that each gets its time. A single active consumer takes one message at a time.
 fn hung(setting: Setting) -> Setting {
     Setting {
         hangs: true,
@@ -437,7 +437,7 @@ fn the_same_seed_plays_the_same_run() {
     }
 }
 
-/// The simulation can fail: these defects, put back, are found within seconds.
+/// The simulation can fail: it finds these defects within seconds.
 #[test]
 fn defects_that_are_put_back_are_found() {
     const SEEDS: u64 = 2_000;

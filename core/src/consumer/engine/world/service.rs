@@ -1,4 +1,4 @@
-//! A service that takes over what is handed to it: one message at a time, and gone at any moment.
+//! A service that takes over handed-over messages: one at a time, and it may be killed at any moment.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,14 +24,14 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(200);
 /// How long it waits before it tries again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A queue is a safe place when it is known for as long.
+/// How long a queue must be known to be a safe place.
 const SAFE_AGE: Duration = Duration::from_secs(2);
 
 /// A service.
 #[derive(Default)]
 pub(super) struct Attendant {
     connection: Option<ConnectionId>,
-    /// From when on what is confirmed on this connection is safe.
+    /// From when on confirms on this connection are safe.
     safe_from: Duration,
     /// When it looks again.
     next: Duration,
@@ -40,7 +40,7 @@ pub(super) struct Attendant {
     /// It has asked for a message.
     asks: bool,
     holds: Option<Held>,
-    /// What it let go of last; in an alarm the broker may not have read that.
+    /// The last message that it acknowledged; in an alarm the broker may not have read that.
     let_go: Option<u32>,
 }
 
@@ -53,7 +53,7 @@ impl Attendant {
     }
 }
 
-/// The message that it takes over.
+/// The message that it is taking over.
 struct Held {
     tag: u64,
     copy: Copy,
@@ -63,7 +63,7 @@ struct Held {
 #[derive(Clone, Copy)]
 enum Stage {
     Published,
-    /// It can be let go of then.
+    /// It can be acknowledged from then on.
     Stored(Duration),
     Again(Duration),
 }
@@ -73,7 +73,7 @@ pub(super) fn queue() -> Declare {
     Declare::durable(HANDOVER_QUEUE, QueueType::Quorum).with_number("x-delivery-limit", 1_000_000)
 }
 
-/// What the service makes of a message that was handed over.
+/// What the service decides about a handed-over message.
 fn decided(setting: &Setting, properties: &BasicProperties, now: u64, draw: u64) -> Copy {
     let state = RetryState::read(HANDOVER_QUEUE, Counting::Header, Past::None, properties);
     let received = Received {
@@ -213,7 +213,7 @@ impl World {
         self.service.next = self.now;
     }
 
-    /// The queue of the service is deleted, if nothing is lost with it.
+    /// Deletes the queue of the service, if no message is lost with it.
     pub(super) fn service_loses_its_queue(&mut self) {
         if self.broker.messages(HANDOVER_QUEUE).next().is_none()
             && self.broker.delete_queue(HANDOVER_QUEUE)

@@ -1,5 +1,5 @@
-//! Where an operator sits: two connections, and what has come of what was asked. A walk waits at its desk; the world lets
-//! frames through one at a time, and has the walk go on.
+//! The connection between an operator's walk and the world: two AMQP connections, and their results. The walk waits here; the world passes
+//! one frame at a time, and lets the walk continue.
 
 use std::{
     cell::RefCell,
@@ -14,14 +14,14 @@ use retryrmq_model::{Delivery, Frame, Method};
 
 use super::super::replica::Side;
 
-/// The walk is over, and not because it came to its end.
+/// The walk was interrupted.
 #[derive(Debug)]
 pub(super) struct CutShort;
 
-/// What the books must know of.
+/// What the books must record.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Told {
-    /// The operator names a message, which is to be gone for good.
+    /// The operator drops a message for good.
     Drops(u32),
     Replays(u32),
 }
@@ -29,16 +29,16 @@ pub(super) enum Told {
 #[derive(Debug, Default)]
 struct Papers {
     now: Duration,
-    /// With the channel; what is published has but one.
+    /// With the channel; publishing has only one.
     walking: VecDeque<(u16, Method)>,
-    /// By which channel the walk goes.
+    /// The walk's current channel.
     channel: u16,
     publishing: VecDeque<Method>,
     deliveries: VecDeque<Delivery>,
     answers: VecDeque<Frame>,
     publishes: u64,
     confirms: BTreeMap<u64, bool>,
-    /// What was published last before the next confirm came back.
+    /// The last publish before the next confirm was returned.
     came_back: bool,
     is_over: bool,
     wakes_at: Option<Duration>,
@@ -64,7 +64,7 @@ impl Desk {
         desk
     }
 
-    // What the world does.
+    // Used by the world.
 
     pub(super) fn has_written(&self, side: Side) -> bool {
         let papers = self.0.borrow();
@@ -113,7 +113,7 @@ impl Desk {
         std::mem::take(&mut self.0.borrow_mut().told)
     }
 
-    // What the walk does.
+    // Used by the walk.
 
     pub(super) fn now(&self) -> Duration {
         self.0.borrow().now
@@ -128,7 +128,7 @@ impl Desk {
         }
     }
 
-    /// Acknowledges what came by a channel, which may be one that was left.
+    /// Acknowledges a message of a channel, which may be an earlier one.
     pub(super) fn acknowledge(&self, channel: u16, tag: u64) {
         let method = Method::Ack {
             tag,
@@ -137,13 +137,13 @@ impl Desk {
         self.0.borrow_mut().walking.push_back((channel, method));
     }
 
-    /// The walk goes on by another channel.
+    /// The walk continues on another channel.
     pub(super) fn part(&self) {
         self.0.borrow_mut().channel += 1;
         self.write(Side::Consuming, Method::OpenChannel);
     }
 
-    /// Publishes, and says under which number its confirm comes.
+    /// Publishes, and returns the number of its confirm.
     pub(super) fn publish(&self, method: Method) -> u64 {
         self.write(Side::Publishing, method);
         let mut papers = self.0.borrow_mut();
@@ -168,7 +168,7 @@ impl Desk {
         answer.ok_or(CutShort)
     }
 
-    /// The next delivery, or `None` when nothing came for so long.
+    /// The next delivery; `None` if none came for this time.
     pub(super) async fn delivery(&self, quiet: Duration) -> Result<Option<Delivery>, CutShort> {
         let end = self.now() + quiet;
         self.until(Some(end), |papers| papers.deliveries.pop_front())

@@ -1,4 +1,4 @@
-//! Operators who walk through the parking queue, several at a time: they look, replay and drop, and may be gone at any moment.
+//! Operators who walk through the parking queue, several at a time: they look, replay and drop, and may be killed at any moment.
 
 mod desk;
 mod supply;
@@ -20,14 +20,14 @@ use super::{PARKED, World, replica::Choice, replica::Side};
 
 type Going = Pin<Box<dyn Future<Output = Result<(), CutShort>>>>;
 
-/// Somebody at a desk.
+/// One walk of an operator.
 struct Visit {
     desk: Desk,
     walking: ConnectionId,
     publishing: ConnectionId,
-    /// After as many frames its process is killed.
+    /// After how many frames its process is killed.
     dies_after: Option<u32>,
-    /// `None` when it is over, and what was written is still on its way.
+    /// `None` after the walk has ended, while its last frames are on their way.
     walk: Option<Going>,
 }
 
@@ -40,7 +40,7 @@ impl Visit {
     }
 }
 
-/// An operator, who comes again and again.
+/// An operator, who walks again and again.
 #[derive(Default)]
 pub(super) struct Operator {
     visit: Option<Visit>,
@@ -196,7 +196,7 @@ impl World {
         Ok(())
     }
 
-    /// Killed, or cut off: what was written and has not arrived never does.
+    /// The operator is killed or disconnected: frames that have not arrived never do.
     pub(super) fn interrupt(&mut self, at: usize) {
         if !self.operators[at].is_away() {
             self.note(|| format!("operator {at} is killed"));

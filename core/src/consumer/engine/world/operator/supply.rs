@@ -11,9 +11,9 @@ use super::{
 };
 use crate::parking::Source;
 
-/// How long nothing may come before the broker is asked whether there is anything left.
+/// How long to wait for a delivery before asking the broker whether the queue is empty.
 const QUIET: Duration = Duration::from_millis(100);
-/// How long a queue may say that it has something, and send nothing.
+/// How long a queue may say that it has messages, and send none.
 const ANSWER: Duration = Duration::from_secs(20);
 
 impl Walk {
@@ -89,7 +89,7 @@ impl Walk {
         self.desk.answer().await.map(drop)
     }
 
-    /// Goes on by another channel, once.
+    /// Continues on another channel, once.
     pub(super) async fn part(&mut self) -> Result<(), CutShort> {
         if self.tags.parted() > 0 {
             return Ok(());
@@ -123,7 +123,7 @@ impl Walk {
     }
 }
 
-/// How many messages wait for a consumer.
+/// How many messages are ready.
 pub(super) async fn ready(desk: &Desk) -> Result<u32, CutShort> {
     desk.write(
         Side::Consuming,

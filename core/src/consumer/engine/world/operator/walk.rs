@@ -1,5 +1,5 @@
-//! A walk through the parking queue, on the model instead of on lapin. What it decides is decided by what
-//! [`Browse`](crate::Browse) asks as well; this is only the way there.
+//! A walk through the parking queue, on the model instead of on lapin. All decisions are made by the code that [`Browse`](crate::Browse)
+//! uses; only the transport is different.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -21,32 +21,32 @@ use crate::{
     types::ShortString,
 };
 
-/// Copies that are on their way at a time.
+/// How many copies may be unconfirmed.
 const WAVE: usize = 256;
 
-/// What an operator came for.
+/// What an operator wants to do.
 #[derive(Clone, Debug)]
 pub(super) enum Errand {
     Look,
-    /// Every so many of those that are shown.
+    /// Replay every so many of the messages shown.
     Replay {
         every: usize,
     },
-    /// These, and no others.
+    /// Drop these, and no others.
     Drop(BTreeSet<u32>),
-    /// All of them, as fresh copies.
+    /// Replace all of them by fresh copies.
     Rewrite,
 }
 
-/// A message that was sent to the walk.
+/// A message that was delivered to the walk.
 type Sent = Arc<Delivery>;
 
 pub(super) struct Walk {
     pub(super) desk: Desk,
     errand: Errand,
-    /// After as many the operator has seen enough.
+    /// After how many messages the operator stops.
     enough: usize,
-    /// Of a long walk: how many it keeps that must be renewed at its end.
+    /// For a long walk: how many messages it keeps that must be renewed at its end.
     kept: Option<usize>,
     wear: Wear,
     marks: Marks,
@@ -69,7 +69,7 @@ fn seen(delivery: &Delivery) -> Seen<'_> {
 }
 
 impl Walk {
-    /// Goes from one end to the other and back to its desk.
+    /// Runs the walk from begin to end.
     pub(super) async fn go(
         desk: Desk,
         errand: Errand,
@@ -185,7 +185,7 @@ impl Walk {
         Ok(None)
     }
 
-    /// Whether no more is to be kept that must be renewed at the end.
+    /// Whether no more messages may be kept that must be renewed at the end.
     fn is_full(&self) -> bool {
         let stale = || self.held.values().flatten().count();
         self.kept.is_some_and(|kept| stale() >= kept)
@@ -317,7 +317,7 @@ impl Walk {
     }
 }
 
-/// A copy of what was sent to the walk.
+/// A copy of a message that was delivered to the walk.
 fn stamped(
     delivery: &Delivery,
     copy: impl FnOnce(Stamp<'_>) -> BasicProperties,

@@ -1,4 +1,4 @@
-//! What an engine wants done.
+//! Carries out the commands of an engine.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
     telemetry::Event,
 };
 
-/// What is sent to publish a copy.
+/// The AMQP method that publishes a copy.
 pub(in super::super) fn publishing(copy: Copy) -> Method {
     Method::Publish(Box::new(Publish {
         exchange: copy.exchange.as_str().into(),

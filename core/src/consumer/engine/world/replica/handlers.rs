@@ -1,4 +1,4 @@
-//! What people wrote: it takes messages, and answers.
+//! The user's handlers: they take messages, and answer.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl World {
         self.note(|| format!("replica {at}: attempt {attempt} of {number} ({kind:?}) begins"));
         let time = match kind {
             Kind::Slow => Duration::from_secs(7),
-            // Longer than a broker's patience.
+            // Longer than `consumer_timeout`.
             Kind::Hangs if earlier == 0 => Duration::from_secs(35 * 60),
             _ => Duration::from_millis(self.random.u64(0..60)),
         };

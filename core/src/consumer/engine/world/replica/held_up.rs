@@ -1,4 +1,4 @@
-//! Copies that wait because the broker reads nothing from those who publish: nobody has sent them yet, and they can be withdrawn.
+//! Copies that wait because the broker does not read from publishers. They were not sent yet, and can be withdrawn.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use crate::consumer::{
     engine::{Copy, LONGEST_KEPT},
 };
 
-/// A copy that is not on its way to the broker yet.
+/// A copy that was not sent to the broker yet.
 pub(super) struct HeldUp {
     token: Token,
     copy: Copy,
     since: Duration,
-    /// Its original was taken from whoever has it, and comes again: there may be two of it.
+    /// Its original was taken from its consumer and comes again, so there may be two of it.
     original_comes_again: bool,
 }
 
@@ -29,7 +29,7 @@ impl HeldUp {
 }
 
 impl World {
-    /// Keeps a copy until the broker reads again.
+    /// Holds a copy until the broker reads again.
     pub(super) fn hold_up(&mut self, at: usize, token: Token, copy: Copy) {
         let (since, original_comes_again) = (self.now, false);
         self.replicas[at].held_up.push(HeldUp {
@@ -40,7 +40,7 @@ impl World {
         });
     }
 
-    /// The broker reads again, or another connection will be tried.
+    /// The broker reads again, or another connection is tried.
     pub(super) fn send_what_was_held_up(&mut self, at: usize) {
         self.replicas[at].is_blocked = false;
         for HeldUp { token, copy, .. } in std::mem::take(&mut self.replicas[at].held_up) {
@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    /// A copy is wanted no more.
+    /// A copy is no longer wanted.
     pub(super) fn withdraw(&mut self, at: usize, token: Token) {
         let held_up = &mut self.replicas[at].held_up;
         if let Some(place) = held_up.iter().position(|copy| copy.token == token) {
@@ -58,8 +58,8 @@ impl World {
         }
     }
 
-    /// What a replica has not settled comes to somebody again, and what follows from it may have been done. Not by a copy that was
-    /// not sent: one that was held up for long is withdrawn, now or with a later channel.
+    /// Messages that a replica has not settled are delivered again, and their copies may be stored already. Copies that were not sent do
+    /// not count: one held up for long is withdrawn, now or with a later channel.
     pub(super) fn comes_again(&mut self, at: usize) {
         let replica = &mut self.replicas[at];
         let (books, now) = (&mut self.books, self.now);

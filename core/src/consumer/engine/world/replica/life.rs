@@ -1,4 +1,4 @@
-//! How a replica comes and goes.
+//! How a replica starts and ends.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -51,7 +51,7 @@ impl World {
         self.open(at, 1)
     }
 
-    /// Looks after the topology, on a connection of its own, and opens a channel.
+    /// Checks the topology on a connection of its own, and opens a channel.
     pub(super) fn open(&mut self, at: usize, session: u64) -> Result<(), String> {
         let opened = self.topology(at) && self.connect(at);
         if !opened {
@@ -78,7 +78,7 @@ impl World {
     }
 
     pub(super) fn topology(&mut self, at: usize) -> bool {
-        // It is the service's, and made by nobody else.
+        // It is the service's queue, and nobody else creates it.
         if self.setting.strategy == Strategy::Service
             && self.broker.queue_view(HANDOVER_QUEUE).is_none()
         {
@@ -126,7 +126,7 @@ impl World {
         self.replicas[at].consuming.connection.is_some()
     }
 
-    /// The process dies without a word.
+    /// The process is killed.
     pub(in super::super) fn kill(&mut self, at: usize) {
         if self.replicas[at].engine.take().is_none() {
             return;
@@ -151,7 +151,7 @@ impl World {
         };
     }
 
-    /// It is told to drain and end.
+    /// The process is asked to drain and end.
     pub(in super::super) fn stop(&mut self, at: usize) {
         if self.replicas[at].engine.is_none() || self.replicas[at].closing {
             return;
@@ -161,7 +161,7 @@ impl World {
         let _ = self.tell(at, Input::Close);
     }
 
-    /// All is settled that will be: what is written arrives, and the connections are closed.
+    /// Everything is settled that will be: written frames arrive, and the connections are closed.
     pub(super) fn finish(&mut self, at: usize) {
         self.note(|| format!("replica {at} has ended"));
         for side in [Side::Consuming, Side::Publishing] {

@@ -30,19 +30,19 @@ use crate::{
     },
 };
 
-/// A waiting queue of an unknown age is a safe place when it has been known for so long.
+/// How long a waiting queue of unknown age must be known to be a safe place.
 const SAFE_AGE: Duration = Duration::from_secs(2);
 
-/// Something that can happen to a replica right now.
+/// What can happen to a replica now.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Choice {
-    /// The oldest method that it has written arrives at the broker.
+    /// Its oldest written method arrives at the broker.
     Writes(usize, Side),
     /// The oldest frame from the broker arrives.
     Reads(usize, Side),
     /// A handler takes a message.
     Begins(usize),
-    /// As the first two, for an operator.
+    /// The same two for an operator.
     OperatorWrites(usize, Side),
     OperatorReads(usize, Side),
 }
@@ -53,7 +53,7 @@ pub(super) enum Side {
     Publishing,
 }
 
-/// A connection, and what is on its way to the broker.
+/// A connection, with the frames on their way to the broker.
 #[derive(Debug, Default)]
 struct Line {
     connection: Option<ConnectionId>,
@@ -77,24 +77,24 @@ pub(super) struct Replica {
     wanted: Commands,
     consuming: Line,
     publishing: Line,
-    /// The channel of the current session, and how many there were on the connection.
+    /// The channel of the current session, and how many channels the connection had.
     session: u64,
     channel: u16,
-    /// What is asked for on that channel.
+    /// Questions asked on that channel.
     syncs: VecDeque<u64>,
-    /// What came on that channel and no settlement of which has arrived at the broker, by tag.
+    /// Messages of that channel whose settlements have not arrived at the broker, by tag.
     with_us: BTreeMap<u64, u32>,
     inbox: VecDeque<Delivery>,
     running: Vec<Running>,
-    /// Publishes that are not confirmed, by their number on the channel.
+    /// Unconfirmed publishes, by their number on the channel.
     unconfirmed: BTreeMap<u64, (Token, String, u32)>,
     publishes: u64,
-    /// Whether the broker reads nothing from the connection that publishes, and what waits for that.
+    /// Whether the broker does not read from the publishing connection; and the copies that wait for that.
     is_blocked: bool,
     held_up: Vec<HeldUp>,
-    /// What came back, until its confirm says which publish it was.
+    /// Returned messages, until the confirm says which publish it was.
     returned: Vec<(String, u32)>,
-    /// From when on a queue is a safe place.
+    /// From when on each queue is a safe place.
     safe_from: BTreeMap<String, Duration>,
     opens: Option<(u64, Duration)>,
     starts: Option<Duration>,
@@ -167,7 +167,7 @@ impl Replica {
         .min()
     }
 
-    /// The broker hears of a settlement.
+    /// The broker reads a settlement.
     fn settles(&mut self, method: &Method) {
         match method {
             Method::Ack { tag, multiple } | Method::Nack { tag, multiple, .. } if *multiple => {
@@ -200,7 +200,7 @@ impl World {
         }
     }
 
-    /// What a replica has written comes to the broker.
+    /// A method of a replica arrives at the broker.
     fn arrives(&mut self, at: usize, side: Side, id: ConnectionId, channel: u16, method: Method) {
         let replica = &mut self.replicas[at];
         if side == Side::Consuming && channel == replica.channel {
@@ -289,7 +289,7 @@ impl World {
             if alone.is_some() && given.any(|delivery| Some(delivery.token) != alone) {
                 return Err(format!("replica {at} hands out a message beside a suspect"));
             }
-            // What runs still may end, and be settled, at any moment.
+            // Running messages may end, and be settled, at any moment.
             if alone.is_some()
                 && !replica.wanted.deliveries.is_empty()
                 && replica.with_us.len() > 1
@@ -314,7 +314,7 @@ impl World {
             let list = std::mem::take(&mut replica.wanted.list);
             if list.is_empty() {
                 if finished {
-                    // A copy may be on its way still.
+                    // A copy may still be on its way.
                     for (_, received) in engine.held() {
                         self.books.may_be_doubled(number(&received.properties));
                     }

@@ -1,4 +1,4 @@
-//! What a replica consumes with, and which queues it needs for that.
+//! The options of a replica's consumer, and the queues that it needs.
 
 use retryrmq_model::{Declare, QueueType};
 
@@ -16,12 +16,12 @@ pub(in super::super) fn consumer(setting: &Setting) -> Consumer {
         None => consumer,
     };
     match setting.strategy {
-        Strategy::Service => consumer, // it has the policy
+        Strategy::Service => consumer, // the service has the policy
         _ => consumer.retry(setting.policy()),
     }
 }
 
-/// The queues of a consumer's plan, and those of the ladder that its handlers may ask for.
+/// The queues of a consumer's plan, and those of the ladder that its handlers may use.
 pub(in super::super) fn declarations(setting: &Setting) -> Vec<Declare> {
     let mut all = planned(setting);
     if setting.strategy != Strategy::RetryQueues {
@@ -51,7 +51,7 @@ fn planned(setting: &Setting) -> Vec<Declare> {
     items
         .into_iter()
         .filter_map(|item| match item {
-            // The service's own.
+            // The service's own queue.
             Item::Queue {
                 missing: Missing::Refused,
                 ..

@@ -1,4 +1,4 @@
-//! What a replica hears from the broker, and how its connections end.
+//! How a replica reads frames of the broker, and how its connections end.
 
 use retryrmq_model::{Delivery as Sent, Frame};
 
@@ -27,7 +27,7 @@ impl World {
             let (number, redelivered) = (number(&delivery.properties), delivery.redelivered);
             let again = if redelivered { " again" } else { "" };
             self.note(|| format!("replica {at} is sent {number}{again}"));
-            // The broker takes back in silence what was kept for too long and whose consumer is gone.
+            // The broker silently takes back messages that were held for too long and whose consumer is gone.
             let is_with = |replica: &Replica| replica.with_us.values().any(|held| *held == number);
             if redelivered && self.replicas.iter().any(is_with) {
                 self.books.may_be_doubled(number);
@@ -82,7 +82,7 @@ impl World {
         self.tell(at, input)
     }
 
-    /// Whether the broker's patience with what is not settled has ended, and no handler can be the reason.
+    /// Whether the `consumer_timeout` is over, and no handler can be the cause.
     fn is_out_of_patience(&self, frame: &Frame) -> bool {
         let (setting, faults) = (&self.setting, self.setting.faults);
         let ended = match frame {
@@ -167,7 +167,7 @@ impl World {
         let _ = self.tell(at, Input::Lost { session, why: None });
     }
 
-    /// What was with a replica whose connection or process is taken from it: none of that is the fault of a message.
+    /// The messages of a replica whose connection or process is taken away: no message is the cause.
     pub(in super::super) fn hit_waiting(&mut self, at: usize) {
         let replica = &self.replicas[at];
         let Some(engine) = &replica.engine else {
