@@ -59,8 +59,8 @@ func QueueType(name QueueTypeName) DialOption {
 	return func(d *dialling) { d.QueueType = string(name) }
 }
 
-// Wait has [Dial] try until a broker that cannot be reached yet is there, or the context ends; the log has a warning for each try. So
-// does [Conn.Consume] where the broker went again or its queues have no leaders yet. A broker that refuses is not waited for.
+// Wait makes [Dial] keep trying while the broker cannot be reached, until its context ends. [Conn.Consume] does the same while the broker is away
+// again, or its queues have no leaders yet. Each try logs a warning. A broker that answers and refuses is an error at once.
 func Wait() DialOption { return func(d *dialling) { d.Wait = true } }
 
 // EndWhenRefused ends the connection when the broker refuses the login or the virtual host after a connection was lost: Consume returns that

@@ -31,8 +31,8 @@ export interface ConnectOptions {
   /** A function that returns the login, instead of the user and password of the URL. */
   credentials?: Credentials
   /**
-   * Tries until a broker that cannot be reached yet is there; off by default. So does {@link Client.consume} then, where the broker went
-   * again or its queues have no leaders yet. One that refuses is not waited for. The process stays alive meanwhile.
+   * Keeps trying while the broker cannot be reached; off by default. {@link Client.consume} does the same while the broker is away again,
+   * or its queues have no leaders yet. A broker that answers and refuses is an error at once. The process stays alive meanwhile.
    */
   wait?: boolean
   /**
@@ -94,7 +94,7 @@ export class Client {
       connecting.add(tries)
     }
     const subscribing = bridge().ask<Subscription>(begin, { settled: () => void connecting.delete(tries as Connecting) })
-    // The first messages may be on their way before the answer is read, and something to tell with them.
+    // The first messages and events may arrive before the answer is read.
     const told: Told[] = []
     bridge().subscribe(id, { arrived: () => {}, told: (event) => void told.push(event), dry: () => {} })
     const consuming = subscribing.then(
@@ -256,7 +256,7 @@ export class Client {
 const UNHEARD = ['SIGKILL', 'SIGSTOP']
 const KNOWN = ['appVersion', 'queueType', 'credentials', 'wait', 'endWhenRefused', 'signal']
 
-/** Those who try to connect, or to subscribe: they give up when nobody has them any more. */
+/** Connections and subscriptions that are being made. Garbage collection would stop them. */
 const connecting = new Set<Connecting>()
 
 /** One URL, or several in the form that the native half reads. */

@@ -21,7 +21,7 @@ use crate::{
     shared::Answer,
 };
 
-/// Somebody who tries to connect, or to subscribe. Given up with the environment that wanted the connection, if not before.
+/// A connection or a subscription that is being made. It is given up when its environment ends.
 #[napi]
 pub struct Connecting(Option<AbortHandle>);
 

@@ -59,7 +59,7 @@ pub fn read_blocking(file: &Path, patience: Duration) -> io::Result<String> {
     text(bytes_blocking(file, patience, MOST)?)
 }
 
-/// As [`read_certificates`], where nobody can await: the thread of the caller stands still meanwhile, once for a file that never ends.
+/// As [`read_certificates`], for callers that cannot await. It blocks the caller's thread; for a file that never ends, only once.
 ///
 /// # Errors
 /// Those of [`read`].
@@ -70,7 +70,7 @@ pub fn read_certificates_blocking(file: &Path, patience: Duration) -> io::Result
 fn bytes_blocking(file: &Path, patience: Duration, most: u64) -> io::Result<Vec<u8>> {
     let (tell, told) = mpsc::sync_channel(1);
     begin(file, patience, most, move |bytes| {
-        let _ = tell.send(bytes); // who asked may have gone
+        let _ = tell.send(bytes); // the caller may have gone
     })?;
     match told.recv_timeout(patience) {
         Ok(bytes) => bytes,

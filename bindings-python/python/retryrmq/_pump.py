@@ -221,7 +221,7 @@ class Pump:
             _lines.write("retryrmq", logging.ERROR, "the event %r cannot be told", name, exc_info=error)
 
     def let_go(self) -> None:
-        """Lets go of everything that still runs."""
+        """Ends everything that still runs."""
         left = list(self.running)
         for subscription in left:
             subscription.abandon()
@@ -230,7 +230,7 @@ class Pump:
                 subscription.wait_closed().wait(3.0)
 
     def end(self) -> None:
-        """Lets everything that still runs go, so that nothing native is in Python's way when it ends."""
+        """Ends everything that still runs, so that no native object is in use when the interpreter ends."""
         self.let_go()
         self.native.end()
         self._thread.join(_PATIENCE)
@@ -294,14 +294,14 @@ def _after_fork() -> None:
 
 
 def _before_the_end() -> None:
-    """The main thread has ended, and the interpreter is about to. From here on no executor takes work, while those that have some are
-    waited for: handlers would fail by that, one message after the other."""
+    """The main thread has ended, and the interpreter is about to end. Executors take no more work now, but those with work are waited for;
+    handlers that use them would fail, one message after the other."""
     if _pump is not None and not _somebody_stays():
         _pump.let_go()
 
 
 def _somebody_stays() -> bool:
-    """Whether a thread keeps the interpreter from ending, such as a server's, or one that runs a consumer."""
+    """Whether a thread keeps the interpreter running, such as that of a server, or one that runs a consumer."""
     executors = sys.modules.get("concurrent.futures.process")
     workers = {*getattr(concurrent.futures.thread, "_threads_queues", ()), *getattr(executors, "_threads_wakeups", ())}
     own = threading.main_thread(), threading.current_thread()

@@ -26,7 +26,7 @@ from .record import Stats
 
 #: How long other tasks may take to end, in seconds, once they are cancelled.
 _PATIENCE = 5.0
-#: An event loop that has not heard of a signal for so many seconds, when there is another one, is held up by a handler.
+#: If the event loop has not seen a signal for this many seconds, and another one comes, a handler blocks the loop.
 _HELD_UP = 0.5
 
 _Handler = TypeVar("_Handler", bound=Callable[[Message], Any])
@@ -46,14 +46,10 @@ class App(AsyncOnly):
 
         app.run()
 
-    Without ``url`` the environment variable ``RETRYRMQ_URL`` is used. Of several hosts
-    (``amqp://user:password@one,two,three/vhost``, or a list of URLs) any will do. ``app_version`` appears in the history of
-    failed messages; ``queue_type`` is that of the queues in which messages wait and are parked, quorum unless it says classic.
-    A broker that cannot be reached yet, or went again before a consumer has started, is waited for, unless ``wait`` is off; one that
-    refuses is an error. With
-    ``end_when_refused`` the app ends with that error also when the broker refuses its login or its virtual host after
-    a connection was lost; otherwise it goes on trying. ``credentials`` is a function that is called at every
-    connection and gives the login, as for :func:`connect`.
+    The arguments are those of :func:`connect`, with one other default: ``wait`` is on, so the app keeps trying while the broker cannot be
+    reached, also if the broker goes away again before a consumer has started. A broker that answers and refuses is an error. With
+    ``end_when_refused`` the app also ends with that error when the broker refuses the login or the virtual host after a connection was lost;
+    otherwise it keeps trying.
     """
 
     def __init__(
@@ -71,7 +67,7 @@ class App(AsyncOnly):
         self._client: Client | None = None
         #: The connection that is being made, which may take long.
         self._connecting: Operation | None = None
-        #: The one that is being started, which may take long as well.
+        #: The consumer that is being started, which may take long.
         self._starting: Consumer | None = None
         #: Where it runs, from the first step to the last.
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -215,7 +211,7 @@ class App(AsyncOnly):
         finally:
             self._last, self._counted = self.stats(), []
             self._loop = None
-            # Not before: handlers that drain may still publish.
+            # Only now: handlers may publish while they drain.
             client, self._client = self._client, None
             if client is not None:
                 await client.close()
@@ -278,7 +274,7 @@ class App(AsyncOnly):
                 except KeyboardInterrupt:
                     if not killed:
                         raise
-                    # A handler that held up the event loop was interrupted by it.
+                    # It interrupted a handler that blocked the event loop.
                     self._stop_now()
                     serving.cancel()
                     with contextlib.suppress(asyncio.CancelledError, KeyboardInterrupt):
@@ -303,8 +299,8 @@ def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
 
 @contextlib.contextmanager
 def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[None]) -> Iterator[list[int]]:
-    """The first signal drains, the second one stops; which one that was is in the list. Where the event loop does not hear of them,
-    because a handler does not give it back, that handler is interrupted."""
+    """The first signal drains, the second one stops. The list gets the number of the signal that ended the app. If a handler blocks the event
+    loop, so that it does not see signals, that handler is interrupted."""
     killed: list[int] = []
     heard: list[int] = []
     came: list[float] = []
@@ -325,7 +321,7 @@ def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[No
         serving.cancel()
 
     def come(number: int, _: object) -> None:
-        # Between two steps of whatever runs on this thread.
+        # Runs between two bytecodes of whatever this thread executes.
         if os.name != "posix":
             loop.call_soon_threadsafe(hear, number)
         came.append(time.monotonic())
@@ -341,7 +337,7 @@ def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[No
         before[number] = signal.getsignal(number)
         if os.name == "posix":
             loop.add_signal_handler(number, hear, number)
-        # In the place of a function of the event loop's that does nothing: the event loop hears of the signal by other means.
+        # It replaces the event loop's own function, which does nothing: the event loop sees signals in another way.
         signal.signal(number, come)
     try:
         yield killed

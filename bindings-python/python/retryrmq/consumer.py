@@ -40,7 +40,7 @@ class _Subscribed:
         #: The number of the mailbox, as long as events can come.
         self._listener: int | None = None
         self._taken: deque[Message] = deque()
-        #: While there is no subscription yet, which may take long.
+        #: The subscription that is being made, which may take long.
         self._subscribing: Operation | None = None
         self._closed = False
 

@@ -56,9 +56,9 @@ pub struct ClientOptions {
     pub queue_type: QueueType,
     /// A function that returns the login for each new connection, instead of the user and password of the URL.
     pub credentials: Option<Credentials>,
-    /// Whether to wait for a broker that cannot be reached yet, instead of failing at once: with a growing pause, and a line in
-    /// the log for each try. A broker that refuses is not waited for. Subscribing waits as well, for a broker that went again or whose
-    /// queues have no leaders yet: see [`Consumer::wait`].
+    /// Whether [`Client::connect_with`] waits for a broker that cannot be reached yet, instead of returning an error at once. It tries
+    /// again with growing pauses and logs each try. A broker that answers and refuses is an error at once. Off by default. Subscribing
+    /// waits as well, while the broker is away again or its queues have no leaders yet: see [`Consumer::wait`].
     pub wait: bool,
     /// Whether the client ends when the broker refuses the login or the virtual host after a connection was lost. On: the consumers end,
     /// and [`Consumer::run`] returns the error. Off, the default: the client keeps trying, and reports it with
@@ -142,7 +142,7 @@ struct Inner {
     delayed: Mutex<HashMap<String, Arc<Waits>>>,
 }
 
-/// Between two tries to reach a broker that is waited for.
+/// The first pause between two tries, with [`ClientOptions::wait`].
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 

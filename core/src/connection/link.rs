@@ -263,7 +263,7 @@ impl Link {
         }
     }
 
-    /// Resolves when it is closed, or has ended by itself.
+    /// Resolves when it was closed or has ended by itself.
     pub(crate) async fn is_over(&self) {
         let mut state = self.state.clone();
         let _ = state
@@ -271,7 +271,7 @@ impl Link {
             .await;
     }
 
-    /// Whether it ended by itself, and why.
+    /// The error with which it ended by itself, if it did.
     pub(crate) fn end(&self) -> Option<Error> {
         match &*self.state.borrow() {
             State::Closed(Some(trouble)) => Some(trouble.error()),

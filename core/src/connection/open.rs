@@ -414,12 +414,12 @@ impl Unopened {
     }
 }
 
-/// Whether a connection has as many channels as the broker allows, which no time alone changes.
+/// Whether a connection has as many channels as the broker allows; waiting alone does not change that.
 pub(crate) fn is_out_of_channels(error: &Error) -> bool {
     matches!(Unopened::of(error), Unopened::NoNumber)
 }
 
-/// The error for a connection that is hung up because its channels are spent.
+/// The error for a connection that is hung up because its channel numbers are used up.
 fn spent(error: Error) -> Error {
     let message = "the connection has no channel left: each request that the broker refuses costs one for good, of those that it \
                    allows (`channel_max`); a new connection has all of them again";

@@ -13,9 +13,9 @@ pub(super) enum Task {
     Release,
     /// Its deferral is over.
     Defer,
-    /// The queue where it is to wait is safe now: reject it.
+    /// Its waiting queue is a safe place now: reject it.
     Reject,
-    /// Its copy was tried for long enough: back to its queue.
+    /// Its copy was tried for long enough: requeue it.
     GiveBack,
     /// It was held for long enough without having run: requeue it.
     HoldNoLonger,

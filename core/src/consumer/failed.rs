@@ -106,7 +106,7 @@ impl Failed {
         Ok((failed, handover))
     }
 
-    /// A message that its consumer parks for another queue than the one that it came out of.
+    /// A message that its consumer parks for another queue than the one it came from.
     #[must_use]
     pub fn of_queue(message: &Message, queue: &str) -> Self {
         let received = &message.0;
@@ -121,8 +121,8 @@ impl Failed {
         )
     }
 
-    /// The failure that stands on a message that was [handed over](Self::handed_over), as its consumer wrote it down. What follows from
-    /// it keeps that as it is.
+    /// The failure that the consumer of a message that was [handed over](Self::handed_over) wrote on it. Copies made from it keep it
+    /// unchanged.
     #[must_use]
     pub fn failure(&self) -> Failure {
         let table = self.received.properties.headers().as_ref();

@@ -63,7 +63,7 @@ impl Memory {
         Some(self.likeness(message))
     }
 
-    /// Whether one message may be the redelivery of the other. Never where every retry is a redelivery.
+    /// Whether one message may be the redelivery of the other. Always false if every retry is a redelivery.
     pub(super) fn are_alike(&self, one: &Received, other: &Received) -> bool {
         self.capacity > 0 && self.likeness(one) == self.likeness(other)
     }

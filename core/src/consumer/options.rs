@@ -37,7 +37,7 @@ pub struct Consumer {
     pub(super) work_queue: Option<WorkQueue>,
     pub(super) reserved_name: bool,
     pub(super) put_back_whole: bool,
-    /// As its client says unless this says otherwise.
+    /// `None`: as its client.
     pub(super) wait: Option<bool>,
     pub(super) limits: Limits,
     pub(super) listener: Listener,
@@ -201,16 +201,15 @@ impl Consumer {
         self
     }
 
-    /// Whether subscribing waits for a broker that went again or whose queues have no leaders yet, with a growing pause and a line in the
-    /// log for each try, until the client is closed. Unless this says otherwise it does where the client
-    /// [waits](crate::ClientOptions::wait()) for its broker. For a caller that tries again by itself.
+    /// Sets whether subscribing keeps trying while the broker is away again or its queues have no leaders yet, with growing pauses and a
+    /// line in the log for each try, until the client is closed. By default it does if the client
+    /// [waits](crate::ClientOptions::wait()) for its broker. Turn it off for a caller that tries again itself.
     pub fn wait(mut self, wait: bool) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// The bounds on crashes and deferrals. If fewer crashes park a message than make it a suspect, it is a suspect from that
-    /// number on.
+    /// Sets the limits on crashes and deferrals. If `suspect` is larger than `crashes`, `crashes` is used for both.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = Limits {
             suspect: limits.suspect.min(limits.crashes),

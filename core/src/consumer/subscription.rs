@@ -38,8 +38,7 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Subscribes. A client that waits for its broker waits for it here as well: it may go again, or take its time to elect the leaders
-    /// of its queues.
+    /// Subscribes. A client that waits for its broker also waits here: the broker may go away again, or its queues may still have no leaders.
     pub(super) async fn open(options: Consumer, client: Client) -> Result<Self> {
         let waits = options.wait.unwrap_or(client.options().wait);
         let mut pause = FIRST_PAUSE;
@@ -52,15 +51,15 @@ impl Subscription {
             }
             tokio::select! {
                 () = sleep(pause) => {}
-                // The next try says so.
+                // The next try reports it.
                 () = client.consuming().is_over() => {}
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    /// Given up in the middle, subscribing would leave a consumer on the client's connection that nobody reads from, and that
-    /// swallows messages. So it goes on to its end, where a subscription that nobody waits for any more is closed.
+    /// Dropping a half-done subscribe would leave a consumer that nobody reads from, and whose messages nobody handles. So subscribing
+    /// always runs to its end; if nobody waits for it any more, the subscription is then closed.
     async fn tried(options: Consumer, client: Client) -> Result<Self> {
         match tokio::spawn(Self::opened(options, client)).await {
             Ok(opened) => opened,

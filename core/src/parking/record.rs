@@ -82,8 +82,8 @@ impl Record {
         (record.mark, alike)
     }
 
-    /// The same without the body, for whoever holds very many and only drops them. A body that must be put back at the end of the walk
-    /// stays.
+    /// The same without the body, for callers that hold very many records and only drop them. A body that is needed to renew the message at
+    /// the end of the walk is kept.
     #[doc(hidden)]
     #[must_use]
     pub fn without_body(mut self) -> Self {
@@ -93,7 +93,7 @@ impl Record {
         self
     }
 
-    /// Whether a consumer of ours parked it. The rest the broker dead-lettered, or another library put there.
+    /// Whether a consumer of this library parked it. Otherwise the broker dead-lettered it, or another library put it there.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.ours

@@ -86,7 +86,7 @@ async fn depths(
         let queue = name(queue)?;
         let mut count = census.of(&connection, &queue).await;
         if matches!(&count, Err(error) if error.kind() == ErrorKind::ConnectionLost) {
-            // Each queue that is missing costs a channel for good: the next connection has all of them again.
+            // Each missing queue uses up a channel number for good; the next connection has all of them.
             connection.close().await;
             connection = Connection::open(addresses, "depths").await?;
             count = census.of(&connection, &queue).await;

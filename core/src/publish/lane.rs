@@ -120,8 +120,8 @@ impl Desk {
         }
     }
 
-    /// As [`open`](Self::open), where the wave before may have taken the connection along, and perhaps the next one, too. While
-    /// there is none, it is waited for once.
+    /// As [`open`](Self::open), after a wave that may have closed the connection, and perhaps the next one, too. If there is none, it waits
+    /// for one once.
     async fn open_again(&mut self, link: &Link) -> Result<OpenChannel> {
         let mut tries = 1;
         loop {
@@ -165,7 +165,7 @@ impl Desk {
         let mut doubtful = self.attempt(channel, wave).await.into_iter().peekable();
         while doubtful.peek().is_some() {
             let opened = self.open_again(link).await;
-            // While they waited for the broker to read again, whoever asked may have given them up.
+            // While they waited for the broker to read again, their publishers may have cancelled them.
             let wanted = doubtful.by_ref().filter(Task::is_wanted);
             let few: Vec<_> = wanted.take(FEW).collect();
             let guilty_among = match opened {
@@ -183,7 +183,7 @@ impl Desk {
         }
     }
 
-    /// Publishes one after the other. What there is nothing to publish on for, is told so together with those behind it.
+    /// Publishes one after the other. Without a connection, the current message and all behind it are answered with the error.
     async fn each_alone(&mut self, link: &Link, mut tasks: impl Iterator<Item = Task>) {
         while let Some(task) = tasks.next() {
             if let Err(error) = self.alone(link, task).await {
@@ -221,10 +221,10 @@ impl Desk {
         doubtful
     }
 
-    /// Publishes one message of which it is not known whether the broker takes it.
+    /// Publishes one message that the broker may refuse.
     ///
     /// # Errors
-    /// Why there is nothing to publish on. Whoever asked for this one is told.
+    /// Why there is no connection to publish on. The publisher of this message has the answer.
     async fn alone(&mut self, link: &Link, mut task: Task) -> Result<()> {
         let mut tries = 1;
         loop {
@@ -248,7 +248,7 @@ impl Desk {
             let mut sent = self.wave(channel, vec![task]).await;
             self.channel = sent.channel;
             let Some((back, answer)) = sent.answers.pop() else {
-                return Ok(()); // it was returned, and its publisher told
+                return Ok(()); // it was returned, and its publisher has the answer
             };
             match answer {
                 // The end of a wave can close the connection: whatever lapin still sends for a channel that the broker has closed is a
@@ -289,13 +289,13 @@ impl Desk {
     }
 }
 
-/// Tells all of them the same.
+/// Answers all of them with the same error.
 fn tell_all(tasks: impl Iterator<Item = Task>, error: &Error) {
     tasks.for_each(|task| task.answer(Err(error.duplicate())));
 }
 
-/// Takes off as many as can go together, and answers those on the way that need not go at all. A body larger than any that
-/// was taken so far goes alone: it may be the one that takes the channel down.
+/// Takes as many jobs as can be sent together, and answers those that need not be sent at all. A body larger than any that was accepted so
+/// far is sent alone: it may be the one that closes the channel.
 fn safe_wave(
     rest: &mut std::iter::Peekable<impl Iterator<Item = Task>>,
     limits: &Limits,

@@ -83,8 +83,8 @@ impl Deadline<'_> {
     }
 }
 
-/// Sends a wave and awaits all its confirms. Whoever asked for what is not handed to lapin yet may give it up meanwhile, and after the
-/// deadline nothing more is.
+/// Sends a wave, and waits for all its confirms. Messages that were not passed to lapin yet can still be cancelled. After the deadline no
+/// more are passed to it.
 pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Duration) -> Sent {
     let (mut broken_off, mut too_late) = (false, false);
     let mut judge = |why: lapin::Error| {
@@ -195,7 +195,7 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
     }
 }
 
-/// Hands a message to lapin.
+/// Passes a message to lapin.
 fn publish<'a>(
     channel: &'a OpenChannel,
     task: &Task,
@@ -215,7 +215,7 @@ fn publish<'a>(
     })
 }
 
-/// Whether a message with this error may be one that only shared its channel with the guilty one.
+/// Whether a message with this error may only have shared its channel with the refused one.
 pub(super) fn is_in_doubt(kind: ErrorKind) -> bool {
     is_refusal(kind) || kind == ErrorKind::ConnectionLost
 }

@@ -66,7 +66,7 @@ pub(crate) async fn inspect_parking(
     }
 }
 
-/// What the broker said of a difference, without our own words around it: nobody wanted to declare anything.
+/// The broker's words about a difference, without our sentence around them, which speaks of a declaration.
 fn said_by_the_broker(why: &str) -> &str {
     let said = why
         .split_once("PRECONDITION_FAILED - ")
@@ -74,7 +74,7 @@ fn said_by_the_broker(why: &str) -> &str {
     said.split_once("; ").map_or(said, |(said, _)| said)
 }
 
-/// Warns where a parking queue was there already, and is not like ours.
+/// Logs a warning if an existing parking queue differs from ours.
 pub(crate) async fn warn_of_parking(connection: &Connection, findings: &[Finding]) {
     let taken_as_it_is = findings.iter().find_map(|finding| match &finding.item {
         Item::Queue { name, .. }

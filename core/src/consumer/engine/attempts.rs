@@ -64,8 +64,8 @@ impl Engine {
         }
     }
 
-    /// A message is handled whose channel was lost meanwhile. It may be here again already: a broker loses its patience with a handler that
-    /// takes long, and would do so each time. Each success settles one delivery, so it does not matter which of several that are alike.
+    /// A message was handled after its channel was lost. It may have been delivered again already: a broker takes a message back from a slow
+    /// handler (`consumer_timeout`), and would do so each time. Each success settles one delivery; of several equal ones, any will do.
     fn handled_late(&mut self, token: Token, now: Now, out: &mut Commands) {
         let session = self.channel.as_ref().map(|channel| channel.session);
         let handled = self.entries.get_mut(token);
@@ -93,7 +93,7 @@ impl Engine {
         }
     }
 
-    /// Does what follows.
+    /// Carries out a consequence.
     pub(super) fn follow(
         &mut self,
         token: Token,
@@ -118,7 +118,7 @@ impl Engine {
                 self.set_phase(token, Phase::Held(Held::Deferred(copying)));
                 self.agenda.add(now.at + delay, token, Task::Defer);
             }
-            // The broker copies it, and cannot be asked to wait until that is safe.
+            // The broker makes the copy, and cannot be asked to wait until the copy is safe.
             Consequence::Return(Return::DeadLetter, event)
                 if now.at < self.safe_from && !flaws::has(Flaw::RejectsEarly) =>
             {

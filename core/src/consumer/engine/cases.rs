@@ -653,7 +653,7 @@ fn a_success_counts_for_the_delivery_by_which_its_message_came_again() {
     case.comes("x-acquired-count", 1, false);
     let early = case.handed_out()[0];
     case.after(Duration::from_secs(60 * 30));
-    // A broker has lost its patience with it.
+    // The `consumer_timeout` is over.
     let session = case.session;
     case.on(Input::Lost { session, why: None });
     case.take();

@@ -59,7 +59,7 @@ pub(super) enum Held {
     Returning,
     /// Deferred by its handler without waiting queues: this copy then goes to the tail of its queue.
     Deferred(Box<Copying>),
-    /// Failed, and to be rejected as soon as the queue where it is to wait is a safe place.
+    /// It failed, and is rejected as soon as its waiting queue is a safe place.
     Rejecting(Box<Event>),
 }
 

@@ -31,15 +31,15 @@ pub(crate) enum Flaw {
     DoesNotAsk,
     /// Acknowledges a message whose copy is in a young queue.
     LetsGoEarly,
-    /// Rejects a message into a queue that is young.
+    /// Rejects a message into a young queue.
     RejectsEarly,
-    /// Takes what is alike for the message that was handled, also where nothing has an id.
+    /// Treats an equal message as the one that was handled, also without an id.
     BelievesLikeness,
     /// Does not withdraw copies that an alarm has held up for long.
     KeepsWhatIsHeldUp,
-    /// Puts back into its queue what is put off where there are no waiting queues.
+    /// Requeues a deferred message if there are no waiting queues.
     PutsBackDeferred,
-    /// Acknowledges a message whose copy came back because its queue is away.
+    /// Acknowledges a message whose copy was returned because its queue is away.
     TakesReturnedForStored,
 }
 

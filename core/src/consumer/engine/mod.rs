@@ -102,9 +102,9 @@ pub(crate) struct Engine {
     sessions: u64,
     /// How many channels in a row were lost or could not be opened.
     failures: u32,
-    /// From when on the queues are a safe place that were there when the channel was opened.
+    /// From when on queues that existed when the channel was opened are a safe place.
     safe_from: Moment,
-    /// Why no channel could be consumed from, as it was told last, and when.
+    /// The last reported reason why no channel could be consumed from, and when it was reported.
     complained: Option<(ErrorKind, Duration)>,
     intake: Intake,
     agenda: Agenda,
