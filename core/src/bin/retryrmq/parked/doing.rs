@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 use super::{
     audit::Audit,
     canary::{Canary, Fate},
+    deed::{Choice, Deed},
     edit::Editor,
-    foreign, ls,
+    foreign,
+    handle::handle,
+    ls,
     order::Ordered,
     pace::{Pace, Rate},
     record,
-    selection::handle,
-    settle::{Choice, Deed},
     tally::Tally,
 };
 use crate::{

@@ -10,7 +10,7 @@ use retryrmq::{BasicProperties, Record, Resend};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::{lossless, selection::handle};
+use super::{handle::handle, lossless};
 use crate::{fault::Fault, output::Output, prompt};
 use retryrmq::visible;
 

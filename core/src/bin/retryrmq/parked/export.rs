@@ -13,13 +13,14 @@ use serde_json::{Value, json};
 use super::{
     audit::{Audit, Log},
     filter::Criteria,
+    handle::handle,
     lossless,
     notes::{Notes, Unseen},
     order::Ordered,
     others::Others,
     place,
     reading::Reading,
-    selection::{Selection, Words, handle},
+    selection::{Selection, Words},
 };
 use crate::{exit::Exit, fault::Fault, global::Global, json, output::Output, stop::Stop};
 use retryrmq::visible;

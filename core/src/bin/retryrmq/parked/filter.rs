@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use super::{
     foreign::{self, Content},
+    handle::handle,
     reading::{Decoding, Reading},
-    selection::handle,
 };
 use crate::{fault::Fault, json, moment, output::Output};
 

@@ -9,13 +9,13 @@ use serde_json::json;
 use super::{
     every,
     filter::{Criteria, Filter},
+    handle::handle,
     notes::{Notes, Told, Unseen},
     order::Ordered,
     others::Others,
     place,
     reading::Reading,
     record,
-    selection::handle,
 };
 use crate::{
     exit::Exit,

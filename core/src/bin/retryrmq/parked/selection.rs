@@ -65,11 +65,6 @@ enum Name {
     Guarded(usize, String),
 }
 
-/// How a message is named in what we print: so that it can be copied.
-pub(super) fn handle(place: usize, record: &Record) -> String {
-    format!("#{place}={}", record.mark.get(..8).unwrap_or(&record.mark))
-}
-
 impl Words {
     /// Those with these ids, whatever the ids look like.
     pub(super) fn ids(ids: &[String]) -> Self {

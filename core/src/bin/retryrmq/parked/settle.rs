@@ -4,14 +4,14 @@ use clap::Args;
 use retryrmq::Record;
 
 use super::{
-    audit::Log,
+    deed::{Choice, Deed},
     doing::{Doing, Go, Manner},
     ls,
     notes::{Notes, Unseen},
     order::Ordered,
     others::Others,
     place,
-    selection::{Selection, Words},
+    selection::Selection,
     tally::{SHOWN, Tally},
 };
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output, prompt, stop::Stop};
@@ -85,54 +85,6 @@ pub(crate) struct Drop {
     /// Do not ask
     #[arg(long)]
     yes: bool,
-}
-
-#[derive(Clone, Debug, Args)]
-pub(super) struct Choice {
-    /// The queue (its own name, not that of the parking queue)
-    pub(super) queue: String,
-
-    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, EasyNetQ, Symfony, Celery
-    #[arg(long)]
-    dlq: bool,
-
-    #[command(flatten)]
-    which: Words,
-
-    /// At most this many, the oldest of two thousand first
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    limit: Option<u64>,
-
-    /// Only say which
-    #[arg(long)]
-    pub(super) dry_run: bool,
-
-    #[command(flatten)]
-    pub(super) log: Log,
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum Deed {
-    /// To the queue that was named, or each to its own.
-    Replay(Option<String>),
-    Drop,
-}
-
-impl Deed {
-    pub(super) fn done(&self) -> &'static str {
-        match self {
-            Self::Replay(_) => "replayed",
-            Self::Drop => "dropped",
-        }
-    }
-
-    /// The subcommand's name.
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::Replay(_) => "replay",
-            Self::Drop => "drop",
-        }
-    }
 }
 
 pub(super) async fn replay(

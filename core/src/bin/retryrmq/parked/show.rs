@@ -11,6 +11,7 @@ use retryrmq_operator::{
 use super::{
     body,
     foreign::{self, Content},
+    handle::handle,
     ls,
     notes::{Notes, Told, Unseen},
     order::Ordered,
@@ -18,7 +19,7 @@ use super::{
     place,
     reading::Decoding,
     record,
-    selection::{Words, handle},
+    selection::Words,
 };
 use crate::{exit::Exit, fault::Fault, global::Global, json, moment, output::Output, stop::Stop};
 use retryrmq::visible;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use retryrmq::Record;
 
-use super::selection::handle;
+use super::handle::handle;
 use crate::{fault::Fault, listener::Listener};
 use retryrmq::visible;
 

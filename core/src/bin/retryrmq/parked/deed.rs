@@ -1,0 +1,54 @@
+//! What is done with parked messages, and with which of them.
+
+use clap::Args;
+
+use super::{audit::Log, selection::Words};
+
+/// The messages of one deed, and how it is kept account of.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Choice {
+    /// The queue (its own name, not that of the parking queue)
+    pub(super) queue: String,
+
+    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, EasyNetQ, Symfony, Celery
+    #[arg(long)]
+    pub(super) dlq: bool,
+
+    #[command(flatten)]
+    pub(super) which: Words,
+
+    /// At most this many, the oldest of two thousand first
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) limit: Option<u64>,
+
+    /// Only say which
+    #[arg(long)]
+    pub(super) dry_run: bool,
+
+    #[command(flatten)]
+    pub(super) log: Log,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Deed {
+    /// To the queue that was named, or each to its own.
+    Replay(Option<String>),
+    Drop,
+}
+
+impl Deed {
+    pub(super) fn done(&self) -> &'static str {
+        match self {
+            Self::Replay(_) => "replayed",
+            Self::Drop => "dropped",
+        }
+    }
+
+    /// The subcommand's name.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Replay(_) => "replay",
+            Self::Drop => "drop",
+        }
+    }
+}
