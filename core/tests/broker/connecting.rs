@@ -376,3 +376,67 @@ async fn a_broker_that_comes_and_goes_while_connecting_leaves_no_connection_behi
 }
 
 static HUNG_UP: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// Two connections, each lost, not yet back, and back; however many consumers hang from them, and however often it is tried.
+const LINES_OF_AN_OUTAGE: usize = 8;
+
+#[tokio::test]
+async fn an_outage_is_a_few_lines_in_the_log_whatever_the_number_of_consumers() {
+    capture::start();
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let proxy = CutProxy::to(vhost.url()).await;
+        let client = Client::connect(proxy.url()).await.unwrap();
+        let queue = |number: usize| format!("{}-{number}", vhost.name());
+        let mut consumers = Vec::new();
+        for number in 0..5 {
+            let consumer = client.consumer(queue(number)).dlx(true);
+            consumers.push(
+                consumer
+                    .start(|_| async { Ok::<(), Error>(()) })
+                    .await
+                    .unwrap(),
+            );
+        }
+        let (_, rest) = proxy.url().split_once('@').unwrap();
+        let port = rest.split('/').next().unwrap().to_owned();
+        let mine = |line: &String| {
+            let heard = ["INFO", "WARN", "ERROR"]
+                .iter()
+                .any(|level| line.contains(level));
+            heard && (line.contains(&port) || line.contains(vhost.name()))
+        };
+        let before = capture::lines().iter().filter(|line| mine(line)).count();
+        proxy.refuse();
+        proxy.cut();
+        let accepted = proxy.accepted();
+        eventually(PATIENCE, "six tries in vain", || async {
+            let tries = proxy.accepted() - accepted;
+            (tries >= 6).then_some(()).ok_or(format!("{tries} tries"))
+        })
+        .await;
+        proxy.resume();
+        let amqp = vhost.connect().await;
+        eventually(PATIENCE, "all consume again", || async {
+            for number in 0..5 {
+                let there = amqp.consumers(&queue(number)).await;
+                if there != Some(1) {
+                    return Err(format!("{number}: {there:?}"));
+                }
+            }
+            Ok(())
+        })
+        .await;
+        let lines: Vec<_> = capture::lines()
+            .into_iter()
+            .filter(mine)
+            .skip(before)
+            .collect();
+        let lost = lines.iter().filter(|line| line.contains("connection lost"));
+        assert_eq!(lost.count(), 2, "{}", lines.join("\n"));
+        assert!(lines.len() <= LINES_OF_AN_OUTAGE, "{}", lines.join("\n"));
+        drop(consumers);
+        client.close().await;
+    })
+    .await;
+}

@@ -82,8 +82,8 @@ impl Engine {
                 && self.memory.are_alike(&entry.received, &received)
         });
         match came_again.map(|(again, _)| again) {
+            // It has an effect, so it is not stale; what the other handler says later will be.
             Some(again) => {
-                self.counters.stale.inc();
                 self.forget(token);
                 let (queue, message_id) = (self.queue(), received.message_id());
                 self.tell(Event::AlreadyHandled { queue, message_id }, out);
