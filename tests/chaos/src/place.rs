@@ -102,6 +102,14 @@ impl Place {
         self.tell(vhost, queue, expression).await.trim() == "ok"
     }
 
+    /// What the leader of a quorum queue says of itself, and what members it has.
+    pub async fn told_by_leader(&self, vhost: &Vhost, queue: &str) -> String {
+        let expression = "case ra:members({Name, node()}, 10000) of \
+             {ok, Members, Leader} -> {Members, Leader, element(3, ra:leader_query(Leader, fun rabbit_fifo:overview/1))}; \
+             Other -> Other end.";
+        self.tell(vhost, queue, expression).await
+    }
+
     /// Evaluates something with the name of a quorum queue's process.
     async fn tell(&self, vhost: &Vhost, queue: &str, expression: &str) -> String {
         let vhost = vhost.name();

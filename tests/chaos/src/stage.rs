@@ -191,6 +191,7 @@ impl<'a> Stage<'a> {
             if Instant::now() > deadline {
                 let (count, first) = (unsettled.len(), unsettled.into_iter().take(10));
                 let first: Vec<_> = first.collect();
+                self.note_queues().await;
                 return self.books.problem(format!(
                     "it does not come to its end: {count} are neither handled nor parked after {:?}: {}",
                     self.cast.bound,
@@ -198,6 +199,33 @@ impl<'a> Stage<'a> {
                 ));
             }
             sleep(LOOK).await;
+        }
+    }
+
+    /// Notes what each queue holds and what its leader says of itself, for whoever has to find out where a message is.
+    async fn note_queues(&self) {
+        let queues = self.vhost.queues().await;
+        let own = queues
+            .iter()
+            .filter(|queue| queue.name().starts_with(&self.queue));
+        for queue in own {
+            let raw = &queue.raw;
+            let name = queue.name();
+            self.books.note(format!(
+                "{name}: {} {} by {}, members online {}, messages {:?}, ready {:?}, unacknowledged {:?}, being dead-lettered {:?}",
+                raw["type"],
+                raw["state"],
+                raw["leader"].as_str().or(raw["node"].as_str()).unwrap_or("nobody"),
+                raw["online"],
+                queue.messages(),
+                queue.ready(),
+                queue.unacknowledged(),
+                queue.dead_lettering(),
+            ));
+            if queue.kind() == "quorum" {
+                let told = self.place.told_by_leader(self.vhost, name).await;
+                self.books.note(format!("{name}: {told}"));
+            }
         }
     }
 
