@@ -108,6 +108,18 @@ async fn every_fault_is_found_and_nothing_else() {
         clinic
             .queue("itself", json!({"x-dead-letter-exchange": ""}))
             .await;
+        let rejecting =
+            json!({"x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish"});
+        clinic.queue("full.dlq", rejecting).await;
+        let held = json!({
+            "x-message-ttl": 100,
+            "x-dead-letter-strategy": "at-least-once",
+            "x-overflow": "reject-publish",
+        });
+        clinic.routed("held", "full.dlq", held).await;
+        for queue in ["full.dlq", "held"] {
+            amqp.publish(queue, "one").await;
+        }
         clinic.routed("stuck", "dead", json!({})).await;
         let _stuck = amqp.consume("stuck", 1).await;
         for body in ["one", "two"] {
@@ -153,6 +165,7 @@ async fn every_fault_is_found_and_nothing_else() {
             ("RQ109", "orders.retry.5000"),
             ("RQ110", "orders.parked"),
             ("RQ110", "stock.parked"),
+            ("RQ110", "full.dlq"),
             ("RQ111", "stock.retry.1000"),
             ("RQ112", "unheard"),
             ("RQ113", "ghost.retry.1000"),
@@ -161,6 +174,7 @@ async fn every_fault_is_found_and_nothing_else() {
             ("RQ118", "counted"),
             ("RQ119", "heedless"),
             ("RQ121", "itself"),
+            ("RQ122", "held"),
         ]);
         if is_4 {
             expected.extend(found([("RQ107", "default-limit"), ("RQ115", "hasty")]));

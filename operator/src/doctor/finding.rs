@@ -48,11 +48,13 @@ pub enum Code {
     EnableDrifted = 120,
     /// The default exchange without a routing key.
     RouteWithoutKey = 121,
+    /// Dead letters that do not leave their queue.
+    Held = 122,
 }
 
 impl Code {
     /// All of them, in order.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::NoRoute,
         Self::MissingExchange,
         Self::DeadEnd,
@@ -74,6 +76,7 @@ impl Code {
         Self::NoAcknowledgement,
         Self::EnableDrifted,
         Self::RouteWithoutKey,
+        Self::Held,
     ];
 
     /// How grave it is.
@@ -115,7 +118,7 @@ impl FromStr for Code {
             format!(
                 "there is no such code; they are {} to {}",
                 Self::NoRoute,
-                Self::RouteWithoutKey
+                Self::Held
             )
         })
     }

@@ -1,4 +1,4 @@
-//! Queues of ours that are left over.
+//! Queues of ours that are left over, and messages that do not leave.
 
 use super::{Code, Finding, Kin, Snapshot};
 
@@ -28,6 +28,40 @@ pub(super) fn work_queue_gone(all: &Snapshot) -> Vec<Finding> {
         );
         finding.queues.push(work.to_owned());
         found.push(finding);
+    }
+    found
+}
+
+/// RQ122.
+pub(super) fn held(all: &Snapshot) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for queue in all.queues.values() {
+        let count = queue.totals.dead_lettering.unwrap_or(0);
+        let target = all.text(queue, "dead-letter-routing-key");
+        let is_gone = all.text(queue, "dead-letter-exchange") == Some("")
+            && target.is_some_and(|target| !all.has_queue(target));
+        // RQ103 and RQ113 say more about a route that leads nowhere.
+        if count == 0 || is_gone {
+            continue;
+        }
+        let messages = if count == 1 {
+            "message is due and does"
+        } else {
+            "messages are due and do"
+        };
+        let name = shell_words::quote(&queue.name);
+        let place = format!("--vhost {} {name}", shell_words::quote(&all.vhost));
+        found.push(Finding::of_queue(
+            Code::Held,
+            &queue.name,
+            format!(
+                "{count} {messages} not leave `{}`: where they go is full or away, or the member that leads the queue came late to it",
+                queue.name
+            ),
+            format!(
+                "rabbitmq-queues delete_member {place} LEADER && rabbitmq-queues add_member {place} LEADER   # in a cluster, and after five minutes"
+            ),
+        ));
     }
     found
 }

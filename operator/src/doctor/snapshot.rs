@@ -205,19 +205,26 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Where nobody knows who consumes: whether messages are still not taken after the broker has counted anew.
+    /// Whether messages are still not taken, where nobody knows who consumes, and whether dead letters have still not left, after the broker
+    /// has counted anew.
     async fn look_again(&mut self, management: &Management) -> Result<(), Error> {
+        let is_unknown = self.consumers.is_none();
         let untaken = |queue: &Queue| {
-            queue.totals.ready.is_some_and(|ready| ready > 0)
+            is_unknown
+                && queue.totals.ready.is_some_and(|ready| ready > 0)
                 && queue.totals.unacknowledged == Some(0)
         };
-        if self.consumers.is_some() || !self.queues.values().any(untaken) {
+        let held = |queue: &Queue| queue.totals.dead_lettering.is_some_and(|count| count > 0);
+        if !(self.queues.values()).any(|queue| untaken(queue) || held(queue)) {
             return Ok(());
         }
         // Counts are renewed every five seconds.
         tokio::time::sleep(Duration::from_millis(5_500)).await;
         let later = management.queues(&self.vhost).await?;
         for (name, queue) in &mut self.queues {
+            let before = queue.totals.dead_lettering;
+            let after = later.get(name).and_then(|it| it.totals.dead_lettering);
+            queue.totals.dead_lettering = before.filter(|_| after >= before);
             if untaken(queue) {
                 match later.get(name) {
                     Some(later) if untaken(later) && later.totals.ready >= queue.totals.ready => {}

@@ -64,6 +64,8 @@ pub struct Totals {
     pub ready: Option<u64>,
     /// With a consumer.
     pub unacknowledged: Option<u64>,
+    /// On their way to where they are dead-lettered at least once.
+    pub dead_lettering: Option<u64>,
 }
 
 /// A queue.
@@ -120,10 +122,18 @@ impl Queue {
             totals: Totals {
                 ready: row["messages_ready"].as_u64(),
                 unacknowledged: row["messages_unacknowledged"].as_u64(),
+                // `messages_dlx` is among the statistics, which are not asked for.
+                dead_lettering: dead_lettering(row),
             },
             arguments,
         })
     }
+}
+
+fn dead_lettering(row: &Value) -> Option<u64> {
+    let count = |name: &str| row[name].as_u64();
+    let others = count("messages_ready")?.checked_add(count("messages_unacknowledged")?)?;
+    count("messages")?.checked_sub(others)
 }
 
 /// An exchange.

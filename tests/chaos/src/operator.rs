@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use retryrmq_harness::{QueueType, Vhost};
+use retryrmq_harness::Vhost;
 use tokio::time::{Instant, sleep};
 
 use crate::books::Books;
@@ -50,8 +50,8 @@ pub async fn delete_dead_queues(place: &Place, vhost: &Vhost, queue: &str, books
     }
 }
 
-/// Notices messages that a broker keeps to itself, and has another node lead their queue. A consumer that was cancelled, and whose node is
-/// killed while it holds a message, holds it until then.
+/// Notices messages that a broker keeps to itself, and has other nodes lead its queues. A consumer that was cancelled, and whose node is
+/// killed while it holds a message, holds it until then (fact 56); and a member that came late dead-letters nothing (fact 82).
 #[derive(Debug)]
 pub struct Release {
     since: Instant,
@@ -73,7 +73,7 @@ impl Release {
         unsettled: usize,
         place: &Place,
         vhost: &Vhost,
-        (queue, kind): (&str, QueueType),
+        queue: &str,
         books: &Books,
     ) {
         if unsettled != self.unsettled {
@@ -82,12 +82,20 @@ impl Release {
                 unsettled,
             };
         }
-        if self.since.elapsed() > BELIEF && place.is_cluster() && kind == QueueType::Quorum {
-            books.note(format!("an operator has another node lead {queue}"));
-            books.harmed(|tally| tally.mended += 1);
-            place.move_leader(vhost, queue).await;
-            self.since = Instant::now();
+        if self.since.elapsed() < BELIEF || !place.is_cluster() {
+            return;
         }
+        let waiting = format!("{queue}.retry.");
+        for keeper in vhost.queues().await {
+            let name = keeper.name();
+            let keeps = keeper.messages() > keeper.ready();
+            if keeper.kind() == "quorum" && keeps && (name == queue || name.starts_with(&waiting)) {
+                books.note(format!("an operator has another node lead {name}"));
+                books.harmed(|tally| tally.mended += 1);
+                place.move_leader(vhost, name).await;
+            }
+        }
+        self.since = Instant::now();
     }
 }
 

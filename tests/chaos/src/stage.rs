@@ -183,9 +183,14 @@ impl<'a> Stage<'a> {
                 return;
             }
             if left.is_empty() {
-                let queue = (self.queue.as_str(), self.plan.work);
                 release
-                    .look(unsettled.len(), self.place, self.vhost, queue, &self.books)
+                    .look(
+                        unsettled.len(),
+                        self.place,
+                        self.vhost,
+                        &self.queue,
+                        &self.books,
+                    )
                     .await;
             }
             if Instant::now() > deadline {

@@ -5,6 +5,7 @@
 mod cancelled;
 mod delayed;
 mod killed;
+mod latecomers;
 mod leaderless;
 mod patience;
 mod strangers;
