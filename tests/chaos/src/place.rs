@@ -105,7 +105,7 @@ impl Place {
     /// What the leader of a quorum queue says of itself, and what members it has.
     pub async fn told_by_leader(&self, vhost: &Vhost, queue: &str) -> String {
         let expression = "case ra:members({Name, node()}, 10000) of \
-             {ok, Members, Leader} -> {Members, Leader, element(3, ra:leader_query(Leader, fun rabbit_fifo:overview/1))}; \
+             {ok, Members, Leader} -> {Members, Leader, catch ra:leader_query(Leader, {rabbit_fifo, overview, []})}; \
              Other -> Other end.";
         self.tell(vhost, queue, expression).await
     }
