@@ -7,7 +7,9 @@ import contextlib
 import functools
 import gc
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +181,39 @@ def test_an_app_that_waits_to_consume_can_be_stopped(broker: Broker, monkeypatch
         await gone(before)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["close", "stop"])
+@pytest.mark.parametrize("kind", ["async", "blocking"])
+def test_a_consumer_that_waits_to_start_can_be_closed(broker: Broker, kind: str, how: str) -> None:
+    queue, way = broker.queue(), Proxy(broker.url)
+
+    async def main() -> None:
+        async with retryrmq.connect(way.url, wait=True) as client:
+            way.close()
+            consumer = client.consume(queue, print, dlx=True)
+            starting = asyncio.ensure_future(consumer.start())
+            await soon("it waits", lambda: consumer._subscribing is not None)
+            if how == "close":
+                await consumer.close()
+            else:
+                consumer.stop()
+            with pytest.raises(retryrmq.ClosedError):
+                await asyncio.wait_for(starting, 60)
+
+    if kind == "async":
+        asyncio.run(main())
+        return
+    with retryrmq.connect_blocking(way.url, wait=True) as client:
+        way.close()
+        consumer = client.consume(queue, print, dlx=True)
+        with ThreadPoolExecutor(1) as pool:
+            starting = pool.submit(consumer.start)
+            while consumer._subscribing is None:
+                time.sleep(0.01)
+            getattr(consumer, how)()
+            with pytest.raises(retryrmq.ClosedError):
+                starting.result(60)
 
 
 def test_who_refuses_is_not_waited_for(broker: Broker) -> None:

@@ -745,15 +745,16 @@ def test_an_end_without_goodbye_loses_nothing(broker: Broker, programs: list[Pro
     assert [body for body, _ in left_in(broker, queue)][-1] == "b"
 
 
-@pytest.mark.parametrize("where", ["threads", "loop"])
+@pytest.mark.parametrize("where", ["threads", "loop", "processes"])
 def test_the_end_of_executors_fails_no_message(broker: Broker, programs: list[Program], where: str) -> None:
     """The interpreter waits for what executors have to do, and they take no more."""
     queue = broker.queue()
     make_queue(broker, queue)
     source = """
-        from concurrent.futures import ThreadPoolExecutor
+        from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
         pool = ThreadPoolExecutor(2)
+        last = ProcessPoolExecutor(1) if WHERE == "processes" else pool
         retry = dict(dlx=True, retry="fixed(1s, retries=0)", concurrency=2)
 
         def handle(msg):
@@ -768,13 +769,13 @@ def test_the_end_of_executors_fails_no_message(broker: Broker, programs: list[Pr
             async with retryrmq.connect(url) as client, client.consume(queue, handle_on_loop, **retry):
                 await asyncio.sleep(3600)
 
-        if WHERE == "threads":
+        if WHERE != "loop":
             client = retryrmq.connect_blocking(url)
             consumer = client.consume(queue, handle, **retry).start()
         else:
             threading.Thread(target=asyncio.run, args=(consume(),), daemon=True).start()
         sys.stdin.read()
-        pool.submit(time.sleep, 1)
+        last.submit(time.sleep, 1)
         sys.exit(0)
     """
     program = Program(source.replace("WHERE", repr(where)), broker, queue, stdin=subprocess.PIPE)
@@ -792,6 +793,67 @@ def test_the_end_of_executors_fails_no_message(broker: Broker, programs: list[Pr
     left = {body for body, _ in left_in(broker, queue)}
     assert began | left == {str(number) for number in range(60)}
     assert len(left) > 10
+
+
+@pytest.mark.parametrize("how", ["run", "iterate", "loop"])
+def test_a_consumer_that_an_executor_runs_goes_on_after_the_main_thread(
+    broker: Broker, programs: list[Program], how: str
+) -> None:
+    queue = broker.queue()
+    make_queue(broker, queue)
+    source = """
+        from concurrent.futures import ThreadPoolExecutor, thread
+
+        started = threading.Event()
+
+        def handle(msg):
+            say(got=msg.text())
+            consumer.close()
+
+        def tell_of_the_end():
+            while not thread._shutdown:  # set after everything that ends consumers
+                time.sleep(0.01)
+            say(there=True)
+
+        async def main():
+            done = asyncio.Event()
+
+            async def handle(msg):
+                say(got=msg.text())
+                done.set()
+
+            async with retryrmq.connect(url) as client, client.consume(queue, handle, dlx=True):
+                started.set()
+                await done.wait()
+
+        def run():
+            if HOW == "run":
+                consumer.run()
+            else:
+                for msg in consumer:
+                    say(got=msg.text())
+                    msg.ack()
+                    consumer.close()
+
+        threading.Thread(target=tell_of_the_end, daemon=True).start()
+        if HOW == "loop":
+            ThreadPoolExecutor().submit(asyncio.run, main())
+            started.wait()
+        else:
+            client = retryrmq.connect_blocking(url)
+            consumer = client.consume(queue, handle if HOW == "run" else None, dlx=True)
+            consumer.start()
+            ThreadPoolExecutor().submit(run)
+            while not consumer._pump._staying:
+                time.sleep(0.01)
+    """
+    program = Program(source.replace("HOW", repr(how)), broker, queue)
+    programs.append(program)
+    assert program.line() == {"there": True}
+    with retryrmq.connect_blocking(broker.url) as client:
+        client.publish(queue, "late")
+    assert program.line() == {"got": "late"}
+    assert program.end() == 0
 
 
 def test_an_event_loop_of_another_make(broker: Broker, programs: list[Program]) -> None:

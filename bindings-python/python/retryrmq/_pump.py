@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from . import _lines, _logs, _native, events
@@ -51,6 +51,8 @@ class _Home(NamedTuple):
     #: They know the messages of their handlers; ``None`` for a consumer that is iterated over.
     workers: weakref.ref[Workers] | None
     queue: str
+    #: The thread that runs the loop.
+    thread: threading.Thread
 
 
 class Pump:
@@ -61,6 +63,8 @@ class Pump:
         self._tickets = itertools.count(1)
         self._awaited: dict[int, _Awaited] = {}
         self._mailboxes: dict[int, Mailbox] = {}
+        #: Threads that run a consumer.
+        self._staying: list[threading.Thread] = []
         #: Mailboxes that end with an operation, by its ticket.
         self._last_of: dict[int, int] = {}
         self._homes: dict[int, _Home] = {}
@@ -110,7 +114,28 @@ class Pump:
     def lives_here(self, subscription: Subscription, workers: Workers | None, queue: str) -> None:
         """Ends the subscription if the running event loop is closed first."""
         loop, at_work = asyncio.get_running_loop(), None if workers is None else weakref.ref(workers)
-        self._homes[next(self._tickets)] = _Home(weakref.ref(loop), weakref.ref(subscription), at_work, queue)
+        thread = threading.current_thread()
+        self._homes[next(self._tickets)] = _Home(weakref.ref(loop), weakref.ref(subscription), at_work, queue, thread)
+
+    @contextlib.contextmanager
+    def stays(self) -> Iterator[None]:
+        """The current thread runs a consumer until the end of the block, whoever owns the thread."""
+        thread = threading.current_thread()
+        self._staying.append(thread)
+        try:
+            yield
+        finally:
+            self._staying.remove(thread)
+
+    def has_stayers(self) -> bool:
+        """Whether a thread runs a consumer, itself or by its event loop."""
+        own = threading.main_thread(), threading.current_thread()
+        threads = self._staying.copy()
+        for home in list(self._homes.values()):
+            loop, subscription = home.loop(), home.subscription()
+            if loop is not None and loop.is_running() and subscription is not None and not subscription.is_closing:
+                threads.append(home.thread)
+        return any(thread.is_alive() and not thread.daemon and thread not in own for thread in threads)
 
     def _look_at_homes(self) -> None:
         for number, home in list(self._homes.items()):
@@ -296,7 +321,7 @@ def _after_fork() -> None:
 def _before_the_end() -> None:
     """The main thread has ended, and the interpreter is about to end. Executors take no more work now, but those with work are waited for;
     handlers that use them would fail, one message after the other."""
-    if _pump is not None and not _somebody_stays():
+    if _pump is not None and not _pump.has_stayers() and not _somebody_stays():
         _pump.let_go()
 
 
@@ -316,7 +341,9 @@ def _at_exit() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_at_exit)
-# Called in the reverse order: before the executors of threads end, which `atexit` is not.
+# Called in the reverse order: before executors end, which `atexit` is not. Those of processes register when they are imported.
+with contextlib.suppress(ImportError):
+    import concurrent.futures.process
 _register: Callable[[Callable[[], None]], None] | None = getattr(threading, "_register_atexit", None)
 if _register is not None:
     with contextlib.suppress(RuntimeError):  # the interpreter is about to end already

@@ -96,6 +96,7 @@ class _Subscribed:
         self._closed = True
         subscription = self._subscription
         if subscription is None:
+            self._give_up_starting()
             return None
         if self._taken:
             subscription.give_back(list(self._taken))
@@ -319,14 +320,15 @@ class BlockingConsumer(_Subscribed):
         """
         if self._plan.handler is None:
             raise InvalidTypeError("this consumer has no handler to run; iterate over it, or name one in `consume`")
-        if not self._has_ended:
-            self.start()
-        try:
-            self._wait_closed(self._open())
-        except KeyboardInterrupt:
-            self.close()
-            raise
-        self._native.check_end()
+        with self._pump.stays():
+            if not self._has_ended:
+                self.start()
+            try:
+                self._wait_closed(self._open())
+            except KeyboardInterrupt:
+                self.close()
+                raise
+            self._native.check_end()
 
     def _wait_closed(self, subscription: Subscription) -> None:
         subscription.wait_closed().wait()
@@ -370,13 +372,14 @@ class BlockingConsumer(_Subscribed):
     def __iter__(self) -> Iterator[Message]:
         if self._plan.handler is not None:
             raise InvalidTypeError("this consumer has a handler; iterate over one without, or call `run()`")
-        subscription = self.start()._open()
-        while True:
-            while self._taken:
-                yield self._taken.popleft()
-            if self._closed:
-                return
-            self._taken.extend(subscription.take_blocking(_AT_ONCE, 0.25))
-            if not self._taken and subscription.is_closing:
-                self._native.check_end()
-                return
+        with self._pump.stays():
+            subscription = self.start()._open()
+            while True:
+                while self._taken:
+                    yield self._taken.popleft()
+                if self._closed:
+                    return
+                self._taken.extend(subscription.take_blocking(_AT_ONCE, 0.25))
+                if not self._taken and subscription.is_closing:
+                    self._native.check_end()
+                    return
