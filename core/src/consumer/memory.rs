@@ -63,9 +63,14 @@ impl Memory {
         Some(self.likeness(message))
     }
 
-    /// Whether one message may be the redelivery of the other. Always false if every retry is a redelivery.
+    /// Whether one message is the redelivery of the other. Never without an id, and never if every retry is a redelivery.
     pub(super) fn are_alike(&self, one: &Received, other: &Received) -> bool {
-        self.capacity > 0 && self.likeness(one) == self.likeness(other)
+        // What costs little comes first.
+        one.properties.message_id() == other.properties.message_id()
+            && one.body == other.body
+            && self
+                .mark(one)
+                .is_some_and(|mark| Some(mark) == self.mark(other))
     }
 
     fn likeness(&self, message: &Received) -> Mark {

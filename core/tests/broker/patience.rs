@@ -61,8 +61,8 @@ async fn a_handler_that_outlasts_the_brokers_patience_is_done_when_it_succeeds()
                 })
                 .await
                 .unwrap();
-            // It has no id, and nobody could tell it from another one later.
-            let properties = retryrmq::BasicProperties::default();
+            // Without an id nobody could tell it from another one later.
+            let properties = id("slow");
             let properties = properties.with_headers(table([(SLOW, text("yes"))]));
             amqp.publish_with(&queue, "x", properties).await;
             for number in 0..FAST {

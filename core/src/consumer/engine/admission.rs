@@ -58,6 +58,7 @@ impl Engine {
             takes_its_place: false,
             is_stuck: false,
             returned_unseen,
+            is_answered: false,
         });
         if self.memory.recalls(&received, now.at) {
             let (queue, message_id) = (self.queue(), received.message_id());

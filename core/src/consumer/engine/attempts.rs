@@ -65,13 +65,16 @@ impl Engine {
     }
 
     /// A message was handled after its channel was lost. It may have been delivered again already: a broker takes a message back from a slow
-    /// handler (`consumer_timeout`), and would do so each time. Each success settles one delivery; of several equal ones, any will do.
+    /// handler (`consumer_timeout`), and would do so each time. Each success settles one delivery; of several equal ones, any will do. Without
+    /// an id a message is never taken for another.
     fn handled_late(&mut self, token: Token, now: Now, out: &mut Commands) {
         let session = self.channel.as_ref().map(|channel| channel.session);
         let handled = self.entries.get_mut(token);
-        let Some(received) = handled.map(|entry| Arc::clone(&entry.received)) else {
+        let Some(entry) = handled.filter(|entry| !entry.is_answered) else {
+            self.release(token, now);
             return;
         };
+        let received = Arc::clone(&entry.received);
         let came_again = self.entries.iter().find(|(_, entry)| {
             Some(entry.session) == session
                 && entry.received.redelivered
@@ -87,7 +90,7 @@ impl Engine {
                 self.forget(token);
                 let (queue, message_id) = (self.queue(), received.message_id());
                 self.tell(Event::AlreadyHandled { queue, message_id }, out);
-                self.release(again, now);
+                self.let_go(again, now);
             }
             None => self.release(token, now),
         }

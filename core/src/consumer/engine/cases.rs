@@ -109,6 +109,15 @@ impl Case {
 
     /// A message comes with this count.
     fn comes(&mut self, header: &str, count: i64, redelivered: bool) {
+        self.comes_as(None, header, count, redelivered);
+    }
+
+    /// As [`comes`](Self::comes), with a message id.
+    fn comes_as(&mut self, id: Option<&str>, header: &str, count: i64, redelivered: bool) {
+        let mut properties = BasicProperties::default();
+        if let Some(id) = id {
+            properties = properties.with_message_id(id.into());
+        }
         let mut headers = FieldTable::default();
         headers.insert("x-retry-protocol".into(), AMQPValue::LongLongInt(1));
         headers.insert(header.into(), AMQPValue::LongLongInt(count));
@@ -116,7 +125,7 @@ impl Case {
         let arrival = Box::new(Arrival {
             tag: self.tag,
             redelivered,
-            properties: BasicProperties::default().with_headers(headers),
+            properties: properties.with_headers(headers),
             ..Arrival::default()
         });
         let (session, consumer) = (self.session, self.engine.intake.newest());
@@ -650,7 +659,7 @@ fn nothing_is_rejected_into_a_queue_that_may_be_young() {
 #[test]
 fn a_success_counts_for_the_delivery_by_which_its_message_came_again() {
     let mut case = Case::new();
-    case.comes("x-acquired-count", 1, false);
+    case.comes_as(Some("m1"), "x-acquired-count", 1, false);
     let early = case.handed_out()[0];
     case.after(Duration::from_secs(60 * 30));
     // The `consumer_timeout` is over.
@@ -658,7 +667,7 @@ fn a_success_counts_for_the_delivery_by_which_its_message_came_again() {
     case.on(Input::Lost { session, why: None });
     case.take();
     case.open();
-    case.comes("x-acquired-count", 2, true);
+    case.comes_as(Some("m1"), "x-acquired-count", 2, true);
     let late = case.handed_out()[0];
     let handled = |token| Input::Ended {
         token,
@@ -676,4 +685,51 @@ fn a_success_counts_for_the_delivery_by_which_its_message_came_again() {
     );
     case.on(handled(late));
     assert_eq!(case.engine.outstanding(), 0);
+}
+
+/// A message is handled, and comes again after the channel was lost. It is done by `id`: none, or its own.
+fn done_while_an_earlier_handler_has_it(id: Option<&str>) -> (Case, Token) {
+    let mut case = Case::new();
+    case.comes_as(id, "x-acquired-count", 1, false);
+    let early = case.handed_out()[0];
+    let session = case.session;
+    case.on(Input::Lost { session, why: None });
+    case.take();
+    case.open();
+    case.comes_as(id, "x-acquired-count", 2, true);
+    let late = case.handed_out()[0];
+    case.on(succeeded(late));
+    case.consume();
+    assert_eq!(case.engine.outstanding(), 1, "the earlier handler runs");
+    (case, early)
+}
+
+fn succeeded(token: Token) -> Input {
+    Input::Ended {
+        token,
+        ending: Ending::Settled(Outcome::Ack),
+    }
+}
+
+#[test]
+fn a_late_success_settles_no_message_that_is_only_like_its_own() {
+    for id in [None, Some("m1")] {
+        // The other one is here when the earlier handler succeeds, or comes afterwards.
+        for is_here in [true, false] {
+            let (mut case, early) = done_while_an_earlier_handler_has_it(id);
+            let mut other = None;
+            for is_now in [is_here, !is_here] {
+                if is_now {
+                    case.comes_as(id, "x-acquired-count", 2, true);
+                    other = case.handed_out().first().copied();
+                } else {
+                    case.on(succeeded(early));
+                }
+            }
+            assert!(case.events().is_empty(), "{id:?}, {is_here}");
+            assert_eq!(case.engine.outstanding(), 1, "{id:?}, {is_here}: it runs");
+            case.on(succeeded(other.expect("it runs")));
+            assert_eq!(case.engine.outstanding(), 0);
+        }
+    }
 }

@@ -30,6 +30,8 @@ pub(super) struct Entry {
     pub(super) is_stuck: bool,
     /// Its queue may have sent it to a consumer that was cancelled before it arrived.
     pub(super) returned_unseen: bool,
+    /// Its handler has it from a lost channel, and it is done by a delivery that came later.
+    pub(super) is_answered: bool,
 }
 
 impl Entry {

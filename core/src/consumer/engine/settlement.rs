@@ -1,7 +1,9 @@
 //! The end of a delivery: acknowledged, requeued, or back in its queue after a loss.
 
+use std::sync::Arc;
+
 use super::{
-    super::Token,
+    super::{Received, Token},
     Command, Commands, Engine, Now, Return,
     entry::{Entry, Phase, Purpose},
 };
@@ -9,9 +11,29 @@ use super::{
 impl Engine {
     /// Done: acknowledged with the next flush, and remembered in case the acknowledgement is lost.
     pub(super) fn release(&mut self, token: Token, now: Now) {
-        let Some(entry) = self.remove(token) else {
-            return;
-        };
+        if let Some(done) = self.let_go(token, now) {
+            self.answer_earlier(&done);
+        }
+    }
+
+    /// A message that came again is done by its own delivery. A handler that has it from before owes nothing any more, and what it says must
+    /// not settle another message.
+    fn answer_earlier(&mut self, done: &Received) {
+        let session = self.channel.as_ref().map(|channel| channel.session);
+        let earlier = self.entries.iter_mut().find(|(_, entry)| {
+            Some(entry.session) != session
+                && matches!(entry.phase, Phase::Out)
+                && !entry.is_answered
+                && self.memory.are_alike(&entry.received, done)
+        });
+        if let Some((_, entry)) = earlier {
+            entry.is_answered = true;
+        }
+    }
+
+    /// As [`release`](Self::release), for who knows that no earlier handler has it. The message, if it was a redelivery that is done.
+    pub(super) fn let_go(&mut self, token: Token, now: Now) -> Option<Arc<Received>> {
+        let entry = self.remove(token)?;
         let ended = match &entry.phase {
             Phase::Copying(copying) => copying.purpose.is_an_end(),
             Phase::Out | Phase::Held(_) => true,
@@ -26,12 +48,14 @@ impl Engine {
                     self.syncs.settled_a_detour();
                 }
                 channel.acks.settle(entry.tag, now.at);
+                (ended && entry.received.redelivered).then_some(entry.received)
             }
             _ => {
                 self.counters.stale.inc();
-                if ended {
+                if ended && !entry.is_answered {
                     self.memory.expect(&entry.received, now.at);
                 }
+                None
             }
         }
     }
