@@ -2,7 +2,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, Seek, Write},
     path::{Path, PathBuf},
 };
 
@@ -133,7 +133,12 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let summary = export.summary();
     done.and(closed).map_err(|fault| fault.after(&summary))?;
     let name = parked.name();
-    if export.exported == 0 && export.spared == 0 && !stopped && selection.is_narrow() {
+    if export.exported == 0
+        && export.spared == 0
+        && export.skipped == 0
+        && !stopped
+        && selection.is_narrow()
+    {
         return Err(others.or_not_found("like that", &name));
     }
     output.note(&summary);
@@ -281,7 +286,8 @@ fn line_of(queue: &str, dlq: bool, record: &Record) -> Value {
 
 /// Where the lines go.
 enum Sink {
-    File(BufWriter<File>, PathBuf),
+    /// With its length as of the last time that all of it was on the disk.
+    File(BufWriter<File>, PathBuf, u64),
     Output,
 }
 
@@ -290,6 +296,11 @@ impl Sink {
         let Some(path) = path else {
             return Ok(Self::Output);
         };
+        if path == Path::new("-") {
+            return Err(Fault::usage(
+                "leave out the file to write to standard output; nothing was exported",
+            ));
+        }
         let mut options = OpenOptions::new();
         let options = options.write(true).create_new(true);
         #[cfg(unix)]
@@ -305,15 +316,15 @@ impl Sink {
                 Fault::usage(format!("cannot make {shown}: {why}; nothing was exported"))
             }
         })?;
-        Ok(Self::File(BufWriter::new(file), path.to_owned()))
+        Ok(Self::File(BufWriter::new(file), path.to_owned(), 0))
     }
 
     fn write(&mut self, line: &str) -> Result<(), Fault> {
         match self {
-            Self::File(file, path) => file
+            Self::File(file, ..) => file
                 .write_all(line.as_bytes())
                 .and_then(|()| file.write_all(b"\n"))
-                .map_err(|why| unwritable(path, &why)),
+                .map_err(|why| self.broken(&why)),
             Self::Output => {
                 let mut out = io::stdout().lock();
                 out.write_all(line.as_bytes())
@@ -326,12 +337,33 @@ impl Sink {
     /// Returns when all of it is on the disk, the file's name as well.
     fn sync(&mut self) -> Result<(), Fault> {
         match self {
-            Self::File(file, path) => file
-                .flush()
-                .and_then(|()| file.get_ref().sync_all())
-                .and_then(|()| sync_folder(path))
-                .map_err(|why| unwritable(path, &why)),
+            Self::File(file, path, whole) => {
+                let synced = file
+                    .flush()
+                    .and_then(|()| file.get_ref().sync_all())
+                    .and_then(|()| sync_folder(path))
+                    .and_then(|()| file.stream_position());
+                match synced {
+                    Ok(length) => *whole = length,
+                    Err(why) => return Err(self.broken(&why)),
+                }
+                Ok(())
+            }
             Self::Output => io::stdout().lock().flush().map_err(|why| unread(&why)),
+        }
+    }
+
+    /// Takes off what is not known to be on the disk, so that half a line does not spoil the rest for `import`.
+    fn broken(&mut self, why: &io::Error) -> Fault {
+        match std::mem::replace(self, Self::Output) {
+            Self::File(file, path, whole) => {
+                // Without what is buffered: dropping it would write that behind the end.
+                let (file, _) = file.into_parts();
+                let _ = file.set_len(whole);
+                let path = path.to_string_lossy();
+                Fault::failed(format!("cannot write {}: {why}", visible::line(&path)))
+            }
+            Self::Output => unread(why),
         }
     }
 }
@@ -348,9 +380,4 @@ fn unread(why: &io::Error) -> Fault {
     Fault::failed(format!(
         "cannot write the output: {why}; not all of it is where it should be"
     ))
-}
-
-fn unwritable(path: &Path, why: &io::Error) -> Fault {
-    let path = path.to_string_lossy();
-    Fault::failed(format!("cannot write {}: {why}", visible::line(&path)))
 }

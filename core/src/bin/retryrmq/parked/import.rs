@@ -58,10 +58,13 @@ copy of a parked message.
 A message that no broker takes, because its headers or its body are too large, stops no
 other: its line is named at the end (exit code 1).
 
-JSON: imported, lines, refused (the numbers of such lines), and how many by queue.";
+JSON: imported, lines, refused (the numbers of such lines), how many by queue, and
+next_line (for --from-line; null when the whole file was dealt with).";
 
 /// Messages that are on their way at a time.
 const WAVE: usize = 64;
+/// How many bytes of bodies they have, before the last of them.
+const WAVE_BYTES: usize = 16 << 20;
 /// A younger queue forgets what it confirmed when its broker is killed.
 const SAFE_AGE: Duration = Duration::from_secs(2);
 
@@ -101,10 +104,17 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         by_queue
     };
     if options.dry_run || total == 0 {
-        output.note(&format!("{total} messages in the file; none imported"));
+        let from = match options.from_line {
+            1 => String::new(),
+            line => format!(" from line {line} on"),
+        };
+        output.note(&format!(
+            "{total} messages in the file{from}; none imported"
+        ));
         if output.is_json() {
-            output
-                .json_document(&json!({ "imported": 0, "lines": total, "queues": by_queue() }))?;
+            output.json_document(&json!({
+                "imported": 0, "lines": total, "refused": [], "queues": by_queue(),
+            }))?;
         }
         return Ok(Exit::Ok);
     }
@@ -134,36 +144,39 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let progress = output.progress(Some(total), "imported");
     let done = import.all(&mut source, &stop, &progress).await;
     progress.finish_and_clear();
-    if import.is_cut {
-        output.note(&format!(
-            "stopped: {} of {total} messages imported to {}, and perhaps some more; go on with --from-line {}",
-            import.imported,
-            names(&counts),
-            import.last + 1
-        ));
-        return Ok(Exit::Interrupted); // an alarm: what is under way would be done twice
-    }
-    if import.imported > 0 {
-        sleep_until(found + SAFE_AGE).await;
-    }
-    client.close().await;
     let (imported, last, refused) = (import.imported, import.last, import.refused);
     let not_all = match refused.is_empty() {
         true => String::new(),
         false => format!("; not imported: {}", lines(&refused)),
     };
-    let summary = format!(
-        "{imported} of {total} messages imported to {}{not_all}",
+    let count = format!(
+        "{imported} of {total} messages imported to {}",
         names(&counts)
     );
-    let go_on = format!("{summary}; go on with --from-line {}", last + 1);
-    done.map_err(|fault| fault.on_the_way().after(&go_on))?;
-    if output.is_json() {
-        output.json_document(&json!({
+    let from_line = format!("go on with --from-line {}", last + 1);
+    let is_whole = done.is_ok() && !import.is_cut && imported + (refused.len() as u64) >= total;
+    // Whether anybody reads it changes nothing about what happened.
+    let printed = match output.is_json() {
+        true => output.json_document(&json!({
             "imported": imported, "lines": total, "refused": refused, "queues": by_queue(),
-        }))?;
+            "next_line": (!is_whole).then_some(last + 1),
+        })),
+        false => Ok(()),
+    };
+    if import.is_cut {
+        output.note(&format!(
+            "stopped: {count}, and perhaps some more{not_all}; {from_line}"
+        ));
+        return Ok(Exit::Interrupted); // an alarm: what is under way would be done twice
     }
-    if stop.is_set() && imported + (refused.len() as u64) < total {
+    if imported > 0 {
+        sleep_until(found + SAFE_AGE).await;
+    }
+    client.close().await;
+    let summary = format!("{count}{not_all}");
+    let go_on = format!("{summary}; {from_line}");
+    done.map_err(|fault| fault.on_the_way().after(&go_on))?;
+    if stop.is_set() && !is_whole {
         output.note(&go_on);
         return Ok(Exit::Interrupted);
     }
@@ -171,19 +184,20 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         return Err(why.on_the_way().after(&summary));
     }
     output.note(&summary);
-    Ok(Exit::Ok)
+    printed.map(|()| Exit::Ok)
 }
 
-/// `line 3`, `lines 3, 7, 12`; not all of very many.
+/// `line 3`, `lines 3, 7-12`. All of them, in order: the file may be the only place that has them.
 fn lines(numbers: &[u64]) -> String {
-    const SHOWN: usize = 20;
-    let some: Vec<_> = numbers.iter().take(SHOWN).map(u64::to_string).collect();
-    let more = match numbers.len().saturating_sub(SHOWN) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
+    let ranges: Vec<_> = numbers
+        .chunk_by(|one, next| one + 1 == *next)
+        .map(|range| match range {
+            [first, .., last] => format!("{first}-{last}"),
+            one => one[0].to_string(),
+        })
+        .collect();
     let plural = if numbers.len() == 1 { "" } else { "s" };
-    format!("line{plural} {}{more}", some.join(", "))
+    format!("line{plural} {}", ranges.join(", "))
 }
 
 /// Of a file that is bad before anything has begun.
@@ -257,7 +271,7 @@ impl Import<'_> {
         stop: &Stop,
         progress: &indicatif::ProgressBar,
     ) -> Result<(), Fault> {
-        let mut wave = Vec::new();
+        let (mut wave, mut bytes) = (Vec::new(), 0);
         loop {
             let next = source.next()?;
             let is_end = next.is_none();
@@ -267,13 +281,15 @@ impl Import<'_> {
                 }
                 _ => false,
             };
-            if is_end || other || wave.len() >= WAVE {
+            if is_end || other || wave.len() >= WAVE || bytes >= WAVE_BYTES {
+                bytes = 0;
                 self.publish(std::mem::take(&mut wave), stop).await?;
                 progress.set_position(self.imported);
                 if is_end || stop.is_set() {
                     return Ok(());
                 }
             }
+            bytes += next.as_ref().map_or(0, |(_, line)| line.body.len());
             wave.extend(next);
         }
     }
@@ -341,4 +357,17 @@ impl Import<'_> {
 fn id_of(line: &Line) -> Option<String> {
     let id = line.properties.message_id().as_ref();
     id.map(|id| id.as_str().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lines;
+
+    #[test]
+    fn all_lines_are_named() {
+        assert_eq!(lines(&[3]), "line 3");
+        assert_eq!(lines(&[3, 7, 8]), "lines 3, 7-8");
+        let many: Vec<u64> = (1..=60).map(|number| number * 2).collect();
+        assert!(lines(&many).ends_with(", 118, 120"));
+    }
 }
