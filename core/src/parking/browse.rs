@@ -271,7 +271,7 @@ impl Browse {
     ///
     /// # Errors
     /// As [`replay`](Self::replay). [`ErrorKind::InvalidOption`] for a waiting or parking queue, and for
-    /// [`INTAKE_QUEUE`](crate::INTAKE_QUEUE): the record of the parking would be lost, and nobody would handle the message.
+    /// [`INTAKE_QUEUE`](crate::INTAKE_QUEUE) and other queues of the service: the record of the parking would be lost, and nobody would handle the message.
     pub async fn replay_to(&mut self, record: &Record, queue: &str) -> Result<()> {
         let tag = self.tag(record)?;
         let sent = self.send(&[Resend::of(record).to(queue)]).await;

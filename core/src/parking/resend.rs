@@ -14,9 +14,12 @@ use crate::{
     connection::Census,
     consumer::Received,
     retry::headers,
-    topology::{INTAKE_QUEUE, SAFE_AGE, work_queue_of},
+    topology::{HANDOVER_QUEUE, INTAKE_QUEUE, SAFE_AGE, work_queue_of},
     visible,
 };
+
+/// How the streams and reports of `retryrmq serve` begin: names that users of the service do not give.
+const SERVICE: &str = "retryrmq.serve.";
 
 /// A parked message to send back, and how.
 #[derive(Clone, Debug)]
@@ -258,9 +261,15 @@ impl Browse {
                 visible::line(queue)
             ));
         }
-        if queue == INTAKE_QUEUE {
+        if [INTAKE_QUEUE, HANDOVER_QUEUE].contains(&queue) {
             return refused(format!(
-                "what is sent to `{INTAKE_QUEUE}` is parked again, with another reason: its own says where it failed, name that queue to replay it to"
+                "what is sent to `{queue}` is parked again, with another reason; replay it to the queue where it failed, which its record names"
+            ));
+        }
+        if queue.starts_with(SERVICE) {
+            return refused(format!(
+                "`{}` belongs to `retryrmq serve`, which would not handle the message: replay it to the queue where it failed",
+                visible::line(queue)
             ));
         }
         match work_queue_of(queue) {
