@@ -136,7 +136,10 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(why) => return fault(&format!("cannot start threads: {why}"), FAILED),
     };
-    runtime.block_on(run(options, &book))
+    let code = runtime.block_on(run(options, &book));
+    // A file that does not answer is read by a thread for which nobody has to wait.
+    runtime.shutdown_background();
+    code
 }
 
 fn runtime_of_threads() -> std::io::Result<tokio::runtime::Runtime> {

@@ -217,6 +217,10 @@ impl Reporting {
             .filter(|said| !said.is_empty());
         // Prometheus, where it is said, lists the queues as well, and needs no plugin of the management.
         let listed = said.is_some() || watched.prometheus.is_empty() && watched.queues.is_empty();
+        if listed {
+            // What is wrong with the address is told now; files are read later.
+            Address::new(url, said, None).map_err(|why| why.to_string())?;
+        }
         let (url, said, authority) = (url.clone(), said.map(str::to_owned), management_ca.clone());
         let api = move || {
             Address::new(&url, said.as_deref(), authority.as_deref())

@@ -117,6 +117,11 @@ impl Configuration {
             let place =
                 |why: String| format!("[[alerts.rules]] `{}`: {why}", rule.name.escape_debug());
             check_rule(rule, &channels).map_err(place)?;
+            if rule.name == Rule::OTHERWISE {
+                return Err(place(
+                    "this is the name of the last rule, which has what matches no other; choose another".to_owned(),
+                ));
+            }
             if rules
                 .insert(rule.name.clone(), Triggers::from(rule))
                 .is_some()
@@ -226,7 +231,7 @@ fn check_rule(rule: &Rule, channels: &BTreeMap<String, Channel>) -> Result<(), S
                 .to_owned(),
         );
     }
-    if rule.channels.as_ref().is_some_and(Vec::is_empty) {
+    if rule.severity != Severity::Count && rule.channels.as_ref().is_some_and(Vec::is_empty) {
         return Err(
             "`channels` is empty, so nobody would ever be told; leave it out for all, or say `severity = \"count\"`"
                 .to_owned(),

@@ -76,6 +76,9 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// The name of the last rule, which nobody writes.
+    pub const OTHERWISE: &str = "otherwise";
+
     /// What every rule is judged on when it says nothing else.
     fn usual_triggers() -> Vec<Trigger> {
         vec![
@@ -94,7 +97,7 @@ impl Rule {
     #[must_use]
     pub fn otherwise() -> Self {
         Self {
-            name: "otherwise".to_owned(),
+            name: Self::OTHERWISE.to_owned(),
             queue: None,
             routing_key: None,
             reason: None,

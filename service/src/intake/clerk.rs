@@ -306,7 +306,7 @@ impl Clerk {
                 let queue = visible::line(case.failed.queue());
                 let why = format!(
                     "it failed in {queue}, and that queue does not exist any more: declare it, and replay this with \
-                     `retryrmq parked replay {INTAKE_QUEUE} --to {queue}`"
+                     `retryrmq parked replay {INTAKE_QUEUE} MESSAGE --to {queue}`, where `retryrmq parked ls {INTAKE_QUEUE}` shows MESSAGE"
                 );
                 return self.stray(message, &why, case.losses).await;
             }
@@ -328,7 +328,7 @@ impl Clerk {
         let queue = visible::line(case.failed.queue()).into_owned();
         let why = format!(
             "it died in {queue} ({}), and neither waits nor is parked for it, because {error}; once that is mended, replay it: \
-             `retryrmq parked replay {INTAKE_QUEUE} --to {queue}`",
+             `retryrmq parked replay {INTAKE_QUEUE} MESSAGE --to {queue}`, where `retryrmq parked ls {INTAKE_QUEUE}` shows MESSAGE",
             visible::line(&case.reason)
         );
         let fate = self

@@ -54,7 +54,10 @@ pub(super) fn is_of_another_site(headers: &HeaderMap) -> bool {
 /// Whether somebody has followed a link of another site. The browser keeps our cookies (`SameSite=Strict`) from this request, and has them for the
 /// next one, which comes from here.
 pub(super) fn is_followed(headers: &HeaderMap) -> bool {
-    is(headers, "sec-fetch-site", "cross-site") && is_clicked(headers)
+    // Safari does not say who asks (`Sec-Fetch-User`). Whoever is led here sees the page anyway.
+    is(headers, "sec-fetch-site", "cross-site")
+        && is(headers, "sec-fetch-dest", "document")
+        && (is_clicked(headers) || is(headers, "sec-fetch-mode", "navigate"))
 }
 
 fn is_clicked(headers: &HeaderMap) -> bool {

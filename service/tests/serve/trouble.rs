@@ -94,7 +94,7 @@ async fn a_queue_that_takes_nothing_holds_up_nobody_and_loses_nothing() {
         let error = parked[0].header_text("x-retry-error").unwrap();
         assert!(error.contains("neither waits nor is parked"), "{error}");
         assert!(
-            error.contains("parked replay retryrmq.intake --to stuck"),
+            error.contains("parked replay retryrmq.intake MESSAGE --to stuck"),
             "{error}"
         );
         // Once there is room, what was held goes its way.

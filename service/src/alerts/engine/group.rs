@@ -97,6 +97,9 @@ pub(super) struct Page {
     /// It was less important when people were told.
     #[serde(default)]
     pub(super) raised: bool,
+    /// The gravest failure of a silence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) unsaid: Option<Severity>,
 }
 
 impl Group {

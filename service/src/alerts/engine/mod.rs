@@ -268,11 +268,13 @@ impl Engine {
         let is_held = page.due.is_some();
         if !is_held && self.is_silenced(group, now) {
             // What is not told now is no less news after the silence.
+            page.unsaid = page.unsaid.max(Some(group.severity));
             group.page = Some(page);
             return;
         }
-        if group.severity > page.severity {
-            page.severity = group.severity;
+        let severity = (page.unsaid.take()).map_or(group.severity, |it| it.max(group.severity));
+        if severity > page.severity {
+            page.severity = severity;
             self.decided = true;
             if is_held {
                 page.due = Some(self.due(page.severity, now));
@@ -334,6 +336,7 @@ impl Engine {
             growth: after(now, self.settings.growing_after),
             ended: false,
             raised: false,
+            unsaid: None,
         };
         self.state.tally.pages += 1;
         self.decided = true;

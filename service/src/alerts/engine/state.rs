@@ -106,9 +106,6 @@ impl State {
                 }
             }
             _ => {
-                let late = outbox.len().div_ceil(2);
-                outbox.drain(..late);
-                self.tally.unsent += late as u64;
                 let idle = groups.iter().filter(|(_, group)| group.page.is_none());
                 let mut idle: Vec<_> = idle.map(|(id, group)| (group.last, id.clone())).collect();
                 idle.sort_unstable();
@@ -117,7 +114,13 @@ impl State {
                     groups.remove(id);
                 }
                 self.tally.evicted += idle.len() as u64;
-                return late > 0 || !idle.is_empty();
+                // What people were not told goes last.
+                if idle.is_empty() {
+                    let late = outbox.len().div_ceil(2);
+                    outbox.drain(..late);
+                    self.tally.unsent += late as u64;
+                    return late > 0;
+                }
             }
         }
         true
