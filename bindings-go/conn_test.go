@@ -91,7 +91,7 @@ func TestPublishingAndItsRefusals(t *testing.T) {
 	once(t, func(t *testing.T, s *stage) {
 		conn := s.dial()
 		err := conn.Publish(t.Context(), retryrmq.Publishing{RoutingKey: "nowhere"})
-		if !errors.Is(err, retryrmq.ErrUnroutable) {
+		if !errors.Is(err, retryrmq.ErrUnroutable) || !strings.Contains(err.Error(), "there is no queue `nowhere`") {
 			t.Errorf("got %v", err)
 		}
 		if err := conn.Publish(t.Context(), retryrmq.Publishing{RoutingKey: "nowhere", Optional: true}); err != nil {

@@ -1,10 +1,13 @@
 package retryrmq_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -87,6 +90,39 @@ func TestAMissingQueueIsOfATypeOrNeverMade(t *testing.T) {
 			}
 		}
 		s.subscribe("orders", retryrmq.DLX(), retryrmq.WorkQueue("existing"))
+	})
+}
+
+func TestADeletedQueueIsNotMadeAgainUnlessAskedFor(t *testing.T) {
+	everywhere(t, func(t *testing.T, s *stage) {
+		var log safeBuffer
+		conn := s.dial(retryrmq.Logger(slog.New(slog.NewTextHandler(&log, nil))))
+		s.queue("orders", "classic")
+		ready := make(chan struct{})
+		var seen ledger
+		c := s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error {
+			seen.saw(m)
+			return nil
+		}, retryrmq.DLX(), retryrmq.OnReady(sync.OnceFunc(func() { close(ready) })))
+		<-ready
+		s.manage("DELETE", "/api/queues/"+s.vhost+"/orders", nil)
+		eventually(t, "it is missed", func() bool { return strings.Contains(log.String(), "cannot consume") })
+		var queues []struct{ Name string }
+		if err := json.Unmarshal(s.manage("GET", "/api/queues/"+s.vhost+"?columns=name", nil), &queues); err != nil {
+			t.Error(err)
+		}
+		for _, queue := range queues {
+			if queue.Name == "orders" {
+				t.Error("it is there again")
+			}
+		}
+		// Its owner makes it anew, with other arguments than ours.
+		s.queueWith("orders", map[string]any{"x-max-priority": 3})
+		s.publish(conn, "orders", "a")
+		eventually(t, "it is consumed again", func() bool { return seen.bodies() == 1 })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

@@ -33,6 +33,7 @@ def test_what_no_queue_takes_is_an_error(broker: Broker) -> None:
         with pytest.raises(retryrmq.UnroutableError) as refused:
             client.publish(queue, "a")
         assert refused.value.code == "unroutable"
+        assert f"there is no queue `{queue}`" in str(refused.value)
         client.publish(queue, "a", mandatory=False)
         with pytest.raises(retryrmq.QueueNotFoundError):
             client.publish(queue, "a", delay="1s")

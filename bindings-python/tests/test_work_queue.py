@@ -100,3 +100,22 @@ def test_one_that_is_said_to_exist_is_never_made(every_broker: Broker, form: str
     declare(every_broker, queue, {"x-max-priority": 3})
     run()
     assert f"{queue}.parked" in queues(every_broker, queue)
+
+
+def test_one_that_is_deleted_is_not_made_again_unless_asked_for(
+    every_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = every_broker.queue()
+    declare(every_broker, queue, {})
+    handled: list[str] = []
+    with (
+        retryrmq.connect_blocking(every_broker.url) as client,
+        client.consume(queue, lambda msg: handled.append(msg.text()), dlx=True),
+    ):
+        every_broker.api("DELETE", f"/queues/%2F/{queue}")
+        eventually("it is missed", lambda: "cannot consume" in caplog.text)
+        assert queue not in queues(every_broker, queue)
+        # Its owner makes it anew, with other arguments than ours.
+        declare(every_broker, queue, {"x-max-priority": 3})
+        client.publish(queue, "a")
+        eventually("it is consumed again", lambda: handled == ["a"])

@@ -9,7 +9,11 @@ import { client, deferred, queue, until } from './broker.mjs'
 
 test('a message that no queue takes is refused, unless it is not mandatory', async (t) => {
   const rmq = await client(t)
-  await assert.rejects(rmq.publish('node-nobody-has-this', 'x'), { name: 'UnroutableError', code: 'unroutable' })
+  await assert.rejects(rmq.publish('node-nobody-has-this', 'x'), {
+    name: 'UnroutableError',
+    code: 'unroutable',
+    message: /there is no queue `node-nobody-has-this`/,
+  })
   await rmq.publish('node-nobody-has-this', 'x', { mandatory: false })
 })
 

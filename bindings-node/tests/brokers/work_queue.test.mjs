@@ -5,8 +5,9 @@ import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 
 import { connect as connectPlainly } from 'amqplib'
+import { setLogger } from 'retryrmq'
 
-import { URL_, client, deferred, manage, vhost } from './broker.mjs'
+import { URL_, client, deferred, manage, until, vhost } from './broker.mjs'
 
 const names = async (begin) => {
   const all = await manage('GET', `queues/${vhost}?columns=name`)
@@ -78,4 +79,20 @@ test('one that is said to exist is never made, and nothing for it', async (t) =>
   assert.equal(await declares(name, {}), true)
   await consume()
   assert.ok((await names(name)).includes(`${name}.parked`))
+})
+
+test('one that is deleted is not made again, unless that was asked for', async (t) => {
+  const [rmq, name, handled] = [await client(t), missing(t), deferred()]
+  const [lines, quiet] = [[], () => {}]
+  setLogger({ error: (line) => lines.push(line), warn: quiet, info: quiet, debug: quiet })
+  t.after(() => setLogger(false))
+  assert.equal(await declares(name, {}), true)
+  await rmq.consume({ queue: name, dlx: true }, (msg) => handled.resolve(msg.text()))
+  await manage('DELETE', `queues/${vhost}/${name}`)
+  await until('it is missed', () => lines.some((line) => line.includes('cannot consume')))
+  assert.ok(!(await names(name)).includes(name))
+  // Its owner makes it anew, with other arguments than ours.
+  assert.equal(await declares(name, { 'x-max-priority': 3 }), true)
+  await rmq.publish(name, 'x')
+  assert.equal(await handled.promise, 'x')
 })

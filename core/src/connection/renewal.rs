@@ -55,6 +55,16 @@ fn pause(left: Duration) -> Duration {
     left.mul_f64(0.75).max(SHORTEST_PAUSE)
 }
 
+/// How long a new secret may be tried on another connection while the old one is valid for `left`. If the broker is too slow for that, the
+/// old one must not end meanwhile. Once it has ended, there is nothing to be late for.
+fn trial(left: Duration) -> Duration {
+    if left.is_zero() { ANSWER } else { left / 2 }
+}
+
+fn until(end: Instant) -> Duration {
+    end.saturating_duration_since(Instant::now())
+}
+
 impl Renewal {
     /// Runs until the connection is gone, or has a secret that does not expire.
     pub(super) async fn run(mut self, lifetime: Duration) {
@@ -64,15 +74,14 @@ impl Renewal {
         // With a clock that is ahead, each token is expired on arrival.
         let mut was_good = !lifetime.is_zero();
         loop {
-            let left = end.saturating_duration_since(Instant::now());
+            let left = until(end);
             // A broker that accepts an expired secret is asked less and less often.
             let pause = if left.is_zero() { over } else { pause(left) };
             sleep(pause).await;
             if left.is_zero() {
                 over = (over * 2).min(LONGEST_PAUSE);
             }
-            let left = end.saturating_duration_since(Instant::now());
-            let renewed = self.renew(left).await;
+            let renewed = self.renew(end).await;
             // Only its source knows that a password has expired; the broker continues with a connection that has it.
             if let Err(error) = &renewed
                 && was_good
@@ -117,8 +126,9 @@ impl Renewal {
         }
     }
 
-    /// Gives the connection its next secret.
-    async fn renew(&self, left: Duration) -> Result<Renewed> {
+    /// Gives the connection its next secret. The current one is valid until `end`.
+    async fn renew(&self, end: Instant) -> Result<Renewed> {
+        let left = until(end);
         let login = self.addresses.login(&self.address).await?;
         // A token itself names the user.
         if login.user != self.login.user && !login.is_token() {
@@ -141,7 +151,7 @@ impl Renewal {
                 "it is still the old one, or ends as soon as that",
             ));
         }
-        self.check(&login).await?;
+        self.check(&login, trial(until(end))).await?;
         self.tell(login.clone()).await?;
         debug!(address = %self.address, purpose = self.purpose, "the connection's secret is renewed");
         Ok(Renewed::With(login))
@@ -152,11 +162,19 @@ impl Renewal {
     /// # Errors
     /// [`ErrorKind::AuthenticationFailed`] and [`ErrorKind::VhostNotFound`]. Other errors of the new connection say nothing about the
     /// secret.
-    async fn check(&self, login: &Login) -> Result<()> {
+    async fn check(&self, login: &Login, patience: Duration) -> Result<()> {
         let (address, purpose) = (&self.address, "renewal");
-        match Connection::open_at(address, self.place, IMPATIENT, login, purpose).await {
-            Ok(connection) => connection.close().await,
-            Err(error)
+        let trying = async {
+            let opened = Connection::open_at(address, self.place, IMPATIENT, login, purpose);
+            opened.await?.close().await;
+            Ok::<_, Error>(())
+        };
+        match timeout(patience, trying).await {
+            Ok(Ok(())) => {}
+            Err(_) => {
+                debug!(%address, self.purpose, "a new secret could not be tried in time");
+            }
+            Ok(Err(error))
                 if matches!(
                     error.kind(),
                     ErrorKind::AuthenticationFailed | ErrorKind::VhostNotFound
@@ -164,7 +182,7 @@ impl Renewal {
             {
                 return Err(error);
             }
-            Err(error) => {
+            Ok(Err(error)) => {
                 debug!(%address, self.purpose, %error, "a new secret could not be tried");
             }
         }
@@ -198,5 +216,11 @@ mod tests {
         assert_eq!(pause(Duration::from_secs(400)), Duration::from_secs(300));
         assert_eq!(pause(Duration::from_secs(1)), SHORTEST_PAUSE);
         assert_eq!(pause(Duration::ZERO), SHORTEST_PAUSE);
+    }
+
+    #[test]
+    fn no_secret_ends_while_the_next_is_tried() {
+        assert_eq!(trial(Duration::from_secs(2)), Duration::from_secs(1));
+        assert_eq!(trial(Duration::ZERO), ANSWER);
     }
 }

@@ -20,8 +20,10 @@ use crate::{
 };
 
 const KEY: &[u8] = b"a key that is known to this test and its broker alone";
-/// How long a token is good for.
-const LIFETIME: Duration = Duration::from_secs(8);
+/// How long a token is good for that is to be renewed. A quarter of it is for late answers.
+const LIFETIME: Duration = Duration::from_secs(16);
+/// How long one is good for that is to end.
+const SHORT: Duration = Duration::from_secs(8);
 
 fn encoded(value: &Value) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(value.to_string())
@@ -82,7 +84,7 @@ async fn a_token_is_renewed_before_it_ends() {
             let secret = secret.clone();
             tokio::spawn(async move {
                 loop {
-                    sleep(LIFETIME / 4).await;
+                    sleep(LIFETIME / 8).await;
                     // Whoever reads meanwhile finds the one or the other.
                     let next = secret.with_extension("next");
                     std::fs::write(&next, token(LIFETIME)).unwrap();
@@ -104,7 +106,7 @@ async fn a_token_is_renewed_before_it_ends() {
             .await
             .unwrap();
         // For longer than two tokens live.
-        for number in 0..20 {
+        for number in 0..=2 * LIFETIME.as_secs() {
             let text = format!("{number:02}");
             client
                 .publish(Publish::to_queue(QUEUE, text.clone()))
@@ -160,7 +162,7 @@ async fn a_token_that_the_broker_would_refuse_costs_no_open_connection() {
 async fn a_token_that_is_over_shows_in_the_health() {
     on_every_broker_where(Broker::is_controllable, |broker| async move {
         let node = node(&broker).await;
-        let secret = file(&node, &token(LIFETIME));
+        let secret = file(&node, &token(SHORT));
         let url = url(&node, &secret);
         let client = Client::connect(&url).await.unwrap();
         client.health().unwrap();
@@ -197,7 +199,7 @@ async fn a_token_that_is_over_shows_in_the_health() {
 async fn a_token_that_is_over_is_told_when_no_copy_can_go_out() {
     on_every_broker_where(Broker::is_controllable, |broker| async move {
         let node = node(&broker).await;
-        let secret = file(&node, &token(LIFETIME));
+        let secret = file(&node, &token(SHORT));
         let url = format!("{}&name=over", url(&node, &secret));
         let client = Client::connect(&url).await.unwrap();
         let diary = Diary::default();

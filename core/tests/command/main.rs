@@ -41,6 +41,7 @@ mod setup;
 mod simulating;
 mod stage;
 mod topology;
+mod unrenewed;
 mod unsuited;
 mod waiting;
 mod waiting_looks;

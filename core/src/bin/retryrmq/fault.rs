@@ -76,6 +76,18 @@ impl Fault {
         self
     }
 
+    /// The same, and what failed afterwards, unless that is the same. A reader that has gone is no reason to say nothing of the latter.
+    pub(crate) fn then(self, later: Self) -> Self {
+        if self.closed_pipe {
+            return later;
+        }
+        if self.code == later.code {
+            return self;
+        }
+        let sentence = later.sentence;
+        self.after(&sentence)
+    }
+
     /// The same with an addition to its sentence.
     pub(crate) fn after(mut self, done: &str) -> Self {
         self.sentence = format!("{}; {done}", self.sentence);

@@ -128,10 +128,10 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         .await;
     progress.finish_and_clear();
     let (others, stopped) = (Others::of(&walk.browse), walk.is_stopped());
-    let closed = walk.close().await;
+    let done = walk.close_after(done).await;
     client.close().await;
     let summary = export.summary();
-    done.and(closed).map_err(|fault| fault.after(&summary))?;
+    done.map_err(|fault| fault.after(&summary))?;
     let name = parked.name();
     if export.exported == 0
         && export.spared == 0

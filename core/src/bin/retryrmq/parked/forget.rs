@@ -314,11 +314,10 @@ impl Forget<'_> {
             Ok::<_, Fault>(())
         };
         let done = work.await;
-        let closed = match walk {
-            Some(walk) => walk.close().await,
-            None => Ok(()),
-        };
-        done.and(closed)
+        match walk {
+            Some(walk) => walk.close_after(done).await,
+            None => done,
+        }
     }
 
     /// Those in the parking queue, which the walk holds.

@@ -165,9 +165,7 @@ async fn one(
         Err(fault) => Err(fault),
     };
     let (others, stopped, seen) = (Others::of(&walk.browse), walk.is_stopped(), walk.place);
-    let closed = walk.close().await;
-    let listed = listed?;
-    closed?;
+    let listed = walk.close_after(listed).await?;
     if stopped {
         return Ok((Exit::Interrupted, listed));
     }

@@ -92,6 +92,15 @@ impl Ordered {
         }
     }
 
+    /// [Ends](Self::close) the walk after what was done in it; tells of both where both failed.
+    pub(super) async fn close_after<T>(self, done: Result<T, Fault>) -> Result<T, Fault> {
+        match (done, self.close().await) {
+            (Ok(done), closed) => closed.map(|()| done),
+            (Err(fault), Ok(())) => Err(fault),
+            (Err(fault), Err(later)) => Err(fault.then(later)),
+        }
+    }
+
     /// Ends the walk. Somebody who wants us to end does not wait for a broker with an alarm: it has back what is held when the
     /// connection goes, at the price of a delivery.
     pub(super) async fn close(self) -> Result<(), Fault> {

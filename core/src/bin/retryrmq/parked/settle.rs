@@ -199,7 +199,7 @@ async fn act(
         ..
     } = walk;
     let (others, stopped) = (Others::of(&ordered.browse), ordered.is_stopped());
-    let closed = ordered.close().await;
+    let done = ordered.close_after(done).await;
     let tally = std::mem::take(&mut doing.tally);
     client.close().await;
     let mut summary = summary(&tally, &choice, &deed);
@@ -215,7 +215,7 @@ async fn act(
             visible::line(&name)
         ));
     }
-    done.and(closed).map_err(|fault| fault.after(&summary))?;
+    done.map_err(|fault| fault.after(&summary))?;
     // With a limit, or when we were stopped, the rest was not looked for.
     let missing = selection.missing().filter(|_| left > 0 && !stopped);
     let unmatched = missing.is_none() && !found && !stopped && selection.is_a_filter();

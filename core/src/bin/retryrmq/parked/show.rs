@@ -89,10 +89,9 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     }
     .await;
     let (others, stopped) = (Others::of(&walk.browse), walk.is_stopped());
-    let closed = walk.close().await;
+    let shown = walk.close_after(shown).await;
     client.close().await;
     let shown = shown?;
-    closed?;
     if stopped {
         return Ok(Exit::Interrupted);
     }
