@@ -623,7 +623,7 @@ async fn a_job_finds_what_waits_by_an_earlier_policy_and_leaves_what_has_no_queu
         ];
         let page = olga.does(&replay).await.1;
         assert!(page.contains("still parked: "), "{page}");
-        assert!(page.contains("name that queue"), "{page}");
+        assert!(page.contains("which its record names"), "{page}");
         olga.sees(&group, &["<b>1</b> parked", "no failure"]).await;
         assert!(replica.end().await.success());
     })
