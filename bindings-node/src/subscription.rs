@@ -177,10 +177,7 @@ impl Subscription {
         begin(
             &bridge.shared,
             ticket,
-            async move {
-                subscription.wait_closed().await;
-                Ok::<_, retryrmq::Error>(())
-            },
+            async move { subscription.wait_closed().await },
             |()| Answer::Nothing,
         )
     }

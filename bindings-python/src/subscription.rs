@@ -144,10 +144,7 @@ impl Subscription {
         let intake = Arc::clone(&self.0);
         Operation::begin(
             py,
-            async move {
-                intake.subscription.wait_closed().await;
-                Ok::<_, retryrmq::Error>(())
-            },
+            async move { intake.subscription.wait_closed().await },
             |py, ()| Ok(py.None()),
         )
     }

@@ -324,21 +324,22 @@ impl Service {
                     page.end().await;
                 }
             };
-            tokio::join!(subscriptions.drain(on_their_way), jobs);
+            let (drained, ()) = tokio::join!(subscriptions.drain(on_their_way), jobs);
             while delayed.join_next().await.is_some() {}
             if let Some(keeper) = keeper {
                 keeper.end().await;
             }
             self.history.settle().await;
+            drained
         };
         // What is parked until the end is told, too.
-        tokio::select! {
-            () = ending => {}
-            _ = &mut beside => {}
-        }
+        let ended = tokio::select! {
+            ended = ending => ended,
+            _ = &mut beside => Ok(()),
+        };
         drop(beside);
         reporting.stop().await;
-        Ok(())
+        ended
     }
 
     /// Consumes the intake, and what clients hand over.
@@ -433,12 +434,13 @@ impl Subscriptions {
     }
 
     /// The end: the copies that are on their way are confirmed and their originals acknowledged; the rest is the broker's again.
-    async fn drain(&self, mut on_their_way: JoinSet<()>) {
+    async fn drain(&self, mut on_their_way: JoinSet<()>) -> retryrmq::Result<()> {
         self.0.iter().for_each(|one| one.close());
         while on_their_way.join_next().await.is_some() {}
         for one in &self.0 {
-            one.wait_closed().await;
+            one.wait_closed().await?;
         }
+        Ok(())
     }
 }
 

@@ -94,7 +94,7 @@ impl Subscription {
     pub fn wait_closed(&self, ticket: u64) -> Result<Arc<Operation>, Refusal> {
         let inner = Arc::clone(&self.inner);
         Operation::begin(ticket, async move {
-            inner.wait_closed().await;
+            inner.wait_closed().await?;
             Ok(Answer::Nothing)
         })
     }

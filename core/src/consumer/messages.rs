@@ -58,7 +58,7 @@ impl Messages {
     /// [`drain_timeout`](crate::Consumer::drain_timeout). Returns when everything is settled.
     pub async fn close(self) {
         self.answers.subscription.close();
-        self.answers.subscription.wait_closed().await;
+        let _ = self.answers.subscription.wait_closed().await; // there is nothing left to close either way
     }
 
     /// The counters of this queue since the client was made.

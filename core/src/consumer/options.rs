@@ -493,7 +493,7 @@ impl Consumer {
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe). Also the error with which the client ended by itself, see
-    /// [`ClientOptions::end_when_refused`](crate::ClientOptions).
+    /// [`ClientOptions::end_when_refused`](crate::ClientOptions), and that of [`Subscription::wait_closed`].
     pub async fn run<F, R, By>(self, handler: F) -> Result<()>
     where
         F: Fn(Message) -> R + Send + Sync + 'static,
@@ -532,7 +532,8 @@ impl Consumer {
         let running = self.start(handler).await?;
         tokio::select! {
             () = end => running.close().await,
-            () = running.closed() => {
+            ended = running.closed() => {
+                ended?;
                 if let Some(error) = client.and_then(|client| client.end()) {
                     return Err(error);
                 }

@@ -1,11 +1,19 @@
 //! The boundary of the core: batches of messages out, outcomes in. Handlers never cross it.
 
-use std::{fmt, panic::resume_unwind, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, resume_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
+use futures_util::FutureExt;
 use tokio::{sync::watch, time::sleep};
 use tracing::warn;
 
-use super::{Consumer, Message, Token, inbox::Inbox, shell::Shell, stopwatch::Stopwatch};
+use super::{
+    Consumer, Message, Token, handler::panic_text, inbox::Inbox, shell::Shell, stopwatch::Stopwatch,
+};
 use crate::{
     Client, Error, ErrorKind, Result,
     client::{FIRST_PAUSE, LONGEST_PAUSE},
@@ -32,7 +40,7 @@ pub struct Delivery {
 pub struct Subscription {
     inbox: Arc<Inbox>,
     counters: Counters,
-    ended: watch::Receiver<()>,
+    ended: watch::Receiver<Option<String>>,
     /// The fewest retries after which a message may be parked.
     patience: Option<u32>,
 }
@@ -82,14 +90,15 @@ impl Subscription {
         if let Some((client, queue)) = parks {
             client.watch_parked(&queue);
         }
-        let (ending, ended) = watch::channel(());
+        let (ending, ended) = watch::channel(None);
         let end = End {
             inbox: Arc::clone(&inbox),
-            _ending: ending,
+            ending,
         };
         tokio::spawn(async move {
-            let _end = end;
-            shell.run().await;
+            if let Err(panic) = AssertUnwindSafe(shell.run()).catch_unwind().await {
+                end.broke(panic_text(&*panic));
+            }
         });
         Ok(Self {
             inbox,
@@ -175,9 +184,15 @@ impl Subscription {
     }
 
     /// Waits until it is closed.
-    pub async fn wait_closed(&self) {
+    ///
+    /// # Errors
+    /// [`Closed`](ErrorKind::Closed) if a defect of this library ended it, with the text of the panic. Messages that were not settled are
+    /// then delivered again, and no handler starts one that it could not settle.
+    pub async fn wait_closed(&self) -> Result<()> {
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}
+        let defect = ended.borrow().clone();
+        defect.map_or(Ok(()), |defect| Err(Error::new(ErrorKind::Closed, defect)))
     }
 
     /// The counters of this queue since the client was made.
@@ -190,7 +205,18 @@ impl Subscription {
 /// Wakes everyone who waits for messages or for the end, even if the task that should do it has panicked.
 struct End {
     inbox: Arc<Inbox>,
-    _ending: watch::Sender<()>,
+    /// Closed at the end; what it holds then is the defect that ended the task.
+    ending: watch::Sender<Option<String>>,
+}
+
+impl End {
+    fn broke(&self, panic: &str) {
+        self.ending.send_replace(Some(format!(
+            "the consumer ended by a defect of retryrmq: {panic}; its unsettled messages are delivered again. Please report this"
+        )));
+        // Nobody could settle them; the broker delivers them again.
+        self.inbox.take_back();
+    }
 }
 
 impl Drop for End {

@@ -184,7 +184,7 @@ async fn an_exchange_of_another_kind_is_refused() {
         })
         .await;
         subscription.close();
-        subscription.wait_closed().await;
+        subscription.wait_closed().await.unwrap();
     })
     .await;
 }

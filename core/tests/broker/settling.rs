@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -53,7 +53,7 @@ async fn settling_what_is_settled_is_counted_and_does_nothing() {
         let held = next(&subscription).await;
         subscription.settle([(held.token, Outcome::Ack)]);
         subscription.close();
-        subscription.wait_closed().await;
+        subscription.wait_closed().await.unwrap();
         subscription.settle([(held.token, Outcome::Ack)]);
         assert!(!subscription.ready().await);
         assert_eq!(amqp.depth(QUEUE).await, Some(0));
@@ -137,7 +137,7 @@ async fn a_pause_leaves_handlers_nothing_to_begin_with() {
         }
         assert_eq!(subscription.try_next_batch(100).len(), 0);
         subscription.close();
-        subscription.wait_closed().await;
+        subscription.wait_closed().await.unwrap();
         eventually(PATIENCE, "the others are back in the queue", || async {
             amqp.depth(QUEUE).await == Some(96)
         })
@@ -226,7 +226,7 @@ async fn a_message_that_waits_through_many_ends_is_not_blamed_for_them() {
             .await;
             subscription.close();
             subscription.give_back(taken.iter().map(|delivery| delivery.token));
-            subscription.wait_closed().await;
+            subscription.wait_closed().await.unwrap();
             eventually(PATIENCE, "all three are back", || async {
                 amqp.depth(QUEUE).await == Some(3)
             })
@@ -242,6 +242,80 @@ async fn a_message_that_waits_through_many_ends_is_not_blamed_for_them() {
         assert_eq!((stats.parked, stats.outstanding), (0, 0));
         running.close().await;
         assert_eq!(amqp.depth(QUEUE).await, Some(0), "none was doubled");
+    })
+    .await;
+}
+
+/// Panics in the middle of the consumer's own task.
+struct Breaks;
+
+impl tracing::Subscriber for Breaks {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut text = String::new();
+        event.record(
+            &mut |_: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                text += &format!("{value:?}");
+            },
+        );
+        assert!(!text.contains("; retry in "), "the log broke");
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// One thread runs it all, so that its log is the consumer's, too.
+#[tokio::test(flavor = "current_thread")]
+async fn a_consumer_that_breaks_says_so_and_loses_nothing() {
+    let _log = tracing::subscriber::set_default(Breaks);
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        for number in 0..5 {
+            amqp.publish_with(QUEUE, "x", id(&number.to_string())).await;
+        }
+        let consumer = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .concurrency(1)
+            .retry(policy("fixed(1h)"));
+        let began = Arc::new(AtomicUsize::default());
+        let counted = Arc::clone(&began);
+        let error = {
+            let handler = move |_| {
+                counted.fetch_add(1, Ordering::SeqCst);
+                async { Err::<(), _>(std::io::Error::other("no")) }
+            };
+            tokio::time::timeout(PATIENCE, consumer.run(handler))
+                .await
+                .expect("it does not go on without its task")
+                .expect_err("it says that it has broken")
+        };
+        assert_eq!(error.kind(), retryrmq::ErrorKind::Closed);
+        assert!(error.to_string().contains("the log broke"), "{error}");
+        assert!(began.load(Ordering::SeqCst) >= 1);
+        eventually(PATIENCE, "all are back in their queue", || async {
+            let depth = amqp.depth(QUEUE).await;
+            (depth == Some(5))
+                .then_some(())
+                .ok_or_else(|| format!("{depth:?}"))
+        })
+        .await;
+        client.close().await;
     })
     .await;
 }

@@ -103,7 +103,7 @@ async fn one_that_is_said_to_exist_is_never_made_and_nothing_for_it() {
             .work_queue(WorkQueue::Existing);
         let subscription = consumer.subscribe().await.unwrap();
         subscription.close();
-        subscription.wait_closed().await;
+        subscription.wait_closed().await.unwrap();
     })
     .await;
 }

@@ -14,7 +14,7 @@ use tokio::{
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval, sleep, sleep_until},
 };
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{
     Sections,
@@ -208,7 +208,9 @@ impl Courier {
         }
         subscription.close();
         while on_their_way.join_next().await.is_some() {}
-        subscription.wait_closed().await;
+        if let Err(error) = subscription.wait_closed().await {
+            error!(%error, "what keeps messages with a delay has ended");
+        }
     }
 
     /// Returns when nobody reads the queue of an earlier section, that is in two looks in a row: whoever reads it may be starting anew. A queue that

@@ -17,8 +17,8 @@ pub(super) use workers::{Handling, run_workers};
 
 type Cause = Box<dyn StdError + Send + Sync>;
 
-/// The text of a panic in user code.
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
+/// The text of a panic.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic
         .downcast_ref::<&str>()
         .copied()

@@ -12,6 +12,7 @@ use tracing::Instrument;
 
 use super::{IntoOutcome, Judge, names, panic_text, span};
 use crate::{
+    Result,
     consumer::{Delivery, Message, Subscription},
     retry::{Failure, Outcome, format_duration},
     telemetry::Stats,
@@ -28,12 +29,15 @@ impl Running {
     /// the rest. Returns when everything is settled.
     pub async fn close(&self) {
         self.subscription.close();
-        self.subscription.wait_closed().await;
+        let _ = self.closed().await; // there is nothing left to close either way
     }
 
     /// Waits until the consumer has ended. Does not close it.
-    pub async fn closed(&self) {
-        self.subscription.wait_closed().await;
+    ///
+    /// # Errors
+    /// As [`Subscription::wait_closed`].
+    pub async fn closed(&self) -> Result<()> {
+        self.subscription.wait_closed().await
     }
 
     /// The counters of this queue since the client was made.

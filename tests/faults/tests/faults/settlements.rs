@@ -295,7 +295,7 @@ async fn tokens_that_name_nothing_settle_nothing() {
         );
         assert!(stats.stale >= used.len() as u64, "{stats:?}");
         subscription.close();
-        subscription.wait_closed().await;
+        subscription.wait_closed().await.unwrap();
         client.close().await;
         subscription.settle(used.into_iter().map(|token| (token, Outcome::Ack)));
     })

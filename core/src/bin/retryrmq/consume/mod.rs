@@ -222,7 +222,10 @@ impl Work<'_> {
                     self.settle(attempt);
                 }
                 more = self.subscription.ready(), if takes => ended = !more,
-                () = self.subscription.wait_closed(), if !ended && !self.is_draining => ended = true,
+                closed = self.subscription.wait_closed(), if !ended && !self.is_draining => {
+                    ended = true;
+                    self.note(closed.map_err(Fault::from));
+                }
                 // Nobody tells that the client has ended while the last of a count run.
                 () = sleep(LOOK), if self.is_draining && self.drain_until.is_none() => {}
                 () = sleep_until(idle.unwrap_or_else(Instant::now)), if idle.is_some() => self.drain(false),
@@ -389,7 +392,7 @@ impl Work<'_> {
     async fn all_settled(&mut self, signals: &mut Signals, settings: &Settings) {
         let everything = async {
             if self.put_back == 0 {
-                self.subscription.wait_closed().await;
+                let _ = self.subscription.wait_closed().await; // a defect was noted before
             }
             // What goes back is settled by nobody; the rest has to be.
             while self.subscription.stats().outstanding > self.put_back {

@@ -39,15 +39,17 @@ impl Consuming {
             Self::Handler(running) => running.close().await,
             Self::Boundary(subscription) => {
                 subscription.close();
-                subscription.wait_closed().await;
+                subscription.wait_closed().await.expect("it has no defect");
             }
         }
     }
 
     pub(crate) async fn closed(&self) {
         match self {
-            Self::Handler(running) => running.closed().await,
-            Self::Boundary(subscription) => subscription.wait_closed().await,
+            Self::Handler(running) => running.closed().await.expect("it has no defect"),
+            Self::Boundary(subscription) => {
+                subscription.wait_closed().await.expect("it has no defect")
+            }
         }
     }
 }
