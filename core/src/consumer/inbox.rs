@@ -120,6 +120,13 @@ impl Inbox {
         taken
     }
 
+    /// Takes out a message that is settled, if no handler has taken it.
+    pub(super) fn skip(&self, token: Token) {
+        self.arrivals()
+            .queue
+            .retain(|delivery| delivery.token != token);
+    }
+
     /// Takes all messages that no handler has taken.
     pub(super) fn take_back(&self) -> Vec<Delivery> {
         take_from(&mut self.arrivals(), usize::MAX)

@@ -6,7 +6,7 @@ use tracing::warn;
 
 use super::{
     super::{Token, agenda::Task},
-    Commands, Engine, Now, Return,
+    Command, Commands, Engine, Now, Return,
     entry::{Consequence, Held, Phase},
     flaws::{self, Flaw},
 };
@@ -91,6 +91,7 @@ impl Engine {
                 let (queue, message_id) = (self.queue(), received.message_id());
                 self.tell(Event::AlreadyHandled { queue, message_id }, out);
                 self.let_go(again, now);
+                out.add(Command::Skip { token: again });
             }
             None => self.release(token, now),
         }

@@ -676,6 +676,9 @@ fn a_success_counts_for_the_delivery_by_which_its_message_came_again() {
     case.consume();
     case.on(handled(early));
     assert_eq!(case.events(), ["already_handled"]);
+    let commands = case.take();
+    let skips = |command: &Command| matches!(command, Command::Skip { token } if *token == late);
+    assert!(commands.iter().any(skips), "{commands:?}");
     assert_eq!(case.engine.outstanding(), 0, "it need not run once more");
     case.after(Duration::from_secs(1));
     let acknowledged = case.take();

@@ -71,7 +71,11 @@ impl Engine {
             entry.awaited = other != token
                 && Some(entry.session) == session
                 && !entry.takes_its_place
-                && !matches!(entry.phase, Phase::Held(_))
+                // What is about to be rejected is held for a moment only.
+                && matches!(
+                    entry.phase,
+                    Phase::Out | Phase::Copying(_) | Phase::Held(Held::Rejecting(_))
+                )
                 && entry.since + PATIENCE > now.at;
             awaited += usize::from(entry.awaited);
         }

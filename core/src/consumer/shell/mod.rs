@@ -357,6 +357,7 @@ impl Shell {
                 let tokens = unstarted.into_iter().map(|delivery| delivery.token);
                 self.tell(Input::Recalled(tokens.collect()));
             }
+            Command::Skip { token } => self.inbox.skip(token),
             Command::EndIntake => self.inbox.end(),
             Command::Tell(event) => {
                 // Counted events have been reported before.

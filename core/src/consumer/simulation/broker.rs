@@ -49,6 +49,10 @@ impl Simulation {
                 let unstarted = self.ready.drain(..).map(|delivery| delivery.token);
                 Some(Input::Recalled(unstarted.collect()))
             }
+            Command::Skip { token } => {
+                self.ready.retain(|delivery| delivery.token != token);
+                None
+            }
             Command::Tell(event) => {
                 self.note(event);
                 None

@@ -76,6 +76,7 @@ impl World {
                 }
             }
             Command::Withdraw { token } => self.withdraw(at, token),
+            Command::Skip { token } => replica.inbox.retain(|delivery| delivery.token != token),
             Command::EndIntake => {}
             Command::Tell(event) => self.told(at, &event),
         }
