@@ -11,9 +11,12 @@ import urllib.request
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
+
+if TYPE_CHECKING:
+    from program import Program
 
 T = TypeVar("T")
 #: Long enough for the busiest machine; a test that passes never waits for it.
@@ -134,3 +137,15 @@ async def soon(what: str, probe: Callable[[], T | Awaitable[T]]) -> T:
             return found  # type: ignore[return-value]
         assert time.monotonic() < deadline, f"not in time: {what}"
         await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def programs() -> Iterator[list[Program]]:
+    started: list[Program] = []
+    yield started
+    for program in started:
+        if program.process.poll() is None:
+            program.process.kill()
+        program.process.wait()
+        assert program.process.stdout is not None
+        program.process.stdout.close()
