@@ -20,8 +20,8 @@ type Handler func(ctx context.Context, m *Message) error
 // Consume handles the messages of a queue until ctx ends. Then it drains: it waits for running handlers, requeues the other messages, and returns
 // nil. Any number of consumers may run on one connection, also for the same queue.
 //
-// It returns an error if the broker refuses the consumer (no message was taken then), [ErrClosed] if the connection was closed, and the error
-// with which the connection ended by itself, see [EndWhenRefused].
+// It returns an error if the broker refuses the consumer (no message was taken then), [ErrClosed] if the connection was closed or a defect of
+// retryrmq ended the consumer, and the error with which the connection ended by itself, see [EndWhenRefused].
 //
 // It returns [ErrTimeout] if handlers still run after the drain timeout. They are abandoned, and their unsettled messages are requeued.
 // Messages of handlers that ran longer than their [HandlerTimeout] are settled already. The drain timeout limits all of your code that Consume
@@ -126,7 +126,9 @@ func (c *Conn) run(ctx context.Context, queue string, announcing *announcement, 
 		}
 	}
 	w.close()
-	_ = closed.Wait(context.Background())
+	if defect := closed.Wait(context.Background()); defect != nil {
+		err = ours(defect)
+	}
 	if left, unsettled := w.end(); left > 0 {
 		err = leftBehind(queue, left, unsettled)
 	}

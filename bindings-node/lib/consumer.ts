@@ -75,10 +75,11 @@ export class Consumer extends EventEmitter<Events> {
   readonly queue: string
   /**
    * Resolves when the consumer has ended; does not close it. Waiting for it does not keep the process alive, but the consumer does, see
-   * {@link Consumer.unref}. Rejects with the error if the client has ended by itself, see `endWhenRefused`.
+   * {@link Consumer.unref}. Rejects with the error if the client has ended by itself, see `endWhenRefused`, and with a
+   * `ClosedError` if a defect of retryrmq has ended the consumer.
    */
   readonly closed: Promise<void>
-  /** Resolves at the end, whatever the cause. */
+  /** Resolves at the end; rejects if that was a defect. */
   readonly #end: Promise<void>
   readonly #subscription: Subscription
   readonly #workers: Workers

@@ -188,8 +188,8 @@ class Consumer(_Subscribed, AsyncOnly):
     async def run(self) -> None:
         """Handles messages until the consumer is closed. If it is cancelled, it drains first.
 
-        Returns at once if the consumer was started and closed before, for example by its own handler. Raises as :meth:`start`, and the error
-        with which the client ended by itself (``end_when_refused``).
+        Returns at once if the consumer was started and closed before, for example by its own handler. Raises as :meth:`start`, the error with
+        which the client ended by itself (``end_when_refused``), and :class:`ClosedError` if a defect of retryrmq ended the consumer.
         """
         if self._plan.handler is None:
             raise InvalidTypeError("this consumer has no handler to run; iterate over it, or name one in `consume`")
@@ -315,8 +315,8 @@ class BlockingConsumer(_Subscribed):
     def run(self) -> None:
         """Handles messages until a handler or another thread closes the consumer. Ctrl-C drains, then raises ``KeyboardInterrupt``.
 
-        Returns at once if the consumer was started and closed before. Raises as :meth:`start`, and the error with which the client ended by
-        itself (``end_when_refused``).
+        Returns at once if the consumer was started and closed before. Raises as :meth:`start`, the error with which the client ended by
+        itself (``end_when_refused``), and :class:`ClosedError` if a defect of retryrmq ended the consumer.
         """
         if self._plan.handler is None:
             raise InvalidTypeError("this consumer has no handler to run; iterate over it, or name one in `consume`")
