@@ -125,7 +125,7 @@ impl Engine {
             }
             _ => {
                 let refused = error.is_permanent();
-                if refused || tries >= TRIES_IN_PLACE {
+                if (refused && !flaws::has(Flaw::KeepsItsPlace)) || tries >= TRIES_IN_PLACE {
                     self.takes_its_place(token);
                 }
                 if refused || tries >= TRIES_AS_THE_ONLY_ONE {

@@ -39,6 +39,8 @@ pub(crate) enum Flaw {
     KeepsWhatIsHeldUp,
     /// Requeues a deferred message if there are no waiting queues.
     PutsBackDeferred,
+    /// Lets a message whose copy is refused as it is keep its place in the prefetch.
+    KeepsItsPlace,
     /// Acknowledges a message whose copy was returned because its queue is away.
     TakesReturnedForStored,
 }

@@ -59,6 +59,8 @@ pub(super) struct Setting {
     hangs: bool,
     /// How long consumers pause when many attempts fail.
     pause: Option<Duration>,
+    /// The broker refuses parked copies as they are, until faults stop.
+    refused: bool,
     /// The broker is killed while its queues are young.
     dies_young: bool,
     /// The service starts late and then creates its queue, which is later deleted whenever it is empty.

@@ -40,6 +40,7 @@ fn chosen(seed: u64) -> Setting {
         suspects: false,
         hangs: false,
         pause: None,
+        refused: false,
         dies_young: false,
         service_away: false,
         plain: false,
@@ -412,6 +413,26 @@ fn what_cannot_be_stored_keeps_nobody_from_running() {
     }
 }
 
+/// The broker refuses parked copies as they are: too large, for instance. No pause between tries helps against that.
+fn refused(setting: Setting) -> Setting {
+    possible(Setting {
+        refused: true,
+        prefetch: setting.prefetch.min(2),
+        faults: Faults {
+            full_parking: false,
+            ..setting.faults.quiet()
+        },
+        operators: 0,
+        strategy: Strategy::RetryQueues,
+        ..setting
+    })
+}
+
+#[test]
+fn what_is_refused_as_it_is_keeps_nobody_from_running() {
+    hold(150, refused);
+}
+
 /// One handler that hangs, and few enough suspects that each gets its time. A single active consumer takes one message at a time.
 fn hung(setting: Setting) -> Setting {
     Setting {
@@ -461,6 +482,7 @@ fn defects_that_are_put_back_are_found() {
         Flaw::KeepsWhatIsHeldUp,
         Flaw::TakesReturnedForStored,
         Flaw::PutsBackDeferred,
+        Flaw::KeepsItsPlace,
     ] {
         let setting = |seed| match flaw {
             Flaw::LosesItsPlace | Flaw::PublishesTwice => in_turn(setting(seed)),
@@ -477,6 +499,7 @@ fn defects_that_are_put_back_are_found() {
             Flaw::RejectsEarly => rejected_young(setting(seed)),
             Flaw::TakesReturnedForStored => served_late(setting(seed)),
             Flaw::PutsBackDeferred => plain(setting(seed)),
+            Flaw::KeepsItsPlace => refused(setting(seed)),
             Flaw::KeepsWhatIsHeldUp => alarmed(setting(seed)),
             Flaw::TrustsTheLimit | Flaw::LetsGoFirst | Flaw::ForgetsTheChannel => {
                 walked(setting(seed))

@@ -5,10 +5,11 @@ use std::{sync::Arc, time::Duration};
 use retryrmq_model::{Consume, Declare, Method, Publish};
 
 use super::{
-    super::{QUEUE, World, books::number},
+    super::{PARKED, QUEUE, World, books::number},
     lost,
 };
 use crate::{
+    Error, ErrorKind,
     consumer::{
         Token,
         engine::{Command, Copy, Input, Return},
@@ -96,6 +97,10 @@ impl World {
             let stored = Err(lost());
             self.answer_copy(at, token, stored);
             return;
+        }
+        if self.setting.refused && copy.routing_key == PARKED && !self.harm_has_stopped {
+            let too_large = Error::new(ErrorKind::TooLarge, "the broker takes no message so large");
+            return self.answer_copy(at, token, Err(too_large));
         }
         if self.replicas[at].is_blocked {
             return self.hold_up(at, token, copy);
